@@ -1,0 +1,281 @@
+/* cmd_run.c: `reprise run`: prompts to answers.
+ *
+ * Owns the command's options, the order of the work and the callbacks of a request. How a result is shown stands in
+ * run_report.c. One thread; the callbacks come on it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "loader.h"
+#include "run_report.h"
+#include "text.h"
+
+typedef struct run_options {
+    const char *model, *chat_format, *dump_logits, *store;
+    cli_list schemas, prompts, texts;
+    int32_t max_tokens, reuse, ctx, threads, chunk, states, repeat;
+    uint64_t seed, ram;
+    float temperature;
+    bool ignore_eos, json, verbose;
+} run_options;
+
+static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* the order of rp_reuse */
+static const char *const state_names[] = {"f16", "f32", NULL};         /* the order of rp_state_format */
+
+#define AT(field) offsetof(run_options, field)
+static const cli_option options[] = {
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
+     .help = "the model, a GGUF file; always needed"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
+     .help = "a schema of prompt modules; may be given several times"},
+    {.name = "prompt", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
+     .help = "a prompt document, '-' for standard input; several run one after the other on the same states"},
+    {.name = "text", .kind = CLI_LIST, .value = "STRING", .offset = AT(texts),
+     .help = "plain text instead of a prompt document; '' starts from the beginning-of-text token alone"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
+     .help = "tokens of answer at most (128)"},
+    {.name = "temp", .kind = CLI_REAL, .value = "T", .offset = AT(temperature), .min = 0, .max = 100,
+     .help = "temperature; 0 always takes the likeliest token (0)"},
+    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed),
+     .help = "seed for --temp above 0; the same seed gives the same answer (0)"},
+    {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "go on after the end of the text"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
+     .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
+             "tokens, each seeing all before it (on)"},
+    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
+     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
+    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 1024,
+     .help = "threads; 0: one for each processor (0)"},
+    {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = AT(chunk), .min = 0, .max = 4096,
+     .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"},
+    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = AT(states), .choices = state_names,
+     .help = "format of attention states (f16)"},
+    {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(ram),
+     .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
+     .help = "what stands around roles; without it the model's metadata decide"},
+    {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX,
+     .help = "run each prompt N times, with the timings of each (1)"},
+    {.name = "dump-logits", .kind = CLI_TEXT, .value = "FILE", .offset = AT(dump_logits),
+     .help = "write the logits before each generated token, as little-endian f32"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object for each answer, on a line of its own"},
+    {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose),
+     .help = "print the summary line even if standard error is no terminal"},
+    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = AT(store)}, /* known and refused */
+    {.name = NULL},
+};
+#undef AT
+
+static int run_main(int argc, char **argv);
+
+const cli_command cli_command_run = {
+    .name = "run",
+    .summary = "run prompts and stream their answers",
+    .synopsis = "-m MODEL [--schema FILE]... (--prompt FILE... | --text STRING...) [OPTIONS]",
+    .notes = "Ctrl-C ends the answer where it is; a second one ends the program at once.\n"
+             "exit status: 0 done, 1 failed, 2 used wrongly, 130 stopped by Ctrl-C\n",
+    .options = options,
+    .main = run_main,
+};
+
+/* One thing to run: a document's bytes, or plain text. */
+typedef struct run_input {
+    const char *name; /* a file's, "stdin", or "text" */
+    const char *text; /* borrowed; NULL for a document */
+    char *document;   /* owned; NULL for text */
+} run_input;
+
+typedef struct run_state {
+    const run_options *options;
+    cli_loaded loaded;
+    double load_ms;
+    run_input *inputs;
+    size_t n_inputs;
+    FILE *dump;
+    cli_progress progress;
+    bool to_terminal;   /* standard output is one */
+    bool line_is_open;  /* the text streamed last did not end its line */
+} run_state;
+
+/* ---- Callbacks ---- */
+
+static bool on_text(void *user, const char *text, size_t n) {
+    run_state *s = user;
+    cli_progress_clear(&s->progress);
+    if (n > 0 && !s->options->json) {
+        if (s->to_terminal)
+            cli_print_safe(stdout, text, n);
+        else
+            fwrite(text, 1, n, stdout);
+        s->line_is_open = text[n - 1] != '\n';
+        if (fflush(stdout) != 0) return false; /* said by cli_finish_output */
+    }
+    return !cli_interrupted();
+}
+
+static void on_logits(void *user, const float *logits, int32_t n_vocab) {
+    run_state *s = user;
+    for (int32_t i = 0; i < n_vocab; i++) { /* byte by byte: little-endian whatever the machine is */
+        uint32_t bits;
+        memcpy(&bits, &logits[i], sizeof bits);
+        unsigned char bytes[4] = {(unsigned char)bits, (unsigned char)(bits >> 8), (unsigned char)(bits >> 16),
+                                  (unsigned char)(bits >> 24)};
+        fwrite(bytes, 1, sizeof bytes, s->dump); /* failures are said when it is closed */
+    }
+}
+
+static void on_progress(void *user, uint64_t done, uint64_t total) {
+    run_state *s = user;
+    cli_progress_draw(&s->progress, "computing modules", done, total);
+}
+
+/* ---- The work ---- */
+
+static int check_options(const run_options *o) {
+    if (o->store != NULL)
+        return cli_fail(CLI_WRONG_USE, "--store '%s': states are kept in RAM only in this version, leave it out", o->store);
+    if (o->prompts.n > 0 && o->texts.n > 0)
+        return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
+    if (o->prompts.n + o->texts.n == 0)
+        return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
+    size_t standard = 0;
+    for (size_t i = 0; i < o->prompts.n; i++) standard += strcmp(o->prompts.items[i], "-") == 0;
+    if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - was given twice: standard input can be read once");
+    return CLI_OK;
+}
+
+static int read_document(run_input *in, const char *path) {
+    size_t n = 0;
+    in->name = strcmp(path, "-") == 0 ? "stdin" : path;
+    int status = cli_read(path, &in->document, &n);
+    if (status != CLI_OK) return status;
+    size_t length = strlen(in->document);
+    if (length < n)
+        return cli_fail(CLI_FAILED, "%s: byte %zu is zero: a prompt is an XML document in UTF-8", in->name, length);
+    return CLI_OK;
+}
+
+/* Before the model is opened: a missing file should not cost the time that takes. */
+static int read_inputs(run_state *s) {
+    const run_options *o = s->options;
+    s->inputs = cli_alloc((o->prompts.n + o->texts.n) * sizeof *s->inputs);
+    for (size_t i = 0; i < o->texts.n; i++) s->inputs[s->n_inputs++] = (run_input){"text", o->texts.items[i], NULL};
+    for (size_t i = 0; i < o->prompts.n; i++) {
+        int status = read_document(&s->inputs[s->n_inputs++], o->prompts.items[i]);
+        if (status != CLI_OK) return status;
+    }
+    return CLI_OK;
+}
+
+static int load(run_state *s) {
+    const run_options *o = s->options;
+    double start = cli_now_ms();
+    int status = cli_load_model(&s->loaded, o->model, o->chat_format);
+    if (status != CLI_OK) return status;
+    rp_engine_options engine = rp_engine_options_defaults();
+    engine.n_threads = o->threads;
+    engine.n_ctx = o->ctx;
+    engine.chunk_tokens = o->chunk;
+    engine.state_format = (rp_state_format)o->states;
+    engine.state_budget_bytes = o->ram;
+    status = cli_load_engine(&s->loaded, &engine, &o->schemas);
+    s->load_ms = cli_now_ms() - start;
+    return status;
+}
+
+static rp_request make_request(run_state *s, const run_input *in) {
+    const run_options *o = s->options;
+    rp_request r = rp_request_defaults();
+    r.prompt = in->document;
+    r.prompt_name = in->document != NULL ? in->name : NULL;
+    r.text = in->text;
+    r.reuse = (rp_reuse)o->reuse;
+    r.max_tokens = o->max_tokens;
+    r.temperature = o->temperature;
+    r.seed = o->seed;
+    r.ignore_eos = o->ignore_eos;
+    r.on_text = on_text;
+    r.on_logits = s->dump != NULL ? on_logits : NULL;
+    r.on_progress = on_progress;
+    r.user = s;
+    return r;
+}
+
+/* A pipe gets the answer's bytes and nothing else; a terminal, and the answer that follows another one, a line of their own. */
+static void end_line(run_state *s, bool last) {
+    if (s->line_is_open && (s->to_terminal || !last)) fputc('\n', stdout);
+    s->line_is_open = false;
+}
+
+static int report(run_state *s, const run_input *in, rp_result *result, bool last) {
+    const run_options *o = s->options;
+    result->timings.load_ms = s->load_ms;
+    if (o->json) return run_report_json(in->name, result);
+    end_line(s, last);
+    int status = cli_finish_output();
+    if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
+    return status;
+}
+
+static int run_one(run_state *s, const run_input *in, bool last) {
+    rp_request request = make_request(s, in);
+    rp_result *result = NULL;
+    rp_error err;
+    int rc = rp_engine_run(s->loaded.engine, &request, &result, &err);
+    cli_progress_clear(&s->progress);
+    if (rc != RP_OK) {
+        end_line(s, false);
+        if (rc == RP_ERR_CANCELLED && cli_interrupted()) return CLI_INTERRUPTED;
+        return cli_fail_library(&err);
+    }
+    int status = report(s, in, result, last || cli_interrupted());
+    rp_result_free(result);
+    return status == CLI_OK && cli_interrupted() ? CLI_INTERRUPTED : status;
+}
+
+static int run_all(run_state *s) {
+    int32_t repeat = s->options->repeat;
+    for (size_t i = 0; i < s->n_inputs; i++)
+        for (int32_t k = 0; k < repeat; k++) {
+            int status = run_one(s, &s->inputs[i], i + 1 == s->n_inputs && k + 1 == repeat);
+            if (status != CLI_OK) return status;
+        }
+    return CLI_OK;
+}
+
+static int open_dump(run_state *s) {
+    const char *path = s->options->dump_logits;
+    if (path == NULL) return CLI_OK;
+    s->dump = fopen(path, "wb");
+    return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a file that can be made", path);
+}
+
+static int run_with(const run_options *o) {
+    run_state s = {.options = o, .to_terminal = cli_is_terminal(stdout)};
+    int status = read_inputs(&s);
+    if (status == CLI_OK) status = load(&s);
+    if (status == CLI_OK) status = open_dump(&s);
+    if (status == CLI_OK) {
+        cli_interrupt_catch();
+        status = run_all(&s);
+    }
+    if (s.dump != NULL) {
+        int closed = cli_close_output(s.dump, o->dump_logits);
+        if (status == CLI_OK) status = closed;
+    }
+    cli_loaded_free(&s.loaded);
+    for (size_t i = 0; i < s.n_inputs; i++) free(s.inputs[i].document);
+    free(s.inputs);
+    return status;
+}
+
+static int run_main(int argc, char **argv) {
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .repeat = 1};
+    cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    int status = check_options(&o);
+    return status == CLI_OK ? run_with(&o) : status;
+}

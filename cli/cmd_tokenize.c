@@ -1,0 +1,97 @@
+/* cmd_tokenize.c: `reprise tokenize`: text on standard input to token ids. Owns nothing. One thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "loader.h"
+#include "text.h"
+
+typedef struct tokenize_options {
+    const char *model;
+    bool special, ids, bos;
+} tokenize_options;
+
+#define AT(field) offsetof(tokenize_options, field)
+static const cli_option options[] = {
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
+     .help = "the model, a GGUF file; always needed"},
+    {.name = "special", .kind = CLI_FLAG, .offset = AT(special),
+     .help = "control tokens written in the text become tokens; only for text that you trust"},
+    {.name = "bos", .kind = CLI_FLAG, .offset = AT(bos), .help = "begin with the beginning-of-text token if the model wants one"},
+    {.name = "ids", .kind = CLI_FLAG, .offset = AT(ids), .help = "print the ids alone, on one line"},
+    {.name = NULL},
+};
+#undef AT
+
+static int tokenize_main(int argc, char **argv);
+
+const cli_command cli_command_tokenize = {
+    .name = "tokenize",
+    .summary = "show the tokens of a text",
+    .synopsis = "-m MODEL [--special] [--bos] [--ids] < TEXT",
+    .notes = "Reads standard input to its end and prints a line 'id<TAB>text' for each token. Bytes that do not print are\n"
+             "written as \\n, \\t, \\r, \\\\ or \\xNN.\n",
+    .options = options,
+    .main = tokenize_main,
+};
+
+static void print_escaped(const char *s, size_t n) {
+    static const char named[] = "\nn\tt\rr\\\\";
+    for (size_t i = 0; i < n;) {
+        uint32_t c;
+        size_t len = cli_utf8_next(s + i, n - i, &c);
+        const char *name = c != 0 && c < 0x80 ? strchr(named, (int)c) : NULL;
+        if (name != NULL && (name - named) % 2 == 0)
+            printf("\\%c", name[1]);
+        else if (cli_is_control(c))
+            for (size_t k = 0; k < len; k++) printf("\\x%02X", (unsigned)(unsigned char)s[i + k]);
+        else
+            fwrite(s + i, 1, len, stdout);
+        i += len;
+    }
+}
+
+static void print_tokens(const rp_model *model, const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        size_t n_bytes = 0;
+        const char *bytes = rp_token_bytes(model, tokens[i], true, &n_bytes);
+        printf("%d\t", (int)tokens[i]);
+        if (bytes != NULL) print_escaped(bytes, n_bytes);
+        fputc('\n', stdout);
+    }
+}
+
+static void print_ids(const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++) printf("%s%d", i > 0 ? " " : "", (int)tokens[i]);
+    fputc('\n', stdout);
+}
+
+static int tokenize(const tokenize_options *o, const rp_model *model, const char *text, size_t n) {
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0;
+    rp_error err;
+    if (rp_tokenize(model, text, n, o->special, o->bos, &tokens, &n_tokens, &err) != RP_OK) return cli_fail_library(&err);
+    if (o->ids)
+        print_ids(tokens, n_tokens);
+    else
+        print_tokens(model, tokens, n_tokens);
+    rp_free(tokens);
+    return cli_finish_output();
+}
+
+static int tokenize_main(int argc, char **argv) {
+    tokenize_options o = {0};
+    cli_parsed parsed = cli_options_parse(&cli_command_tokenize, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    cli_loaded loaded = {0};
+    char *text = NULL;
+    size_t n = 0;
+    int status = cli_load_model(&loaded, o.model, NULL);
+    if (status == CLI_OK) status = cli_read("-", &text, &n);
+    if (status == CLI_OK) status = tokenize(&o, loaded.model, text, n);
+    free(text);
+    cli_loaded_free(&loaded);
+    return status;
+}

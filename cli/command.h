@@ -1,0 +1,29 @@
+/* command.h: what a command of the program is, and the exit statuses that all of them share.
+ *
+ * A command parses its own arguments (options.h), does its work through reprise.h alone, and returns an exit status. It
+ * has written its one error line itself.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include "options.h"
+
+#define CLI_OK 0
+#define CLI_FAILED 1
+#define CLI_WRONG_USE 2
+#define CLI_INTERRUPTED 130 /* 128 + SIGINT, as shells report it */
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;       /* one line */
+    const char *synopsis;      /* what follows "reprise NAME" */
+    const char *notes;         /* printed after the options; ends in a newline, or "" */
+    const cli_option *options; /* ends with a row without a name */
+    int (*main)(int argc, char **argv); /* argv[0] is the command's name */
+} cli_command;
+
+extern const cli_command cli_command_run;
+extern const cli_command cli_command_inspect;
+extern const cli_command cli_command_tokenize;
+
+#endif

@@ -1,0 +1,55 @@
+/* console.h: what commands share: error lines, memory, files, the clock, Ctrl-C, progress on a terminal. */
+#ifndef CLI_CONSOLE_H
+#define CLI_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "reprise.h"
+
+#define CLI_INPUT_MAX_BYTES ((size_t)64 << 20) /* of a prompt or of text to tokenize: what PML takes */
+
+#if defined(__GNUC__)
+#define CLI_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#else
+#define CLI_PRINTF(format, first)
+#endif
+
+/* Writes "reprise: ..." as one line on standard error, whatever stands in the arguments. Returns status. */
+int cli_fail(int status, const char *fmt, ...) CLI_PRINTF(2, 3);
+/* The same for an error of the library. Returns CLI_FAILED. */
+int cli_fail_library(const rp_error *err);
+
+/* Zeroed memory; the program ends with status 1 if there is none. n may be 0. */
+void *cli_alloc(size_t n);
+void *cli_realloc(void *p, size_t n);
+
+/* All of a file, or of standard input for "-", NUL-terminated. Freed by the caller. Returns an exit status. */
+int cli_read(const char *path, char **data, size_t *n);
+
+/* Flushes standard output. Returns CLI_FAILED, with its line, if something could not be written. */
+int cli_finish_output(void);
+/* Closes a file that was written. Returns an exit status, like cli_finish_output. */
+int cli_close_output(FILE *file, const char *path);
+
+double cli_now_ms(void);
+
+/* The first Ctrl-C after this sets a flag, the second ends the program as it always does. */
+void cli_interrupt_catch(void);
+bool cli_interrupted(void);
+
+/* Cells of a line on `to`: the terminal's, or `otherwise`. */
+int cli_terminal_cells(FILE *to, int otherwise);
+bool cli_is_terminal(FILE *to);
+
+/* A progress bar on standard error, if that is a terminal; else nothing. Zero-initialise. */
+typedef struct cli_progress {
+    bool shown;
+    double drawn_ms;
+} cli_progress;
+void cli_progress_draw(cli_progress *p, const char *what, uint64_t done, uint64_t total);
+void cli_progress_clear(cli_progress *p);
+
+#endif

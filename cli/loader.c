@@ -1,0 +1,49 @@
+/* loader.c: opens models and engines for the commands and says what went wrong. Owns nothing. One thread. */
+#include "loader.h"
+
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "text.h"
+
+/* Names are checked before the model is opened: a wrong one is the user's mistake, whatever the model is. */
+static int check_chat_format(const char *name) {
+    cli_nearest nearest = cli_nearest_start(name);
+    char all[256] = "";
+    for (int i = 0; rp_chat_format_name(i) != NULL; i++) {
+        const char *known = rp_chat_format_name(i);
+        if (strcmp(known, name) == 0) return CLI_OK;
+        cli_nearest_try(&nearest, known);
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", known);
+    }
+    if (nearest.best != NULL)
+        return cli_fail(CLI_WRONG_USE, "--chat-format '%s' is not known: did you mean '%s'?", name, nearest.best);
+    return cli_fail(CLI_WRONG_USE, "--chat-format '%s' is not known: give one of %s", name, all);
+}
+
+int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
+    rp_model_options options = rp_model_options_defaults();
+    options.chat_format = chat_format;
+    if (chat_format != NULL) {
+        int status = check_chat_format(chat_format);
+        if (status != CLI_OK) return status;
+    }
+    rp_error err;
+    return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+}
+
+int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
+    rp_error err;
+    if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
+    for (size_t i = 0; i < schemas->n; i++)
+        if (rp_schema_load(l->engine, schemas->items[i], &l->schema, &err) != RP_OK) return cli_fail_library(&err);
+    return CLI_OK;
+}
+
+void cli_loaded_free(cli_loaded *l) {
+    rp_engine_free(l->engine);
+    rp_model_close(l->model);
+    *l = (cli_loaded){0};
+}

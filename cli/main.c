@@ -1,0 +1,65 @@
+/* main.c: the program `reprise`: finds the command and hands over.
+ *
+ * Owns the list of commands and the help about all of them. One thread; the library has its own.
+ */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "reprise.h"
+#include "text.h"
+
+static const cli_command *const commands[] = {&cli_command_run, &cli_command_inspect, &cli_command_tokenize};
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+static const cli_command *find_command(const char *name) {
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    cli_nearest nearest = cli_nearest_start(name);
+    for (size_t i = 0; i < N_COMMANDS; i++) cli_nearest_try(&nearest, commands[i]->name);
+    cli_nearest_try(&nearest, "help");
+    if (nearest.best != NULL)
+        return cli_fail(CLI_WRONG_USE, "unknown command '%s': did you mean '%s'?", name, nearest.best);
+    return cli_fail(CLI_WRONG_USE, "unknown command '%s': 'reprise help' lists them", name);
+}
+
+static void print_help(void) {
+    printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts made of modules, and reads no module twice.\n\ncommands:\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    printf("  %-10s %s\n", "help", "explain a command: reprise help COMMAND");
+    printf("\noptions:\n  --version  print the version\n  --help     print this\n"
+           "\nexit status: %d done, %d failed, %d used wrongly, %d stopped by Ctrl-C\n",
+           CLI_OK, CLI_FAILED, CLI_WRONG_USE, CLI_INTERRUPTED);
+}
+
+static int help(int argc, char **argv) {
+    if (argc < 2) {
+        print_help();
+        return cli_finish_output();
+    }
+    if (argc > 2) return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise help' takes one command", argv[2]);
+    const cli_command *command = find_command(argv[1]);
+    if (command == NULL) return unknown_command(argv[1]);
+    cli_options_help(command, stdout);
+    return cli_finish_output();
+}
+
+int main(int argc, char **argv) {
+    setlocale(LC_CTYPE, ""); /* and no more: numbers keep their point */
+    if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command was given: 'reprise help' lists them");
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0) {
+        printf("reprise %s\n", rp_version());
+        return cli_finish_output();
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return help(1, argv);
+    if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
+    const cli_command *command = find_command(name);
+    return command != NULL ? command->main(argc - 1, argv + 1) : unknown_command(name);
+}

@@ -1,0 +1,60 @@
+/* options.h: a command's options as a table that is parsed, checked and explained from the same rows.
+ *
+ * A row says where in the command's own struct its value goes (offsetof), and as what:
+ *
+ *   kind         field          accepted
+ *   CLI_FLAG     bool           --json
+ *   CLI_TEXT     const char *   --text STRING
+ *   CLI_LIST     cli_list       --schema FILE, any number of times
+ *   CLI_INT      int32_t        a whole number from min to max
+ *   CLI_U64      uint64_t       a whole number
+ *   CLI_REAL     float          a number from min to max
+ *   CLI_BYTES    uint64_t       a whole number, then nothing, K, M, G or T (powers of 1024)
+ *   CLI_CHOICE   int32_t        one of `choices`; the field gets its index
+ *
+ * Written `--name value`, `--name=value`, `-n value` or `-nvalue`. Of an option that is given twice the last one counts.
+ * A row without help is accepted and not shown. Values are borrowed from argv.
+ */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum cli_kind {
+    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_CHOICE,
+} cli_kind;
+
+#define CLI_LIST_MAX 256
+
+typedef struct cli_list {
+    const char *items[CLI_LIST_MAX];
+    size_t n;
+} cli_list;
+
+typedef struct cli_option {
+    const char *name;  /* without its dashes; NULL ends the table */
+    char letter;       /* the short form, or 0 */
+    cli_kind kind;
+    const char *value; /* how help calls the value; NULL for flags */
+    const char *help;  /* NULL: not shown */
+    size_t offset;
+    double min, max;
+    const char *const *choices; /* ends with NULL */
+    bool required;
+} cli_option;
+
+typedef enum cli_parsed { CLI_PARSED, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;
+
+struct cli_command;
+
+/* Reads argv[1..argc) into `out`, the struct that the table's offsets are of and that already holds the defaults.
+ * CLI_PARSED_HELP: --help was there, and help was printed. CLI_PARSED_WRONG: one line on standard error says what is wrong. */
+cli_parsed cli_options_parse(const struct cli_command *command, int argc, char **argv, void *out);
+
+/* Prints a command's help: synopsis, one entry for each row of its table, notes. */
+void cli_options_help(const struct cli_command *command, FILE *to);
+
+#endif

@@ -1,0 +1,65 @@
+/* run_report.c: results as JSON (DESIGN.md, section 9) and as one line. Owns nothing. One thread. */
+#include "run_report.h"
+
+#include "json_out.h"
+
+static json_t *token_list(const rp_result *r) {
+    json_t *tokens = json_array();
+    for (int32_t i = 0; i < r->n_tokens; i++) cli_json_append(tokens, json_integer(r->tokens[i]));
+    return tokens;
+}
+
+static json_t *usage_object(const rp_result *r) {
+    json_t *usage = json_object();
+    cli_json_set(usage, "prompt_tokens", json_integer(r->prompt_tokens));
+    cli_json_set(usage, "cached_tokens", json_integer(r->cached_tokens));
+    cli_json_set(usage, "fresh_tokens", json_integer(r->fresh_tokens));
+    cli_json_set(usage, "completion_tokens", json_integer(r->n_tokens));
+    return usage;
+}
+
+static json_t *timings_object(const rp_timings *t) {
+    json_t *timings = json_object();
+    cli_json_set(timings, "load_ms", cli_json_real(t->load_ms));
+    cli_json_set(timings, "encode_ms", cli_json_real(t->encode_ms));
+    cli_json_set(timings, "plan_ms", cli_json_real(t->plan_ms));
+    cli_json_set(timings, "ttft_ms", cli_json_real(t->ttft_ms));
+    cli_json_set(timings, "decode_ms", cli_json_real(t->decode_ms));
+    cli_json_set(timings, "decode_tokens_per_second", cli_json_real(t->decode_tokens_per_second));
+    return timings;
+}
+
+static json_t *plan_item(const rp_plan_item *p) {
+    json_t *item = json_object();
+    cli_json_set(item, "kind", cli_json_text(p->is_view ? "view" : "run"));
+    cli_json_set(item, "module", cli_json_text(p->module));
+    cli_json_set(item, "tokens", json_integer(p->n_tokens));
+    cli_json_set(item, "position", json_integer(p->position));
+    cli_json_set(item, "shift", json_integer(p->shift));
+    cli_json_set(item, "exact", json_boolean(p->exact));
+    cli_json_set(item, "tier", cli_json_text(p->tier));
+    cli_json_set(item, "key", cli_json_text(p->key));
+    return item;
+}
+
+int run_report_json(const char *prompt, const rp_result *r) {
+    json_t *object = json_object();
+    cli_json_set(object, "prompt", cli_json_text(prompt));
+    cli_json_set(object, "text", cli_json_text(r->text));
+    cli_json_set(object, "tokens", token_list(r));
+    cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));
+    cli_json_set(object, "usage", usage_object(r));
+    cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
+    cli_json_set(object, "timings", timings_object(&r->timings));
+    json_t *plan = json_array();
+    for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
+    cli_json_set(object, "plan", plan);
+    return cli_json_print(object);
+}
+
+void run_report_summary(FILE *to, const rp_result *r) {
+    const rp_timings *t = &r->timings;
+    fprintf(to, "prompt %d tokens (%d cached, %d fresh); first token %.1f ms; answer %d tokens, %.1f tokens/s; modules encoded in %.1f ms\n",
+            (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens, t->ttft_ms, (int)r->n_tokens,
+            t->decode_tokens_per_second, t->encode_ms);
+}

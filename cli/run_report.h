@@ -1,0 +1,15 @@
+/* run_report.h: how `reprise run` shows a result. */
+#ifndef CLI_RUN_REPORT_H
+#define CLI_RUN_REPORT_H
+
+#include <stdio.h>
+
+#include "reprise.h"
+
+/* One JSON object on one line of standard output. prompt: the input's name. Returns an exit status. */
+int run_report_json(const char *prompt, const rp_result *result);
+
+/* One line: tokens, first token, speed, and what modules took. */
+void run_report_summary(FILE *to, const rp_result *result);
+
+#endif

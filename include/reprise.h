@@ -1,0 +1,302 @@
+/* reprise.h: the public interface of Reprise, an LLM inference library that never reads the same text twice.
+ *
+ *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Shared by any number of engines.
+ *   rp_engine   what runs prompts with one model: threads, the store of attention states, the schemas.
+ *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
+ *   rp_result   what a request gave: text, token counts, timings, and the plan that says what was reused.
+ *
+ * A whole program:
+ *
+ *   rp_error err;
+ *   rp_model *model = NULL;
+ *   rp_engine *engine = NULL;
+ *   rp_result *result = NULL;
+ *   rp_request req = rp_request_defaults();
+ *   req.prompt = "<prompt schema='cities'><plan duration='3 days'><miami/></plan> Surf spots?</prompt>";
+ *   if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL, &err) ||
+ *       rp_schema_load(engine, "cities.xml", NULL, &err) || rp_engine_run(engine, &req, &result, &err))
+ *       fprintf(stderr, "%s\n", err.message);
+ *   else
+ *       puts(result->text);
+ *   rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
+ *
+ * Manners. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Everything that
+ * has a free or close function accepts NULL there. Strings are UTF-8 and NUL-terminated. The library keeps no global
+ * state, never exits and never prints (REPRISE_LOG and REPRISE_TRACE in the environment ask it to).
+ * Threads: a model may be used by many threads at once; an engine by one at a time.
+ */
+#ifndef REPRISE_H
+#define REPRISE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define RP_API
+#else
+#define RP_API __attribute__((visibility("default")))
+#endif
+
+#define RP_VERSION_MAJOR 0
+#define RP_VERSION_MINOR 1
+#define RP_VERSION_PATCH 0
+#define RP_VERSION_STRING "0.1.0"
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+
+/* The one list of error codes: X(NAME, value, text). */
+#define RP_ERRORS(X) \
+    X(OK, 0, "no error") \
+    X(ERR_INVALID, -1, "an argument is not valid") \
+    X(ERR_MEMORY, -2, "out of memory, or the state budget cannot hold it") \
+    X(ERR_IO, -3, "a file cannot be read or written") \
+    X(ERR_FORMAT, -4, "a file is damaged or not of the expected format") \
+    X(ERR_UNSUPPORTED, -5, "the model needs something that is not supported") \
+    X(ERR_SYNTAX, -6, "a PML document is not well-formed or not valid") \
+    X(ERR_NAME, -7, "an unknown name") \
+    X(ERR_CONFLICT, -8, "two things that exclude each other") \
+    X(ERR_LENGTH, -9, "an argument or a text does not fit its place") \
+    X(ERR_CONTEXT, -10, "the prompt is longer than the context") \
+    X(ERR_LIMIT, -11, "a built-in limit would be exceeded") \
+    X(ERR_CANCELLED, -12, "stopped by the caller") \
+    X(ERR_INTERNAL, -13, "a fault of this library")
+
+typedef enum rp_code {
+#define X(name, value, text) RP_##name = value,
+    RP_ERRORS(X)
+#undef X
+} rp_code;
+
+#define RP_ERROR_MESSAGE_BYTES 512
+#define RP_ERROR_WHERE_BYTES 256
+
+/* Filled in when a function fails. `message` is one line that says what, where and what to do, and already contains
+ * `where` ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""); `offset` is the byte in the input, or 0. */
+typedef struct rp_error {
+    rp_code code;
+    char message[RP_ERROR_MESSAGE_BYTES];
+    char where[RP_ERROR_WHERE_BYTES];
+    uint64_t offset;
+} rp_error;
+
+RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
+RP_API const char *rp_code_text(rp_code code); /* static */
+RP_API const char *rp_version(void);           /* RP_VERSION_STRING of the library; static */
+
+/* ---- Models ---------------------------------------------------------------------------------------------------- */
+
+typedef struct rp_model rp_model;
+
+typedef struct rp_model_options {
+    const char *chat_format; /* a name of rp_chat_format_name, or NULL: by the model's metadata and template */
+} rp_model_options;
+
+RP_API rp_model_options rp_model_options_defaults(void);
+
+/* Opens a GGUF file. The file is mapped and must stay unchanged while the model is open.
+ * options   NULL for the defaults; borrowed during the call.
+ * RP_ERR_IO, RP_ERR_FORMAT (damaged), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
+ * what is supported), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
+RP_API int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
+RP_API void rp_model_close(rp_model *model); /* after every engine that uses it was freed */
+
+/* What a model is. The strings belong to the model. */
+typedef struct rp_model_info {
+    const char *name;         /* general.name, or "" */
+    const char *architecture; /* "llama" */
+    const char *weights;      /* the type of most weights: "Q8_0" */
+    const char *chat_format;  /* "chatml" */
+    uint64_t parameters;
+    uint64_t weight_bytes;
+    int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
+    int32_t n_ctx_train;          /* positions the model was trained for */
+    uint64_t state_bytes_per_token; /* attention states in f16 */
+    const char *fingerprint;      /* 64 hexadecimal digits: part of every key */
+} rp_model_info;
+
+RP_API void rp_model_describe(const rp_model *model, rp_model_info *out);
+
+/* The i-th chat format's name, NULL past the end. Static. */
+RP_API const char *rp_chat_format_name(int i);
+
+/* Text to token ids. text: n bytes of UTF-8 (bytes that are not are encoded as bytes where the vocabulary can).
+ * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for text you trust.
+ * add_bos: the beginning-of-text token first, if the model wants one.
+ * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
+                       int32_t **tokens, size_t *n_tokens, rp_error *err);
+/* Bytes that a token stands for (not always whole UTF-8 characters). special: control tokens give their name, else
+ * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
+RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
+RP_API void rp_free(void *p); /* what the library allocated for the caller */
+
+/* ---- Engines --------------------------------------------------------------------------------------------------- */
+
+typedef struct rp_engine rp_engine;
+
+typedef enum rp_state_format { RP_STATE_F16 = 0, RP_STATE_F32 = 1 } rp_state_format;
+
+typedef struct rp_engine_options {
+    int32_t n_threads;           /* 0: one for each processor */
+    int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
+    rp_state_format state_format; /* f16; f32 is for tests */
+    uint64_t state_budget_bytes; /* hard limit for attention states in RAM; 0: 2 GiB */
+    int32_t chunk_tokens;        /* rows computed in one step of a prefill, 1 to 4096; 0: 256. Results do not depend on it. */
+    const char *tenant;          /* salt of every key; NULL: "" */
+} rp_engine_options;
+
+RP_API rp_engine_options rp_engine_options_defaults(void);
+
+/* options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY. */
+RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
+RP_API void rp_engine_free(rp_engine *engine);
+
+/* ---- Schemas --------------------------------------------------------------------------------------------------- */
+
+typedef struct rp_schema rp_schema; /* belongs to its engine; valid until replaced by one of the same name, or rp_engine_free */
+
+/* Reads a schema file. `src` attributes are read from inside the file's own directory and nowhere else.
+ * A schema of the same name that is already there is replaced. *out may be NULL.
+ * RP_ERR_IO, RP_ERR_SYNTAX, RP_ERR_NAME, RP_ERR_CONFLICT, RP_ERR_LENGTH, RP_ERR_LIMIT, RP_ERR_MEMORY; where and message
+ * carry file:line:column. */
+RP_API int rp_schema_load(rp_engine *engine, const char *path, rp_schema **out, rp_error *err);
+/* The same from memory. name: how errors call the document. dir: for `src`; NULL: `src` is refused. */
+RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const char *name, const char *dir,
+                           rp_schema **out, rp_error *err);
+RP_API const char *rp_schema_name(const rp_schema *schema);
+
+/* ---- Requests -------------------------------------------------------------------------------------------------- */
+
+typedef enum rp_reuse {
+    RP_REUSE_ON = 0,    /* compose the prompt out of cached states; what is missing is computed and kept */
+    RP_REUSE_OFF = 1,   /* compute every token of the very same plan (same masks, same positions) for this request alone */
+    RP_REUSE_EXACT = 2, /* ignore scopes: the same tokens at the same positions, each attending to everything before it */
+} rp_reuse;
+
+/* Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Return false to stop. */
+typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
+/* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
+typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
+/* Called while modules are computed: tokens done and to do. */
+typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
+
+typedef struct rp_request {
+    const char *prompt;      /* a PML prompt document; or NULL, and `text` is the prompt */
+    const char *prompt_name; /* how errors call the document; NULL: "prompt" */
+    const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
+    rp_reuse reuse;
+    int32_t max_tokens;      /* default 128; the answer also ends where the context does */
+    float temperature;       /* 0: greedy (default) */
+    uint64_t seed;           /* for temperature > 0 */
+    int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
+    bool ignore_eos;         /* go on to max_tokens */
+    rp_on_text on_text;      /* each callback may be NULL */
+    rp_on_logits on_logits;
+    rp_on_progress on_progress;
+    void *user;
+} rp_request;
+
+RP_API rp_request rp_request_defaults(void);
+
+/* One line of a plan: states that were reused (view) or tokens that were computed for this request (run). */
+typedef struct rp_plan_item {
+    bool is_view;
+    bool exact;           /* its states are those of the plain run of the whole prompt */
+    const char *module;   /* "plan/miami"; "" for anonymous text, "prompt" for the prompt's own text */
+    int32_t n_tokens;     /* without masked slots */
+    int32_t position;     /* of the first token in this prompt */
+    int32_t shift;        /* positions that the span was moved by; 0 for a run */
+    const char *tier;     /* "ram": was there; "computed": was missing and computed now; "" for a run */
+    char key[17];         /* first 16 digits of the key of its last span; "" for a run */
+} rp_plan_item;
+
+typedef struct rp_timings {
+    double load_ms;   /* filled in by the program, not by the library */
+    double encode_ms; /* computing modules that were not in the store */
+    double plan_ms;   /* from the document to the composed context */
+    double ttft_ms;   /* from the request to its first token with every module in place (plan_ms included, encode_ms not) */
+    double decode_ms; /* the tokens after the first */
+    double decode_tokens_per_second;
+} rp_timings;
+
+typedef struct rp_result {
+    char *text;                /* UTF-8; a character that the end cut in two is left out */
+    int32_t *tokens;           /* generated token ids */
+    int32_t n_tokens;
+    const char *finish_reason; /* "stop" (end of text), "length" (max_tokens or the context), "cancelled"; static */
+    int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
+    int32_t cached_tokens;     /* states that were reused */
+    int32_t fresh_tokens;      /* computed for this request */
+    uint64_t bytes_copied;     /* attention states copied while composing: 0 */
+    rp_timings timings;
+    rp_plan_item *plan;
+    int32_t n_plan;
+    void *owner;               /* internal */
+} rp_result;
+
+/* Runs a prompt to its end. *out is owned by the caller (rp_result_free). On error *out is NULL.
+ * RP_ERR_SYNTAX, RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union),
+ * RP_ERR_LENGTH (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
+RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
+RP_API void rp_result_free(rp_result *result);
+
+/* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. */
+RP_API int rp_schema_encode(rp_engine *engine, const char *schema, rp_on_progress on_progress, void *user, rp_error *err);
+
+typedef struct rp_store_stats {
+    uint64_t spans, bytes, budget_bytes;
+    uint64_t hits, misses, inserts, evictions;
+} rp_store_stats;
+RP_API void rp_engine_store_stats(const rp_engine *engine, rp_store_stats *out);
+
+/* ---- Looking inside -------------------------------------------------------------------------------------------- */
+
+/* A schema as a tree in document order, and what a prompt takes of it. */
+typedef struct rp_inspect_node {
+    const char *kind;    /* "schema", "module", "union", "param", "scaffold", "text", "system", "user", "assistant", "tool" */
+    const char *name;    /* "" where it has none */
+    const char *path;    /* "plan/miami" */
+    int32_t depth;       /* 0: the schema */
+    int32_t n_tokens;    /* of its own text; a union's: its longest member; a param's: its length */
+    int32_t position;    /* canonical */
+    char key[17];        /* of its last span; "" where it has none */
+    bool taken;          /* by the prompt */
+    bool cached;         /* cache="false" is not */
+    const char *preview; /* the first characters of its text, white space shown as one space */
+} rp_inspect_node;
+
+/* A tile of the mosaic: tokens of the prompt that stand together. */
+typedef struct rp_inspect_tile {
+    const char *path;
+    int32_t position, n_tokens;
+    bool is_view;
+    bool exact;
+    int32_t shift;
+} rp_inspect_tile;
+
+typedef struct rp_inspection {
+    const char *schema, *layout, *scope;
+    rp_inspect_node *nodes;
+    int32_t n_nodes;
+    rp_inspect_tile *tiles; /* empty without a prompt */
+    int32_t n_tiles;
+    int32_t schema_positions; /* canonical positions that the schema takes */
+    int32_t prompt_positions; /* positions that the prompt takes, gaps included */
+    void *owner;              /* internal */
+} rp_inspection;
+
+/* Computes nothing but the layout and, with a prompt (PML document, may be NULL), its plan.
+ * schema: a name; NULL: the prompt's. Errors as rp_engine_run. *out: rp_inspection_free. */
+RP_API int rp_engine_inspect(rp_engine *engine, const char *schema, const char *prompt, const char *prompt_name,
+                             rp_inspection **out, rp_error *err);
+RP_API void rp_inspection_free(rp_inspection *inspection);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,94 @@
+/* file.c: whole-file reads, read-only maps and the clock.
+ *
+ * Owns the descriptor only while a function runs: a map outlives it. Only regular files are read, so that neither a
+ * directory nor a pipe without a writer can stop the program. Thread-safe.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* Opens a regular file. Returns the descriptor and its size, or RP_ERR_IO. */
+static int open_regular(const char *path, uint64_t *size, rp_error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) return base_fail_errno(err, "cannot open", path);
+    struct stat st;
+    int rc = 0;
+    if (fstat(fd, &st) != 0)
+        rc = base_fail_errno(err, "cannot examine", path);
+    else if (!S_ISREG(st.st_mode))
+        rc = base_fail(err, RP_ERR_IO, "cannot read '%s': it is %s", path,
+                       S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+    if (rc != 0) {
+        close(fd);
+        return rc;
+    }
+    *size = (uint64_t)st.st_size;
+    return fd;
+}
+
+static int too_large(const char *path, size_t limit, rp_error *err) {
+    return base_fail(err, RP_ERR_LIMIT, "'%s' is larger than the limit of %zu bytes", path, limit);
+}
+
+/* Reads to the end of the file: its size may have changed since it was opened. */
+static int read_all(int fd, const char *path, size_t limit, base_buffer *out, rp_error *err) {
+    char piece[16384];
+    for (;;) {
+        ssize_t n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return base_fail_errno(err, "cannot read", path);
+        int rc = base_buffer_append(out, piece, (size_t)n);
+        if (rc == RP_ERR_LIMIT) return too_large(path, limit, err);
+        if (rc != 0) return base_fail_memory(err, (uint64_t)out->len + (uint64_t)n, path);
+        if (n == 0) return 0;
+    }
+}
+
+int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err) {
+    *out = BASE_BUFFER(limit);
+    uint64_t size = 0;
+    int fd = open_regular(path, &size, err);
+    if (fd < 0) return fd;
+    int rc = size > limit ? too_large(path, limit, err) : read_all(fd, path, limit, out, err);
+    close(fd);
+    if (rc != 0) base_buffer_free(out);
+    return rc;
+}
+
+int base_map_open(base_map *out, const char *path, rp_error *err) {
+    *out = (base_map){0};
+    uint64_t size = 0;
+    int fd = open_regular(path, &size, err);
+    if (fd < 0) return fd;
+    int rc = 0;
+    void *data = NULL;
+    if (size > SIZE_MAX)
+        rc = base_fail(err, RP_ERR_IO, "cannot map '%s': %" PRIu64 " bytes do not fit the address space", path, size);
+    else if (size > 0 && (data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+        rc = base_fail_errno(err, "cannot map", path);
+    close(fd);
+    if (rc == 0 && size > 0) *out = (base_map){.data = data, .bytes = (size_t)size};
+    return rc;
+}
+
+void base_map_close(base_map *m) {
+    if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
+    *m = (base_map){0};
+}
+
+uint64_t base_clock_us(void) {
+    struct timespec ts = {0};
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}

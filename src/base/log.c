@@ -1,0 +1,116 @@
+/* log.c: messages and trace lines on standard error, for those who ask for them.
+ *
+ * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless
+ * REPRISE_LOG or REPRISE_TRACE is set. Thread-safe: a line is formatted on the stack and leaves in one write.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_BYTES 1024 /* longer lines are cut: enough for any line of ours, and atomic on a pipe (PIPE_BUF) */
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const char *const component_names[] = {
+#define X(id, name) name,
+    BASE_COMPONENTS(X)
+#undef X
+};
+
+/* Written under the once, read after it. */
+static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static int max_level = -1;      /* messages up to this level; -1: none */
+static uint32_t trace_mask = 0; /* bit c: component c is traced */
+
+static void write_line(const char *prefix, const char *fmt, va_list ap) {
+    char line[LINE_BYTES];
+    int n = snprintf(line, sizeof line, "%s: ", prefix);
+    if (n < 0 || n >= LINE_BYTES) return;
+    size_t used = (size_t)n;
+    n = vsnprintf(line + used, sizeof line - used, fmt, ap);
+    if (n < 0) return;
+    used = BASE_MIN(used + (size_t)n, sizeof line - 1);
+    line[used++] = '\n'; /* in the NUL's place */
+    const char *at = line;
+    while (used > 0) {
+        ssize_t written = write(STDERR_FILENO, at, used);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return;
+        at += written;
+        used -= (size_t)written;
+    }
+}
+
+static void write_text(const char *prefix, const char *fmt, ...) BASE_PRINTF(2, 3);
+static void write_text(const char *prefix, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(prefix, fmt, ap);
+    va_end(ap);
+}
+
+static void read_level(const char *text) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(level_names); i++)
+        if (strcmp(text, level_names[i]) == 0) max_level = (int)i;
+    if (max_level < 0 && *text) write_text("reprise", "REPRISE_LOG: '%s' is not error, warn, info or debug", text);
+}
+
+/* The mask of one name of n bytes; 0: unknown. */
+static uint32_t component_mask(const char *name, size_t n) {
+    if (n == 3 && memcmp(name, "all", 3) == 0) return (1u << BASE_COMPONENT_COUNT) - 1;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(component_names); i++)
+        if (strlen(component_names[i]) == n && memcmp(component_names[i], name, n) == 0) return 1u << i;
+    return 0;
+}
+
+static void read_components(const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, ",");
+        uint32_t mask = component_mask(text, n);
+        if (!mask && n > 0) write_text("reprise", "REPRISE_TRACE: '%.*s' is not a component", (int)BASE_MIN(n, 64u), text);
+        trace_mask |= mask;
+        text += n + (text[n] == ',');
+    }
+}
+
+static void read_settings(void) {
+    const char *level = getenv("REPRISE_LOG");
+    const char *components = getenv("REPRISE_TRACE");
+    if (level) read_level(level);
+    if (components) read_components(components);
+}
+
+bool base_log_enabled(base_log_level level) {
+    pthread_once(&settings_once, read_settings);
+    return (int)level <= max_level;
+}
+
+void base_log(base_log_level level, const char *fmt, ...) {
+    if (!base_log_enabled(level)) return;
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "reprise: %s", level_names[level]);
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(prefix, fmt, ap);
+    va_end(ap);
+}
+
+bool base_trace_enabled(base_component c) {
+    pthread_once(&settings_once, read_settings);
+    return (trace_mask >> c) & 1;
+}
+
+void base_trace_write(base_component c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(component_names[c], fmt, ap);
+    va_end(ap);
+}

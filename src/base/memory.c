@@ -1,0 +1,85 @@
+/* memory.c: the library's allocations, counted, and made to fail where a test asks for it.
+ *
+ * Owns two counters and the point of failure, nothing else. Thread-safe: the counters are atomic and order nothing.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reprise.h"
+
+/* n_allocs only rises, so the N-th allocation from now has a number that no other one has. */
+static _Atomic uint64_t n_allocs;
+static _Atomic uint64_t n_reported; /* n_allocs at the last base_alloc_count */
+static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
+static _Atomic int fail_sticky;
+
+/* Counts an allocation and says whether it may go on. */
+static bool admit(size_t bytes) {
+    uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
+    uint64_t fail = atomic_load_explicit(&fail_number, memory_order_relaxed);
+    if (BASE_UNLIKELY(fail != 0 && number >= fail))
+        if (number == fail || atomic_load_explicit(&fail_sticky, memory_order_relaxed)) return false;
+    return bytes <= PTRDIFF_MAX;
+}
+
+void *base_alloc(size_t bytes) { return admit(bytes) ? malloc(bytes ? bytes : 1) : NULL; }
+
+void *base_calloc(size_t n, size_t bytes) {
+    if (bytes != 0 && n > SIZE_MAX / bytes) return NULL;
+    size_t total = n * bytes;
+    return admit(total) ? calloc(total > 0 ? total : 1, 1) : NULL;
+}
+
+void *base_realloc(void *p, size_t bytes) { return admit(bytes) ? realloc(p, bytes ? bytes : 1) : NULL; }
+
+void *base_alloc_aligned(size_t bytes, size_t align) {
+    assert(align >= sizeof(void *) && (align & (align - 1)) == 0);
+    void *p = NULL;
+    if (!admit(bytes)) return NULL;
+    return posix_memalign(&p, align, bytes ? bytes : 1) == 0 ? p : NULL;
+}
+
+char *base_strdup(const char *s) { return base_strndup(s, strlen(s)); }
+
+char *base_strndup(const char *s, size_t n) {
+    const char *end = memchr(s, '\0', n);
+    if (end) n = (size_t)(end - s);
+    char *copy = base_alloc(n + 1);
+    if (!copy) return NULL;
+    memcpy(copy, s, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+void base_free(void *p) { free(p); }
+
+int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) {
+    if (need <= *cap) return 0;
+    if (need > max) return RP_ERR_LIMIT;
+    /* By half: memory that was given back can serve a later step, which doubling never allows. */
+    size_t want = *cap > max - *cap / 2 ? max : *cap + *cap / 2;
+    want = BASE_MIN(BASE_MAX(BASE_MAX(want, need), (size_t)8), max);
+    if (elem_bytes != 0 && want > SIZE_MAX / elem_bytes) return RP_ERR_MEMORY;
+    void *grown = base_realloc(*items, want * elem_bytes);
+    if (!grown) return RP_ERR_MEMORY;
+    *items = grown;
+    *cap = want;
+    return 0;
+}
+
+void base_alloc_fail_at(uint64_t n, int sticky) {
+    uint64_t now = atomic_load_explicit(&n_allocs, memory_order_relaxed);
+    atomic_store_explicit(&fail_sticky, sticky, memory_order_relaxed);
+    atomic_store_explicit(&fail_number, n ? now + n : 0, memory_order_relaxed);
+}
+
+uint64_t base_alloc_count(void) {
+    uint64_t now = atomic_load_explicit(&n_allocs, memory_order_relaxed);
+    return now - atomic_exchange_explicit(&n_reported, now, memory_order_relaxed);
+}

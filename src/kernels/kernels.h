@@ -1,0 +1,117 @@
+/* kernels.h: arithmetic on plain arrays, and the table that picks an implementation.
+ *
+ * generic/ is the specification: readable C for every entry. x86/ overrides entries level by level (base/cpu.h).
+ *
+ * The rule that everything above relies on: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER, which depends on the
+ * element's own inputs and on nothing else: not on how many rows or outputs are computed in the same call, nor on
+ * where a call begins, nor on alignment, nor on which thread runs it. Within one instruction set the results are the
+ * same bits; between instruction sets they agree to rounding (tests/kernel states the bounds).
+ *
+ * Functions are pure, need no state, and may run on any thread. Pointers need the alignment of their element type only.
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+
+/* Element types of weights and states; the values are GGUF's own type numbers. X(NAME, gguf number, block, bytes)
+ * block: elements stored together; bytes: of such a block. */
+#define KERNEL_TYPES(X) \
+    X(F32, 0, 1, 4) \
+    X(F16, 1, 1, 2) \
+    X(Q4_0, 2, 32, 18) \
+    X(Q8_0, 8, 32, 34) \
+    X(Q4_K, 12, 256, 144) \
+    X(Q6_K, 14, 256, 210) \
+    X(BF16, 30, 1, 2)
+
+typedef enum kernel_type {
+#define X(name, number, block, bytes) KERNEL_##name = number,
+    KERNEL_TYPES(X)
+#undef X
+    KERNEL_TYPE_END = 64 /* all numbers are below */
+} kernel_type;
+
+bool kernel_type_known(uint32_t gguf_number);
+const char *kernel_type_name(kernel_type t); /* "Q8_0" */
+int64_t kernel_type_block(kernel_type t);
+int64_t kernel_type_bytes(kernel_type t);
+/* Bytes of a row of n elements (n a multiple of the block). */
+int64_t kernel_row_bytes(kernel_type t, int64_t n);
+
+/* One row of weights to f32: the definition of every format. For looking up embeddings and for tests. */
+void kernel_dequantize(kernel_type t, const void *src, float *dst, int64_t n);
+/* The reverse (round to nearest), for making test models: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K. */
+void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n);
+
+float kernel_f16_to_f32(uint16_t h);
+uint16_t kernel_f32_to_f16(float f); /* round to nearest even; overflow to infinity */
+float kernel_bf16_to_f32(uint16_t h);
+
+/* ---- activations -----------------------------------------------------------------------------------------------
+ * Float weights (F32, F16, BF16) multiply f32 activations. Quantised weights multiply activations that were quantised
+ * once per row by quantize_row, in blocks of 32, to this layout (n elements, n a multiple of 32):
+ *
+ *   offset 0               int8  q[n]            x ~ d * q, |q| <= 127
+ *   offset n               float d[n/32]         scale of a block: max |x| / 127
+ *   offset n + 4*n/32      float s[n/32]         d * sum of the block's q (formats with a minimum need it)
+ */
+#define KERNEL_Q8_BLOCK 32
+static inline int64_t kernel_q8_bytes(int64_t n) { return n + 2 * (int64_t)sizeof(float) * (n / KERNEL_Q8_BLOCK); }
+/* Does a weight type multiply quantised activations? */
+static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
+
+/* y[r * y_stride + o] = sum over i of w[o][i] * x[r][i]   for o in [out_begin, out_end), r in [0, n_rows)
+ *   w         rows of n_in elements of the function's type, packed; the first row is output 0
+ *   x         n_rows rows of activations, x_stride bytes apart: f32 or the q8 layout above, by the weight's type
+ *   y         floats; y_stride in floats
+ * n_in: a multiple of the type's block and, for quantised types, of 32. Any n_rows >= 0 and any range. */
+typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
+                                 int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride);
+
+/* ---- attention over one block of 64 slots (DESIGN.md section 6) --------------------------------------------------
+ * Keys of one head: k[dim][64], slots fastest. Values of one head: v[64][dim]. Elements f32 or f16.
+ *
+ * Scores: for query q (n_q of them, q_stride floats apart), slot j:
+ *     out[q * out_stride + j] = scale * sum over d of query[q][d] * k[d][j]       (d in rising order from 0, f32)
+ * Values: adds the slots whose bit is set in `visible`, in rising order, each acc[d] += p * v[slot][d] (fused where the set has FMA):
+ *     p[q * p_stride + i]: the weight of the i-th set slot;  acc[q * acc_stride + d]
+ * So a head's result depends on the sequence of slots alone, wherever block borders fall. */
+#define KERNEL_SLOTS 64
+typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q,
+                                      float scale, float *out, int64_t out_stride);
+typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
+                                      int64_t n_q, float *acc, int64_t acc_stride);
+
+typedef struct kernel_table {
+    const char *name; /* "generic", "avx2" */
+    kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for numbers that are no type */
+    void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
+    kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
+    kernel_attn_values_fn attn_values_f32, attn_values_f16;
+    /* In place: x[i] = exp(x[i] - max) / sum, n >= 1. The order of the sum depends on n alone. */
+    void (*softmax)(float *x, int64_t n);
+    /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; y may be x */
+    void (*rms_norm)(const float *x, const float *w, float eps, float *y, int64_t n);
+    /* y[i] = silu(gate[i]) * up[i], silu(a) = a / (1 + exp(-a)); y may be gate or up */
+    void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n);
+    void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b; y may be a or b */
+    /* Rotates n_heads heads of `dim` (the first rot_dim of each; rot_dim even) by angles given as
+     * cs[2*i] = cos, cs[2*i+1] = sin for pair i in [0, rot_dim/2).
+     * neox false: pairs (2i, 2i+1); true: pairs (i, i + rot_dim/2). y may be x. */
+    void (*rope)(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y);
+    /* Stores one token's keys or values into a block: keys of one head: k[d][slot] = x[d]; values: v[slot][d] = x[d]. */
+    void (*store_key_f32)(const float *x, int64_t dim, void *k, int slot);
+    void (*store_key_f16)(const float *x, int64_t dim, void *k, int slot);
+    void (*store_value_f32)(const float *x, int64_t dim, void *v, int slot);
+    void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
+} kernel_table;
+
+/* Fills in the table for a level: C first, then each level up to `level` overrides what it does better. Never fails. */
+void kernel_table_init(kernel_table *t, base_cpu_level level);
+
+#endif

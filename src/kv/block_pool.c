@@ -1,0 +1,152 @@
+/* block_pool.c: see block_pool.h. A stack of free blocks over slabs that grow on demand. */
+#include "kv/block_pool.h"
+
+#include <pthread.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+/* A slab is allocated at once: large enough that the system call and its page faults are rare, small beside a budget. */
+#define SLAB_BYTES ((size_t)16 << 20)
+#define MAX_SLABS ((size_t)1 << 24)
+
+struct kv_pool {
+    kv_shape shape;
+    kv_memory memory;
+    size_t block_bytes;
+    uint64_t max_blocks;
+    kv_reclaim_fn reclaim;
+    void *reclaim_user;
+
+    pthread_mutex_t lock; /* guards what follows */
+    void **slabs;
+    size_t n_slabs, cap_slabs;
+    uint64_t n_blocks;    /* in all slabs */
+    void **free_blocks;   /* a stack; room for every block of every slab */
+    size_t n_free, cap_free;
+    uint64_t taken_total; /* blocks */
+};
+
+static void *cpu_alloc(void *user, size_t bytes) {
+    (void)user;
+    return base_alloc_aligned(bytes, 64);
+}
+
+static void cpu_release(void *user, void *p) {
+    (void)user;
+    base_free(p);
+}
+
+size_t kv_shape_element_bytes(const kv_shape *s) { return s->format == KV_F32 ? 4 : 2; }
+
+size_t kv_shape_key_bytes(const kv_shape *s) {
+    return (size_t)s->key_dim * KV_BLOCK_SLOTS * kv_shape_element_bytes(s);
+}
+
+size_t kv_shape_value_bytes(const kv_shape *s) {
+    return (size_t)s->value_dim * KV_BLOCK_SLOTS * kv_shape_element_bytes(s);
+}
+
+uint64_t kv_shape_token_bytes(const kv_shape *s) {
+    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * (uint64_t)(s->key_dim + s->value_dim) *
+           kv_shape_element_bytes(s);
+}
+
+static bool shape_is_valid(const kv_shape *s) {
+    return s->n_layers > 0 && s->n_layers <= 4096 && s->n_kv_heads > 0 && s->n_kv_heads <= 65536 && s->key_dim > 0 &&
+           s->key_dim <= 65536 && s->value_dim > 0 && s->value_dim <= 65536;
+}
+
+int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
+    *out = NULL;
+    if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "attention states of this shape are not possible");
+    kv_pool *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "the state pool");
+    p->shape = *shape;
+    p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
+    p->block_bytes = (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+    p->max_blocks = budget_bytes / p->block_bytes;
+    if (pthread_mutex_init(&p->lock, NULL) != 0) {
+        base_free(p);
+        return base_fail_memory(err, sizeof(*p), "a mutex");
+    }
+    *out = p;
+    return RP_OK;
+}
+
+void kv_pool_free(kv_pool *p) {
+    if (!p) return;
+    for (size_t i = 0; i < p->n_slabs; i++) p->memory.release(p->memory.user, p->slabs[i]);
+    base_free(p->slabs);
+    base_free(p->free_blocks);
+    pthread_mutex_destroy(&p->lock);
+    base_free(p);
+}
+
+void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user) {
+    p->reclaim = reclaim;
+    p->reclaim_user = user;
+}
+
+const kv_shape *kv_pool_shape(const kv_pool *p) { return &p->shape; }
+size_t kv_pool_block_bytes(const kv_pool *p) { return p->block_bytes; }
+
+/* Adds a slab of up to SLAB_BYTES (at least one block) within the budget. Locked. False: budget or memory is used up. */
+static bool add_slab(kv_pool *p) {
+    uint64_t left = p->max_blocks - p->n_blocks;
+    uint64_t n = BASE_MAX(SLAB_BYTES / p->block_bytes, 1);
+    n = BASE_MIN(n, left);
+    if (n == 0) return false;
+    if (base_grow((void **)&p->slabs, &p->cap_slabs, p->n_slabs + 1, MAX_SLABS, sizeof(void *))) return false;
+    if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(void *), sizeof(void *)))
+        return false;
+    char *slab = p->memory.alloc(p->memory.user, (size_t)n * p->block_bytes);
+    if (!slab) return false;
+    p->slabs[p->n_slabs++] = slab;
+    p->n_blocks += n;
+    for (uint64_t i = n; i-- > 0;) p->free_blocks[p->n_free++] = slab + i * p->block_bytes;
+    BASE_TRACE(KV, "slab of %llu blocks, %zu slabs", (unsigned long long)n, p->n_slabs);
+    return true;
+}
+
+static bool try_take(kv_pool *p, void **out, size_t n) {
+    pthread_mutex_lock(&p->lock);
+    while (p->n_free < n && add_slab(p)) {}
+    bool ok = p->n_free >= n;
+    if (ok) {
+        for (size_t i = 0; i < n; i++) out[i] = p->free_blocks[--p->n_free];
+        p->taken_total += n;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
+    while (!try_take(p, out, n)) {
+        if (p->reclaim && p->reclaim(p->reclaim_user)) continue;
+        return base_fail(err, RP_ERR_MEMORY,
+                         "attention states: %zu more blocks of %zu bytes do not fit the budget of %llu bytes: raise it (--ram), or "
+                         "shorten the prompt",
+                         n, p->block_bytes, (unsigned long long)(p->max_blocks * p->block_bytes));
+    }
+    return RP_OK;
+}
+
+void kv_pool_give(kv_pool *p, void *const *blocks, size_t n) {
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < n; i++) p->free_blocks[p->n_free++] = blocks[i];
+    pthread_mutex_unlock(&p->lock);
+}
+
+kv_pool_stats kv_pool_get_stats(kv_pool *p) {
+    pthread_mutex_lock(&p->lock);
+    kv_pool_stats s = {
+        .budget_bytes = p->max_blocks * p->block_bytes,
+        .used_bytes = (p->n_blocks - p->n_free) * p->block_bytes,
+        .slab_bytes = p->n_blocks * p->block_bytes,
+        .taken_bytes_total = p->taken_total * p->block_bytes,
+    };
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}

@@ -1,0 +1,67 @@
+/* block_pool.h: memory for attention states, in blocks of 64 token slots of one layer, under a hard byte budget.
+ *
+ * One block, element type by the format (DESIGN.md section 6):
+ *
+ *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
+ *     values  [kv head][64 slots][value dimension]
+ *
+ * All blocks of a pool have one shape. They are taken and given back singly; their memory comes from the backend in slabs and stays
+ * with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool asks its
+ * reclaimer (the store) to let something go before it gives up.
+ *
+ * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs.
+ */
+#ifndef KV_BLOCK_POOL_H
+#define KV_BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reprise.h"
+
+#define KV_BLOCK_SLOTS 64
+
+typedef enum kv_format { KV_F16 = 0, KV_F32 = 1 } kv_format;
+
+typedef struct kv_shape {
+    int32_t n_layers, n_kv_heads, key_dim, value_dim;
+    kv_format format;
+} kv_shape;
+
+/* Where blocks live. The CPU's memory is the default; a device backend brings its own. */
+typedef struct kv_memory {
+    void *(*alloc)(void *user, size_t bytes); /* 64-byte aligned, NULL when there is none */
+    void (*release)(void *user, void *p);
+    void *user;
+} kv_memory;
+
+typedef struct kv_pool kv_pool;
+
+/* Tries to release at least one block (by dropping a span that nobody holds). Returns false if nothing is left to drop. */
+typedef bool (*kv_reclaim_fn)(void *user);
+
+/* memory NULL: the CPU's. RP_ERR_INVALID (shape), RP_ERR_MEMORY. */
+int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err);
+void kv_pool_free(kv_pool *p); /* every block has been given back */
+void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
+
+const kv_shape *kv_pool_shape(const kv_pool *p);
+size_t kv_pool_block_bytes(const kv_pool *p);
+size_t kv_shape_element_bytes(const kv_shape *s);
+size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a block */
+size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
+/* Bytes that one token takes in all layers. */
+uint64_t kv_shape_token_bytes(const kv_shape *s);
+
+/* Takes n blocks into out[0..n), all or none. RP_ERR_MEMORY: over the budget even after reclaiming, or the machine has no more. */
+int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
+void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
+
+typedef struct kv_pool_stats {
+    uint64_t budget_bytes, used_bytes, slab_bytes;
+    uint64_t taken_bytes_total; /* ever: its growth over a stretch of code is what that code wrote or copied at most */
+} kv_pool_stats;
+kv_pool_stats kv_pool_get_stats(kv_pool *p);
+
+#endif

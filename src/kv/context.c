@@ -1,0 +1,81 @@
+/* context.c: see context.h. */
+#include "kv/context.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+void kv_context_init(kv_context *c, kv_pool *pool) { *c = (kv_context){.pool = pool}; }
+
+void kv_context_drop(kv_context *c, size_t n) {
+    assert(n <= c->n_views);
+    for (; n > 0; n--) kv_span_unref(c->views[--c->n_views].span);
+    c->open = false;
+}
+
+void kv_context_clear(kv_context *c) {
+    kv_context_drop(c, c->n_views);
+    base_free(c->views);
+    kv_context_init(c, c->pool);
+}
+
+/* Room for one more view in *v; the caller fills it in and counts it. */
+static int next_view(kv_context *c, kv_view **v, rp_error *err) {
+    int rc = base_grow((void **)&c->views, &c->cap_views, c->n_views + 1, KV_MAX_VIEWS, sizeof(kv_view));
+    if (rc == RP_ERR_MEMORY) return base_fail_memory(err, sizeof(kv_view) * c->n_views, "the views of a prompt");
+    if (rc) return base_fail(err, rc, "a prompt takes more than %zu spans", KV_MAX_VIEWS);
+    *v = &c->views[c->n_views];
+    return RP_OK;
+}
+
+int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *mask, rp_error *err) {
+    kv_view *v = NULL;
+    int rc = next_view(c, &v, err);
+    if (rc) return rc;
+    v->span = kv_span_ref(span);
+    v->shift = shift;
+    if (mask) memcpy(v->mask, mask, sizeof(v->mask));
+    else kv_mask_first(v->mask, kv_span_tokens(span));
+    c->n_views++;
+    c->open = false;
+    return RP_OK;
+}
+
+/* Can the last span take a token at pos? */
+static bool continues(const kv_context *c, int32_t pos) {
+    if (!c->open) return false;
+    const kv_span *s = c->views[c->n_views - 1].span;
+    return kv_span_tokens(s) < KV_SPAN_TOKENS && kv_span_position(s) + kv_span_tokens(s) == pos;
+}
+
+static int open_span(kv_context *c, int32_t pos, rp_error *err) {
+    kv_view *v = NULL;
+    int rc = next_view(c, &v, err);
+    if (rc) return rc;
+    *v = (kv_view){0};
+    if ((rc = kv_span_new(&v->span, c->pool, pos, err))) return rc;
+    c->n_views++;
+    c->open = true;
+    return RP_OK;
+}
+
+int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err) {
+    int rc;
+    if (!continues(c, pos) && (rc = open_span(c, pos, err))) return rc;
+    kv_view *v = &c->views[c->n_views - 1];
+    if ((rc = kv_span_append(v->span, slot, err))) return rc;
+    v->mask[*slot / KV_BLOCK_SLOTS] |= UINT64_C(1) << (*slot % KV_BLOCK_SLOTS);
+    *span = v->span;
+    return RP_OK;
+}
+
+void kv_context_close(kv_context *c) { c->open = false; }
+
+int64_t kv_context_slots(const kv_context *c) {
+    int64_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++)
+        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) n += base_popcount64(c->views[i].mask[b]);
+    return n;
+}

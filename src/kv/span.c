@@ -1,0 +1,98 @@
+/* span.c: see span.h. */
+#include "kv/span.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+struct kv_span {
+    atomic_int refs;
+    kv_pool *pool;
+    base_key key;
+    bool sealed;
+    int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
+    int32_t n_layers;
+    void *blocks[]; /* [block][layer]: so that one more block of every layer is taken at once */
+};
+
+int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
+    int32_t n_layers = kv_pool_shape(pool)->n_layers;
+    size_t bytes = sizeof(kv_span) + sizeof(void *) * (size_t)n_layers * KV_SPAN_BLOCKS;
+    kv_span *s = base_calloc(1, bytes);
+    *out = s;
+    if (!s) return base_fail_memory(err, bytes, "a span");
+    atomic_init(&s->refs, 1);
+    s->pool = pool;
+    s->first_pos = first_pos;
+    s->n_layers = n_layers;
+    return RP_OK;
+}
+
+kv_span *kv_span_ref(kv_span *s) {
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+
+void kv_span_unref(kv_span *s) {
+    if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+    kv_pool_give(s->pool, s->blocks, (size_t)s->n_blocks * (size_t)s->n_layers);
+    base_free(s);
+}
+
+bool kv_span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->refs, memory_order_acquire) == 1; }
+
+int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
+    assert(!s->sealed && s->n_tokens < KV_SPAN_TOKENS);
+    if (s->n_tokens == s->n_blocks * KV_BLOCK_SLOTS) {
+        void **column = s->blocks + (size_t)s->n_blocks * (size_t)s->n_layers;
+        int rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
+        if (rc) return rc;
+        s->n_blocks++;
+    }
+    *slot = s->n_tokens++;
+    return RP_OK;
+}
+
+void kv_span_seal(kv_span *s, const base_key *key) {
+    assert(!s->sealed && kv_span_is_unshared(s));
+    s->key = *key;
+    s->sealed = true;
+}
+
+bool kv_span_is_sealed(const kv_span *s) { return s->sealed; }
+int32_t kv_span_tokens(const kv_span *s) { return s->n_tokens; }
+int32_t kv_span_position(const kv_span *s) { return s->first_pos; }
+const base_key *kv_span_key(const kv_span *s) { return &s->key; }
+
+uint64_t kv_span_bytes(const kv_span *s) {
+    return (uint64_t)s->n_blocks * (uint64_t)s->n_layers * kv_pool_block_bytes(s->pool);
+}
+
+void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
+    assert(block < s->n_blocks && layer < s->n_layers);
+    return s->blocks[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+}
+
+/* Bits [0, n) of a word, for any n. */
+static uint64_t low_bits(int32_t n) {
+    if (n <= 0) return 0;
+    return n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
+}
+
+void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n) {
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) mask[b] = low_bits(n - b * KV_BLOCK_SLOTS);
+}
+
+void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
+        int32_t base = b * KV_BLOCK_SLOTS;
+        mask[b] &= ~(low_bits(end - base) & ~low_bits(begin - base));
+    }
+}
+
+uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos) {
+    int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
+    return v->mask[block] & low_bits(pos - first + 1);
+}

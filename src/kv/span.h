@@ -1,0 +1,72 @@
+/* span.h: spans, the immutable attention states of up to 256 tokens, and views of them.
+ *
+ *   span   key, first position c, n tokens
+ *     layer 0   [block 0][block 1][block 2][block 3]      slot j of block b: the token at position c + 64 b + j
+ *     layer 1   [block 0][block 1][block 2][block 3]
+ *     ...
+ *
+ * Life: new (open, one holder, slots are appended) -> sealed (named by its key, immutable, any number of holders) -> freed with the
+ * last reference. Keys are stored rotated for their own position, R(c)k; a view that moves the span by `shift` rotates the
+ * query to m - shift instead of touching them.
+ *
+ * An open span belongs to one thread. A sealed one may be referenced and read by any.
+ */
+#ifndef KV_SPAN_H
+#define KV_SPAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "kv/block_pool.h"
+
+#define KV_SPAN_BLOCKS 4
+#define KV_SPAN_TOKENS (KV_SPAN_BLOCKS * KV_BLOCK_SLOTS)
+
+typedef struct kv_span kv_span;
+
+/* An open, empty span with one reference, whose first token will stand at first_pos. RP_ERR_MEMORY. */
+int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
+kv_span *kv_span_ref(kv_span *s);
+void kv_span_unref(kv_span *s); /* NULL is fine */
+/* Does the caller hold the only reference? (Then nobody else reads it.) */
+bool kv_span_is_unshared(const kv_span *s);
+
+/* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
+ * RP_ERR_MEMORY: the span is unchanged. */
+int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
+/* Names the span and makes it immutable. */
+void kv_span_seal(kv_span *s, const base_key *key);
+
+bool kv_span_is_sealed(const kv_span *s);
+int32_t kv_span_tokens(const kv_span *s);
+int32_t kv_span_position(const kv_span *s); /* of slot 0 */
+const base_key *kv_span_key(const kv_span *s);
+uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks */
+
+/* The data of one block (0..3) of one layer, and of one head's keys and values inside a block. */
+void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
+static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
+    return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);
+}
+static inline void *kv_block_values(const kv_shape *shape, void *block, int32_t kv_head) {
+    return (char *)block + (size_t)shape->n_kv_heads * kv_shape_key_bytes(shape) +
+           (size_t)kv_head * kv_shape_value_bytes(shape);
+}
+
+/* A span as one prompt sees it. Holds no reference by itself; a context does. */
+typedef struct kv_view {
+    kv_span *span;
+    int32_t shift;                 /* positions that the span is moved by in this prompt */
+    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j counts */
+} kv_view;
+
+/* The first n slots set. */
+void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
+/* Clears slots [begin, end), which may reach outside 0..256. */
+void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
+
+/* The slots of one block of a view that a token at position pos sees: those that count and stand at pos or before. */
+uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos);
+
+#endif

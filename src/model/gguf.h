@@ -1,0 +1,88 @@
+/* gguf.h: reads a GGUF v2 or v3 file through a read-only map.
+ *
+ * Everything in the file is hostile until it was checked: every count, length, offset, alignment and type is validated
+ * against the file's size (with overflow checks) before it is used. After gguf_open has succeeded, every pointer that
+ * this interface gives out points at bytes inside the map, and every tensor's data lies wholly inside it.
+ *
+ * File, little-endian:
+ *   "GGUF"  u32 version  u64 n_tensors  u64 n_metadata
+ *   n_metadata x { string key, u32 type, value }            string: u64 length, bytes
+ *   n_tensors  x { string name, u32 n_dims, u64 dims[n_dims], u32 type, u64 offset }
+ *   padding to general.alignment (default 32), then the tensors' data; offsets count from here
+ *
+ * Immutable after opening; any number of threads may read.
+ */
+#ifndef MODEL_GGUF_H
+#define MODEL_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "reprise.h"
+
+#define GGUF_MAX_TENSORS 65536
+#define GGUF_MAX_METADATA 65536
+#define GGUF_MAX_DIMS 4
+#define GGUF_MAX_NAME 256 /* bytes of a tensor's or key's name */
+
+typedef enum gguf_value_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
+    GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_VALUE_TYPE_COUNT
+} gguf_value_type;
+
+typedef struct gguf_string {
+    const char *bytes; /* in the map, not NUL-terminated */
+    uint64_t n;
+} gguf_string;
+
+typedef struct gguf_tensor {
+    gguf_string name;
+    kernel_type type;      /* as kernels know it */
+    int32_t n_dims;
+    int64_t dims[GGUF_MAX_DIMS]; /* dims[0] runs fastest; unused ones are 1 */
+    const void *data;
+    uint64_t bytes;
+} gguf_tensor;
+
+typedef struct gguf_file gguf_file;
+
+/* RP_ERR_IO, RP_ERR_FORMAT (what is wrong and at which byte), RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
+int gguf_open(gguf_file **out, const char *path, rp_error *err);
+/* The same over bytes in memory, which stay the caller's (fuzzing, tests). name: for messages. */
+int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err);
+void gguf_close(gguf_file *f);
+
+const char *gguf_name(const gguf_file *f); /* the path, for messages */
+uint32_t gguf_version(const gguf_file *f);
+size_t gguf_n_tensors(const gguf_file *f);
+const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL if absent; hashed or sorted look-up */
+/* The bytes of the header, metadata and tensor table: what a fingerprint covers besides the data. */
+const void *gguf_header(const gguf_file *f, size_t *bytes);
+size_t gguf_n_metadata(const gguf_file *f);
+gguf_string gguf_metadata_key(const gguf_file *f, size_t i);
+
+/* Metadata. Return true if the key is there and of a fitting type (any integer type that holds the value for u64 and
+ * i64; F32 or F64 for f64); else false, and *out is unchanged. */
+bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out);
+bool gguf_get_i64(const gguf_file *f, const char *key, int64_t *out);
+bool gguf_get_f64(const gguf_file *f, const char *key, double *out);
+bool gguf_get_bool(const gguf_file *f, const char *key, bool *out);
+bool gguf_get_string(const gguf_file *f, const char *key, gguf_string *out);
+bool gguf_has(const gguf_file *f, const char *key);
+
+/* Arrays. Fixed-size elements: `data` points at n packed little-endian elements, possibly misaligned (use memcpy).
+ * Strings: gguf_array_strings copies the n string headers into out (caller's array of n). Nested arrays are skipped
+ * when opening, and reported as absent here. */
+typedef struct gguf_array {
+    gguf_value_type type;
+    uint64_t n;
+    const void *data;
+} gguf_array;
+bool gguf_get_array(const gguf_file *f, const char *key, gguf_array *out);
+void gguf_array_strings(const gguf_array *a, gguf_string *out);
+
+#endif

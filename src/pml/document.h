@@ -1,0 +1,94 @@
+/* document.h: PML documents as checked trees: bytes -> nodes. Knows XML and names, no model and no tokens.
+ *
+ * After a parse has succeeded, everything that docs/pml.md says about elements, attributes, names and white space holds:
+ * texts have their final white space, unions hold modules only, names are unique, src files are read.
+ *
+ *   pml_document
+ *     nodes[0]  the root (SCHEMA or PROMPT)
+ *     nodes[i]  in document order; parent, first_child, next are indices, -1 for none
+ *
+ * One allocation owner: strings and nodes live until pml_document_free. Immutable after parsing; any thread may read.
+ */
+#ifndef PML_DOCUMENT_H
+#define PML_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "reprise.h"
+
+#define PML_MAX_BYTES ((size_t)64 << 20)     /* of a document or a src file */
+#define PML_MAX_NODES ((size_t)1 << 18)
+#define PML_MAX_DEPTH 64                     /* nested elements */
+#define PML_MAX_PARAM_TOKENS 4096
+#define PML_MAX_TEXT_TOTAL ((size_t)256 << 20) /* of all texts of a document, src files included */
+
+typedef enum pml_kind {
+    PML_SCHEMA, PML_PROMPT, PML_MODULE, PML_UNION, PML_PARAM, PML_SCAFFOLD, PML_ROLE, PML_TEXT,
+    PML_IMPORT, /* in prompts: an element named like a module */
+} pml_kind;
+
+typedef enum pml_scope { PML_SCOPE_INHERIT, PML_SCOPE_PATH, PML_SCOPE_MODULE } pml_scope;
+typedef enum pml_layout_kind { PML_LAYOUT_PACKED, PML_LAYOUT_FIXED } pml_layout_kind;
+
+/* An argument: an attribute of an import. */
+typedef struct pml_argument {
+    const char *name, *value;
+} pml_argument;
+
+typedef struct pml_node {
+    pml_kind kind;
+    int32_t parent, first_child, next; /* node indices, -1: none */
+    int32_t line, column;              /* of the element's '<' or the text's first character; from 1 (column: in bytes) */
+    const char *name;                  /* SCHEMA, MODULE, PARAM, IMPORT: name; PROMPT: the schema's name; else "" */
+    int role;                          /* ROLE: chat_role's value (system, user, assistant, tool = 0..3); else -1 */
+    const char *text;                  /* TEXT: bytes with their final white space (never empty); else NULL */
+    size_t n_text;
+    bool text_continues; /* TEXT: something that gives text stands directly before it (a parameter, a text, a module, a union) in the
+                            same role or document: no SentencePiece dummy space belongs before it */
+    bool border_space;   /* prompts, TEXT before an import: white space stood between the two (docs/pml.md, White space) */
+    pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
+    pml_layout_kind layout; /* SCHEMA */
+    bool cache;          /* MODULE */
+    bool pin;            /* MODULE */
+    int64_t ttl_seconds; /* MODULE; 0: none */
+    int32_t param_len;   /* PARAM: tokens */
+    const char *scaffold; /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
+                             SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
+    const pml_argument *arguments; /* IMPORT */
+    int32_t n_arguments;
+} pml_node;
+
+typedef struct pml_document {
+    const char *name; /* how errors call it */
+    pml_node *nodes;
+    int32_t n_nodes;
+    void *owner; /* internal: string storage */
+} pml_document;
+
+/* Parses a schema or a prompt from n bytes. name: for errors. dir: the directory for src, NULL: src is refused (schemas only).
+ * RP_ERR_SYNTAX (XML, UTF-8, structure, unknown element or attribute with the nearest name, missing attribute, bad value),
+ * RP_ERR_CONFLICT (duplicate names), RP_ERR_NAME (scaffold paths and defaults that name nothing), RP_ERR_IO (src), RP_ERR_LIMIT,
+ * RP_ERR_MEMORY. On error *out is NULL; err->where is "name:line:column". */
+int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char *name, const char *dir, rp_error *err);
+int pml_prompt_parse(pml_document **out, const char *bytes, size_t n, const char *name, rp_error *err);
+void pml_document_free(pml_document *d);
+
+/* base_fail_at with where = "document:line:column" of a node. Returns code. */
+int pml_fail(rp_error *err, rp_code code, const pml_document *d, int32_t node, const char *fmt, ...) BASE_PRINTF(5, 6);
+
+/* The module named `name` among the modules that node `holder` (a SCHEMA or MODULE) holds, looking through unions and roles;
+ * -1 if there is none. n: bytes of the name. */
+int32_t pml_find_module(const pml_document *d, int32_t holder, const char *name, size_t n);
+/* The module or schema that a node stands in (looking through unions and roles); -1 for the root. */
+int32_t pml_holder(const pml_document *d, int32_t node);
+/* The union that a module is a member of, or -1. */
+int32_t pml_union_of(const pml_document *d, int32_t module);
+/* The name nearest to `name` among those a holder's modules have (edit distance), or NULL if none is near. */
+const char *pml_nearest_module(const pml_document *d, int32_t holder, const char *name);
+/* "plan/miami" of a module, into out (cut to `bytes`); "" for the schema. Returns out. */
+const char *pml_path(const pml_document *d, int32_t module, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,291 @@
+/* gguf_writer.c: builds GGUF files. The format is drawn in model/gguf.h.
+ *
+ * Owns: the bytes of the metadata, the list of tensors and the tensors' data that came as floats. A tensor with a fill
+ * function is never whole in memory. Threads: none of its own.
+ */
+#include "gguf_writer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#define METADATA_LIMIT ((size_t)1 << 30)
+#define MEMORY_LIMIT ((size_t)1 << 31)
+#define TENSORS_MAX ((size_t)GGUF_MAX_TENSORS * 2) /* so that a test can exceed the reader's limit */
+#define PIECE_BYTES ((size_t)4 << 20)              /* of a tensor in memory while it is saved */
+#define DEFAULT_ALIGNMENT 32
+
+typedef struct writer_tensor {
+    char *name;
+    kernel_type type;
+    int n_dims;
+    int64_t dims[GGUF_MAX_DIMS];
+    int64_t n_rows;
+    size_t row_bytes;
+    gguf_fill_fn fill; /* NULL: the bytes are in data */
+    void *arg;
+    uint8_t *data; /* owned */
+} writer_tensor;
+
+struct gguf_writer {
+    uint32_t version, alignment;
+    base_buffer metadata;
+    uint64_t n_metadata;
+    writer_tensor *tensors;
+    size_t n_tensors, cap_tensors;
+    int rc; /* the first failure */
+};
+
+/* Where bytes go: a file or a buffer. */
+typedef struct sink {
+    FILE *file;
+    base_buffer *buffer;
+    uint64_t written;
+    int rc;
+} sink;
+
+static void keep(gguf_writer *w, int rc) {
+    if (!w->rc) w->rc = rc;
+}
+
+gguf_writer *gguf_writer_new(uint32_t version, uint32_t alignment) {
+    gguf_writer *w = base_calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->version = version;
+    w->alignment = alignment ? alignment : DEFAULT_ALIGNMENT;
+    w->metadata = BASE_BUFFER(METADATA_LIMIT);
+    if (alignment) gguf_writer_u32(w, "general.alignment", alignment);
+    return w;
+}
+
+void gguf_writer_free(gguf_writer *w) {
+    if (!w) return;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        base_free(w->tensors[i].name);
+        base_free(w->tensors[i].data);
+    }
+    base_free(w->tensors);
+    base_buffer_free(&w->metadata);
+    base_free(w);
+}
+
+/* ---- metadata -------------------------------------------------------------------------------------------------- */
+
+/* The host is little-endian, as the file is (base/cpu.h supports no other). */
+static void put(gguf_writer *w, const void *bytes, size_t n) { keep(w, base_buffer_append(&w->metadata, bytes, n)); }
+static void put_u32(gguf_writer *w, uint32_t v) { put(w, &v, sizeof v); }
+static void put_u64(gguf_writer *w, uint64_t v) { put(w, &v, sizeof v); }
+
+static void put_string(gguf_writer *w, const char *s) {
+    size_t n = strlen(s);
+    put_u64(w, n);
+    put(w, s, n);
+}
+
+static void put_key(gguf_writer *w, const char *key, uint32_t type) {
+    put_string(w, key);
+    put_u32(w, type);
+    w->n_metadata++;
+}
+
+static size_t value_size(gguf_value_type type) {
+    switch (type) {
+    case GGUF_U8: case GGUF_I8: case GGUF_BOOL: return 1;
+    case GGUF_U16: case GGUF_I16: return 2;
+    case GGUF_U32: case GGUF_I32: case GGUF_F32: return 4;
+    case GGUF_U64: case GGUF_I64: case GGUF_F64: return 8;
+    default: return 0;
+    }
+}
+
+void gguf_writer_scalar(gguf_writer *w, const char *key, gguf_value_type type, const void *value) {
+    gguf_writer_raw(w, key, (uint32_t)type, value, value_size(type));
+}
+
+void gguf_writer_u32(gguf_writer *w, const char *key, uint32_t v) { gguf_writer_scalar(w, key, GGUF_U32, &v); }
+void gguf_writer_f32(gguf_writer *w, const char *key, float v) { gguf_writer_scalar(w, key, GGUF_F32, &v); }
+
+void gguf_writer_bool(gguf_writer *w, const char *key, bool v) {
+    uint8_t byte = v ? 1 : 0;
+    gguf_writer_scalar(w, key, GGUF_BOOL, &byte);
+}
+
+void gguf_writer_string(gguf_writer *w, const char *key, const char *v) {
+    put_key(w, key, GGUF_STRING);
+    put_string(w, v);
+}
+
+void gguf_writer_array(gguf_writer *w, const char *key, gguf_value_type type, const void *data, size_t n) {
+    put_key(w, key, GGUF_ARRAY);
+    put_u32(w, (uint32_t)type);
+    put_u64(w, n);
+    put(w, data, n * value_size(type));
+}
+
+void gguf_writer_strings(gguf_writer *w, const char *key, const char *const *strings, size_t n) {
+    put_key(w, key, GGUF_ARRAY);
+    put_u32(w, GGUF_STRING);
+    put_u64(w, n);
+    for (size_t i = 0; i < n; i++) put_string(w, strings[i]);
+}
+
+void gguf_writer_raw(gguf_writer *w, const char *key, uint32_t type, const void *bytes, size_t n) {
+    put_key(w, key, type);
+    put(w, bytes, n);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------------------- */
+
+static writer_tensor *add_tensor(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims) {
+    if (n_dims < 1 || n_dims > GGUF_MAX_DIMS || dims[0] % kernel_type_block(type)) {
+        keep(w, RP_ERR_INVALID);
+        return NULL;
+    }
+    int rc = base_grow((void **)&w->tensors, &w->cap_tensors, w->n_tensors + 1, TENSORS_MAX, sizeof *w->tensors);
+    char *copy = rc ? NULL : base_strdup(name);
+    if (!copy) {
+        keep(w, rc ? rc : RP_ERR_MEMORY);
+        return NULL;
+    }
+    writer_tensor *t = &w->tensors[w->n_tensors++];
+    *t = (writer_tensor){.name = copy, .type = type, .n_dims = n_dims, .n_rows = 1};
+    t->row_bytes = (size_t)kernel_row_bytes(type, dims[0]);
+    for (int i = 0; i < n_dims; i++) {
+        t->dims[i] = dims[i];
+        if (i) t->n_rows *= dims[i];
+    }
+    return t;
+}
+
+void gguf_writer_tensor(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims,
+                        const float *data) {
+    writer_tensor *t = add_tensor(w, name, type, n_dims, dims);
+    if (!t) return;
+    t->data = base_alloc((size_t)t->n_rows * t->row_bytes);
+    if (!t->data) {
+        keep(w, RP_ERR_MEMORY);
+        return;
+    }
+    for (int64_t r = 0; r < t->n_rows; r++)
+        kernel_quantize(type, data + r * dims[0], t->data + (size_t)r * t->row_bytes, dims[0]);
+}
+
+void gguf_writer_tensor_fill(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims,
+                             gguf_fill_fn fill, void *arg) {
+    writer_tensor *t = add_tensor(w, name, type, n_dims, dims);
+    if (!t) return;
+    t->fill = fill;
+    t->arg = arg;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------------------------- */
+
+static void emit(sink *s, const void *bytes, size_t n) {
+    if (s->rc || !n) return;
+    if (s->buffer) s->rc = base_buffer_append(s->buffer, bytes, n);
+    else if (fwrite(bytes, 1, n, s->file) != n) s->rc = RP_ERR_IO;
+    s->written += n;
+}
+
+static void emit_u32(sink *s, uint32_t v) { emit(s, &v, sizeof v); }
+static void emit_u64(sink *s, uint64_t v) { emit(s, &v, sizeof v); }
+
+static uint64_t aligned(uint64_t n, uint32_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+
+static void emit_padding(sink *s, uint32_t alignment) {
+    static const uint8_t zeros[256];
+    for (uint64_t n = aligned(s->written, alignment) - s->written; n;) {
+        size_t piece = n < sizeof zeros ? (size_t)n : sizeof zeros;
+        emit(s, zeros, piece);
+        n -= piece;
+    }
+}
+
+static void emit_header(const gguf_writer *w, sink *s) {
+    uint64_t offset = 0;
+    emit(s, "GGUF", 4);
+    emit_u32(s, w->version);
+    emit_u64(s, w->n_tensors);
+    emit_u64(s, w->n_metadata);
+    emit(s, w->metadata.data, w->metadata.len);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const writer_tensor *t = &w->tensors[i];
+        emit_u64(s, strlen(t->name));
+        emit(s, t->name, strlen(t->name));
+        emit_u32(s, (uint32_t)t->n_dims);
+        for (int d = 0; d < t->n_dims; d++) emit_u64(s, (uint64_t)t->dims[d]);
+        emit_u32(s, (uint32_t)t->type);
+        emit_u64(s, offset);
+        offset = aligned(offset + (uint64_t)t->n_rows * t->row_bytes, w->alignment);
+    }
+}
+
+static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t piece_bytes) {
+    if (!t->fill) {
+        emit(s, t->data, (size_t)t->n_rows * t->row_bytes);
+        return;
+    }
+    int64_t step = (int64_t)(piece_bytes / t->row_bytes);
+    for (int64_t row = 0; row < t->n_rows && !s->rc; row += step) {
+        int64_t n = t->n_rows - row < step ? t->n_rows - row : step;
+        t->fill(t->arg, row, n, piece);
+        emit(s, piece, (size_t)n * t->row_bytes);
+    }
+}
+
+static size_t largest_piece(const gguf_writer *w) {
+    size_t bytes = PIECE_BYTES;
+    for (size_t i = 0; i < w->n_tensors; i++)
+        if (w->tensors[i].row_bytes > bytes) bytes = w->tensors[i].row_bytes;
+    return bytes;
+}
+
+static int emit_file(const gguf_writer *w, sink *s) {
+    if (w->rc) return w->rc;
+    size_t piece_bytes = largest_piece(w);
+    uint8_t *piece = base_alloc(piece_bytes);
+    if (!piece) return RP_ERR_MEMORY;
+    emit_header(w, s);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        emit_padding(s, w->alignment);
+        emit_tensor(&w->tensors[i], s, piece, piece_bytes);
+    }
+    emit_padding(s, w->alignment);
+    base_free(piece);
+    return s->rc;
+}
+
+int gguf_writer_save(const gguf_writer *w, const char *path, rp_error *err) {
+    sink s = {.file = fopen(path, "wb")};
+    if (!s.file) return base_fail_errno(err, "cannot write", path);
+    int rc = emit_file(w, &s);
+    int saved_errno = errno;
+    if (fclose(s.file) && !rc) {
+        rc = RP_ERR_IO;
+        saved_errno = errno;
+    }
+    if (!rc) return RP_OK;
+    (void)remove(path);
+    errno = saved_errno;
+    if (rc == RP_ERR_IO) return base_fail_errno(err, "cannot write", path);
+    return base_fail(err, (rp_code)rc, "cannot build '%s': %s", path, rp_code_text((rp_code)rc));
+}
+
+int gguf_writer_save_memory(const gguf_writer *w, uint8_t **data, size_t *bytes, rp_error *err) {
+    base_buffer buffer = BASE_BUFFER(MEMORY_LIMIT);
+    sink s = {.buffer = &buffer};
+    int rc = emit_file(w, &s);
+    *data = NULL;
+    *bytes = 0;
+    if (rc) {
+        base_buffer_free(&buffer);
+        return base_fail(err, (rp_code)rc, "cannot build a GGUF file in memory: %s", rp_code_text((rp_code)rc));
+    }
+    *bytes = buffer.len;
+    *data = (uint8_t *)base_buffer_take(&buffer);
+    return RP_OK;
+}

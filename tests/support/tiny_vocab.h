@@ -1,0 +1,28 @@
+/* tiny_vocab.h: small vocabularies for made-up models: common English pieces, so that text becomes reasonable tokens. */
+#ifndef SUPPORT_TINY_VOCAB_H
+#define SUPPORT_TINY_VOCAB_H
+
+#include <stdint.h>
+
+#include "gguf_writer.h"
+
+typedef enum tiny_vocab_kind {
+    TINY_VOCAB_SPM, /* tokenizer.ggml.model "llama": <unk> <s> </s>, 256 bytes, characters, pieces with scores */
+    TINY_VOCAB_BPE, /* "gpt2": <|endoftext|>, 256 bytes, merged pieces with their merges */
+} tiny_vocab_kind;
+
+typedef struct tiny_vocab_options {
+    tiny_vocab_kind kind;
+    int32_t n_vocab;            /* pieces are left out or unreachable tokens added up to it; 0: what there is */
+    const char *pre;            /* of TINY_VOCAB_BPE: tokenizer.ggml.pre; NULL: "gpt-2" */
+    const char *chat_template;  /* tokenizer.chat_template, or NULL */
+    const char *const *control; /* further control tokens ("<|im_end|>"), NULL at the end; or NULL */
+    bool no_bos;                /* add_bos_token is false */
+} tiny_vocab_options;
+
+/* Adds the tokenizer's metadata to w. *n_vocab: the number of tokens.
+ * RP_ERR_INVALID (n_vocab is too small for the bytes and control tokens; the message says how many are needed),
+ * RP_ERR_MEMORY. */
+int tiny_vocab_add(gguf_writer *w, const tiny_vocab_options *options, int32_t *n_vocab, rp_error *err);
+
+#endif
