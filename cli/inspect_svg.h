@@ -1,0 +1,14 @@
+/* inspect_svg.h: what `reprise inspect --svg` draws. The caller opens and closes the file, and looks at its error flag. */
+#ifndef CLI_INSPECT_SVG_H
+#define CLI_INSPECT_SVG_H
+
+#include <stdio.h>
+
+#include "reprise.h"
+
+/* The prompt's tiles on one lane, gaps hatched (inspect_svg_mosaic.c). */
+void inspect_svg_mosaic(FILE *to, const rp_inspection *in);
+/* The schema's canonical layout, what stands inside another below it (inspect_svg_schema.c). */
+void inspect_svg_schema(FILE *to, const rp_inspection *in);
+
+#endif

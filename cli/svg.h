@@ -1,0 +1,69 @@
+/* svg.h: the parts that both drawings of `reprise inspect --svg` are made of.
+ *
+ * Lengths are in pixels of the drawing, y grows downwards. Positions of tokens go to the right: x = left + position * scale.
+ * Colours are those of Okabe and Ito, told apart with every kind of colour vision: blue for cached, orange for fresh; each
+ * also differs by its text's colour, and marks beyond those two are hatches and outlines. Viewers that know
+ * prefers-color-scheme get a dark ground.
+ */
+#ifndef CLI_SVG_H
+#define CLI_SVG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define SVG_WIDTH 1200.0
+#define SVG_MARGIN 40.0
+#define SVG_HEAD_HEIGHT 124.0 /* title, subtitle, legend */
+#define SVG_AXIS_HEIGHT 56.0
+#define SVG_LABEL_PX 12.0     /* font size of labels */
+
+/* Classes of the drawing's style sheet, for boxes and texts. */
+#define SVG_CACHED "cached"     /* blue */
+#define SVG_FRESH "fresh"       /* orange */
+#define SVG_EXTENT "extent"     /* light: what a module takes with everything inside it */
+#define SVG_CHOICE "choice"     /* dashed: a union */
+#define SVG_GAP "gap"           /* dashed and hatched */
+#define SVG_INEXACT "inexact"   /* a hatch over a tile's lower edge */
+#define SVG_ON_CACHED "on-cached"
+#define SVG_ON_FRESH "on-fresh"
+#define SVG_INK "ink"
+#define SVG_SOFT "soft"
+
+typedef struct svg_scale {
+    double left, per_position;
+    int32_t positions;
+} svg_scale;
+
+/* The scale on which `positions` fill the width from `left` to `right`. */
+svg_scale svg_scale_make(int32_t positions, double left, double right);
+double svg_x(const svg_scale *s, int32_t position);
+
+/* Opens the drawing: style, ground, title and subtitle (any text; both are escaped here). */
+void svg_begin(FILE *to, double height, const char *title, const char *subtitle);
+void svg_end(FILE *to);
+
+/* A box. tooltip: any text, or NULL. */
+void svg_box(FILE *to, const char *class_name, double x, double y, double w, double h, const char *tooltip);
+
+/* Text whose first line's base is y. anchor: "start", "middle" or "end". bold, size in pixels. */
+typedef struct svg_text_style {
+    const char *class_name, *anchor;
+    double size;
+    bool bold;
+} svg_text_style;
+void svg_text(FILE *to, double x, double y, const svg_text_style *style, const char *text);
+void svg_line(FILE *to, double x1, double y1, double x2, double y2);
+
+/* An estimate, on the safe side, of how wide a text is in this font size. */
+double svg_text_width(const char *text, double size);
+/* A copy of text cut to `width` with an ellipsis; "" if not even three characters fit. Freed by the caller. */
+char *svg_text_cut(const char *text, double size, double width);
+
+/* One entry of the legend at x; returns where the next one begins. */
+double svg_legend(FILE *to, double x, const char *class_name, const char *text);
+
+/* Ticks and numbers below y, and faint lines upwards to `top`. */
+void svg_axis(FILE *to, const svg_scale *s, double top, double y);
+
+#endif

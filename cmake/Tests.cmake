@@ -1,0 +1,95 @@
+# Tests, fuzzers, benchmarks and tools. Each is found by its name; a folder may be empty.
+#
+#   tests/<area>/test_x.c   one program, one ctest `area/x`, label `area`; .sh and .py files are run as they are
+#   tests/support/*.c       a library for the tests (models, reference, random documents)
+#   fuzz/fuzz_x.c           LLVMFuzzerTestOneInput; fuzz/replay.c runs it over fuzz/corpus/x as ctest `fuzz_replay_x`
+#   bench/x.c               build/bench/x
+#   tools/x.c               build/x
+
+enable_testing()
+pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
+
+# Internal headers are open to these programs: they are linked with the static library.
+add_library(reprise-internal INTERFACE)
+target_include_directories(reprise-internal INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(reprise-internal INTERFACE reprise-static PkgConfig::cmocka Threads::Threads m reprise-options)
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+if(support_sources)
+  add_library(reprise-support STATIC ${support_sources})
+  target_include_directories(reprise-support PUBLIC tests)
+  target_link_libraries(reprise-support PUBLIC reprise-internal)
+  target_link_libraries(reprise-internal INTERFACE reprise-support)
+endif()
+
+# What a test may ask its environment for.
+set(test_environment REPRISE_SOURCE_DIR=${PROJECT_SOURCE_DIR} REPRISE_BUILD_DIR=${PROJECT_BINARY_DIR}
+                     ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1
+                     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1)
+if(TARGET reprise-program)
+  list(APPEND test_environment REPRISE_PROGRAM=$<TARGET_FILE:reprise-program>)
+endif()
+
+function(reprise_test_properties name label)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${REPRISE_TEST_TIMEOUT} LABELS ${label}
+                                          ENVIRONMENT "${test_environment}")
+endfunction()
+
+file(GLOB test_files CONFIGURE_DEPENDS tests/*/test_*)
+foreach(file IN LISTS test_files)
+  cmake_path(GET file STEM name)
+  cmake_path(GET file EXTENSION kind)
+  cmake_path(GET file PARENT_PATH folder)
+  cmake_path(GET folder FILENAME area)
+  string(REGEX REPLACE "^test_" "" short ${name})
+  if(kind STREQUAL ".c")
+    add_executable(test_${area}_${short} ${file})
+    set_target_properties(test_${area}_${short} PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests/${area} OUTPUT_NAME ${name})
+    target_link_libraries(test_${area}_${short} PRIVATE reprise-internal)
+    add_test(NAME ${area}/${short} COMMAND test_${area}_${short})
+  elseif(kind STREQUAL ".sh" OR kind STREQUAL ".py")
+    add_test(NAME ${area}/${short} COMMAND ${file})
+  else()
+    continue()
+  endif()
+  reprise_test_properties(${area}/${short} ${area})
+endforeach()
+
+file(GLOB fuzz_files CONFIGURE_DEPENDS fuzz/fuzz_*.c)
+foreach(file IN LISTS fuzz_files)
+  cmake_path(GET file STEM name)
+  string(REGEX REPLACE "^fuzz_" "" short ${name})
+  add_executable(replay_${short} ${file} fuzz/replay.c)
+  set(programs replay_${short})
+  if(REPRISE_FUZZ)
+    add_executable(${name} ${file})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    list(APPEND programs ${name})
+  endif()
+  foreach(program IN LISTS programs)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY fuzz)
+    # libFuzzer has no header that declares the entry point.
+    target_compile_options(${program} PRIVATE -Wno-missing-prototypes)
+    target_link_libraries(${program} PRIVATE reprise-internal)
+  endforeach()
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/fuzz/corpus/${short})
+    add_test(NAME fuzz_replay_${short} COMMAND replay_${short} ${PROJECT_SOURCE_DIR}/fuzz/corpus/${short})
+    reprise_test_properties(fuzz_replay_${short} fuzz)
+  endif()
+endforeach()
+
+file(GLOB bench_files CONFIGURE_DEPENDS bench/*.c)
+foreach(file IN LISTS bench_files)
+  cmake_path(GET file STEM name)
+  add_executable(bench_${name} ${file})
+  set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY bench OUTPUT_NAME ${name})
+  target_link_libraries(bench_${name} PRIVATE reprise-internal)
+endforeach()
+
+file(GLOB tool_files CONFIGURE_DEPENDS tools/*.c)
+foreach(file IN LISTS tool_files)
+  cmake_path(GET file STEM name)
+  add_executable(tool_${name} ${file})
+  set_target_properties(tool_${name} PROPERTIES OUTPUT_NAME ${name})
+  target_link_libraries(tool_${name} PRIVATE reprise-internal)
+endforeach()

@@ -1,0 +1,105 @@
+/* linear_generic.c: matrix products in plain C, the specification of kernel_table.linear.
+ *
+ * An output element is one sum, from the first input to the last:
+ *   float types      acc += w[i] * x[i]
+ *   quantised types  by pieces of 32: the products of integers are added exactly, then
+ *                    acc += (scale * d) * sum,   and for a format with minima   acc -= min * s
+ *                    (Q6_K has two scales a piece and takes that step for each half)
+ * The sums of a whole column of y grow together, so that a weight is unpacked once for all rows; no element's order
+ * depends on that. Multiplications and additions are rounded separately.
+ */
+#include "kernels/formats.h"
+#include "kernels/generic/generic.h"
+#include "kernels/half.h"
+
+static float load_f32(const uint8_t *row, int64_t i) {
+    float f;
+    memcpy(&f, row + 4 * i, sizeof f);
+    return f;
+}
+
+static float load_f16(const uint8_t *row, int64_t i) { return half_load(row + 2 * i); }
+static float load_bf16(const uint8_t *row, int64_t i) { return half_bf16_to_float(half_load_u16(row + 2 * i)); }
+
+static void clear_column(float *y, int64_t y_stride, int64_t n_rows) {
+    for (int64_t r = 0; r < n_rows; r++) y[r * y_stride] = 0.0f;
+}
+
+static void float_column(float (*load)(const uint8_t *, int64_t), const uint8_t *w, int64_t n_in, const uint8_t *x,
+                         int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
+    clear_column(y, y_stride, n_rows);
+    for (int64_t i = 0; i < n_in; i++) {
+        const float weight = load(w, i);
+        for (int64_t r = 0; r < n_rows; r++) y[r * y_stride] += weight * load_f32(x + r * x_stride, i);
+    }
+}
+
+static int32_t dot(const int8_t *a, const int8_t *b, int n) {
+    int32_t sum = 0;
+    for (int i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* Adds to acc what one piece contributes for one row of activations. */
+static float add_piece(float acc, const format_piece *w, int n_scales, const uint8_t *x, int64_t n_in, int64_t piece) {
+    int8_t q[32];
+    memcpy(q, x + 32 * piece, sizeof q);
+    const float d = load_f32(x + n_in, piece);
+    const int n = 32 / n_scales;
+    for (int k = 0; k < n_scales; k++) acc += w->scale[k] * d * (float)dot(w->q + n * k, q + n * k, n);
+    return acc;
+}
+
+static void quantized_column(kernel_type t, const uint8_t *w, int64_t n_in, const uint8_t *x, int64_t x_stride,
+                             int64_t n_rows, float *y, int64_t y_stride) {
+    const format_unpack_fn unpack = format_unpack(t);
+    const int64_t sums = n_in + 4 * (n_in / 32);
+    clear_column(y, y_stride, n_rows);
+    for (int64_t piece = 0; piece < n_in / 32; piece++) {
+        format_piece weights;
+        unpack(w, piece, &weights);
+        for (int64_t r = 0; r < n_rows; r++) {
+            const uint8_t *row = x + r * x_stride;
+            float acc = add_piece(y[r * y_stride], &weights, t == KERNEL_Q6_K ? 2 : 1, row, n_in, piece);
+            if (t == KERNEL_Q4_K) acc -= weights.min * load_f32(row + sums, piece);
+            y[r * y_stride] = acc;
+        }
+    }
+}
+
+#define FLOAT_LINEAR(name, load, elem_bytes) \
+    static void linear_##name(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x, \
+                              int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) { \
+        for (int64_t o = out_begin; o < out_end; o++) { \
+            const uint8_t *row = (const uint8_t *)w + o * n_in * (elem_bytes); \
+            float_column(load, row, n_in, x, x_stride, n_rows, y + o, y_stride); \
+        } \
+    }
+FLOAT_LINEAR(f32, load_f32, 4)
+FLOAT_LINEAR(f16, load_f16, 2)
+FLOAT_LINEAR(bf16, load_bf16, 2)
+
+#define QUANTIZED_LINEAR(name, type) \
+    static void linear_##name(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x, \
+                              int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) { \
+        const int64_t row_bytes = kernel_row_bytes(type, n_in); \
+        for (int64_t o = out_begin; o < out_end; o++) { \
+            const uint8_t *row = (const uint8_t *)w + o * row_bytes; \
+            quantized_column(type, row, n_in, x, x_stride, n_rows, y + o, y_stride); \
+        } \
+    }
+QUANTIZED_LINEAR(q8_0, KERNEL_Q8_0)
+QUANTIZED_LINEAR(q4_0, KERNEL_Q4_0)
+QUANTIZED_LINEAR(q4_k, KERNEL_Q4_K)
+QUANTIZED_LINEAR(q6_k, KERNEL_Q6_K)
+
+void generic_linear_entries(kernel_table *t) {
+    for (int i = 0; i < KERNEL_TYPE_END; i++) t->linear[i] = NULL;
+    t->linear[KERNEL_F32] = linear_f32;
+    t->linear[KERNEL_F16] = linear_f16;
+    t->linear[KERNEL_BF16] = linear_bf16;
+    t->linear[KERNEL_Q8_0] = linear_q8_0;
+    t->linear[KERNEL_Q4_0] = linear_q4_0;
+    t->linear[KERNEL_Q4_K] = linear_q4_k;
+    t->linear[KERNEL_Q6_K] = linear_q6_k;
+}

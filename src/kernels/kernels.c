@@ -1,0 +1,44 @@
+/* kernels.c: what the element types are, and which implementation a processor gets.
+ *
+ * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/ and x86/.
+ */
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+#include "kernels/generic/generic.h"
+#include "kernels/half.h"
+
+typedef struct type_info {
+    const char *name; /* NULL: no such type */
+    int64_t block, bytes;
+} type_info;
+
+static const type_info types[KERNEL_TYPE_END] = {
+#define X(name, number, block, bytes) [number] = {#name, block, bytes},
+    KERNEL_TYPES(X)
+#undef X
+};
+
+bool kernel_type_known(uint32_t gguf_number) {
+    return gguf_number < KERNEL_TYPE_END && types[gguf_number].name != NULL;
+}
+
+static const type_info *info(kernel_type t) {
+    assert(kernel_type_known((uint32_t)t));
+    return &types[t];
+}
+
+const char *kernel_type_name(kernel_type t) { return info(t)->name; }
+int64_t kernel_type_block(kernel_type t) { return info(t)->block; }
+int64_t kernel_type_bytes(kernel_type t) { return info(t)->bytes; }
+int64_t kernel_row_bytes(kernel_type t, int64_t n) { return n / info(t)->block * info(t)->bytes; }
+
+float kernel_f16_to_f32(uint16_t h) { return half_to_float(h); }
+uint16_t kernel_f32_to_f16(float f) { return half_from_float(f); }
+float kernel_bf16_to_f32(uint16_t h) { return half_bf16_to_float(h); }
+
+void kernel_table_init(kernel_table *t, base_cpu_level level) {
+    kernel_table_generic(t);
+    (void)level;
+}

@@ -1,0 +1,73 @@
+/* backend.h: the table of operations that the forward pass is written against.
+ *
+ * A backend owns buffers (rows of f32 activations, wherever it computes) and knows how to run each operation on them. Nothing above
+ * this table dereferences a buffer or a block: a device backend keeps both in its own memory. The CPU's is cpu_backend.c.
+ *
+ * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same bits whatever
+ * other rows are in the step (DESIGN.md, the exactness rule). Used by one thread.
+ */
+#ifndef MODEL_BACKEND_H
+#define MODEL_BACKEND_H
+
+#include "kv/context.h"
+#include "model/model.h"
+
+/* One token of a step. Its states go to `slot` of `span`, which is the end of contexts[context]. */
+typedef struct model_row {
+    int32_t token, pos;
+    int32_t context; /* index into the step's contexts; rows of one context stand together */
+    int32_t slot;
+    kv_span *span;   /* borrowed */
+    bool wants_logits;
+} model_row;
+
+typedef struct model_step {
+    const model_row *rows;
+    int32_t n_rows;
+    const kv_context *const *contexts; /* all rows have been appended: causality is by position */
+    int32_t n_contexts;
+} model_step;
+
+typedef struct backend backend;
+typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
+
+typedef struct backend_ops {
+    const char *name;
+    void (*free)(backend *b);
+    const kv_memory *(*memory)(backend *b); /* where blocks must live */
+    int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
+    void (*buffer_free)(backend *b, backend_buffer *buffer);
+    /* Copies the first `rows` rows to the host, packed. */
+    void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
+
+    /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
+    int (*begin)(backend *b, const model_step *step, rp_error *err);
+    /* dst row r = embedding of row r's token */
+    void (*embed)(backend *b, const model_weight *embedding, backend_buffer *dst);
+    /* dst = rms_norm(src) * weight */
+    void (*norm)(backend *b, const backend_buffer *src, const model_weight *weight, int32_t rows, backend_buffer *dst);
+    /* dst[i] = weights[i] * src + biases[i], for n weights that share their input; a bias without data is none */
+    void (*linear)(backend *b, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
+                   const model_weight *const *biases, backend_buffer *const *dst);
+    /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
+    void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+    /* dst = attention of each row's queries (not rotated yet) over its context, in context order */
+    void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+    /* gate = silu(gate) * up */
+    void (*gate)(backend *b, backend_buffer *gate, const backend_buffer *up, int32_t rows);
+    /* dst += src */
+    void (*add)(backend *b, backend_buffer *dst, const backend_buffer *src, int32_t rows);
+    /* dst row i = src row indices[i] */
+    void (*gather)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
+} backend_ops;
+
+struct backend {
+    const backend_ops *ops;
+};
+
+/* The CPU. level: which kernels; n_threads >= 1; max_rows: of one step. The model is borrowed.
+ * RP_ERR_MEMORY, RP_ERR_IO (threads). */
+int cpu_backend_new(backend **out, const rp_model *m, kv_format format, base_cpu_level level, int32_t n_threads,
+                    int32_t max_rows, rp_error *err);
+
+#endif

@@ -1,0 +1,294 @@
+/* document_parse.c: from bytes to a document. Drives expat and turns its events into drafts.
+ *
+ *   bytes -- check size, byte order mark, UTF-8 -- expat --> on_start, on_text, on_end --> drafts
+ *         --> pml_space_settle --> pml_document_finish --> document
+ *
+ * Owns the builder, which lives on the stack of one call. What an element means is document_elements.c's matter.
+ *
+ * Places are byte offsets into the input: expat reads it in one piece and names each event's offset, and lines are counted
+ * here, in bytes. A DTD ends the parse before anything in it is read, so no entity is ever declared, let alone expanded.
+ * Nothing here recurses by the depth of the input.
+ *
+ * Threads: none shared; calls with documents of their own may run at once.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "pml/document_internal.h"
+
+/* ---- Failing ---- */
+
+void pml_builder_place(pml_builder *b, size_t offset, int32_t *line, int32_t *column) {
+    if (offset < b->offset) {
+        b->offset = b->line_start = 0;
+        b->line = 1;
+    }
+    pml_count_lines(b->bytes, b->n, b->offset, offset, &b->line, &b->line_start);
+    b->offset = offset;
+    *line = b->line;
+    *column = (int32_t)(offset - b->line_start) + 1;
+}
+
+int pml_builder_fail(pml_builder *b, size_t offset, rp_code code, const char *fmt, ...) {
+    char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
+    int32_t line, column;
+    if (b->rc != 0) return b->rc;
+    b->rc = code;
+    pml_builder_place(b, offset, &line, &column);
+    pml_where(where, b->name, line, column);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (b->parser) XML_StopParser(b->parser, XML_FALSE);
+    return base_fail_at(b->err, code, where, b->mark + offset, "%s", message);
+}
+
+int pml_builder_memory(pml_builder *b, size_t offset, size_t bytes, const char *what) {
+    return pml_builder_fail(b, offset, RP_ERR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+}
+
+/* ---- Drafts ---- */
+
+int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out) {
+    void *drafts = b->drafts;
+    int rc = base_grow(&drafts, &b->cap_drafts, b->n_drafts + 1, PML_MAX_NODES, sizeof *b->drafts);
+    b->drafts = drafts;
+    if (rc == RP_ERR_LIMIT)
+        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "more than %zu elements and texts: split the document", PML_MAX_NODES);
+    if (rc != 0) return pml_builder_memory(b, offset, b->n_drafts * sizeof *b->drafts, "the document's tree");
+    int32_t i = (int32_t)b->n_drafts++;
+    int32_t parent = b->depth > 0 ? b->frames[b->depth - 1].draft : -1;
+    pml_draft *d = &b->drafts[i];
+    *d = (pml_draft){.node = {.kind = kind, .parent = parent, .first_child = -1, .next = -1, .name = "", .role = -1},
+                     .last_child = -1, .final = -1, .offset = offset};
+    pml_builder_place(b, offset, &d->node.line, &d->node.column);
+    if (parent >= 0) {
+        pml_draft *p = &b->drafts[parent];
+        d->preserve = p->preserve;
+        if (p->last_child >= 0) b->drafts[p->last_child].node.next = i;
+        else p->node.first_child = i;
+        p->last_child = i;
+    }
+    *out = i;
+    return 0;
+}
+
+int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t offset) {
+    int32_t i;
+    if (n > PML_MAX_TEXT_TOTAL - b->text_total)
+        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "the document's texts, src files included, exceed %zu bytes: split the schema",
+                                PML_MAX_TEXT_TOTAL);
+    if (pml_builder_add(b, PML_TEXT, offset, &i) != 0) return b->rc;
+    char *raw = pml_storage_take(b->storage, n + 2);
+    if (!raw) return pml_builder_memory(b, offset, n + 2, "a text");
+    raw[0] = ' ';
+    if (n > 0) memcpy(raw + 1, bytes, n);
+    raw[n + 1] = '\0';
+    b->drafts[i].raw = raw + 1;
+    b->drafts[i].node.n_text = n;
+    b->text_total += n;
+    return 0;
+}
+
+/* The text since the last tag becomes a draft: comments and CDATA sections do not cut it. */
+static int flush_text(pml_builder *b) {
+    if (b->pending.len == 0) return 0;
+    int rc = pml_builder_add_text(b, b->pending.data, b->pending.len, b->pending_offset);
+    base_buffer_clear(&b->pending);
+    b->pending_solid = false;
+    return rc;
+}
+
+/* ---- expat's events ---- */
+
+static size_t event_offset(const pml_builder *b) {
+    XML_Index i = XML_GetCurrentByteIndex(b->parser);
+    return i < 0 ? 0 : BASE_MIN((size_t)i, b->n);
+}
+
+static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes) {
+    pml_builder *b = user;
+    if (b->rc == 0 && flush_text(b) == 0) pml_element_begin(b, event_offset(b), name, attributes);
+}
+
+static void XMLCALL on_end(void *user, const XML_Char *name) {
+    pml_builder *b = user;
+    (void)name;
+    if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b);
+}
+
+/* A piece of text within one line, a line's end, or a character that was written as a reference. */
+static void XMLCALL on_text(void *user, const XML_Char *s, int n_signed) {
+    pml_builder *b = user;
+    size_t n = (size_t)n_signed, n_white = 0, offset = event_offset(b);
+    if (b->rc != 0) return;
+    while (n_white < n && pml_is_space(s[n_white])) n_white++;
+    if (!b->frames[b->depth - 1].takes_text) {
+        if (n_white < n) pml_element_refuse_text(b, offset + n_white);
+        return;
+    }
+    if (n_white < n && !b->pending_solid) {
+        b->pending_solid = true;
+        b->pending_offset = offset + n_white;
+    } else if (b->pending.len == 0) {
+        b->pending_offset = offset;
+    }
+    if (base_buffer_append(&b->pending, s, n) != 0) pml_builder_memory(b, offset, b->pending.len + n, "a text");
+}
+
+/* expat tells of a DOCTYPE where its name or its brackets end; it is to be shown where it begins. */
+static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
+    static const char opening[] = "<!DOCTYPE";
+    pml_builder *b = user;
+    size_t offset = event_offset(b);
+    (void)name, (void)system, (void)public, (void)has_subset;
+    while (offset > 0 && (b->n - offset < sizeof opening - 1 || memcmp(b->bytes + offset, opening, sizeof opening - 1) != 0))
+        offset--;
+    pml_builder_fail(b, offset, RP_ERR_SYNTAX, "a document type definition is not part of PML: remove <!DOCTYPE ...>");
+}
+
+static void XMLCALL on_instruction(void *user, const XML_Char *target, const XML_Char *data) {
+    pml_builder *b = user;
+    (void)data;
+    if (b->rc == 0)
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "the processing instruction <?%.*s ...?> means nothing in PML: remove it",
+                         PML_SHOWN(target));
+}
+
+static void XMLCALL on_declaration(void *user, const XML_Char *version, const XML_Char *encoding, int standalone) {
+    pml_builder *b = user;
+    (void)standalone;
+    if (encoding && strcasecmp(encoding, "UTF-8") != 0)
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "encoding=\"%.*s\": save the document as UTF-8 and declare that, or nothing",
+                         PML_SHOWN(encoding));
+    else if (version && strcmp(version, "1.0") != 0)
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "XML version \"%.*s\": write version=\"1.0\"", PML_SHOWN(version));
+}
+
+/* ---- What expat refuses ---- */
+
+/* What to do about the errors that people make. */
+static const char *advice(enum XML_Error code) {
+    switch (code) {
+    case XML_ERROR_INVALID_TOKEN: return "write & as &amp; and < as &lt; in text, and attributes as name=\"value\"";
+    case XML_ERROR_UNDEFINED_ENTITY: return "there are &amp; &lt; &gt; &quot; &apos; and &#NUMBER; only";
+    case XML_ERROR_BAD_CHAR_REF: return "write the number of a character that XML allows";
+    case XML_ERROR_DUPLICATE_ATTRIBUTE: return "give the attribute once";
+    case XML_ERROR_JUNK_AFTER_DOC_ELEMENT: return "remove what stands behind the end of the document's element";
+    case XML_ERROR_MISPLACED_XML_PI: return "the XML declaration stands at the very beginning or nowhere";
+    case XML_ERROR_UNCLOSED_CDATA_SECTION: return "end it with ]]>";
+    case XML_ERROR_UNCLOSED_TOKEN: return "end it with >, a comment with -->";
+    case XML_ERROR_PARTIAL_CHAR: return "the document ends within a character";
+    default: return "correct the XML here";
+    }
+}
+
+/* Of the innermost open element. */
+static const char *open_element(const pml_builder *b, size_t *n) {
+    const char *start = b->bytes + b->drafts[b->frames[b->depth - 1].draft].offset + 1; /* behind '<' */
+    const char *end = start;
+    while (*end != '>' && *end != '/' && !pml_is_space(*end)) end++; /* expat has seen the whole tag */
+    *n = BASE_MIN((size_t)(end - start), (size_t)60);
+    return start;
+}
+
+/* The document ended, or another element did, while one was open. */
+static int fail_open_element(pml_builder *b, size_t offset, const char *what) {
+    size_t n;
+    const char *name = open_element(b, &n);
+    int32_t line = b->drafts[b->frames[b->depth - 1].draft].node.line;
+    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s, but <%.*s> of line %d is open: write </%.*s> first", what, (int)n, name,
+                            (int)line, (int)n, name);
+}
+
+static int fail_expat(pml_builder *b) {
+    enum XML_Error code = XML_GetErrorCode(b->parser);
+    size_t offset = event_offset(b);
+    if (code == XML_ERROR_NO_MEMORY) return pml_builder_memory(b, offset, b->n, "parsing XML");
+    if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat points behind "</" */
+        return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "another element is closed here");
+    if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");
+    if (code == XML_ERROR_NO_ELEMENTS)
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is empty: write %s",
+                                b->is_prompt ? "<prompt schema=\"NAME\">...</prompt>" : "<schema name=\"NAME\">...</schema>");
+    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s: %s", XML_ErrorString(code), advice(code));
+}
+
+/* ---- One parse ---- */
+
+static int check_input(pml_builder *b) {
+    if (b->n > PML_MAX_BYTES)
+        return pml_builder_fail(b, 0, RP_ERR_LIMIT, "the document has more than %zu bytes: move texts into src files", PML_MAX_BYTES);
+    size_t bad = pml_utf8_check(b->bytes, b->n);
+    if (bad == b->n) return 0;
+    if (b->bytes[bad] == '\0')
+        return pml_builder_fail(b, bad, RP_ERR_SYNTAX, "a NUL byte: save the document as text in UTF-8, not in UTF-16");
+    return pml_builder_fail(b, bad, RP_ERR_SYNTAX, "byte 0x%02X is not UTF-8: save the document in UTF-8",
+                            (unsigned)(unsigned char)b->bytes[bad]);
+}
+
+static int run_expat(pml_builder *b) {
+    static const XML_Memory_Handling_Suite memory = {base_alloc, base_realloc, base_free};
+    b->parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
+    if (!b->parser) return pml_builder_memory(b, 0, b->n, "an XML parser");
+    XML_SetUserData(b->parser, b);
+    XML_SetElementHandler(b->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(b->parser, on_text);
+    XML_SetStartDoctypeDeclHandler(b->parser, on_doctype);
+    XML_SetProcessingInstructionHandler(b->parser, on_instruction);
+    XML_SetXmlDeclHandler(b->parser, on_declaration);
+    if (XML_Parse(b->parser, b->n > 0 ? b->bytes : "", (int)b->n, 1) != XML_STATUS_OK && b->rc == 0) fail_expat(b);
+    return b->rc;
+}
+
+/* Moves what the builder made into a document. */
+static int build_document(pml_builder *b, pml_document **out) {
+    pml_document *d = base_calloc(1, sizeof *d);
+    if (!d) return pml_builder_memory(b, 0, sizeof *d, "a document");
+    d->owner = b->storage;
+    b->storage = NULL;
+    d->name = pml_storage_string(d->owner, b->name, strlen(b->name));
+    int rc = d->name ? pml_document_finish(b, d) : pml_builder_memory(b, 0, strlen(b->name) + 1, "the document's name");
+    if (rc == 0) *out = d;
+    else pml_document_free(d);
+    return rc;
+}
+
+static int parse(pml_builder *b, pml_document **out) {
+    *out = NULL;
+    b->line = 1;
+    b->pending = BASE_BUFFER(PML_MAX_BYTES);
+    if (b->n >= 3 && memcmp(b->bytes, "\xEF\xBB\xBF", 3) == 0) {
+        b->mark = 3;
+        b->bytes += 3;
+        b->n -= 3;
+    }
+    b->storage = base_calloc(1, sizeof *b->storage);
+    if (!b->storage) pml_builder_memory(b, 0, sizeof *b->storage, "a document");
+    if (b->rc == 0 && check_input(b) == 0 && run_expat(b) == 0) {
+        pml_space_settle(b);
+        b->rc = build_document(b, out);
+    }
+    if (b->rc == 0) BASE_TRACE(PML, "parse %s: %d nodes, %zu bytes of text", b->name, (int)(*out)->n_nodes, b->text_total);
+    if (b->parser) XML_ParserFree(b->parser);
+    base_buffer_free(&b->pending);
+    base_free(b->drafts);
+    pml_storage_free(b->storage);
+    return b->rc;
+}
+
+int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char *name, const char *dir, rp_error *err) {
+    pml_builder b = {.bytes = bytes, .n = n, .name = name, .dir = dir, .err = err};
+    return parse(&b, out);
+}
+
+int pml_prompt_parse(pml_document **out, const char *bytes, size_t n, const char *name, rp_error *err) {
+    pml_builder b = {.is_prompt = true, .bytes = bytes, .n = n, .name = name, .err = err};
+    return parse(&b, out);
+}

@@ -1,0 +1,306 @@
+/* layout.c: the walk through a schema that makes segments. Scaffolds are in layout_joint.c, keys in layout_keys.c. */
+#include "pml/layout.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "pml/layout_internal.h"
+
+/* ---- text to tokens ---- */
+
+int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err) {
+    tokenizer_options options = {.parse_special = true, .space_prefix = false};
+    return tokenizer_encode(m->tokenizer, text, strlen(text), options, out, err);
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err) {
+    bool prefix = !continues && n > 0 && !is_space(text[0]);
+    return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
+}
+
+/* ---- growing ---- */
+
+int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
+    int rc = base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
+    if (rc) return base_fail(err, rc, "schema '%s': no room for more than %d segments", l->schema->nodes[0].name, l->n_segments);
+    l->segments[l->n_segments++] = *s;
+    return RP_OK;
+}
+
+int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err) {
+    int rc = base_grow((void **)&l->scopes, &l->cap_scopes, l->n_scopes + 1, PML_MAX_SCOPE, sizeof(int32_t));
+    if (rc) return base_fail(err, rc, "schema '%s': its scopes are too long together", l->schema->nodes[0].name);
+    l->scopes[l->n_scopes++] = segment;
+    return RP_OK;
+}
+
+int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor) {
+    const pml_segment *t = &l->segments[pml_segment_scope(l, s)[i]];
+    if (l->fixed) return t->pos;
+    int32_t pos = *cursor;
+    *cursor += t->n_tokens;
+    return pos;
+}
+
+/* ---- the walk ---- */
+
+/* `certain` is the list of segments that whatever comes next surely has before it: the own segments of the open holders, and of
+ * default members of unions that have ended. Entering a module leaves it; leaving the module cuts it back, unless the module
+ * is its union's default, whose segments return at the union's end. */
+typedef struct walk {
+    pml_layout *l;
+    int32_t *certain;
+    size_t n_certain, cap_certain;
+    int32_t cursor;        /* fixed position */
+    int32_t sequence;
+    int32_t previous_role; /* in document order */
+    rp_error *err;
+} walk;
+
+/* One holder on the way: the schema or a module. */
+typedef struct frame {
+    int32_t node;
+    int32_t open; /* its open segment, or -1 */
+} frame;
+
+static int certain_push(walk *w, int32_t segment) {
+    int rc = base_grow((void **)&w->certain, &w->cap_certain, w->n_certain + 1, PML_MAX_SEGMENTS, sizeof(int32_t));
+    if (rc) return base_fail_memory(w->err, w->n_certain * sizeof(int32_t), "segments");
+    w->certain[w->n_certain++] = segment;
+    return RP_OK;
+}
+
+/* Begins the holder's next segment: fixes its scope and its position. */
+static int open_segment(walk *w, frame *f) {
+    pml_layout *l = w->l;
+    pml_segment s = {.holder = f->node, .sequence = w->sequence++, .joint_of = -1, .scaffold = -1, .last_role = CHAT_ROLE_NONE,
+                     .first_token = l->tokens.n, .first_scope = l->n_scopes, .first_hole = l->n_holes};
+    bool own_only = l->scope_of[f->node] == PML_SCOPE_MODULE;
+    int32_t packed = 0;
+    for (size_t i = 0; i < w->n_certain; i++) {
+        const pml_segment *t = &l->segments[w->certain[i]];
+        if (own_only && t->holder != f->node) continue;
+        int rc = pml_layout_add_scope(l, w->certain[i], w->err);
+        if (rc) return rc;
+        s.n_scope++;
+        packed += t->n_tokens;
+    }
+    s.pos = l->fixed ? w->cursor : packed;
+    f->open = l->n_segments;
+    int rc = pml_layout_add_segment(l, &s, w->err);
+    return rc ? rc : certain_push(w, f->open);
+}
+
+static void close_segment(frame *f) { f->open = -1; }
+
+/* The tokens that were added to the list since `before` belong to the holder's open segment, which is opened for them. */
+static int count_tokens(walk *w, frame *f, size_t before) {
+    size_t n = w->l->tokens.n - before;
+    if (n == 0) return RP_OK;
+    if (n > (size_t)(INT32_MAX / 2 - w->cursor))
+        return base_fail(w->err, RP_ERR_LIMIT, "schema '%s' is too long", w->l->schema->nodes[0].name);
+    if (f->open < 0) {
+        int rc = open_segment(w, f);
+        if (rc) return rc;
+        w->l->segments[f->open].first_token = before;
+    }
+    w->l->segments[f->open].n_tokens += (int32_t)n;
+    w->cursor += (int32_t)n;
+    return RP_OK;
+}
+
+static int walk_text(walk *w, frame *f, const pml_node *node) {
+    size_t before = w->l->tokens.n;
+    int rc = pml_append_text(w->l->model, node->text, node->n_text, node->text_continues, &w->l->tokens, w->err);
+    return rc ? rc : count_tokens(w, f, before);
+}
+
+/* What fills up a placeholder: the unknown token, or what comes nearest to meaning nothing. */
+static int32_t filler_token(const tokenizer *t) {
+    int32_t candidates[] = {tokenizer_unk(t), tokenizer_pad(t), tokenizer_eos(t), tokenizer_bos(t)};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(candidates); i++)
+        if (candidates[i] >= 0) return candidates[i];
+    return 0;
+}
+
+static int walk_param(walk *w, frame *f, int32_t node_index) {
+    pml_layout *l = w->l;
+    const pml_node *node = &l->schema->nodes[node_index];
+    size_t before = l->tokens.n;
+    int rc = RP_OK;
+    if (node->scaffold)
+        rc = tokenizer_encode(l->model->tokenizer, node->scaffold, strlen(node->scaffold), (tokenizer_options){0}, &l->tokens, w->err);
+    if (rc) return rc;
+    if (l->tokens.n > before + (size_t)node->param_len) l->tokens.n = before + (size_t)node->param_len;
+    while (l->tokens.n < before + (size_t)node->param_len)
+        if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
+            return base_fail_memory(w->err, (uint64_t)node->param_len * 4, "a parameter");
+    if ((rc = count_tokens(w, f, before))) return rc;
+    pml_segment *s = &l->segments[f->open];
+    rc = base_grow((void **)&l->holes, &l->cap_holes, l->n_holes + 1, PML_MAX_NODES, sizeof(pml_hole));
+    if (rc) return base_fail_memory(w->err, l->n_holes * sizeof(pml_hole), "parameters");
+    if (s->n_holes++ == 0) s->first_hole = l->n_holes;
+    l->holes[l->n_holes++] = (pml_hole){node_index, s->n_tokens - node->param_len, node->param_len};
+    return RP_OK;
+}
+
+static int walk_children(walk *w, frame *f, int32_t node);
+
+static int walk_role(walk *w, frame *f, int32_t node) {
+    pml_layout *l = w->l;
+    int role = l->schema->nodes[node].role;
+    chat_text around = chat_format_around(l->model->chat, (chat_role)role, w->previous_role);
+    size_t before = l->tokens.n;
+    int rc;
+    if ((rc = pml_append_role_text(l->model, around.before, &l->tokens, w->err)) || (rc = count_tokens(w, f, before))) return rc;
+    w->previous_role = role;
+    if (f->open >= 0) l->segments[f->open].last_role = role;
+    if ((rc = walk_children(w, f, node))) return rc;
+    before = l->tokens.n;
+    if ((rc = pml_append_role_text(l->model, around.after, &l->tokens, w->err)) || (rc = count_tokens(w, f, before))) return rc;
+    if (f->open >= 0) l->segments[f->open].last_role = role;
+    return RP_OK;
+}
+
+static int walk_module(walk *w, int32_t node) {
+    frame f = {.node = node, .open = -1};
+    const pml_node *n = &w->l->schema->nodes[node];
+    int32_t holder = pml_holder(w->l->schema, node);
+    w->l->scope_of[node] = n->scope == PML_SCOPE_INHERIT ? w->l->scope_of[holder] : n->scope;
+    w->l->sequence[node] = w->sequence++;
+    return walk_children(w, &f, node);
+}
+
+/* Members start together and are seen by each other as little as by a prompt that takes one of them. */
+static int walk_union(walk *w, int32_t node) {
+    const pml_document *d = w->l->schema;
+    const char *chosen = d->nodes[node].scaffold;
+    int32_t start = w->cursor, end = start, *kept = NULL;
+    size_t mark = w->n_certain, n_kept = 0;
+    int rc = RP_OK;
+    for (int32_t m = d->nodes[node].first_child; m >= 0 && !rc; m = d->nodes[m].next) {
+        w->cursor = start;
+        if ((rc = walk_module(w, m))) break;
+        end = BASE_MAX(end, w->cursor);
+        if (chosen && strcmp(chosen, d->nodes[m].name) == 0 && w->n_certain > mark) {
+            n_kept = w->n_certain - mark;
+            kept = base_alloc(n_kept * sizeof(int32_t));
+            if (!kept) rc = base_fail_memory(w->err, n_kept * sizeof(int32_t), "segments");
+            else memcpy(kept, w->certain + mark, n_kept * sizeof(int32_t));
+        }
+        w->n_certain = mark;
+    }
+    for (size_t i = 0; i < n_kept && !rc; i++) rc = certain_push(w, kept[i]);
+    base_free(kept);
+    w->cursor = end;
+    return rc;
+}
+
+static int walk_node(walk *w, frame *f, int32_t i) {
+    const pml_node *n = &w->l->schema->nodes[i];
+    size_t mark;
+    int rc;
+    switch (n->kind) {
+    case PML_TEXT: return walk_text(w, f, n);
+    case PML_PARAM: return walk_param(w, f, i);
+    case PML_ROLE: return walk_role(w, f, i);
+    case PML_MODULE:
+        close_segment(f);
+        mark = w->n_certain;
+        rc = walk_module(w, i);
+        w->n_certain = mark;
+        return rc;
+    case PML_UNION: close_segment(f); return walk_union(w, i);
+    default: return RP_OK; /* scaffolds hold no text */
+    }
+}
+
+static int walk_children(walk *w, frame *f, int32_t node) {
+    const pml_document *d = w->l->schema;
+    for (int32_t i = d->nodes[node].first_child; i >= 0; i = d->nodes[i].next) {
+        int rc = walk_node(w, f, i);
+        if (rc) return rc;
+    }
+    return RP_OK;
+}
+
+static int walk_schema(pml_layout *l, rp_error *err) {
+    walk w = {.l = l, .previous_role = CHAT_ROLE_NONE, .err = err};
+    frame root = {.node = 0, .open = -1};
+    int rc = RP_OK;
+    l->scope_of[0] = l->schema->nodes[0].scope;
+    if (tokenizer_adds_bos(l->model->tokenizer) && tokenizer_bos(l->model->tokenizer) >= 0) {
+        if (token_list_push(&l->tokens, tokenizer_bos(l->model->tokenizer))) rc = base_fail_memory(err, 4, "tokens");
+        else rc = count_tokens(&w, &root, 0);
+    }
+    if (!rc) rc = walk_children(&w, &root, 0);
+    base_free(w.certain);
+    l->length = w.cursor;
+    l->n_plain = l->n_segments;
+    return rc;
+}
+
+/* ---- building ---- */
+
+void pml_include_defaults(const pml_document *schema, bool *included) {
+    for (int32_t u = 0; u < schema->n_nodes; u++) {
+        const pml_node *n = &schema->nodes[u];
+        if (n->kind != PML_UNION || !n->scaffold || !included[pml_holder(schema, u)]) continue;
+        int32_t chosen = -1;
+        bool taken = false;
+        for (int32_t m = n->first_child; m >= 0; m = schema->nodes[m].next) {
+            taken |= included[m];
+            if (strcmp(schema->nodes[m].name, n->scaffold) == 0) chosen = m;
+        }
+        if (!taken && chosen >= 0) included[chosen] = true;
+    }
+}
+
+static int build(pml_layout *l, const base_key *salt, rp_error *err) {
+    size_t n = (size_t)l->schema->n_nodes;
+    l->sequence = base_calloc(n, sizeof(int32_t));
+    l->scope_of = base_calloc(n, sizeof(pml_scope));
+    if (!l->sequence || !l->scope_of) return base_fail_memory(err, n * 8, "a layout");
+    if (!l->fixed && !model_is_movable(l->model))
+        return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
+                        "positions of architecture '%s' cannot move: write layout=\"fixed\"", l->model->arch->name);
+    int rc;
+    if ((rc = walk_schema(l, err)) || (rc = pml_layout_join(l, err))) return rc;
+    return pml_layout_name(l, salt, err);
+}
+
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err) {
+    *out = NULL;
+    pml_layout *l = base_calloc(1, sizeof(*l));
+    if (!l) return base_fail_memory(err, sizeof(*l), "a layout");
+    l->schema = schema;
+    l->model = model;
+    l->fixed = schema->nodes[0].layout == PML_LAYOUT_FIXED;
+    int rc = build(l, salt, err);
+    if (rc) {
+        pml_layout_free(l);
+        return rc;
+    }
+    BASE_TRACE(PML, "schema %s: %d segments, %d of them joint, %zu tokens, %d positions", schema->nodes[0].name, l->n_segments,
+               l->n_segments - l->n_plain, l->tokens.n, l->length);
+    *out = l;
+    return RP_OK;
+}
+
+void pml_layout_free(pml_layout *l) {
+    if (!l) return;
+    for (int32_t i = 0; i < l->n_scaffolds; i++) base_free(l->scaffolds[i].modules);
+    base_free(l->scaffolds);
+    base_free(l->segments);
+    token_list_free(&l->tokens);
+    base_free(l->scopes);
+    base_free(l->holes);
+    base_free(l->keys);
+    base_free(l->sequence);
+    base_free(l->scope_of);
+    base_free(l);
+}

@@ -1,0 +1,98 @@
+/* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Once a schema.
+ *
+ *   <schema> A <module m> B <union/> C </module> D </schema>
+ *
+ *   segments   0: A (bos first)   1: B of m   2: C of m   3: D         in document order
+ *              then, for each <scaffold>, joint twins of the segments that it holds
+ *
+ * A segment is what is computed as one run and becomes spans. Its states are a function of its tokens, its position and its
+ * scope: the list of segments that it attends to besides itself, each at a position in the segment's own frame (docs/pml.md,
+ * Scope and Layout). Keys follow from that: the key of a segment's first span covers the scope, the key of each next span the
+ * span before it. A scope that is one contiguous chain has the key of the chain's last span, as a plain prefix has.
+ *
+ * Immutable after building; any thread may read. Knows no prompt.
+ */
+#ifndef PML_LAYOUT_H
+#define PML_LAYOUT_H
+
+#include "base/hash.h"
+#include "kv/span.h"
+#include "model/model.h"
+#include "pml/document.h"
+
+#define PML_MAX_SEGMENTS ((size_t)1 << 19)
+#define PML_MAX_SCOPE ((size_t)1 << 25) /* entries of all scopes together */
+
+/* A parameter's place in a segment. */
+typedef struct pml_hole {
+    int32_t param;       /* node of the schema */
+    int32_t offset, len; /* in the segment's tokens */
+} pml_hole;
+
+typedef struct pml_segment {
+    int32_t holder;      /* node: the schema or a module whose own text it is */
+    int32_t sequence;    /* place in the document, comparable with pml_layout.sequence */
+    int32_t joint_of;    /* joint twins: the segment they stand for; else -1 */
+    int32_t scaffold;    /* joint twins: index into scaffolds; else -1 */
+    int32_t last_role;   /* of the last role that begins in it, or CHAT_ROLE_NONE */
+    int32_t pos;         /* canonical position */
+    int32_t n_tokens;
+    int32_t n_scope, n_holes, n_spans;
+    size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
+} pml_segment;
+
+/* A <scaffold>: the modules that it names, and its joint segments (in document order). */
+typedef struct pml_scaffold {
+    int32_t node;
+    int32_t *modules; /* nodes */
+    int32_t n_modules;
+    int32_t first_segment, n_segments;
+} pml_scaffold;
+
+typedef struct pml_layout {
+    const pml_document *schema; /* borrowed */
+    const rp_model *model;      /* borrowed */
+    bool fixed;
+    pml_segment *segments;
+    int32_t n_segments;       /* joint twins included */
+    int32_t n_plain;          /* without them */
+    token_list tokens;        /* of all segments */
+    int32_t *scopes;          /* segment indices */
+    size_t n_scopes, cap_scopes;
+    pml_hole *holes;
+    size_t n_holes, cap_holes;
+    base_key *keys;           /* of all spans of all segments */
+    size_t n_keys, cap_keys;
+    pml_scaffold *scaffolds;
+    int32_t n_scaffolds;
+    int32_t *sequence;        /* by node: a module's place in the document */
+    pml_scope *scope_of;      /* by node: a module's scope, inherited ones resolved */
+    int32_t length;           /* positions of the whole document: the cursor of one walk */
+    size_t cap_segments;
+} pml_layout;
+
+/* salt: what keys depend on besides the model (tenant, state format). schema and model are borrowed by the layout.
+ * RP_ERR_UNSUPPORTED (packed for a model whose positions cannot move), RP_ERR_CONFLICT (a scaffold with two members of a union),
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err);
+void pml_layout_free(pml_layout *l);
+
+static inline const int32_t *pml_segment_tokens(const pml_layout *l, const pml_segment *s) {
+    return l->tokens.ids + s->first_token;
+}
+static inline const int32_t *pml_segment_scope(const pml_layout *l, const pml_segment *s) { return l->scopes + s->first_scope; }
+static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_segment *s) { return l->holes + s->first_hole; }
+static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
+
+/* Where the i-th segment of a scope stands in the frame of the segment: the canonical position in a fixed layout, else the length of
+ * the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */
+int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor);
+
+/* Marks (by node) the default members of unions whose holder is marked and of which no member is. included: [schema->n_nodes] */
+void pml_include_defaults(const pml_document *schema, bool *included);
+
+/* Appends the tokens of a role's text (trusted: control tokens are parsed) or of other text. */
+int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err);
+int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err);
+
+#endif

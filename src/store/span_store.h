@@ -1,0 +1,38 @@
+/* span_store.h: keeps spans by key, in RAM, until their room is needed.
+ *
+ *   table   open addressing: key -> entry          entries also form a list by last use
+ *
+ *   newest <-> ... <-> oldest                      evicting walks from the oldest and takes the first that nobody holds
+ *
+ * The store sees spans as bytes with names: it reads keys, sizes and reference counts, never tensors. It has one reference to each
+ * span. The budget is the pool's (kv/block_pool.h): when a block cannot be had, the pool calls span_store_reclaim.
+ *
+ * Invariants: an entry's span is sealed and its key is the entry's; a span that anyone else holds is never evicted.
+ * Used by one thread (the engine's).
+ */
+#ifndef STORE_SPAN_STORE_H
+#define STORE_SPAN_STORE_H
+
+#include "kv/span.h"
+#include "reprise.h"
+
+#define SPAN_STORE_MAX ((size_t)1 << 26)
+
+typedef struct span_store span_store;
+
+int span_store_new(span_store **out, rp_error *err); /* RP_ERR_MEMORY */
+void span_store_free(span_store *s);                 /* drops its references */
+
+/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, and a hit as a use. */
+kv_span *span_store_get(span_store *s, const base_key *key);
+/* Is it there? Counts nothing. */
+bool span_store_has(const span_store *s, const base_key *key);
+/* Keeps a sealed span (takes a reference of its own); one of the same key that is there already stays. RP_ERR_MEMORY. */
+int span_store_put(span_store *s, kv_span *span, rp_error *err);
+/* Drops the span that was used longest ago among those that nobody holds; false if there is none. A kv_reclaim_fn. */
+bool span_store_reclaim(void *store);
+
+/* spans, bytes, hits, misses, inserts, evictions; budget_bytes is left alone. */
+void span_store_stats(const span_store *s, rp_store_stats *out);
+
+#endif
