@@ -141,6 +141,21 @@ const char *pml_nearest_module(const pml_document *d, int32_t holder, const char
     return guess.best;
 }
 
+int32_t pml_find_param(const pml_document *d, int32_t module, const char *name) {
+    const pml_storage *s = d->owner;
+    for (size_t i = pml_named_modules(s, module); i < s->n_named && s->named[i].holder == module; i++)
+        if (s->named[i].is_param && strcmp(s->named[i].name, name) == 0) return s->named[i].node;
+    return -1;
+}
+
+const char *pml_nearest_param(const pml_document *d, int32_t module, const char *name) {
+    const pml_storage *s = d->owner;
+    pml_guess guess = {.name = name};
+    for (size_t i = pml_named_modules(s, module); i < s->n_named && s->named[i].holder == module; i++)
+        if (s->named[i].is_param) pml_guess_offer(&guess, s->named[i].name);
+    return guess.best;
+}
+
 const char *pml_path(const pml_document *d, int32_t module, char *out, size_t bytes) {
     int32_t way[PML_MAX_DEPTH];
     int n = 0;

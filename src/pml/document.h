@@ -88,6 +88,9 @@ int32_t pml_holder(const pml_document *d, int32_t node);
 int32_t pml_union_of(const pml_document *d, int32_t module);
 /* The name nearest to `name` among those a holder's modules have (edit distance), or NULL if none is near. */
 const char *pml_nearest_module(const pml_document *d, int32_t holder, const char *name);
+/* The parameter of a module by name, -1 if there is none; and the nearest name of one, or NULL. */
+int32_t pml_find_param(const pml_document *d, int32_t module, const char *name);
+const char *pml_nearest_param(const pml_document *d, int32_t module, const char *name);
 /* "plan/miami" of a module, into out (cut to `bytes`); "" for the schema. Returns out. */
 const char *pml_path(const pml_document *d, int32_t module, char *out, size_t bytes);
 

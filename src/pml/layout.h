@@ -16,7 +16,7 @@
 #define PML_LAYOUT_H
 
 #include "base/hash.h"
-#include "kv/span.h"
+#include "kv/context.h"
 #include "model/model.h"
 #include "pml/document.h"
 

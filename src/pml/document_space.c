@@ -1,0 +1,118 @@
+/* document_space.c: white space, as docs/pml.md settles it.
+ *
+ * One walk in document order over the drafts. It carries the border to the left of where it stands:
+ *
+ *      what stands there:   nothing (the edge of a role or the document)  |  text or a parameter
+ *      white space since:   no | yes
+ *
+ *   text       takes the border's white space, or its own, as one leading space; leaves its trailing white space to the
+ *              next border. White space alone only marks the border.
+ *   parameter  gives the border's white space to the text directly before it (there always is one, maybe empty).
+ *   module     begins and ends without a trace: its texts meet their neighbours through its tags.
+ *   union      each member meets the border that the union meets; behind it stands what stands behind any member.
+ *   role       an edge on both sides.
+ *
+ * Texts change in place: each has a spare byte before it, and a space at its end replaces white space that was there.
+ * Those that end up empty have n_text 0 and are left out of the document. Recursion is bounded by PML_MAX_DEPTH.
+ */
+#include <string.h>
+
+#include "pml/document_internal.h"
+
+typedef struct border {
+    bool content; /* text or a parameter stands on the left; else an edge */
+    bool space;   /* behind it, white space that belongs to nobody yet */
+} border;
+
+/* The final text: n bytes at `start` of the draft's raw bytes, a space before them if `lead`. */
+static void set_text(pml_draft *d, size_t start, size_t n, bool lead, bool continues) {
+    char *text = d->raw + start;
+    text[n] = '\0';
+    if (lead) *--text = ' ';
+    d->node.text = text;
+    d->node.n_text = n + lead;
+    d->node.text_continues = continues;
+}
+
+static void lay_preserved(pml_draft *d, border *left) {
+    size_t n = d->node.n_text;
+    if (n == 0) return;
+    set_text(d, 0, n, left->content && left->space && !pml_is_space(d->raw[0]), left->content);
+    *left = (border){.content = true};
+}
+
+static void lay_text(pml_draft *d, border *left) {
+    size_t start = 0, n = d->node.n_text, end = n;
+    if (d->preserve) {
+        lay_preserved(d, left);
+        return;
+    }
+    while (start < n && pml_is_space(d->raw[start])) start++;
+    while (end > start && pml_is_space(d->raw[end - 1])) end--;
+    if (start == n) {
+        left->space = left->content && (left->space || n > 0);
+        d->node.n_text = 0;
+        return;
+    }
+    set_text(d, start, end - start, left->content && (left->space || start > 0), left->content);
+    *left = (border){.content = true, .space = end < n};
+}
+
+/* text: the draft directly before the parameter. If it has bytes, the border's white space is what stood at its end. */
+static void lay_param(pml_draft *text, border *left) {
+    if (left->content && left->space) {
+        if (text->node.n_text == 0) {
+            set_text(text, 0, 0, true, true);
+        } else {
+            char *end = text->raw + (text->node.text - text->raw) + text->node.n_text;
+            end[0] = ' ';
+            end[1] = '\0';
+            text->node.n_text++;
+        }
+    }
+    *left = (border){.content = true};
+}
+
+/* In a prompt. What an import's modules say is not known here: the plan puts the space where it is wanted. */
+static void lay_import(pml_draft *before, border *left) {
+    if (before && before->node.kind == PML_TEXT && before->node.n_text > 0) before->node.border_space = left->space;
+    *left = (border){.content = true};
+}
+
+static void lay_children(pml_builder *b, int32_t parent, border *left);
+
+static void lay_union(pml_builder *b, int32_t i, border *left) {
+    border behind = {0};
+    for (int32_t member = b->drafts[i].node.first_child; member >= 0; member = b->drafts[member].node.next) {
+        border own = *left;
+        lay_children(b, member, &own);
+        behind.content |= own.content;
+        behind.space |= own.space;
+    }
+    *left = behind;
+}
+
+static void lay_children(pml_builder *b, int32_t parent, border *left) {
+    pml_draft *before = NULL;
+    for (int32_t i = b->drafts[parent].node.first_child; i >= 0; i = b->drafts[i].node.next) {
+        pml_draft *d = &b->drafts[i];
+        switch (d->node.kind) {
+        case PML_TEXT: lay_text(d, left); break;
+        case PML_PARAM: lay_param(before, left); break;
+        case PML_IMPORT: lay_import(before, left); break;
+        case PML_UNION: lay_union(b, i, left); break;
+        case PML_ROLE:
+            *left = (border){0};
+            lay_children(b, i, left);
+            *left = (border){0};
+            break;
+        default: lay_children(b, i, left); /* modules; scaffolds hold nothing */
+        }
+        before = d;
+    }
+}
+
+void pml_space_settle(pml_builder *b) {
+    border left = {0};
+    lay_children(b, 0, &left);
+}

@@ -1,0 +1,74 @@
+/* layout_keys.c: names of spans.
+ *
+ *   key of a span = H(salt, scope, position, tokens)
+ *   scope of a segment's first span:  nothing             H(root, position)
+ *                                     one chain           the key of the chain's last span
+ *                                     anything else       H(list of (last key, position))
+ *   scope of its next spans:          the key of the span before
+ *
+ * A chain is a scope whose last segment has the rest of it, at the same positions, for its own scope, and ends where the segment
+ * begins. Then the last key already stands for all of it, and the segment has the key that a plain prefix of these tokens would have.
+ */
+#include "base/error.h"
+#include "base/memory.h"
+#include "pml/layout_internal.h"
+
+static const base_key *last_key(const pml_layout *l, const pml_segment *s) {
+    return &pml_segment_keys(l, s)[s->n_spans - 1];
+}
+
+static bool is_chain(const pml_layout *l, const pml_segment *s) {
+    const int32_t *scope = pml_segment_scope(l, s);
+    const pml_segment *last = &l->segments[scope[s->n_scope - 1]];
+    const int32_t *last_scope = pml_segment_scope(l, last);
+    if (last->n_scope != s->n_scope - 1 || last->pos + last->n_tokens != s->pos) return false;
+    for (int32_t i = 0; i < last->n_scope; i++)
+        if (last_scope[i] != scope[i]) return false;
+    return true; /* the same segments in the same order stand at the same positions, in either layout */
+}
+
+static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) {
+    if (s->n_scope > 0 && is_chain(l, s)) {
+        *out = *last_key(l, &l->segments[pml_segment_scope(l, s)[s->n_scope - 1]]);
+        return;
+    }
+    base_hash h;
+    base_hash_init(&h, "reprise scope 1");
+    base_hash_u64(&h, (uint64_t)s->pos);
+    int32_t cursor = 0;
+    for (int32_t i = 0; i < s->n_scope; i++) {
+        base_hash_key(&h, last_key(l, &l->segments[pml_segment_scope(l, s)[i]]));
+        base_hash_u64(&h, (uint64_t)pml_scope_position(l, s, i, &cursor));
+    }
+    base_hash_final(&h, out);
+}
+
+static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_error *err) {
+    s->n_spans = (s->n_tokens + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
+    s->first_key = l->n_keys;
+    int rc = base_grow((void **)&l->keys, &l->cap_keys, l->n_keys + (size_t)s->n_spans, KV_MAX_VIEWS, sizeof(base_key));
+    if (rc) return base_fail(err, rc, "schema '%s': no room for its keys", l->schema->nodes[0].name);
+    l->n_keys += (size_t)s->n_spans;
+    base_key scope;
+    scope_key(l, s, &scope);
+    for (int32_t i = 0; i < s->n_spans; i++) {
+        int32_t first = i * KV_SPAN_TOKENS, n = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - first);
+        base_hash h;
+        base_hash_init(&h, "reprise span 1");
+        base_hash_key(&h, salt);
+        base_hash_key(&h, &scope);
+        base_hash_u64(&h, (uint64_t)(s->pos + first));
+        base_hash_bytes(&h, pml_segment_tokens(l, s) + first, (size_t)n * sizeof(int32_t));
+        base_hash_final(&h, &l->keys[s->first_key + (size_t)i]);
+        scope = l->keys[s->first_key + (size_t)i];
+    }
+    return RP_OK;
+}
+
+int pml_layout_name(pml_layout *l, const base_key *salt, rp_error *err) {
+    for (int32_t i = 0; i < l->n_segments; i++) {
+        int rc = name_segment(l, &l->segments[i], salt, err);
+        if (rc) return rc;
+    }
+    return RP_OK;
+}

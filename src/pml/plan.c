@@ -1,0 +1,294 @@
+/* plan.c: from entries to items: what is a view, what a run; holes and arguments; exactness. */
+#include "pml/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "pml/plan_internal.h"
+
+static int add_item(pml_plan *p, const pml_item *item, rp_error *err) {
+    int rc = base_grow((void **)&p->items, &p->cap_items, p->n_items + 1, KV_MAX_VIEWS, sizeof(*item));
+    if (rc) return base_fail(err, rc, "the plan has too many parts");
+    p->items[p->n_items++] = *item;
+    return RP_OK;
+}
+
+/* ---- arguments ---- */
+
+static const char *argument_of(const plan_build *b, int32_t import, const char *param) {
+    const pml_node *n = &b->prompt->nodes[import];
+    for (int32_t i = 0; i < n->n_arguments; i++)
+        if (strcmp(n->arguments[i].name, param) == 0) return n->arguments[i].value;
+    return NULL;
+}
+
+/* Adds the run of a hole's argument, if the prompt gives one. base: position of the segment in the prompt. */
+static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, int32_t base) {
+    pml_plan *p = b->plan;
+    int32_t holder = b->layout->segments[segment].holder, import = b->import_of[holder];
+    const pml_node *param = &b->schema->nodes[hole->param];
+    const char *value = import >= 0 ? argument_of(b, import, param->name) : NULL;
+    if (!value) return RP_OK;
+    size_t first = p->tokens.n;
+    int rc = tokenizer_encode(b->model->tokenizer, value, strlen(value), (tokenizer_options){0}, &p->tokens, b->err);
+    if (rc) return rc;
+    size_t n = p->tokens.n - first;
+    if (n > (size_t)hole->len)
+        return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, import,
+                        "argument '%s' of '%s' is %zu tokens long, its parameter holds %d: shorten it, or raise len in the schema",
+                        param->name, b->schema->nodes[holder].name, n, hole->len);
+    if (n == 0) return RP_OK;
+    return add_item(p, &(pml_item){.segment = segment, .holder = holder, .pos = base + hole->offset, .n_tokens = (int32_t)n,
+                                   .n_counted = (int32_t)n, .first_token = first}, b->err);
+}
+
+/* ---- entries to items ---- */
+
+static int add_view(plan_build *b, const plan_entry *e) {
+    const pml_segment *s = &b->layout->segments[e->segment];
+    const pml_hole *holes = pml_segment_holes(b->layout, s);
+    pml_item item = {.is_view = true, .segment = e->segment, .holder = s->holder, .pos = e->pos, .shift = e->pos - s->pos,
+                     .n_tokens = s->n_tokens, .n_counted = s->n_tokens};
+    for (int32_t i = 0; i < s->n_holes; i++) item.n_counted -= holes[i].len;
+    int rc = item.n_counted > 0 ? add_item(b->plan, &item, b->err) : RP_OK;
+    for (int32_t i = 0; i < s->n_holes && !rc; i++) rc = add_argument(b, e->segment, &holes[i], e->pos);
+    return rc;
+}
+
+/* Tokens [begin, end) of a segment that is computed anew for this prompt. */
+static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
+    const pml_segment *s = &b->layout->segments[e->segment];
+    size_t first = b->plan->tokens.n;
+    for (int32_t i = begin; i < end; i++)
+        if (token_list_push(&b->plan->tokens, pml_segment_tokens(b->layout, s)[i])) return base_fail_memory(b->err, first * 4, "tokens");
+    if (begin >= end) return RP_OK;
+    return add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
+                                         .n_counted = end - begin, .first_token = first}, b->err);
+}
+
+static int add_uncached(plan_build *b, const plan_entry *e) {
+    const pml_segment *s = &b->layout->segments[e->segment];
+    const pml_hole *holes = pml_segment_holes(b->layout, s);
+    int32_t begin = 0;
+    int rc = RP_OK;
+    for (int32_t i = 0; i < s->n_holes && !rc; i++) {
+        if ((rc = add_piece(b, e, begin, holes[i].offset))) break;
+        rc = add_argument(b, e->segment, &holes[i], e->pos);
+        begin = holes[i].offset + holes[i].len;
+    }
+    return rc ? rc : add_piece(b, e, begin, s->n_tokens);
+}
+
+static int add_entry_items(plan_build *b, const plan_entry *e) {
+    if (e->segment < 0)
+        return add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .pos = e->pos, .n_tokens = e->n_tokens,
+                                             .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
+    int32_t holder = b->layout->segments[e->segment].holder;
+    bool cached = holder == 0 || b->schema->nodes[holder].cache;
+    return cached ? add_view(b, e) : add_uncached(b, e);
+}
+
+/* ---- the last token ---- */
+
+/* Offset of the last slot of a view that counts. */
+static int32_t last_counted(const pml_layout *l, const pml_item *view) {
+    const pml_segment *s = &l->segments[view->segment];
+    const pml_hole *holes = pml_segment_holes(l, s);
+    int32_t last = view->n_tokens - 1;
+    for (int32_t i = s->n_holes - 1; i >= 0 && last < holes[i].offset + holes[i].len && last >= holes[i].offset; i--)
+        last = holes[i].offset - 1;
+    return last;
+}
+
+static int32_t last_position(const pml_layout *l, const pml_item *item) {
+    return item->pos + (item->is_view ? last_counted(l, item) : item->n_tokens - 1);
+}
+
+/* The answer starts from the output of the token at the highest position. If that is a cached one, it is computed anew. */
+static int free_last_token(pml_plan *p, rp_error *err) {
+    size_t last = 0;
+    for (size_t i = 1; i < p->n_items; i++)
+        if (last_position(p->layout, &p->items[i]) > last_position(p->layout, &p->items[last])) last = i;
+    pml_item *v = &p->items[last];
+    p->end = last_position(p->layout, v) + 1;
+    if (!v->is_view) return RP_OK;
+    const pml_segment *s = &p->layout->segments[v->segment];
+    int32_t offset = last_counted(p->layout, v);
+    pml_item run = {.segment = v->segment, .holder = v->holder, .pos = v->pos + offset, .n_tokens = 1, .n_counted = 1,
+                    .first_token = p->tokens.n};
+    if (token_list_push(&p->tokens, pml_segment_tokens(p->layout, s)[offset])) return base_fail_memory(err, 4, "tokens");
+    v->n_tokens = offset;
+    v->n_counted--;
+    if (v->n_counted == 0) memmove(v, v + 1, (size_t)(&p->items[p->n_items--] - (v + 1)) * sizeof(*v));
+    return add_item(p, &run, err);
+}
+
+/* ---- exactness ---- */
+
+/* Is the scope of a view just the views before it, all of them exact, at the same distances? */
+static bool view_is_exact(const pml_plan *p, size_t index) {
+    const pml_item *v = &p->items[index];
+    const pml_segment *s = &p->layout->segments[v->segment];
+    const int32_t *scope = pml_segment_scope(p->layout, s);
+    int32_t cursor = 0;
+    if (s->n_holes > 0 || (size_t)s->n_scope != index) return false;
+    for (size_t i = 0; i < index; i++) {
+        const pml_item *before = &p->items[i];
+        int32_t in_frame = pml_scope_position(p->layout, s, (int32_t)i, &cursor);
+        if (before->segment != scope[i] || before->pos - v->pos != in_frame - s->pos) return false;
+    }
+    return true;
+}
+
+static void mark_exact(pml_plan *p) {
+    bool exact = true, only_views = true;
+    for (size_t i = 0; i < p->n_items; i++) {
+        pml_item *item = &p->items[i];
+        if (!item->is_view) only_views = false;
+        else if (exact) exact = only_views && view_is_exact(p, i);
+        item->exact = exact;
+        *(item->is_view ? &p->n_cached : &p->n_fresh) += item->n_counted;
+    }
+}
+
+/* ---- public ---- */
+
+static int build_items(plan_build *b) {
+    pml_plan *p = b->plan;
+    int rc = RP_OK;
+    for (size_t i = 0; i < b->n_entries && !rc; i++) rc = add_entry_items(b, &b->entries[i]);
+    if (rc) return rc;
+    if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it gives no token");
+    if ((rc = free_last_token(p, b->err))) return rc;
+    mark_exact(p);
+    return RP_OK;
+}
+
+static int32_t *fill_minus_one(int32_t *p, size_t n) {
+    if (p) memset(p, 0xff, n * sizeof(*p));
+    return p;
+}
+
+static int build(plan_build *b) {
+    size_t n_nodes = (size_t)b->schema->n_nodes, n_segments = (size_t)b->layout->n_plain + 1;
+    b->import_of = fill_minus_one(base_alloc(n_nodes * sizeof(int32_t)), n_nodes);
+    b->taken_of = fill_minus_one(base_alloc(n_nodes * sizeof(int32_t)), n_nodes);
+    b->first_own = fill_minus_one(base_alloc(n_nodes * sizeof(int32_t)), n_nodes);
+    b->next_own = fill_minus_one(base_alloc(n_segments * sizeof(int32_t)), n_segments);
+    b->instead = fill_minus_one(base_alloc(n_segments * sizeof(int32_t)), n_segments);
+    b->plan->included = base_calloc(n_nodes, sizeof(bool));
+    int rc;
+    if (!b->import_of || !b->taken_of || !b->first_own || !b->next_own || !b->instead || !b->plan->included)
+        return base_fail_memory(b->err, n_nodes * 16, "a plan");
+    if ((rc = plan_resolve(b)) || (rc = plan_order(b)) || (rc = plan_place(b))) return rc;
+    return build_items(b);
+}
+
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err) {
+    *out = NULL;
+    pml_plan *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
+    p->layout = layout;
+    plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err,
+                    .previous_role = CHAT_ROLE_NONE};
+    int rc = build(&b);
+    base_free(b.import_of);
+    base_free(b.taken_of);
+    base_free(b.first_own);
+    base_free(b.next_own);
+    base_free(b.instead);
+    base_free(b.entries);
+    if (rc) {
+        pml_plan_free(p);
+        return rc;
+    }
+    BASE_TRACE(PML, "plan %s: %zu items, %d tokens cached, %d fresh, up to position %d", prompt->name, p->n_items, p->n_cached,
+               p->n_fresh, p->end);
+    *out = p;
+    return RP_OK;
+}
+
+static int plan_text(pml_plan *p, const rp_model *m, const char *text, rp_error *err) {
+    int rc;
+    if (tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0 &&
+        token_list_push(&p->tokens, tokenizer_bos(m->tokenizer)))
+        return base_fail_memory(err, 4, "tokens");
+    if ((rc = tokenizer_encode(m->tokenizer, text, strlen(text), (tokenizer_options){.space_prefix = true}, &p->tokens, err)))
+        return rc;
+    if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it gives no token");
+    p->n_fresh = p->end = (int32_t)p->tokens.n;
+    return add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
+}
+
+int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err) {
+    *out = NULL;
+    pml_plan *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
+    int rc = plan_text(p, m, text, err);
+    if (rc) pml_plan_free(p);
+    else *out = p;
+    return rc;
+}
+
+void pml_plan_free(pml_plan *p) {
+    if (!p) return;
+    base_free(p->items);
+    base_free(p->included);
+    token_list_free(&p->tokens);
+    base_free(p);
+}
+
+void pml_plan_move(pml_plan *p, int32_t n) {
+    for (size_t i = 0; i < p->n_items; i++) {
+        p->items[i].pos += n;
+        if (p->items[i].is_view) p->items[i].shift += n;
+    }
+    p->end += n;
+}
+
+/* ---- flat ---- */
+
+typedef struct placed_token {
+    int32_t pos, token;
+} placed_token;
+
+static int compare_placed(const void *a, const void *b) {
+    const placed_token *x = a, *y = b;
+    return (x->pos > y->pos) - (x->pos < y->pos);
+}
+
+static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token *out) {
+    const pml_segment *s = &p->layout->segments[item->segment];
+    const pml_hole *holes = pml_segment_holes(p->layout, s);
+    size_t n = 0;
+    int32_t hole = 0;
+    for (int32_t i = 0; i < item->n_tokens; i++) {
+        while (hole < s->n_holes && i >= holes[hole].offset + holes[hole].len) hole++;
+        if (hole < s->n_holes && i >= holes[hole].offset) continue;
+        out[n++] = (placed_token){item->pos + i, pml_segment_tokens(p->layout, s)[i]};
+    }
+    return n;
+}
+
+int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err) {
+    size_t total = (size_t)p->n_cached + (size_t)p->n_fresh, n = 0;
+    placed_token *all = base_alloc(total * sizeof(*all));
+    if (!all) return base_fail_memory(err, total * sizeof(*all), "a plain prompt");
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        if (item->is_view) n += flatten_view(p, item, all + n);
+        else
+            for (int32_t k = 0; k < item->n_tokens; k++)
+                all[n++] = (placed_token){item->pos + k, p->tokens.ids[item->first_token + (size_t)k]};
+    }
+    qsort(all, n, sizeof(*all), compare_placed);
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = all[i].token;
+        positions[i] = all[i].pos;
+    }
+    base_free(all);
+    return RP_OK;
+}

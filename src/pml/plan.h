@@ -1,0 +1,50 @@
+/* plan.h: what a prompt becomes: views to reuse and runs to compute, by rising position.
+ *
+ *   prompt --resolve--> imports, arguments --order--> entries --place--> positions --items--> [view | run] ...
+ *
+ * docs/pml.md ('Order of a prompt', 'Layout', 'What attends to what') says what comes out. A plan names segments of its layout
+ * and does not look into the store: whether a segment's spans are there is the engine's business.
+ */
+#ifndef PML_PLAN_H
+#define PML_PLAN_H
+
+#include "pml/layout.h"
+
+typedef struct pml_item {
+    bool is_view;
+    bool exact;       /* its states are those of the plain run of the whole prompt */
+    int32_t segment;  /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
+    int32_t holder;   /* node of the schema whose text or argument it is; -1: the prompt's own */
+    int32_t pos;      /* of its first token in this prompt */
+    int32_t shift;    /* view: pos - canonical position */
+    int32_t n_tokens; /* run: tokens; view: slots from the segment's first on, holes included */
+    int32_t n_counted; /* without holes */
+    size_t first_token; /* run: in the plan's tokens */
+} pml_item;
+
+typedef struct pml_plan {
+    const pml_layout *layout; /* borrowed; NULL for a plan of plain text */
+    pml_item *items;
+    size_t n_items, cap_items;
+    token_list tokens;        /* of all runs */
+    int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
+    int32_t end;              /* the highest position + 1: where the answer goes on */
+    bool *included;           /* by node of the schema: what the prompt takes */
+} pml_plan;
+
+/* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed).
+ * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (imported twice; two members of a union), RP_ERR_LENGTH
+ * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err);
+/* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
+int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
+void pml_plan_free(pml_plan *p);
+
+/* Moves the whole plan by n >= 0 positions (packed layouts). */
+void pml_plan_move(pml_plan *p, int32_t n);
+
+/* Tokens and positions of the whole prompt by rising position, as one plain run: n = n_cached + n_fresh of each, into arrays of the
+ * caller. RP_ERR_MEMORY. */
+int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* plan_internal.h: what the files of the plan share: the state of building one.
+ *
+ *   plan_resolve.c   imports -> modules, scaffolds that fit
+ *   plan_order.c     entries in prompt order, and their positions
+ *   plan.c           entries -> items; public functions
+ */
+#ifndef PML_PLAN_INTERNAL_H
+#define PML_PLAN_INTERNAL_H
+
+#include "pml/plan.h"
+
+/* A segment, or a text of the prompt's own, in prompt order. */
+typedef struct plan_entry {
+    int32_t segment;    /* or -1; joint twins where a scaffold fits */
+    int32_t node;       /* of the prompt, for errors */
+    int32_t pos, n_tokens;
+    size_t first_token; /* texts: in the plan's tokens */
+    size_t order;
+    bool opens_answer;  /* the chat format's assistant prefix: stands behind everything */
+} plan_entry;
+
+typedef struct plan_build {
+    pml_plan *plan;
+    const pml_layout *layout;
+    const pml_document *schema, *prompt;
+    const rp_model *model;
+    rp_error *err;
+
+    /* by node of the schema */
+    int32_t *import_of; /* the prompt's node that imports it, or -1 */
+    int32_t *taken_of;  /* a union's member that is imported, or -1 */
+    int32_t *first_own; /* the next own segment to emit of an imported module or the schema, or -1 */
+    /* by segment */
+    int32_t *next_own;  /* the own segment after it, or -1 */
+    int32_t *instead;   /* the joint twin that is taken for it, or itself */
+
+    plan_entry *entries;
+    size_t n_entries, cap_entries;
+    int previous_role;
+} plan_build;
+
+int plan_resolve(plan_build *b);
+int plan_order(plan_build *b);
+int plan_place(plan_build *b);
+
+#endif

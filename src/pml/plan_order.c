@@ -1,0 +1,199 @@
+/* plan_order.c: the order of a prompt, and the positions of what stands in it (docs/pml.md, 'Order of a prompt', 'Layout'). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "pml/plan_internal.h"
+
+/* ---- order ---- */
+
+static int add_entry(plan_build *b, const plan_entry *e) {
+    int rc = base_grow((void **)&b->entries, &b->cap_entries, b->n_entries + 1, KV_MAX_VIEWS, sizeof(*e));
+    if (rc) return base_fail(b->err, rc, "%s: the prompt has too many parts", b->prompt->name);
+    b->entries[b->n_entries] = *e;
+    b->entries[b->n_entries].order = b->n_entries;
+    b->n_entries++;
+    return RP_OK;
+}
+
+/* Adds the tokens that were appended to the plan's list since `first`. */
+static int add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
+    size_t n = b->plan->tokens.n - first;
+    if (n == 0) return RP_OK;
+    return add_entry(b, &(plan_entry){.segment = -1, .node = node, .n_tokens = (int32_t)n, .first_token = first,
+                                      .opens_answer = opens_answer});
+}
+
+/* Emits what `holder` brings itself, as far as it stands before `until` in the schema. */
+static int emit_own(plan_build *b, int32_t holder, int32_t until) {
+    int32_t i;
+    for (i = b->first_own[holder]; i >= 0 && b->layout->segments[i].sequence < until; i = b->next_own[i]) {
+        const pml_segment *s = &b->layout->segments[b->instead[i]];
+        int rc = add_entry(b, &(plan_entry){.segment = b->instead[i], .n_tokens = s->n_tokens});
+        if (rc) return rc;
+        if (s->last_role != CHAT_ROLE_NONE) b->previous_role = s->last_role;
+    }
+    b->first_own[holder] = i;
+    return RP_OK;
+}
+
+static int32_t imported_module(const plan_build *b, int32_t holder, int32_t node) {
+    const char *name = b->prompt->nodes[node].name;
+    return pml_find_module(b->schema, holder, name, strlen(name));
+}
+
+static int emit_import(plan_build *b, int32_t holder, int32_t node) {
+    int32_t module = imported_module(b, holder, node);
+    int rc = emit_own(b, holder, b->layout->sequence[module]);
+    for (int32_t c = b->prompt->nodes[node].first_child; c >= 0 && !rc; c = b->prompt->nodes[c].next)
+        if (b->prompt->nodes[c].kind == PML_IMPORT) rc = emit_import(b, module, c);
+    return rc ? rc : emit_own(b, module, INT32_MAX);
+}
+
+/* Does the own text of the module that a text stands before begin with white space? */
+static bool next_begins_with_space(const plan_build *b, int32_t node) {
+    int32_t next = b->prompt->nodes[node].next;
+    if (next < 0 || b->prompt->nodes[next].kind != PML_IMPORT) return false;
+    int32_t first = b->schema->nodes[imported_module(b, 0, next)].first_child;
+    return first >= 0 && b->schema->nodes[first].kind == PML_TEXT && b->schema->nodes[first].text[0] == ' ';
+}
+
+static int emit_text(plan_build *b, int32_t node) {
+    const pml_node *n = &b->prompt->nodes[node];
+    token_list *tokens = &b->plan->tokens;
+    size_t first = tokens->n;
+    bool spaced = n->border_space && !next_begins_with_space(b, node);
+    char *text = base_alloc(n->n_text + 1);
+    if (!text) return base_fail_memory(b->err, n->n_text + 1, "a text");
+    memcpy(text, n->text, n->n_text);
+    text[n->n_text] = ' ';
+    int rc = pml_append_text(b->model, text, n->n_text + (spaced ? 1 : 0), n->text_continues, tokens, b->err);
+    base_free(text);
+    return rc ? rc : add_tokens(b, node, first, false);
+}
+
+static int emit_role_text(plan_build *b, int32_t node, const char *text, bool opens_answer) {
+    size_t first = b->plan->tokens.n;
+    int rc = pml_append_role_text(b->model, text, &b->plan->tokens, b->err);
+    return rc ? rc : add_tokens(b, node, first, opens_answer);
+}
+
+static int emit_children(plan_build *b, int32_t parent);
+
+static int emit_role(plan_build *b, int32_t node) {
+    int role = b->prompt->nodes[node].role;
+    int rc = emit_own(b, 0, INT32_MAX);
+    if (rc) return rc;
+    chat_text around = chat_format_around(b->model->chat, (chat_role)role, b->previous_role);
+    b->previous_role = role;
+    if ((rc = emit_role_text(b, node, around.before, false)) || (rc = emit_children(b, node))) return rc;
+    b->previous_role = role;
+    return emit_role_text(b, node, around.after, false);
+}
+
+static int emit_children(plan_build *b, int32_t parent) {
+    int rc = RP_OK;
+    for (int32_t c = b->prompt->nodes[parent].first_child; c >= 0 && !rc; c = b->prompt->nodes[c].next) {
+        switch (b->prompt->nodes[c].kind) {
+        case PML_TEXT: rc = emit_text(b, c); break;
+        case PML_IMPORT: rc = emit_import(b, 0, c); break;
+        default: rc = emit_role(b, c); break;
+        }
+    }
+    return rc;
+}
+
+/* The place in the schema up to which anonymous text comes before a text at the prompt's beginning. */
+static int32_t beginning(const plan_build *b) {
+    for (int32_t i = 0; i < b->prompt->n_nodes; i++)
+        if (b->prompt->nodes[i].kind == PML_IMPORT) return b->layout->sequence[imported_module(b, 0, i)];
+    for (int32_t i = 0; i < b->schema->n_nodes; i++)
+        if (b->schema->nodes[i].kind == PML_MODULE) return b->layout->sequence[i];
+    return INT32_MAX;
+}
+
+int plan_order(plan_build *b) {
+    int32_t first = b->prompt->nodes[0].first_child;
+    int rc = RP_OK;
+    if (first >= 0 && b->prompt->nodes[first].kind == PML_TEXT) rc = emit_own(b, 0, beginning(b));
+    if (rc || (rc = emit_children(b, 0)) || (rc = emit_own(b, 0, INT32_MAX))) return rc;
+    if (b->previous_role == CHAT_ROLE_NONE) return RP_OK;
+    return emit_role_text(b, 0, chat_format_answer(b->model->chat, b->previous_role), true);
+}
+
+/* ---- positions ---- */
+
+static int too_long(plan_build *b) {
+    return base_fail(b->err, RP_ERR_LIMIT, "%s: the prompt is too long", b->prompt->name);
+}
+
+static int place_packed(plan_build *b) {
+    int64_t cursor = 0;
+    for (size_t i = 0; i < b->n_entries; i++) {
+        b->entries[i].pos = (int32_t)cursor;
+        cursor += b->entries[i].n_tokens;
+        if (cursor > INT32_MAX / 2) return too_long(b);
+    }
+    return RP_OK;
+}
+
+static int compare_int(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The smallest of the sorted positions that is at least pos, or -1. */
+static int32_t next_position(const int32_t *sorted, size_t n, int32_t pos) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (sorted[mid] < pos) low = mid + 1;
+        else high = mid;
+    }
+    return low < n ? sorted[low] : -1;
+}
+
+/* A text of a fixed layout: into the gap behind its predecessor, or after the schema. */
+static int place_text(plan_build *b, plan_entry *e, int32_t start, int32_t highest, const int32_t *sorted, size_t n) {
+    int32_t next = e->opens_answer ? -1 : next_position(sorted, n, start);
+    if (next < 0) {
+        int64_t pos = BASE_MAX(e->opens_answer ? highest : start, b->layout->length);
+        if (pos + e->n_tokens > INT32_MAX / 2) return too_long(b);
+        e->pos = (int32_t)pos;
+        return RP_OK;
+    }
+    e->pos = start;
+    if (e->n_tokens <= next - start) return RP_OK;
+    return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, e->node,
+                    "text of %d tokens does not fit the gap of %d positions that the fixed layout leaves here: shorten it, move it "
+                    "behind the last import or into a role, or write layout=\"packed\" in the schema",
+                    e->n_tokens, next - start);
+}
+
+static int compare_entries(const void *a, const void *b) {
+    const plan_entry *x = a, *y = b;
+    return x->pos != y->pos ? (x->pos > y->pos) - (x->pos < y->pos) : (x->order > y->order) - (x->order < y->order);
+}
+
+static int place_fixed(plan_build *b) {
+    int32_t *sorted = base_alloc((b->n_entries + 1) * sizeof(int32_t)), start = 0, highest = 0;
+    size_t n = 0;
+    int rc = RP_OK;
+    if (!sorted) return base_fail_memory(b->err, b->n_entries * sizeof(int32_t), "a plan");
+    for (size_t i = 0; i < b->n_entries; i++)
+        if (b->entries[i].segment >= 0) sorted[n++] = b->layout->segments[b->entries[i].segment].pos;
+    qsort(sorted, n, sizeof(int32_t), compare_int);
+    for (size_t i = 0; i < b->n_entries && !rc; i++) {
+        plan_entry *e = &b->entries[i];
+        if (e->segment >= 0) e->pos = b->layout->segments[e->segment].pos;
+        else rc = place_text(b, e, start, highest, sorted, n);
+        start = e->pos + e->n_tokens;
+        highest = BASE_MAX(highest, start);
+    }
+    base_free(sorted);
+    if (!rc) qsort(b->entries, b->n_entries, sizeof(*b->entries), compare_entries);
+    return rc;
+}
+
+int plan_place(plan_build *b) { return b->layout->fixed ? place_fixed(b) : place_packed(b); }
