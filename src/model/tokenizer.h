@@ -55,6 +55,8 @@ int32_t tokenizer_eos(const tokenizer *t);
 int32_t tokenizer_unk(const tokenizer *t);
 int32_t tokenizer_pad(const tokenizer *t);
 bool tokenizer_adds_bos(const tokenizer *t);
+/* Does the vocabulary write the space before a word into the word, and one before the first (SentencePiece)? */
+bool tokenizer_has_space_prefix(const tokenizer *t);
 /* Does generation end with this token? (eos, eot, and the known end-of-turn tokens of chat formats) */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
 

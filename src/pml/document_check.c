@@ -176,17 +176,17 @@ static int mark_module(checker *c, scaffold_mark *marks, int32_t scaffold, int32
 
 static int check_scaffold(checker *c, scaffold_mark *marks, int32_t scaffold) {
     const char *s = c->d->nodes[scaffold].scaffold;
-    int n_paths = 0;
+    size_t n_paths = 0;
     for (;;) {
-        int32_t module;
+        int32_t module = -1;
         while (pml_is_space(*s)) s++;
         if (!*s) break;
         size_t n = strcspn(s, " \t\r\n");
         if (find_path(c, scaffold, s, n, &module) != 0 || mark_module(c, marks, scaffold, module) != 0) return c->b->rc;
-        n_paths = 1 + (n_paths > 0);
+        n_paths++;
         s += n;
     }
-    if (n_paths == 2) return 0;
+    if (n_paths >= 2) return 0;
     return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_SYNTAX,
                             "<scaffold> computes modules together: name two or more in modules, separated by spaces");
 }

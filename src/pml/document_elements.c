@@ -5,6 +5,7 @@
  * document_check.c's.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -73,10 +74,10 @@ static int read_param_name(reading *r, const char *value) {
 
 /* One of two words: sets *second to whether it is the second. */
 static int read_choice(const reading *r, const char *value, const char *a, const char *b, bool *second) {
-    char advice[64] = "write \"";
+    char advice[64];
     *second = strcmp(value, b) == 0;
     if (*second || strcmp(value, a) == 0) return 0;
-    strcat(strcat(strcat(strcat(advice, a), "\" or \""), b), "\"");
+    snprintf(advice, sizeof advice, "write \"%s\" or \"%s\"", a, b);
     return fail_value(r, value, advice);
 }
 
@@ -283,9 +284,11 @@ int pml_element_refuse_text(pml_builder *b, size_t offset) {
 static int fail_attribute(const reading *r, const element_rule *rule) {
     pml_guess guess = {.name = r->attribute};
     char all[128] = "";
+    size_t used = 0;
     for (int i = 0; i < MAX_ATTRIBUTES && rule->attributes[i].name; i++) {
         pml_guess_offer(&guess, rule->attributes[i].name);
-        strcat(strcat(all, i > 0 ? ", " : ""), rule->attributes[i].name);
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", rule->attributes[i].name);
+        assert(used < sizeof all);
     }
     if (guess.best)
         return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
