@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/threads.h"
 #include "engine/engine_internal.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)

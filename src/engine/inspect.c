@@ -1,0 +1,183 @@
+/* inspect.c: what rp_engine_inspect tells: the schema as a tree, and the tiles of a prompt. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define PATH_BYTES 256
+#define PREVIEW_BYTES 64
+
+/* Owns the strings that an inspection points to. */
+typedef struct inspection_owner {
+    char *schema;
+    char *strings; /* [n_nodes][PATH + PREVIEW + name], then [n_tiles][PATH] */
+    pml_document *prompt;
+    pml_plan *plan;
+} inspection_owner;
+
+#define NODE_STRINGS (2 * PATH_BYTES + PREVIEW_BYTES)
+
+static const char *const role_names[] = {"system", "user", "assistant", "tool"};
+
+static const char *kind_name(const pml_node *n) {
+    switch (n->kind) {
+    case PML_SCHEMA: return "schema";
+    case PML_MODULE: return "module";
+    case PML_UNION: return "union";
+    case PML_PARAM: return "param";
+    case PML_SCAFFOLD: return "scaffold";
+    case PML_ROLE: return role_names[n->role];
+    default: return "text";
+    }
+}
+
+/* The first characters of a text, every stretch of white space as one space, cut between characters. */
+static void preview(const char *text, size_t n, char out[PREVIEW_BYTES]) {
+    size_t used = 0;
+    for (size_t i = 0; i < n && used < PREVIEW_BYTES - 1; i++) {
+        bool space = (unsigned char)text[i] <= ' ';
+        if (space && (used == 0 || out[used - 1] == ' ')) continue;
+        out[used++] = space ? ' ' : text[i];
+    }
+    while (used == PREVIEW_BYTES - 1 && used > 0 && ((unsigned char)out[used - 1] & 0xc0) == 0x80) used--;
+    if (used > 0 && ((unsigned char)out[used - 1] & 0xc0) == 0xc0) used--;
+    out[used] = '\0';
+}
+
+static int32_t depth_of(const pml_document *d, int32_t node) {
+    int32_t depth = 0;
+    for (int32_t i = d->nodes[node].parent; i >= 0; i = d->nodes[i].parent) depth++;
+    return depth;
+}
+
+/* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last segment. */
+static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *out) {
+    for (int32_t i = 0; i < l->n_plain; i++) {
+        const pml_segment *s = &l->segments[i];
+        if (s->holder != node) continue;
+        if (out->n_tokens == 0) out->position = s->pos;
+        out->n_tokens += s->n_tokens;
+        base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
+    }
+}
+
+static void describe_param(const pml_layout *l, int32_t node, rp_inspect_node *out) {
+    out->n_tokens = l->schema->nodes[node].param_len;
+    for (int32_t i = 0; i < l->n_plain; i++)
+        for (int32_t h = 0; h < l->segments[i].n_holes; h++) {
+            const pml_hole *hole = &pml_segment_holes(l, &l->segments[i])[h];
+            if (hole->param == node) out->position = l->segments[i].pos + hole->offset;
+        }
+}
+
+/* A union shows its longest member and where its members start. Its members come later in document order and are described by then. */
+static void describe_unions(const pml_document *d, rp_inspect_node *nodes) {
+    for (int32_t u = d->n_nodes - 1; u >= 0; u--) {
+        if (d->nodes[u].kind != PML_UNION) continue;
+        for (int32_t m = d->nodes[u].first_child; m >= 0; m = d->nodes[m].next) {
+            if (nodes[m].n_tokens > nodes[u].n_tokens) nodes[u].n_tokens = nodes[m].n_tokens;
+            if (m == d->nodes[u].first_child) nodes[u].position = nodes[m].position;
+        }
+    }
+}
+
+static bool is_taken(const pml_document *d, const pml_plan *plan, int32_t node) {
+    if (!plan) return false;
+    bool module = d->nodes[node].kind == PML_MODULE || d->nodes[node].kind == PML_SCHEMA;
+    if (d->nodes[node].kind == PML_UNION) {
+        for (int32_t m = d->nodes[node].first_child; m >= 0; m = d->nodes[m].next)
+            if (plan->included[m]) return true;
+        return false;
+    }
+    return plan->included[module ? node : pml_holder(d, node)];
+}
+
+static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, rp_inspect_node *out, char *strings) {
+    const pml_node *n = &l->schema->nodes[i];
+    char *path = strings, *name = strings + PATH_BYTES, *shown = strings + 2 * PATH_BYTES;
+    bool holder = n->kind == PML_MODULE || n->kind == PML_SCHEMA;
+    snprintf(name, PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name : "");
+    *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .depth = depth_of(l->schema, i),
+                             .taken = is_taken(l->schema, plan, i), .cached = n->kind != PML_MODULE || n->cache};
+    pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, PATH_BYTES);
+    if (n->kind == PML_TEXT) preview(n->text, n->n_text, shown);
+    if (holder) describe_holder(l, i, out);
+    if (n->kind == PML_PARAM) describe_param(l, i, out);
+}
+
+static void describe_tile(const pml_plan *plan, const pml_item *item, rp_inspect_tile *out, char *path) {
+    if (item->holder < 0) snprintf(path, PATH_BYTES, "prompt");
+    else pml_path(plan->layout->schema, item->holder, path, PATH_BYTES);
+    *out = (rp_inspect_tile){.path = path, .position = item->pos, .n_tokens = item->n_tokens, .is_view = item->is_view,
+                             .exact = item->exact, .shift = item->shift};
+}
+
+static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_error *err) {
+    const pml_node *root = &l->schema->nodes[0];
+    size_t n_nodes = (size_t)l->schema->n_nodes, n_tiles = o->plan ? o->plan->n_items : 0;
+    x->nodes = base_calloc(n_nodes, sizeof(*x->nodes));
+    x->tiles = base_calloc(n_tiles + 1, sizeof(*x->tiles));
+    o->strings = base_calloc(n_nodes * NODE_STRINGS + n_tiles * PATH_BYTES, 1);
+    o->schema = base_strdup(root->name);
+    if (!x->nodes || !x->tiles || !o->strings || !o->schema) return base_fail_memory(err, n_nodes * NODE_STRINGS, "an inspection");
+    x->schema = o->schema;
+    x->layout = l->fixed ? "fixed" : "packed";
+    x->scope = root->scope == PML_SCOPE_MODULE ? "module" : "path";
+    x->schema_positions = l->length;
+    x->prompt_positions = o->plan ? o->plan->end : 0;
+    for (size_t i = 0; i < n_nodes; i++)
+        describe_node(l, o->plan, (int32_t)i, &x->nodes[i], o->strings + i * NODE_STRINGS);
+    describe_unions(l->schema, x->nodes);
+    for (size_t i = 0; i < n_tiles; i++)
+        describe_tile(o->plan, &o->plan->items[i], &x->tiles[i], o->strings + n_nodes * NODE_STRINGS + i * PATH_BYTES);
+    x->n_nodes = (int32_t)n_nodes;
+    x->n_tiles = (int32_t)n_tiles;
+    return RP_OK;
+}
+
+static int inspect(rp_engine *e, const char *schema_name, const char *prompt, const char *prompt_name, rp_inspection *x,
+                   inspection_owner *o, rp_error *err) {
+    rp_schema *schema;
+    int rc = RP_OK;
+    if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "inspecting needs a schema or a prompt");
+    if (prompt) rc = pml_prompt_parse(&o->prompt, prompt, strlen(prompt), prompt_name ? prompt_name : "prompt", err);
+    if (rc) return rc;
+    if ((rc = engine_find_schema(e, schema_name ? schema_name : o->prompt->nodes[0].name, &schema, err))) return rc;
+    if (prompt && strcmp(o->prompt->nodes[0].name, schema->name) != 0)
+        return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,
+                        schema->name);
+    if (prompt && (rc = pml_plan_new(&o->plan, schema->layout, o->prompt, err))) return rc;
+    return fill(x, o, schema->layout, err);
+}
+
+int rp_engine_inspect(rp_engine *e, const char *schema, const char *prompt, const char *prompt_name, rp_inspection **out,
+                      rp_error *err) {
+    *out = NULL;
+    rp_inspection *x = base_calloc(1, sizeof(*x));
+    inspection_owner *o = base_calloc(1, sizeof(*o));
+    if (!x || !o) {
+        base_free(x);
+        base_free(o);
+        return base_fail_memory(err, sizeof(*x), "an inspection");
+    }
+    x->owner = o;
+    int rc = inspect(e, schema, prompt, prompt_name, x, o, err);
+    if (rc) rp_inspection_free(x);
+    else *out = x;
+    return rc;
+}
+
+void rp_inspection_free(rp_inspection *x) {
+    if (!x) return;
+    inspection_owner *o = x->owner;
+    pml_plan_free(o->plan);
+    pml_document_free(o->prompt);
+    base_free(o->strings);
+    base_free(o->schema);
+    base_free(o);
+    base_free(x->nodes);
+    base_free(x->tiles);
+    base_free(x);
+}

@@ -1,0 +1,316 @@
+/* tokenizer.c: opening a vocabulary, special tokens in a text, and the public functions. The two families are in tokenizer_spm.c
+ * and tokenizer_bpe.c. Everything that comes from the file is checked here. */
+#include "model/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/tokenizer_internal.h"
+
+/* ---- lists ---- */
+
+int token_list_push(token_list *l, int32_t id) {
+    int rc = base_grow((void **)&l->ids, &l->cap, l->n + 1, TOKENIZER_MAX_TOKENS, sizeof(*l->ids));
+    if (rc) return rc;
+    l->ids[l->n++] = id;
+    return RP_OK;
+}
+
+void token_list_free(token_list *l) {
+    base_free(l->ids);
+    *l = (token_list){0};
+}
+
+/* ---- reading the vocabulary ---- */
+
+static bool is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
+
+static int damaged(const gguf_file *f, rp_error *err, const char *key, const char *what) {
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' %s", key, what);
+}
+
+static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
+    const char *key = "tokenizer.ggml.tokens";
+    gguf_array a;
+    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return damaged(f, err, key, "is missing or no list of strings");
+    if (a.n < 1 || a.n > TOKENIZER_MAX_VOCAB) return damaged(f, err, key, "is empty or too long");
+    t->n_vocab = (int32_t)a.n;
+    size_t n = (size_t)a.n;
+    t->texts = base_calloc(n, sizeof(*t->texts));
+    t->types = base_calloc(n, sizeof(*t->types));
+    t->scores = base_calloc(n, sizeof(*t->scores));
+    t->ends = base_calloc(n, sizeof(*t->ends));
+    t->byte_start = base_calloc(n + 1, sizeof(*t->byte_start));
+    t->specials = base_calloc(n, sizeof(*t->specials));
+    if (!t->texts || !t->types || !t->scores || !t->ends || !t->byte_start || !t->specials || token_map_init(&t->by_text, n))
+        return base_fail_memory(err, n * 64, "the vocabulary");
+    gguf_array_strings(&a, t->texts);
+    for (size_t i = 0; i < n; i++)
+        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return damaged(f, err, key, "holds a token of more than 64 KiB");
+    tokenizer_map_fill(t);
+    return RP_OK;
+}
+
+/* Types (absent: all normal) and scores (absent: all 0). */
+static int read_attributes(tokenizer *t, const gguf_file *f, rp_error *err) {
+    gguf_array types, scores;
+    memset(t->types, TOKEN_NORMAL, (size_t)t->n_vocab);
+    if (gguf_get_array(f, "tokenizer.ggml.token_type", &types)) {
+        if ((types.type != GGUF_I32 && types.type != GGUF_U32) || types.n != (uint64_t)t->n_vocab)
+            return damaged(f, err, "tokenizer.ggml.token_type", "is not one 32-bit number a token");
+        for (int32_t i = 0; i < t->n_vocab; i++) {
+            int32_t type;
+            memcpy(&type, (const char *)types.data + 4 * (size_t)i, 4);
+            t->types[i] = type >= TOKEN_NORMAL && type <= TOKEN_BYTE ? (uint8_t)type : TOKEN_NORMAL;
+        }
+    }
+    if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
+        return t->is_spm ? damaged(f, err, "tokenizer.ggml.scores", "is missing") : RP_OK;
+    if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
+        return damaged(f, err, "tokenizer.ggml.scores", "is not one F32 a token");
+    memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
+    for (int32_t i = 0; i < t->n_vocab; i++)
+        if (t->scores[i] != t->scores[i]) return damaged(f, err, "tokenizer.ggml.scores", "holds a score that is no number");
+    return RP_OK;
+}
+
+static int32_t read_id(const tokenizer *t, const gguf_file *f, const char *key, int32_t fallback) {
+    uint64_t id;
+    if (!gguf_get_u64(f, key, &id)) return fallback < t->n_vocab ? fallback : -1;
+    return id < (uint64_t)t->n_vocab ? (int32_t)id : -1;
+}
+
+/* Names of control tokens that end a turn in the models we know. */
+static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>"};
+
+static void read_ids(tokenizer *t, const gguf_file *f) {
+    t->bos = read_id(t, f, "tokenizer.ggml.bos_token_id", t->is_spm ? 1 : -1);
+    t->eos = read_id(t, f, "tokenizer.ggml.eos_token_id", t->is_spm ? 2 : -1);
+    t->unk = read_id(t, f, "tokenizer.ggml.unknown_token_id", t->is_spm ? 0 : -1);
+    t->pad = read_id(t, f, "tokenizer.ggml.padding_token_id", -1);
+    t->eot = read_id(t, f, "tokenizer.ggml.eot_token_id", -1);
+    if (t->eos >= 0) t->ends[t->eos] = true;
+    if (t->eot >= 0) t->ends[t->eot] = true;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(end_names); i++) {
+        int32_t id = tokenizer_find(t, end_names[i], strlen(end_names[i]));
+        if (id >= 0 && t->types[id] == TOKEN_CONTROL) t->ends[id] = true;
+    }
+}
+
+/* ---- the bytes of every token ---- */
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte of "<0xNN>", or -1. */
+static int byte_token(gguf_string s) {
+    if (s.n != 6 || memcmp(s.bytes, "<0x", 3) != 0 || s.bytes[5] != '>') return -1;
+    int high = hex_digit(s.bytes[3]), low = hex_digit(s.bytes[4]);
+    return high >= 0 && low >= 0 ? high * 16 + low : -1;
+}
+
+static size_t spm_text_to_bytes(const char *text, size_t n, char *out) {
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        bool space = n - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
+        out[used++] = space ? ' ' : text[i];
+        i += space ? 3 : 1;
+    }
+    return used;
+}
+
+static size_t bytes_of_token(const tokenizer *t, int32_t id, char *out) {
+    gguf_string s = t->texts[id];
+    int byte = t->types[id] == TOKEN_BYTE ? byte_token(s) : -1;
+    if (byte >= 0) {
+        out[0] = (char)byte;
+        return 1;
+    }
+    if (t->types[id] != TOKEN_NORMAL && t->types[id] != TOKEN_UNUSED) {
+        if (s.n > 0) memcpy(out, s.bytes, (size_t)s.n);
+        return (size_t)s.n;
+    }
+    return t->is_spm ? spm_text_to_bytes(s.bytes, (size_t)s.n, out) : bpe_text_to_bytes(s.bytes, (size_t)s.n, out);
+}
+
+static int make_bytes(tokenizer *t, rp_error *err) {
+    size_t total = 0;
+    for (int32_t i = 0; i < t->n_vocab; i++) total += (size_t)t->texts[i].n + 1;
+    t->bytes = base_alloc(total + (size_t)t->n_vocab); /* a byte token's text is longer than its byte; "" still needs its NUL */
+    if (!t->bytes) return base_fail_memory(err, total, "the vocabulary");
+    size_t used = 0;
+    for (int32_t i = 0; i < t->n_vocab; i++) {
+        t->byte_start[i] = used;
+        used += bytes_of_token(t, i, t->bytes + used);
+        t->bytes[used++] = '\0';
+    }
+    t->byte_start[t->n_vocab] = used;
+    return RP_OK;
+}
+
+static void map_byte_tokens(tokenizer *t) {
+    memset(t->byte_tokens, 0xff, sizeof(t->byte_tokens));
+    for (int32_t i = 0; i < t->n_vocab; i++) {
+        int byte = t->types[i] == TOKEN_BYTE ? byte_token(t->texts[i]) : -1;
+        if (byte >= 0 && t->byte_tokens[byte] < 0) t->byte_tokens[byte] = i;
+    }
+}
+
+/* ---- special tokens ---- */
+
+static bool is_special(const tokenizer *t, int32_t id) {
+    return t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNKNOWN;
+}
+
+/* For qsort of (first byte, length downwards, id): texts are reached through the key, which holds what is compared. */
+typedef struct special_key {
+    unsigned char first;
+    uint32_t n;
+    int32_t id;
+} special_key;
+
+static int compare_specials(const void *a, const void *b) {
+    const special_key *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->n != y->n) return x->n > y->n ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int list_specials(tokenizer *t, rp_error *err) {
+    size_t n = 0;
+    for (int32_t i = 0; i < t->n_vocab; i++) n += is_special(t, i) && t->texts[i].n > 0;
+    special_key *keys = base_calloc(n + 1, sizeof(*keys));
+    if (!keys) return base_fail_memory(err, n * sizeof(*keys), "special tokens");
+    for (int32_t i = 0; i < t->n_vocab; i++)
+        if (is_special(t, i) && t->texts[i].n > 0)
+            keys[t->n_specials++] = (special_key){(unsigned char)t->texts[i].bytes[0], (uint32_t)t->texts[i].n, i};
+    qsort(keys, n, sizeof(*keys), compare_specials);
+    for (size_t i = 0; i < n; i++) {
+        t->specials[i] = keys[i].id;
+        t->special_first[keys[i].first + 1] = (int32_t)i + 1;
+    }
+    for (int b = 1; b <= 256; b++) t->special_first[b] = BASE_MAX(t->special_first[b], t->special_first[b - 1]);
+    base_free(keys);
+    return RP_OK;
+}
+
+/* The longest special token that begins at text, or -1. */
+static int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control) {
+    unsigned char first = (unsigned char)text[0];
+    for (int32_t i = t->special_first[first]; i < t->special_first[first + 1]; i++) {
+        int32_t id = t->specials[i];
+        if (!control && t->types[id] != TOKEN_USER_DEFINED) continue;
+        if (t->texts[id].n <= n && memcmp(t->texts[id].bytes, text, (size_t)t->texts[id].n) == 0) return id;
+    }
+    return -1;
+}
+
+/* ---- opening ---- */
+
+static int open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
+    gguf_string model;
+    int rc;
+    if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return damaged(f, err, "tokenizer.ggml.model", "is missing");
+    t->is_spm = is(model, "llama");
+    if (!t->is_spm && !is(model, "gpt2"))
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2)",
+                            (int)BASE_MIN(model.n, 64), model.bytes);
+    if ((rc = read_texts(t, f, err)) || (rc = read_attributes(t, f, err))) return rc;
+    read_ids(t, f);
+    t->space_prefix = t->adds_bos = t->is_spm;
+    map_byte_tokens(t);
+    if (!t->is_spm && (rc = bpe_open(t, f, err))) return rc;
+    gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    if (t->is_spm) gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &t->space_prefix);
+    if ((rc = make_bytes(t, err))) return rc;
+    return list_specials(t, err);
+}
+
+int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err) {
+    *out = NULL;
+    tokenizer *t = base_calloc(1, sizeof(*t));
+    if (!t) return base_fail_memory(err, sizeof(*t), "the tokenizer");
+    int rc = open_all(t, f, err);
+    if (rc) tokenizer_free(t);
+    else *out = t;
+    return rc;
+}
+
+void tokenizer_free(tokenizer *t) {
+    if (!t) return;
+    bpe_close(t);
+    base_free(t->texts);
+    base_free(t->types);
+    base_free(t->scores);
+    base_free(t->ends);
+    base_free(t->by_text.slots);
+    base_free(t->bytes);
+    base_free(t->byte_start);
+    base_free(t->specials);
+    base_free(t);
+}
+
+/* ---- encoding ---- */
+
+static int encode_plain(const tokenizer *t, const char *text, size_t n, bool prefix, token_list *out, rp_error *err) {
+    if (n == 0) return RP_OK;
+    if (!t->is_spm) return bpe_encode(t, text, n, out, err);
+    if (!prefix || !t->space_prefix) return spm_encode(t, text, n, out, err);
+    char *spaced = base_alloc(n + 1);
+    if (!spaced) return base_fail_memory(err, n + 1, "a text");
+    spaced[0] = ' ';
+    memcpy(spaced + 1, text, n);
+    int rc = spm_encode(t, spaced, n + 1, out, err);
+    base_free(spaced);
+    return rc;
+}
+
+static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
+    size_t begin = 0;
+    int rc;
+    for (size_t i = 0; i < n;) {
+        int32_t id = special_at(t, text + i, n - i, o.parse_special);
+        if (id < 0) {
+            i++;
+            continue;
+        }
+        if ((rc = encode_plain(t, text + begin, i - begin, o.space_prefix, out, err))) return rc;
+        if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes gives too many tokens", n);
+        i += (size_t)t->texts[id].n;
+        begin = i;
+    }
+    return encode_plain(t, text + begin, n - begin, o.space_prefix, out, err);
+}
+
+int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out, rp_error *err) {
+    size_t before = out->n;
+    int rc = encode_parts(t, text, n, options, out, err);
+    if (rc) out->n = before;
+    return rc;
+}
+
+/* ---- look-ups ---- */
+
+int32_t tokenizer_n_vocab(const tokenizer *t) { return t->n_vocab; }
+
+const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n) {
+    if (id < 0 || id >= t->n_vocab) {
+        *n = 0;
+        return NULL;
+    }
+    bool hidden = !special && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_UNKNOWN);
+    *n = hidden ? 0 : t->byte_start[id + 1] - t->byte_start[id] - 1;
+    return hidden ? "" : t->bytes + t->byte_start[id];
+}
+
+int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n) { return tokenizer_map_find(t, text, n); }
+int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
+int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
+int32_t tokenizer_unk(const tokenizer *t) { return t->unk; }
+int32_t tokenizer_pad(const tokenizer *t) { return t->pad; }
+bool tokenizer_adds_bos(const tokenizer *t) { return t->adds_bos; }
+bool tokenizer_has_space_prefix(const tokenizer *t) { return t->space_prefix; }
+bool tokenizer_is_end(const tokenizer *t, int32_t id) { return id >= 0 && id < t->n_vocab && t->ends[id]; }

@@ -1,0 +1,50 @@
+/* reference.h: the oracle: a prompt laid out flat, with an explicit position for every token and an explicit list of what it sees.
+ *
+ * Written from docs/pml.md alone, to be compared with the engine, which does the same with views, spans and plans. Parts:
+ *
+ *   reference_model    a transformer of one token at a time
+ *   reference_schema   segments, scopes and canonical positions of a schema
+ *   reference          a prompt over them: order, positions, scaffolds, what attends to what
+ *
+ * For tests: running out of memory ends the program. Not thread-safe.
+ */
+#ifndef SUPPORT_REFERENCE_H
+#define SUPPORT_REFERENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "pml/document.h"
+#include "reprise.h"
+
+typedef struct reference reference;
+typedef struct reference_prompt reference_prompt;
+
+/* A model of architecture `llama` with F32 weights. chat: a chat format's name; NULL: as the model says. */
+int reference_open(reference **out, const char *path, const char *chat, rp_error *err);
+void reference_close(reference *r); /* after its prompts */
+int32_t reference_n_vocab(const reference *r);
+
+/* Lays out and computes a prompt. exact: every token sees everything at lower positions.
+ * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have. */
+int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
+                         bool exact, rp_error *err);
+/* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
+reference_prompt *reference_plain_new(reference *r, const int32_t *ids, int32_t n);
+void reference_prompt_free(reference_prompt *p);
+
+/* The logits behind the last token (borrowed until the next call with p). */
+const float *reference_prompt_logits(const reference_prompt *p);
+/* Appends a token of the answer; the logits behind it. */
+const float *reference_prompt_append(reference_prompt *p, int32_t token);
+
+int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
+int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
+int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind everything */
+/* Segments that the prompt takes as a scaffold's joint states. */
+int32_t reference_prompt_joint(const reference_prompt *p);
+/* Tokens with positions and origin, for people. */
+void reference_prompt_print(const reference_prompt *p, FILE *to);
+
+#endif
