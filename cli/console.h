@@ -12,7 +12,7 @@
 #define CLI_INPUT_MAX_BYTES ((size_t)64 << 20) /* of a prompt or of text to tokenize: what PML takes */
 
 #if defined(__GNUC__)
-#define CLI_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define CLI_PRINTF(fmt_index, first) __attribute__((format(printf, fmt_index, first)))
 #else
 #define CLI_PRINTF(format, first)
 #endif

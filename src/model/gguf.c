@@ -136,14 +136,14 @@ static uint64_t load_le(const uint8_t *p, size_t n) {
 }
 
 static int take_u32(cursor *c, uint32_t *out, const char *what) {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take_bytes(c, 4, &p, what);
     if (!rc) *out = (uint32_t)load_le(p, 4);
     return rc;
 }
 
 static int take_u64(cursor *c, uint64_t *out, const char *what) {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take_bytes(c, 8, &p, what);
     if (!rc) *out = load_le(p, 8);
     return rc;
@@ -151,7 +151,7 @@ static int take_u64(cursor *c, uint64_t *out, const char *what) {
 
 static int take_string(cursor *c, gguf_string *out, const char *what) {
     uint64_t n;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take_u64(c, &n, what);
     if (rc) return rc;
     rc = take_bytes(c, n, &p, what);
