@@ -8,6 +8,7 @@
 #define BASE_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BASE_RESTRICT __restrict
 #define BASE_NOINLINE __attribute__((noinline))
+#define BASE_ALWAYS_INLINE inline __attribute__((always_inline)) /* for kernels specialised by constant arguments */
 #define BASE_UNUSED __attribute__((unused))
 #define BASE_NODISCARD __attribute__((warn_unused_result))
 #define base_popcount64(x) __builtin_popcountll(x)
@@ -18,6 +19,7 @@
 #define BASE_UNLIKELY(x) (x)
 #define BASE_RESTRICT
 #define BASE_NOINLINE
+#define BASE_ALWAYS_INLINE inline
 #define BASE_UNUSED
 #define BASE_NODISCARD
 static inline int base_popcount64(unsigned long long x) {

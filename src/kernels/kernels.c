@@ -8,6 +8,9 @@
 
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
+#if defined(__x86_64__)
+#include "kernels/x86/avx2.h"
+#endif
 
 typedef struct type_info {
     const char *name; /* NULL: no such type */
@@ -40,5 +43,9 @@ float kernel_bf16_to_f32(uint16_t h) { return half_bf16_to_float(h); }
 
 void kernel_table_init(kernel_table *t, base_cpu_level level) {
     kernel_table_generic(t);
+#if defined(__x86_64__)
+    if (level >= BASE_CPU_AVX2) kernel_table_avx2(t);
+#else
     (void)level;
+#endif
 }

@@ -1,0 +1,41 @@
+/* avx2.h: the implementations for AVX2 + FMA + F16C. Internal to kernels/x86; only files named *_avx2.c may include
+ * the second half, which needs their compiler flags.
+ */
+#ifndef KERNELS_X86_AVX2_H
+#define KERNELS_X86_AVX2_H
+
+#include "base/compiler.h"
+#include "kernels/kernels.h"
+
+/* Overrides every entry that is faster here. */
+void kernel_table_avx2(kernel_table *t);
+
+/* Each of these overrides its part. */
+void avx2_linear_float_entries(kernel_table *t);
+void avx2_linear_quant_entries(kernel_table *t);
+void avx2_attention_entries(kernel_table *t);
+void avx2_vector_entries(kernel_table *t);
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+
+/* A mask of the first n lanes, 0 <= n <= 8. */
+static inline __m256i avx2_first_lanes(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* The first n floats at p, 0 < n <= 8; the other lanes are 0 and their memory is not touched. */
+static inline __m256 avx2_load_first(const float *p, int64_t n) {
+    return n == 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, avx2_first_lanes(n));
+}
+
+static inline void avx2_store_first(float *p, __m256 v, int64_t n) {
+    if (n == 8) {
+        _mm256_storeu_ps(p, v);
+    } else {
+        _mm256_maskstore_ps(p, avx2_first_lanes(n), v);
+    }
+}
+#endif
+
+#endif

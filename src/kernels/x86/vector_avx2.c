@@ -1,0 +1,231 @@
+/* vector_avx2.c: everything that works along one row: quantising activations, softmax, norm, gate, add, rotation.
+ *
+ * Element-wise results do not depend on n. Sums (softmax, rms_norm) are kept in double in 8 lanes, element i in lane
+ * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/x86/avx2.h"
+
+void kernel_table_avx2(kernel_table *t) {
+    t->name = "avx2";
+    avx2_linear_float_entries(t);
+    avx2_linear_quant_entries(t);
+    avx2_attention_entries(t);
+    avx2_vector_entries(t);
+}
+
+static __m256 absolute(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+
+/* ---- reductions ------------------------------------------------------------------------------------------------- */
+
+typedef struct sum8 {
+    __m256d low, high; /* lanes 0..3, 4..7 */
+} sum8;
+
+static inline void sum8_add(sum8 *s, __m256 v) {
+    s->low = _mm256_add_pd(s->low, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
+    s->high = _mm256_add_pd(s->high, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+}
+
+static inline void sum8_add_squares(sum8 *s, __m256 v) {
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+    s->low = _mm256_fmadd_pd(low, low, s->low);
+    s->high = _mm256_fmadd_pd(high, high, s->high);
+}
+
+static double sum8_total(const sum8 *s) {
+    const __m256d four = _mm256_add_pd(s->low, s->high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+static float max8(__m256 v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    m = _mm_max_ss(m, _mm_shuffle_ps(m, m, 1));
+    return _mm_cvtss_f32(m);
+}
+
+static int32_t sum8_i32(__m256i v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+/* ---- quantising activations ------------------------------------------------------------------------------------- */
+
+/* As in generic/: below it a block is stored as zeros. */
+#define QUANTIZE_TINY 0x1p-110f
+
+static void quantize_block(const float *x, int8_t *q, float *d, float *s) {
+    __m256 v[4];
+    __m256i i[4];
+    for (int k = 0; k < 4; k++) v[k] = _mm256_loadu_ps(x + 8 * k);
+    const __m256 largest = _mm256_max_ps(_mm256_max_ps(absolute(v[0]), absolute(v[1])),
+                                         _mm256_max_ps(absolute(v[2]), absolute(v[3])));
+    const float max = max8(largest);
+    const float inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
+    for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], _mm256_set1_ps(inverse)));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(i[0], i[1]), _mm256_add_epi32(i[2], i[3]));
+    *d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
+    *s = *d * (float)sum8_i32(sum);
+    /* Packing works in 128-bit halves, which leaves groups of four in the order 0 2 4 6 | 1 3 5 7. */
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((__m256i *)(void *)q, _mm256_permutevar8x32_epi32(bytes, order));
+}
+
+static void quantize_row(const float *x, void *q8, int64_t n) {
+    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + 4 * (n / 32);
+    assert(n % KERNEL_Q8_BLOCK == 0);
+    for (int64_t b = 0; b < n / 32; b++) {
+        float d, s;
+        quantize_block(x + 32 * b, (int8_t *)q8 + 32 * b, &d, &s);
+        memcpy(scales + 4 * b, &d, sizeof d);
+        memcpy(sums + 4 * b, &s, sizeof s);
+    }
+}
+
+/* ---- exponential ------------------------------------------------------------------------------------------------ */
+
+/* exp(x) for x <= 0; 0 below -87.3, before the result would be subnormal.
+ * x = n ln 2 + r with |r| <= ln 2 / 2; the Taylor series of exp(r) up to r^7 is off by less than 6e-9, a tenth of a
+ * unit in the last place. ln 2 is split so that n times its first part is exact. */
+static __m256 exp_negative(__m256 x) {
+    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    const __m256 in_range = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ); /* a NaN passes through */
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
+    __m256 e = _mm256_set1_ps(inverse_factorial[0]);
+    for (int i = 1; i < 8; i++) e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(inverse_factorial[i]));
+    const __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_and_ps(_mm256_mul_ps(e, _mm256_castsi256_ps(exponent)), in_range);
+}
+
+static float row_max(const float *x, int64_t n) {
+    __m256 max = _mm256_set1_ps(x[0]);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) max = _mm256_max_ps(_mm256_loadu_ps(x + i), max);
+    float m = max8(max);
+    for (; i < n; i++) m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+static void softmax(float *x, int64_t n) {
+    assert(n >= 1);
+    const __m256 max = _mm256_set1_ps(row_max(x, n));
+    sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 used = _mm256_castsi256_ps(avx2_first_lanes(lanes));
+        const __m256 e = exp_negative(_mm256_sub_ps(avx2_load_first(x + i, lanes), max));
+        avx2_store_first(x + i, e, lanes);
+        sum8_add(&sum, _mm256_and_ps(e, used));
+    }
+    const __m256 inverse = _mm256_set1_ps((float)(1.0 / sum8_total(&sum)));
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        avx2_store_first(x + i, _mm256_mul_ps(avx2_load_first(x + i, lanes), inverse), lanes);
+    }
+}
+
+/* ---- norm, gate, add -------------------------------------------------------------------------------------------- */
+
+static void rms_norm(const float *x, const float *w, float eps, float *y, int64_t n) {
+    sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
+    for (int64_t i = 0; i < n; i += 8) sum8_add_squares(&sum, avx2_load_first(x + i, BASE_MIN(8, n - i)));
+    const __m256 inverse = _mm256_set1_ps((float)(1.0 / sqrt(sum8_total(&sum) / (double)n + (double)eps)));
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 v = _mm256_mul_ps(avx2_load_first(x + i, lanes), inverse);
+        avx2_store_first(y + i, _mm256_mul_ps(v, avx2_load_first(w + i, lanes)), lanes);
+    }
+}
+
+/* With e = exp(-|a|), which cannot overflow: a / (1 + e) for a >= 0, a * e / (1 + e) below. */
+static __m256 silu(__m256 a) {
+    const __m256 e = exp_negative(_mm256_or_ps(a, _mm256_set1_ps(-0.0f)));
+    const __m256 numerator = _mm256_blendv_ps(a, _mm256_mul_ps(a, e), a); /* chooses by the sign of a */
+    return _mm256_div_ps(numerator, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+}
+
+static void silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 g = silu(avx2_load_first(gate + i, lanes));
+        avx2_store_first(y + i, _mm256_mul_ps(g, avx2_load_first(up + i, lanes)), lanes);
+    }
+}
+
+static void add(const float *a, const float *b, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        avx2_store_first(y + i, _mm256_add_ps(avx2_load_first(a + i, lanes), avx2_load_first(b + i, lanes)), lanes);
+    }
+}
+
+/* ---- rotation ----------------------------------------------------------------------------------------------------
+ * Not fused, so that the tail below and generic/ give the same bits. */
+
+static void rotate_pair(const float *x, const float *cs, int64_t a, int64_t b, float *y) {
+    const float xa = x[a], xb = x[b];
+    y[a] = xa * cs[0] - xb * cs[1];
+    y[b] = xb * cs[0] + xa * cs[1];
+}
+
+/* Four pairs (2i, 2i+1) a step: addsub subtracts in even lanes and adds in odd ones. */
+static void rope_adjacent(const float *x, const float *cs, int64_t n_pairs, float *y) {
+    int64_t i = 0;
+    for (; i + 4 <= n_pairs; i += 4) {
+        const __m256 v = _mm256_loadu_ps(x + 2 * i), angle = _mm256_loadu_ps(cs + 2 * i);
+        const __m256 swapped = _mm256_permute_ps(v, 0xb1);
+        const __m256 by_cos = _mm256_mul_ps(v, _mm256_moveldup_ps(angle));
+        const __m256 by_sin = _mm256_mul_ps(swapped, _mm256_movehdup_ps(angle));
+        _mm256_storeu_ps(y + 2 * i, _mm256_addsub_ps(by_cos, by_sin));
+    }
+    for (; i < n_pairs; i++) rotate_pair(x, cs + 2 * i, 2 * i, 2 * i + 1, y);
+}
+
+/* Eight pairs (i, i + n_pairs) a step; cos and sin are taken apart first. */
+static void rope_halves(const float *x, const float *cs, int64_t n_pairs, float *y) {
+    int64_t i = 0;
+    for (; i + 8 <= n_pairs; i += 8) {
+        const __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + n_pairs);
+        const __m256 low = _mm256_loadu_ps(cs + 2 * i), high = _mm256_loadu_ps(cs + 2 * i + 8);
+        const __m256d c_mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+        const __m256d s_mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
+        const __m256 c = _mm256_castpd_ps(_mm256_permute4x64_pd(c_mixed, 0xd8));
+        const __m256 s = _mm256_castpd_ps(_mm256_permute4x64_pd(s_mixed, 0xd8));
+        _mm256_storeu_ps(y + i, _mm256_sub_ps(_mm256_mul_ps(a, c), _mm256_mul_ps(b, s)));
+        _mm256_storeu_ps(y + i + n_pairs, _mm256_add_ps(_mm256_mul_ps(b, c), _mm256_mul_ps(a, s)));
+    }
+    for (; i < n_pairs; i++) rotate_pair(x, cs + 2 * i, i, i + n_pairs, y);
+}
+
+static void rope(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y) {
+    assert(rot_dim % 2 == 0 && rot_dim <= dim);
+    for (int64_t h = 0; h < n_heads; h++, x += dim, y += dim) {
+        if (neox) {
+            rope_halves(x, cs, rot_dim / 2, y);
+        } else {
+            rope_adjacent(x, cs, rot_dim / 2, y);
+        }
+        if (x != y) memcpy(y + rot_dim, x + rot_dim, (size_t)(dim - rot_dim) * sizeof *y);
+    }
+}
+
+void avx2_vector_entries(kernel_table *t) {
+    t->quantize_row = quantize_row;
+    t->softmax = softmax;
+    t->rms_norm = rms_norm;
+    t->silu_mul = silu_mul;
+    t->add = add;
+    t->rope = rope;
+}
