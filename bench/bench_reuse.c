@@ -36,18 +36,19 @@ static size_t count_tokens(const rp_model *m, const char *text) {
     return n;
 }
 
-/* Appends words until the text has at least n tokens. */
+/* Appends words, then letters, until the text has at least n tokens: with most vocabularies exactly n. */
 static void append_words(const rp_model *m, char **text, size_t *used, size_t *cap, size_t n, unsigned *seed) {
     static const char *const words[] = {" river", " stone", " of", " the", " north", " is", " a", " lantern", " quiet", " seven"};
     size_t start = *used;
-    for (size_t have = 0; have < n;) {
-        for (int i = 0; i < 8; i++) {
+    for (size_t have = 0; have < n; have = count_tokens(m, *text + start)) {
+        int count = n - have > 100 ? 8 : 1;
+        for (int i = 0; i < count; i++) {
             *seed = *seed * 1664525u + 1013904223u;
-            const char *word = words[(*seed >> 16) % 10];
+            unsigned random = *seed >> 16;
             if (*used + 64 > *cap) *text = realloc(*text, *cap *= 2);
-            *used += (size_t)sprintf(*text + *used, "%s", word);
+            if (n - have < 10) *used += (size_t)sprintf(*text + *used, "%c", "kxqz"[random % 4]);
+            else *used += (size_t)sprintf(*text + *used, "%s", words[random % 10]);
         }
-        have = count_tokens(m, *text + start);
     }
 }
 

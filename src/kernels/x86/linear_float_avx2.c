@@ -64,12 +64,11 @@ static BASE_ALWAYS_INLINE void fill_4x8(load_pair_fn load, const uint8_t *const 
 
 static BASE_ALWAYS_INLINE void fill_panel(load_pair_fn load, load_one_fn one, int64_t elem_bytes,
                                           const uint8_t *const rows[LANES], int64_t first, int64_t n, panel *p) {
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        fill_4x8(load, rows, (first + k) * elem_bytes, p->w[k]);
-        fill_4x8(load, rows + 8, (first + k) * elem_bytes, p->w[k] + 8);
+    const int64_t whole = n / 4 * 4;
+    for (int half = 0; half < LANES; half += 8) {
+        for (int64_t k = 0; k < whole; k += 4) fill_4x8(load, rows + half, (first + k) * elem_bytes, p->w[k] + half);
     }
-    for (; k < n; k++) {
+    for (int64_t k = whole; k < n; k++) {
         for (int i = 0; i < LANES; i++) p->w[k][i] = one(rows[i] + (first + k) * elem_bytes);
     }
 }
@@ -127,11 +126,13 @@ static BASE_ALWAYS_INLINE void linear(load_pair_fn load, load_one_fn one, int64_
         for (int i = 0; i < LANES; i++) {
             rows[i] = (const uint8_t *)w + (o + BASE_MIN(i, n_out - 1)) * n_in * elem_bytes;
         }
-        for (int64_t k = 0; k < n_in; k += PANEL_INPUTS) {
+        int64_t k = 0;
+        do { /* once even if there is no input: the sums are 0 */
             const int64_t n = BASE_MIN(PANEL_INPUTS, n_in - k);
             fill_panel(load, one, elem_bytes, rows, k, n, &p);
             panel_rows(&p, &t, k, n, n_rows);
-        }
+            k += n;
+        } while (k < n_in);
     }
 }
 

@@ -1,0 +1,364 @@
+/* test_kernel_linear.c: kernel_table.linear of every type, and quantize_row.
+ *
+ * The truth is a sum in double over weights decoded by kernel_dequantize (which test_kernel_formats.c checks on its own)
+ * and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the magnitudes of all terms:
+ *   float types      n fused or 2n separate roundings, each at most u * S: (2n + 2) u S
+ *   quantised types  a piece of 32 gives one exact integer, at most 32 * 128 * 127 < 2^24, so exact as a float too; a
+ *                    scale is an f16 times at most 8 bits, exact; then scale * d, the product and the addition round. With
+ *                    T terms (a piece has one, two in Q6_K, one more for Q4_K's minimum): (T + 3) u S, and what
+ *                    underflows: T * 2^-149 * 2^20
+ * T and n are doubled below, which leaves room for (1 + u)^T - 1 > T u.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/kernel_check.h"
+
+typedef struct problem {
+    kernel_type type;
+    int64_t n_in, n_out, n_rows, x_stride, y_stride;
+    uint8_t *w, *x;
+    float *y;
+} problem;
+
+static float read_float(const uint8_t *p) {
+    float f;
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+
+static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERNEL_F16 || t == KERNEL_BF16 ? 2 : 1; }
+
+/* ---- making problems ----------------------------------------------------------------------------------------------- */
+
+/* A finite f16 of either sign for a scale: mostly ordinary, now and then zero, subnormal or large. */
+static uint16_t random_scale(check_kind kind) {
+    switch (kind) {
+    case CHECK_ZERO: return (uint16_t)(check_random() & 0x8000);
+    case CHECK_SUBNORMAL: return (uint16_t)(check_random() & 0x83ff);
+    case CHECK_HUGE: return (uint16_t)(0x7800 | (check_random() & 0x83ff));
+    case CHECK_MIXED: return random_scale((check_kind)check_random_in(CHECK_NORMAL, CHECK_HUGE));
+    default: return (uint16_t)(0x2000 + (check_random() & 0x83ff));
+    }
+}
+
+static void put_scale(uint8_t *dst, check_kind kind) {
+    const uint16_t h = random_scale(kind);
+    memcpy(dst, &h, sizeof h);
+}
+
+/* Every pattern of bits is a valid block but for its f16 fields. extreme: all bytes equal, 0x80 (int8 -128) or 0x7f. */
+static void random_blocks(kernel_type t, uint8_t *w, int64_t n_blocks, check_kind kind, bool extreme) {
+    const int64_t bytes = kernel_type_bytes(t);
+    const uint8_t value = check_random() & 1 ? 0x80 : 0x7f;
+    for (int64_t i = 0; i < n_blocks * bytes; i++) w[i] = extreme ? value : (uint8_t)check_random();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        uint8_t *block = w + b * bytes;
+        put_scale(t == KERNEL_Q6_K ? block + 208 : block, kind);
+        if (t == KERNEL_Q4_K) put_scale(block + 2, kind);
+    }
+}
+
+static void random_floats(kernel_type t, uint8_t *w, int64_t n, check_kind kind) {
+    for (int64_t i = 0; i < n; i++) {
+        float f = check_float(kind);
+        if (t == KERNEL_F16 && fabsf(f) > 65504.0f) f = f > 0 ? 65504.0f : -65504.0f;
+        kernel_quantize(t, &f, w + i * kernel_type_bytes(t), 1);
+    }
+}
+
+static void random_weights(problem *p, check_kind kind, bool extreme) {
+    const int64_t n = p->n_in * p->n_out;
+    if (kernel_type_quantized(p->type)) {
+        random_blocks(p->type, p->w, n / kernel_type_block(p->type), kind, extreme);
+    } else {
+        random_floats(p->type, p->w, n, kind);
+    }
+}
+
+static void extreme_q8_row(uint8_t *row, int64_t n) {
+    const int8_t value = check_random() & 1 ? 127 : -127;
+    for (int64_t i = 0; i < n / 32; i++) {
+        const float d = (float)check_random_in(1, 1000) * 1e-3f, s = d * 32.0f * (float)value;
+        memset(row + 32 * i, (uint8_t)value, 32);
+        memcpy(row + n + 4 * i, &d, sizeof d);
+        memcpy(row + n + n / 8 + 4 * i, &s, sizeof s);
+    }
+}
+
+static void random_activations(problem *p, check_kind kind, bool extreme) {
+    float *values = check_alloc((size_t)p->n_in * sizeof(float), 0);
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        uint8_t *row = p->x + r * p->x_stride;
+        check_fill(values, p->n_in, kind);
+        if (!kernel_type_quantized(p->type)) {
+            memcpy(row, values, (size_t)p->n_in * sizeof(float));
+        } else if (extreme) {
+            extreme_q8_row(row, p->n_in);
+        } else {
+            check_reference()->quantize_row(values, row, p->n_in);
+        }
+    }
+    check_release(values);
+}
+
+static size_t y_bytes(const problem *p) {
+    return p->n_rows == 0 ? 0 : (size_t)((p->n_rows - 1) * p->y_stride + p->n_out) * sizeof(float);
+}
+
+static problem problem_new(kernel_type t, int64_t n_in, int64_t n_out, int64_t n_rows) {
+    problem p = {.type = t, .n_in = n_in, .n_out = n_out, .n_rows = n_rows};
+    const int64_t row_bytes = kernel_type_quantized(t) ? kernel_q8_bytes(n_in) : 4 * n_in;
+    p.x_stride = row_bytes + 4 * check_random_in(0, 3);
+    p.y_stride = n_out + check_random_in(0, 5);
+    p.w = check_alloc((size_t)(n_out * kernel_row_bytes(t, n_in)), elem_align(t) * (size_t)check_random_in(0, 3));
+    p.x = check_alloc((size_t)(n_rows * p.x_stride), 4 * (size_t)check_random_in(0, 3));
+    p.y = check_alloc(y_bytes(&p), 4 * (size_t)check_random_in(0, 3));
+    return p;
+}
+
+static void problem_free(problem *p) {
+    check_release(p->w);
+    check_release(p->x);
+    check_release(p->y);
+}
+
+static void run(const kernel_table *t, const problem *p, int64_t out_begin, int64_t out_end) {
+    t->linear[p->type](p->w, p->n_in, out_begin, out_end, p->x, p->x_stride, p->n_rows, p->y, p->y_stride);
+}
+
+/* ---- the truth ----------------------------------------------------------------------------------------------------- */
+
+typedef struct truth {
+    double sum, magnitude, terms;
+} truth;
+
+static void truth_float(const float *w, const uint8_t *x, int64_t n, truth *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const double term = (double)w[i] * (double)read_float(x + 4 * i);
+        out->sum += term;
+        out->magnitude += fabs(term);
+    }
+    out->terms = 2.0 * (double)n;
+}
+
+/* Piece by piece: what the sum is made of is (sum over q of decoded weight, less the minimum) * d, and minimum * s. The
+ * minimum of a Q4_K piece is minus the decoded value of a block whose quants are all zero. */
+static void truth_quantized(int64_t n, const float *w, const float *minus_min, const uint8_t *x, truth *out) {
+    for (int64_t piece = 0; piece < n / 32; piece++) {
+        const double d = read_float(x + n + 4 * piece), s = read_float(x + n + n / 8 + 4 * piece);
+        double half[2] = {0, 0};
+        for (int i = 0; i < 32; i++) {
+            const double scaled = (double)w[32 * piece + i] - (double)minus_min[32 * piece + i];
+            half[i / 16] += scaled * (double)(int8_t)x[32 * piece + i] * d;
+        }
+        const double offset = (double)minus_min[32 * piece] * s;
+        out->sum += half[0] + half[1] + offset;
+        out->magnitude += fabs(half[0]) + fabs(half[1]) + fabs(offset);
+        out->terms += 4;
+    }
+}
+
+/* -min of every element: the row with its quants cleared; 0 for formats without a minimum. */
+static void row_offsets(const problem *p, const uint8_t *row, float *out) {
+    for (int64_t i = 0; i < p->n_in; i++) out[i] = 0.0f;
+    if (p->type != KERNEL_Q4_K) return;
+    for (int64_t b = 0; b < p->n_in / 256; b++) {
+        uint8_t block[144];
+        memcpy(block, row + 144 * b, sizeof block);
+        memset(block + 16, 0, 128);
+        kernel_dequantize(p->type, block, out + 256 * b, 256);
+    }
+}
+
+static void check_output(const problem *p, int64_t o, float *w, float *offsets) {
+    const uint8_t *row = p->w + o * kernel_row_bytes(p->type, p->n_in);
+    kernel_dequantize(p->type, row, w, p->n_in);
+    row_offsets(p, row, offsets);
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        const uint8_t *x = p->x + r * p->x_stride;
+        truth t = {0, 0, 0};
+        double tiny = 0x1p-149;
+        if (kernel_type_quantized(p->type)) {
+            truth_quantized(p->n_in, w, offsets, x, &t);
+            tiny *= 0x1p20;
+        } else {
+            truth_float(w, x, p->n_in, &t);
+        }
+        const double bound = (2 * t.terms + 4) * (CHECK_UNIT * t.magnitude + tiny);
+        check_near(p->y[r * p->y_stride + o], t.sum, bound, "y", r * p->n_out + o);
+    }
+}
+
+static void check_values(const kernel_table *t, const problem *p) {
+    float *w = check_alloc((size_t)p->n_in * sizeof(float), 0), *offsets = check_alloc((size_t)p->n_in * sizeof(float), 0);
+    run(t, p, 0, p->n_out);
+    for (int64_t o = 0; o < p->n_out; o++) check_output(p, o, w, offsets);
+    check_release(w);
+    check_release(offsets);
+}
+
+/* ---- independence of rows, ranges and addresses -------------------------------------------------------------------- */
+
+/* Computes some rows and outputs of p again, from copies at other addresses, and compares bits. */
+static void check_part(const kernel_table *t, const problem *p) {
+    const int64_t begin = check_random_in(0, p->n_out), end = check_random_in(begin, p->n_out);
+    const int64_t first = check_random_in(0, p->n_rows - 1), count = check_random_in(1, p->n_rows - first);
+    problem part = problem_new(p->type, p->n_in, p->n_out, count);
+    memcpy(part.w, p->w, (size_t)(p->n_out * kernel_row_bytes(p->type, p->n_in)));
+    for (int64_t r = 0; r < count; r++) {
+        const size_t bytes = (size_t)BASE_MIN(p->x_stride, part.x_stride);
+        memcpy(part.x + r * part.x_stride, p->x + (first + r) * p->x_stride, bytes);
+    }
+    run(t, &part, begin, end);
+    for (int64_t r = 0; r < count; r++) {
+        const float *y = part.y + r * part.y_stride, *whole = p->y + (first + r) * p->y_stride;
+        check_same_bytes(y + begin, whole + begin, (size_t)(end - begin) * sizeof(float), "part of rows and outputs");
+        for (int64_t o = 0; o < p->n_out; o++) {
+            const bool untouched = (o >= begin && o < end) || isnan(y[o]);
+            if (!check_that(untouched, "wrote output %lld outside its range", (long long)o)) break;
+        }
+    }
+    problem_free(&part);
+}
+
+static void check_gaps(const problem *p) {
+    for (int64_t r = 0; r + 1 < p->n_rows; r++) {
+        for (int64_t o = p->n_out; o < p->y_stride; o++) {
+            check_that(isnan(p->y[r * p->y_stride + o]), "wrote between rows %lld and %lld", (long long)r, (long long)r + 1);
+        }
+    }
+}
+
+static void check_linear(const kernel_table *t, int type) {
+    const int64_t block = BASE_MAX(kernel_type_block((kernel_type)type), 1);
+    for (int round = 0; round < 60; round++) {
+        const int64_t most = block == 1 ? 600 : block == 32 ? 48 : 6;
+        const int64_t n_in = block * check_random_in(round % 8 == 7 ? 0 : 1, round % 8 == 6 ? 3 : most);
+        problem p = problem_new((kernel_type)type, n_in, check_random_in(1, 37), check_random_in(1, 14));
+        random_weights(&p, (check_kind)(round % CHECK_KINDS), round % 7 == 6);
+        random_activations(&p, (check_kind)(round / CHECK_KINDS % CHECK_KINDS), round % 7 >= 5);
+        check_values(t, &p);
+        for (int i = 0; i < 4; i++) check_part(t, &p);
+        check_gaps(&p);
+        problem_free(&p);
+    }
+    problem none = problem_new((kernel_type)type, block * 32, 3, 0);
+    run(t, &none, 0, 3);
+    problem_free(&none);
+}
+
+/* Widths that the formats' smallest blocks divide and models have: 172 (stories260K), panels' borders. */
+static void check_widths(const kernel_table *t, int type) {
+    static const int64_t widths[] = {172, 255, 256, 257, 512, 1024, 1056, 2048};
+    const int64_t block = kernel_type_block((kernel_type)type);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(widths); i++) {
+        if (widths[i] % block != 0) continue;
+        problem p = problem_new((kernel_type)type, widths[i], 17, 9);
+        random_weights(&p, CHECK_NORMAL, false);
+        random_activations(&p, CHECK_NORMAL, false);
+        check_values(t, &p);
+        for (int k = 0; k < 4; k++) check_part(t, &p);
+        problem_free(&p);
+    }
+}
+
+static void check_type(const kernel_table *t, int type) {
+    check_linear(t, type);
+    check_widths(t, type);
+}
+
+/* ---- quantize_row -------------------------------------------------------------------------------------------------- */
+
+/* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127 * 3u
+ * of a step) of what it stands for; s is d * sum. A block below 2^-110 may read as zeros. */
+static void check_quantize_row(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = 32 * check_random_in(0, 40);
+        float *x = check_alloc((size_t)n * 4, 4 * (size_t)check_random_in(0, 7));
+        uint8_t *q = check_alloc((size_t)kernel_q8_bytes(n), 4 * (size_t)check_random_in(0, 7));
+        uint8_t *ref = check_alloc((size_t)kernel_q8_bytes(n), 0);
+        check_fill(x, n, (check_kind)(round % CHECK_KINDS));
+        t->quantize_row(x, q, n);
+        check_reference()->quantize_row(x, ref, n);
+        check_same_bytes(q, ref, (size_t)kernel_q8_bytes(n), "q8 row");
+        for (int64_t b = 0; b < n / 32; b++) {
+            const double d = read_float(q + n + 4 * b);
+            double sum = 0;
+            for (int i = 0; i < 32; i++) {
+                const int8_t v = (int8_t)q[32 * b + i];
+                sum += v;
+                check_that(v >= -127, "q = -128");
+                check_near(d * v, x[32 * b + i], d * 0.5001 + 0x1p-110, "d * q", 32 * b + i);
+            }
+            check_that(read_float(q + n + n / 8 + 4 * b) == (float)(d * sum), "s is not d * sum");
+        }
+        check_release(x);
+        check_release(q);
+        check_release(ref);
+    }
+}
+
+/* ---- timing -------------------------------------------------------------------------------------------------------- */
+
+typedef struct timing {
+    const kernel_table *table;
+    problem p;
+} timing;
+
+static void time_linear(void *arg) {
+    const timing *t = arg;
+    run(t->table, &t->p, 0, t->p.n_out);
+}
+
+/* One row over weights too large for the caches (44 MB at Q8_0), and several rows over a smaller matrix. */
+static void bench_linear(const kernel_table *t, int type) {
+    static const int64_t rows[] = {1, 2, 4, 16, 64, 256};
+    const bool slow = strcmp(t->name, "generic") == 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
+        if (slow && rows[i] > 1 && rows[i] != 16) continue;
+        const int64_t n_in = 2048, n_out = rows[i] == 1 ? (slow ? 512 : 20480) : slow ? 64 : 1024;
+        timing a = {t, problem_new((kernel_type)type, n_in, n_out, rows[i])};
+        random_weights(&a.p, CHECK_NORMAL, false);
+        random_activations(&a.p, CHECK_NORMAL, false);
+        char label[32];
+        snprintf(label, sizeof label, "%lldx%lld r%lld", (long long)n_in, (long long)n_out, (long long)rows[i]);
+        check_time(label, time_linear, &a, (double)(n_out * kernel_row_bytes((kernel_type)type, n_in)),
+                   2.0 * (double)(n_in * n_out * rows[i]));
+        problem_free(&a.p);
+    }
+}
+
+typedef struct row_timing {
+    const kernel_table *table;
+    float *x;
+    uint8_t *q;
+} row_timing;
+
+static void time_quantize_row(void *arg) {
+    const row_timing *a = arg;
+    a->table->quantize_row(a->x, a->q, 2048);
+}
+
+static void bench_quantize_row(const kernel_table *t, int arg) {
+    row_timing a = {t, check_alloc(4 * 2048, 0), check_alloc((size_t)kernel_q8_bytes(2048), 0)};
+    (void)arg;
+    check_fill(a.x, 2048, CHECK_NORMAL);
+    check_time("2048", time_quantize_row, &a, 4 * 2048, 2048);
+    check_release(a.x);
+    check_release(a.q);
+}
+
+int main(int argc, char **argv) {
+    static const check_subject subjects[] = {
+#define X(name, number, block, bytes) {"linear_" #name, number, check_type, bench_linear},
+        KERNEL_TYPES(X)
+#undef X
+        {"quantize_row", 0, check_quantize_row, bench_quantize_row},
+    };
+    return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
+}

@@ -1,0 +1,244 @@
+/* test_oracle.c: modular reuse is right: the engine's logits are those of the reference, which lays the whole prompt out flat
+ * with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and prompts.
+ *
+ *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its own round
+ *   REPRISE_TEST_ROUNDS=N  schemas to try, 160 by default; three prompts each, with f32 and with f16 states
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pml/document.h"
+#include "support/oracle_run.h"
+#include "support/random_pml.h"
+#include "support/reference.h"
+
+#define STEPS 4
+#define PROMPTS_PER_SCHEMA 3
+#define LIMIT_F32 1e-5
+#define LIMIT_F16 1e-3
+
+/* What is needed to say what went wrong. */
+typedef struct round {
+    uint64_t seed;
+    int shape;
+    const oracle_model *model;
+    random_pml pml;
+    const pml_document *schema, *prompt;
+    rp_engine *engines[2]; /* f16, f32: as rp_state_format */
+} round;
+
+typedef struct tally {
+    int prompts, too_long, joint, reused;
+    double worst[2];
+} tally;
+
+static const char *format_name(int format) { return format == RP_STATE_F32 ? "f32" : "f16"; }
+
+/* Tokens in the plan's views; some of them may have been computed just now. */
+static int32_t tokens_in_views(const rp_result *result) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < result->n_plan; i++) n += result->plan[i].is_view ? result->plan[i].n_tokens : 0;
+    return n;
+}
+
+static void print_case(const round *c, const reference_prompt *ref, const oracle_run *run) {
+    printf("REPRISE_TEST_SEED=%llu REPRISE_TEST_ROUNDS=1, shape %d, chat %s\n%s\n%s\n", (unsigned long long)c->seed,
+           c->shape, c->model->chat, c->pml.schema.data, c->pml.prompt.data);
+    if (ref) {
+        printf("reference: %d tokens, %d reused, end %d\n", reference_prompt_tokens(ref), reference_prompt_reused(ref),
+               reference_prompt_end(ref));
+        reference_prompt_print(ref, stdout);
+    }
+    if (run->rc) {
+        printf("engine: %s\n", run->err.message);
+        return;
+    }
+    printf("engine: %d tokens, %d in views\n", run->result->prompt_tokens, tokens_in_views(run->result));
+    for (int32_t i = 0; i < run->result->n_plan; i++) {
+        const rp_plan_item *t = &run->result->plan[i];
+        printf("  %5d +%-4d %s '%s' shift %d\n", t->position, t->n_tokens, t->is_view ? "view" : "run", t->module, t->shift);
+    }
+}
+
+static void check_logits(const round *c, const reference_prompt *ref, const oracle_run *run, const float *expected,
+                         int format, int32_t step, tally *t) {
+    const float *got = oracle_run_logits(run, step);
+    double d = oracle_deviation(got, expected, run->n_vocab);
+    if (d > t->worst[format]) t->worst[format] = d;
+    if (d <= (format == RP_STATE_F32 ? LIMIT_F32 : LIMIT_F16)) return;
+    print_case(c, ref, run);
+    fail_msg("%s states: logits before token %d deviate by %.3g", format_name(format), step, d);
+}
+
+/* A greedy token is the largest of the logits that it was drawn from. */
+static void check_greedy(const oracle_run *run, int32_t step) {
+    const float *logits = oracle_run_logits(run, step);
+    for (int32_t i = 0; i < run->n_vocab; i++) assert_true(logits[i] <= logits[run->result->tokens[step]]);
+}
+
+/* The reference follows the tokens of the f32 engine; f16's logits are compared as long as its tokens are the same. */
+static void compare(const round *c, reference_prompt *ref, const oracle_run runs[2], tally *t) {
+    const oracle_run *f32 = &runs[RP_STATE_F32], *f16 = &runs[RP_STATE_F16];
+    const float *expected = reference_prompt_logits(ref);
+    bool together = true;
+    for (int32_t step = 0; step < f32->n_steps; step++) {
+        check_logits(c, ref, f32, expected, RP_STATE_F32, step, t);
+        if (together && step < f16->n_steps) check_logits(c, ref, f16, expected, RP_STATE_F16, step, t);
+        check_greedy(f32, step);
+        together = together && step < f16->n_steps && f16->result->tokens[step] == f32->result->tokens[step];
+        if (step + 1 < f32->n_steps) expected = reference_prompt_append(ref, f32->result->tokens[step]);
+    }
+}
+
+static void check_counts(const round *c, const reference_prompt *ref, const oracle_run *run) {
+    const rp_result *result = run->result;
+    if (result->prompt_tokens == reference_prompt_tokens(ref) && tokens_in_views(result) == reference_prompt_reused(ref) &&
+        result->cached_tokens <= reference_prompt_reused(ref) && result->bytes_copied == 0)
+        return;
+    print_case(c, ref, run);
+    fail_msg("the engine and the reference count different tokens");
+}
+
+static void check_prompt(const round *c, bool exact, tally *t) {
+    rp_request req = rp_request_defaults();
+    oracle_run runs[2];
+    reference_prompt *ref = NULL;
+    rp_error err = {0};
+    int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact, &err);
+    req.prompt = c->pml.prompt.data;
+    req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
+    req.max_tokens = STEPS;
+    req.ignore_eos = true;
+    for (int format = 0; format < 2; format++) {
+        oracle_run_make(&runs[format], c->engines[format], &req);
+        if (runs[format].rc != rc) print_case(c, ref, &runs[format]);
+        if (runs[format].rc != rc) fail_msg("the reference says: %s", rc ? err.message : "it is fine");
+        if (!rc && !exact) check_counts(c, ref, &runs[format]);
+        if (!rc) assert_int_equal(runs[format].n_steps, STEPS);
+    }
+    t->prompts++;
+    t->too_long += rc == RP_ERR_LENGTH;
+    if (!rc) t->joint += reference_prompt_joint(ref) > 0;
+    if (!rc) t->reused += reference_prompt_reused(ref) > 0;
+    if (!rc) compare(c, ref, runs, t);
+    for (int format = 0; format < 2; format++) oracle_run_free(&runs[format]);
+    reference_prompt_free(ref);
+}
+
+static rp_engine *new_engine(const round *c, tiny_random *r, int format) {
+    static const int32_t chunks[] = {1, 7, 64, 256};
+    rp_engine_options options = rp_engine_options_defaults();
+    rp_engine *engine = NULL;
+    rp_error err = {0};
+    options.state_format = (rp_state_format)format;
+    options.n_threads = 1 + (int32_t)tiny_random_below(r, 2);
+    options.chunk_tokens = chunks[tiny_random_below(r, 4)];
+    options.state_budget_bytes = (uint64_t)256 << 20;
+    if (rp_engine_new(&engine, c->model->model, &options, &err)) fail_msg("%s", err.message);
+    if (rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, &err)) {
+        printf("REPRISE_TEST_SEED=%llu\n%s\n", (unsigned long long)c->seed, c->pml.schema.data);
+        fail_msg("%s", err.message);
+    }
+    return engine;
+}
+
+static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
+    tiny_random r = {.state = seed};
+    pml_document *schema = NULL, *prompt = NULL;
+    rp_error err = {0};
+    round c = {.seed = seed, .shape = (int)tiny_random_below(&r, ORACLE_SHAPES)};
+    c.model = &models[c.shape];
+    random_pml_init(&c.pml, &r);
+    random_pml_schema(&c.pml);
+    for (int format = 0; format < 2; format++) c.engines[format] = new_engine(&c, &r, format);
+    if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, &err)) fail_msg("%s", err.message);
+    c.schema = schema;
+    for (int i = 0; i < PROMPTS_PER_SCHEMA; i++) {
+        random_pml_prompt(&c.pml, c.model->tokenizer);
+        if (pml_prompt_parse(&prompt, c.pml.prompt.data, c.pml.prompt.len, "prompt", &err)) fail_msg("%s", err.message);
+        c.prompt = prompt;
+        check_prompt(&c, false, t);
+        if (i == 0) check_prompt(&c, true, t);
+        pml_document_free(prompt);
+    }
+    for (int format = 0; format < 2; format++) rp_engine_free(c.engines[format]);
+    pml_document_free(schema);
+    random_pml_free(&c.pml);
+}
+
+static void random_prompts_give_the_reference_logits(void **state) {
+    static oracle_model models[ORACLE_SHAPES];
+    uint64_t seed = oracle_seed("oracle");
+    int rounds = oracle_rounds(160);
+    tally t = {0};
+    (void)state;
+    for (int i = 0; i < ORACLE_SHAPES; i++) {
+        const char *chat;
+        tiny_model_shape shape = oracle_shape(i, &chat);
+        oracle_model_open(&models[i], &shape, chat);
+    }
+    for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
+    printf("oracle: %d prompts (%d reuse states, %d take joint ones, %d do not fit), worst deviation %.2g f32, %.2g f16\n",
+           t.prompts, t.reused, t.joint, t.too_long, t.worst[RP_STATE_F32], t.worst[RP_STATE_F16]);
+    for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
+}
+
+/* ---- the reference itself -------------------------------------------------------------------------------------- */
+
+static int32_t largest(const float *x, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+/* The reference's transformer reproduces a text of llama2.c from a real model. */
+static void reference_tells_the_known_story(void **state) {
+    const char *data = getenv("REPRISE_TEST_DATA");
+    char path[512], known[512] = {0}, told[512] = {0};
+    reference *r = NULL;
+    rp_model *m = NULL;
+    rp_error err = {0};
+    (void)state;
+    if (!data) {
+        printf("reference_tells_the_known_story: skipped, REPRISE_TEST_DATA is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/models/stories260K.greedy200.txt", data);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_true(fread(known, 1, sizeof known - 1, f) > 0);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/models/stories260K.gguf", data);
+    if (reference_open(&r, path, NULL, &err) || rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
+    reference_prompt *p = reference_plain_new(r, NULL, 0);
+    const float *logits = reference_prompt_logits(p);
+    for (int i = 0; i < 60; i++) {
+        size_t n = 0;
+        int32_t token = largest(logits, reference_n_vocab(r));
+        const char *bytes = rp_token_bytes(m, token, false, &n);
+        if (i == 0 && n > 0 && bytes[0] == ' ') bytes++; /* llama2.c drops the space behind BOS */
+        strcat(told, bytes);
+        logits = reference_prompt_append(p, token);
+    }
+    assert_true(strlen(told) > 100);
+    assert_memory_equal(told, known, strlen(told));
+    reference_prompt_free(p);
+    reference_close(r);
+    rp_model_close(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_tells_the_known_story),
+        cmocka_unit_test(random_prompts_give_the_reference_logits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* oracle_run.c: made-up models, captured runs, deviations and seeds for tests/oracle. Threads: none of its own. */
+#define _POSIX_C_SOURCE 200809L /* mkstemp, getpid */
+
+#include "oracle_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "reference_model.h"
+
+static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+uint64_t oracle_seed(const char *test) {
+    uint64_t fresh = ((uint64_t)time(NULL) * 1000003u + (uint64_t)getpid()) % 1000000000u;
+    uint64_t seed = number_from_environment("REPRISE_TEST_SEED", fresh);
+    printf("%s: REPRISE_TEST_SEED=%llu\n", test, (unsigned long long)seed);
+    fflush(stdout);
+    return seed;
+}
+
+int oracle_rounds(int otherwise) { return (int)number_from_environment("REPRISE_TEST_ROUNDS", (uint64_t)otherwise); }
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+static void set_heads(tiny_model_shape *s, int32_t embd, int32_t heads, int32_t kv_heads, int32_t dim) {
+    s->n_embd = embd;
+    s->n_heads = heads;
+    s->n_kv_heads = kv_heads;
+    s->head_dim = dim;
+}
+
+tiny_model_shape oracle_shape(int i, const char **chat) {
+    static const char *const chats[ORACLE_SHAPES] = {"chatml", "llama-2", "plain", "gemma", "llama-3", "mistral", "phi-3", "zephyr", "chatml"};
+    static const int32_t heads[ORACLE_SHAPES][4] = {
+        {32, 4, 4, 8}, {64, 4, 2, 16}, {64, 4, 1, 16}, {64, 2, 2, 32}, {96, 3, 1, 32},
+        {64, 4, 2, 64}, {128, 1, 1, 128}, {40, 5, 5, 8}, {48, 2, 1, 80},
+    };
+    tiny_model_shape s = tiny_model_defaults();
+    set_heads(&s, heads[i][0], heads[i][1], heads[i][2], heads[i][3]);
+    s.n_ff = 96;
+    s.n_ctx = 8192;
+    s.seed = (uint64_t)i + 1;
+    s.tied_output = i % 2 == 1;
+    s.attention_bias = i == 1 || i == 4;
+    s.ffn_bias = i == 4;
+    s.no_bos = i == 2 || i == 7;
+    if (i == 3) s.rope_scale_factor = 4;
+    if (i == 5) s.rope_freqs = true;
+    if (i == 6) s.rope_dim = 64;
+    if (i == 8) s.n_layers = 3;
+    if (i == 4 || i == 7) s.vocab = TINY_VOCAB_BPE;
+    *chat = chats[i];
+    return s;
+}
+
+static void must(int rc, const rp_error *err) {
+    if (rc == 0) return;
+    fprintf(stderr, "cannot set up the test: %s\n", err->message);
+    abort();
+}
+
+void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const char *chat) {
+    rp_error err = {0};
+    rp_model_options options = rp_model_options_defaults();
+    *m = (oracle_model){.shape = *shape, .chat = chat, .path = "/tmp/reprise-oracle-XXXXXX"};
+    int fd = mkstemp(m->path);
+    if (fd < 0) abort();
+    close(fd);
+    options.chat_format = chat;
+    must(tiny_model_write(m->path, shape, &err), &err);
+    must(rp_model_open(&m->model, m->path, &options, &err), &err);
+    must(gguf_open(&m->file, m->path, &err), &err);
+    must(tokenizer_new(&m->tokenizer, m->file, &err), &err);
+    if (shape->weight_type == KERNEL_F32 && shape->embd_type == KERNEL_F32)
+        must(reference_open(&m->ref, m->path, chat, &err), &err);
+    unlink(m->path); /* it stays mapped */
+}
+
+void oracle_model_close(oracle_model *m) {
+    reference_close(m->ref);
+    tokenizer_free(m->tokenizer);
+    gguf_close(m->file);
+    rp_model_close(m->model);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------ */
+
+static void keep_logits(void *user, const float *logits, int32_t n_vocab) {
+    oracle_run *run = user;
+    size_t n = (size_t)n_vocab, old = (size_t)run->n_steps * n;
+    float *all = reference_alloc(old + n, sizeof *all);
+    if (old) memcpy(all, run->logits, old * sizeof *all);
+    memcpy(all + old, logits, n * sizeof *all);
+    free(run->logits);
+    run->logits = all;
+    run->n_vocab = n_vocab;
+    run->n_steps++;
+}
+
+void oracle_run_make(oracle_run *run, rp_engine *engine, const rp_request *req) {
+    rp_request r = *req;
+    *run = (oracle_run){0};
+    r.on_logits = keep_logits;
+    r.user = run;
+    run->rc = rp_engine_run(engine, &r, &run->result, &run->err);
+}
+
+void oracle_run_free(oracle_run *run) {
+    rp_result_free(run->result);
+    free(run->logits);
+    *run = (oracle_run){0};
+}
+
+const float *oracle_run_logits(const oracle_run *run, int32_t step) {
+    return run->logits + (size_t)step * (size_t)run->n_vocab;
+}
+
+bool oracle_run_same(const oracle_run *a, const oracle_run *b) {
+    if (a->rc || b->rc) return a->rc == b->rc;
+    if (a->n_steps != b->n_steps || a->n_vocab != b->n_vocab) return false;
+    if (a->result->n_tokens != b->result->n_tokens) return false;
+    size_t tokens = (size_t)a->result->n_tokens * sizeof *a->result->tokens;
+    size_t logits = (size_t)a->n_steps * (size_t)a->n_vocab * sizeof *a->logits;
+    return (tokens == 0 || memcmp(a->result->tokens, b->result->tokens, tokens) == 0) &&
+           (logits == 0 || memcmp(a->logits, b->logits, logits) == 0);
+}
+
+double oracle_deviation(const float *a, const float *b, int32_t n) {
+    double difference = 0, largest = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!isfinite(a[i]) || !isfinite(b[i])) return INFINITY;
+        difference = fmax(difference, fabs((double)a[i] - b[i]));
+        largest = fmax(largest, fabs((double)b[i]));
+    }
+    return largest > 0 ? difference / largest : difference > 0 ? INFINITY : 0;
+}

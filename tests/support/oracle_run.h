@@ -1,0 +1,59 @@
+/* oracle_run.h: what the tests of right answers share: made-up models, captured runs, deviations, seeds.
+ *
+ * For tests: what cannot be set up ends the program. Not thread-safe.
+ */
+#ifndef SUPPORT_ORACLE_RUN_H
+#define SUPPORT_ORACLE_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/gguf.h"
+#include "model/tokenizer.h"
+#include "reference.h"
+#include "reprise.h"
+#include "tiny_model.h"
+#include "tiny_random.h"
+
+/* REPRISE_TEST_SEED, or a new one; prints it with the name of the test. */
+uint64_t oracle_seed(const char *test);
+/* REPRISE_TEST_ROUNDS, or `otherwise`. */
+int oracle_rounds(int otherwise);
+
+/* A made-up model, opened by the library and, if its weights are F32, by the reference. */
+typedef struct oracle_model {
+    tiny_model_shape shape;
+    const char *chat;
+    rp_model *model;
+    reference *ref; /* or NULL */
+    gguf_file *file; /* what `tokenizer` reads */
+    tokenizer *tokenizer;
+    char path[64];
+} oracle_model;
+
+/* The i-th of the shapes that are tried (MHA, GQA, MQA; tied and not; heads of 8 to 128; biases, scaled and partial rotation). */
+#define ORACLE_SHAPES 9
+tiny_model_shape oracle_shape(int i, const char **chat);
+void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const char *chat);
+void oracle_model_close(oracle_model *m);
+
+/* A run with the logits before each of its tokens. */
+typedef struct oracle_run {
+    int rc;
+    rp_error err;
+    rp_result *result;
+    float *logits; /* [n_steps][n_vocab] */
+    int32_t n_steps, n_vocab;
+} oracle_run;
+
+/* req's on_logits and user are replaced. A run that fails has no logits. */
+void oracle_run_make(oracle_run *run, rp_engine *engine, const rp_request *req);
+void oracle_run_free(oracle_run *run);
+const float *oracle_run_logits(const oracle_run *run, int32_t step);
+/* Same steps, same bytes, same tokens? Or both failed with the same code. */
+bool oracle_run_same(const oracle_run *a, const oracle_run *b);
+
+/* max |a - b| / max |b|; infinite if something is not a number. */
+double oracle_deviation(const float *a, const float *b, int32_t n);
+
+#endif

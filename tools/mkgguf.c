@@ -1,0 +1,174 @@
+/* mkgguf.c: writes random models in real shapes, for measuring speed, which does not depend on values.
+ *
+ *   mkgguf SHAPE TYPE OUT [--seed N]
+ *
+ * Rows are made while saving and repeated from a stretch of random ones: a 1.1B model takes seconds and little memory.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf_writer.h"
+#include "tiny_random.h"
+
+typedef struct shape {
+    const char *name;
+    int layers, embd, ff, heads, kv_heads, vocab, ctx;
+    float rope_base;
+    bool tied;
+} shape;
+
+static const shape shapes[] = {
+    {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 32000, 8192, 10000.0f, false},
+    {"smollm2-135m", 30, 576, 1536, 9, 3, 49152, 8192, 100000.0f, true},
+    {"llama3.2-1b", 16, 2048, 8192, 32, 8, 128256, 131072, 500000.0f, true},
+};
+static const kernel_type types[] = {KERNEL_F32, KERNEL_F16, KERNEL_BF16, KERNEL_Q8_0, KERNEL_Q4_0, KERNEL_Q4_K, KERNEL_Q6_K};
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Rows of a tensor that differ; the others repeat them. Enough that no two heads are alike. */
+#define DISTINCT_ROWS 512
+
+typedef struct matrix {
+    int64_t n_in;
+    kernel_type type;
+    char *rows; /* [DISTINCT_ROWS], quantised */
+} matrix;
+
+static void fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
+    const matrix *m = arg;
+    size_t bytes = (size_t)kernel_row_bytes(m->type, m->n_in);
+    for (int64_t r = 0; r < n_rows; r++)
+        memcpy((char *)dst + (size_t)r * bytes, m->rows + (size_t)((row + r) % DISTINCT_ROWS) * bytes, bytes);
+}
+
+/* Random rows of one width with a standard deviation that keeps activations in range. Freed with the process. */
+static matrix *new_matrix(kernel_type type, int64_t n_in, float deviation, tiny_random *random) {
+    matrix *m = malloc(sizeof(*m));
+    float *row = malloc(sizeof(float) * (size_t)n_in);
+    while (n_in % kernel_type_block(type)) type = type == KERNEL_Q8_0 ? KERNEL_F16 : KERNEL_Q8_0; /* as quantisers fall back */
+    *m = (matrix){n_in, type, malloc((size_t)kernel_row_bytes(type, n_in) * DISTINCT_ROWS)};
+    for (int64_t r = 0; r < DISTINCT_ROWS; r++) {
+        for (int64_t i = 0; i < n_in; i++) row[i] = tiny_random_normal(random) * deviation;
+        kernel_quantize(type, row, m->rows + r * kernel_row_bytes(type, n_in), n_in);
+    }
+    free(row);
+    return m;
+}
+
+static void add_matrix(gguf_writer *w, const char *name, matrix *m, int64_t n_out) {
+    gguf_writer_tensor_fill(w, name, m->type, 2, (int64_t[]){m->n_in, n_out}, fill, m);
+}
+
+static void add_metadata(gguf_writer *w, const shape *s) {
+    char name[64];
+    snprintf(name, sizeof(name), "%s random", s->name);
+    gguf_writer_string(w, "general.architecture", "llama");
+    gguf_writer_string(w, "general.name", name);
+    gguf_writer_u32(w, "llama.block_count", (uint32_t)s->layers);
+    gguf_writer_u32(w, "llama.context_length", (uint32_t)s->ctx);
+    gguf_writer_u32(w, "llama.embedding_length", (uint32_t)s->embd);
+    gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->ff);
+    gguf_writer_u32(w, "llama.attention.head_count", (uint32_t)s->heads);
+    gguf_writer_u32(w, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
+    gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_writer_f32(w, "llama.rope.freq_base", s->rope_base);
+    gguf_writer_u32(w, "llama.rope.dimension_count", (uint32_t)(s->embd / s->heads));
+    gguf_writer_u32(w, "llama.vocab_size", (uint32_t)s->vocab);
+}
+
+/* A SentencePiece vocabulary: control tokens, bytes, and numbered words that fill it up. */
+static void add_vocabulary(gguf_writer *w, const shape *s) {
+    size_t n = (size_t)s->vocab;
+    const char **texts = calloc(n, sizeof(*texts));
+    float *scores = calloc(n, sizeof(*scores));
+    int32_t *kinds = calloc(n, sizeof(*kinds));
+    char *store = malloc(n * 16);
+    for (size_t i = 0; i < n; i++) {
+        char *text = store + i * 16;
+        if (i < 3) snprintf(text, 16, "%s", i == 0 ? "<unk>" : i == 1 ? "<s>" : "</s>");
+        else if (i < 259) snprintf(text, 16, "<0x%02X>", (unsigned)(i - 3));
+        else if (i == 259) snprintf(text, 16, "\xe2\x96\x81");
+        else snprintf(text, 16, "\xe2\x96\x81t%u", (unsigned)(i - 260) % 100000000u);
+        texts[i] = text;
+        kinds[i] = i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1;
+        scores[i] = i < 259 ? 0.0f : -(float)(i - 259);
+    }
+    gguf_writer_string(w, "tokenizer.ggml.model", "llama");
+    gguf_writer_string(w, "tokenizer.ggml.pre", "default");
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", texts, n);
+    gguf_writer_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
+    gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, kinds, n);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1);
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2);
+    gguf_writer_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", true);
+    free(texts);
+    free(scores);
+    free(kinds);
+    free(store);
+}
+
+static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64_t seed) {
+    tiny_random random = {seed};
+    int64_t head = s->embd / s->heads, kv = head * s->kv_heads;
+    float *ones = malloc(sizeof(float) * (size_t)s->embd);
+    for (int i = 0; i < s->embd; i++) ones[i] = 1.0f;
+    matrix *embedding = new_matrix(type, s->embd, 0.02f, &random);
+    matrix *from_embd = new_matrix(type, s->embd, 0.7f / sqrtf((float)s->embd), &random);
+    matrix *from_ff = new_matrix(type, s->ff, 0.7f / sqrtf((float)s->ff), &random);
+    const struct {
+        const char *name;
+        matrix *m;
+        int64_t n_out;
+    } rows[] = {{"attn_q", from_embd, s->embd},   {"attn_k", from_embd, kv},      {"attn_v", from_embd, kv},
+                {"attn_output", from_embd, s->embd}, {"ffn_gate", from_embd, s->ff}, {"ffn_up", from_embd, s->ff},
+                {"ffn_down", from_ff, s->embd}};
+    add_matrix(w, "token_embd.weight", embedding, s->vocab);
+    for (int l = 0; l < s->layers; l++) {
+        char name[64];
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            snprintf(name, sizeof(name), "blk.%d.%s.weight", l, rows[i].name);
+            add_matrix(w, name, rows[i].m, rows[i].n_out);
+        }
+        for (int i = 0; i < 2; i++) {
+            snprintf(name, sizeof(name), "blk.%d.%s.weight", l, i ? "ffn_norm" : "attn_norm");
+            gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
+        }
+    }
+    gguf_writer_tensor(w, "output_norm.weight", KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
+    if (!s->tied) add_matrix(w, "output.weight", embedding, s->vocab);
+    free(ones);
+}
+
+static int usage(FILE *to, int status) {
+    fprintf(to, "usage: mkgguf SHAPE TYPE OUT [--seed N]\nwrites a model of random weights\nSHAPE:");
+    for (size_t i = 0; i < COUNT(shapes); i++) fprintf(to, " %s", shapes[i].name);
+    fprintf(to, "\nTYPE: ");
+    for (size_t i = 0; i < COUNT(types); i++) fprintf(to, " %s", kernel_type_name(types[i]));
+    fprintf(to, "\n");
+    return status;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) return usage(stdout, 0);
+    const shape *s = NULL;
+    int type = -1;
+    for (size_t i = 0; argc >= 4 && i < COUNT(shapes); i++)
+        if (strcmp(shapes[i].name, argv[1]) == 0) s = &shapes[i];
+    for (size_t i = 0; argc >= 4 && i < COUNT(types); i++)
+        if (strcmp(kernel_type_name(types[i]), argv[2]) == 0) type = (int)types[i];
+    bool seeded = argc == 6 && strcmp(argv[4], "--seed") == 0;
+    if (!s || type < 0 || (argc != 4 && !seeded)) return usage(stderr, 2);
+    rp_error err = {0};
+    gguf_writer *w = gguf_writer_new(3, 0);
+    if (!w) return fprintf(stderr, "mkgguf: out of memory\n"), 1;
+    add_metadata(w, s);
+    add_vocabulary(w, s);
+    add_tensors(w, s, (kernel_type)type, seeded ? strtoull(argv[5], NULL, 10) : 1234);
+    int rc = gguf_writer_save(w, argv[3], &err);
+    if (rc) fprintf(stderr, "mkgguf: %s\n", err.message);
+    gguf_writer_free(w);
+    return rc ? 1 : 0;
+}
