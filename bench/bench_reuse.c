@@ -5,6 +5,7 @@
  * Every cell has its own salt (the tenant), so that nothing is warm by accident; times with reuse are medians of --runs requests
  * after one that encoded the modules. Public interface only.
  */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

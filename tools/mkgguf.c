@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gguf_writer.h"
-#include "tiny_random.h"
+#include "support/gguf_writer.h"
+#include "support/tiny_random.h"
 
 typedef struct shape {
     const char *name;

@@ -68,6 +68,9 @@ typedef struct pml_document {
     void *owner; /* internal: string storage */
 } pml_document;
 
+/* XML's white space. */
+static inline bool pml_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 /* Parses a schema or a prompt from n bytes. name: for errors. dir: the directory for src, NULL: src is refused (schemas only).
  * RP_ERR_SYNTAX (XML, UTF-8, structure, unknown element or attribute with the nearest name, missing attribute, bad value),
  * RP_ERR_CONFLICT (duplicate names), RP_ERR_NAME (scaffold paths and defaults that name nothing), RP_ERR_IO (src), RP_ERR_LIMIT,

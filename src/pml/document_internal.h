@@ -129,8 +129,6 @@ void pml_guess_offer(pml_guess *g, const char *candidate);
 int pml_shown(const char *s);
 #define PML_SHOWN(s) pml_shown(s), (s)
 
-static inline bool pml_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 /* Offset of the first byte that is not text in UTF-8 (NUL included); n if all is well. */
 size_t pml_utf8_check(const char *bytes, size_t n);
 

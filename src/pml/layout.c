@@ -15,10 +15,8 @@ int pml_append_role_text(const rp_model *m, const char *text, token_list *out, r
     return tokenizer_encode(m->tokenizer, text, strlen(text), options, out, err);
 }
 
-static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err) {
-    bool prefix = !continues && n > 0 && !is_space(text[0]);
+    bool prefix = !continues && n > 0 && !pml_is_space(text[0]);
     return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
 }
 

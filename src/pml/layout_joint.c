@@ -10,8 +10,6 @@
 #include "base/memory.h"
 #include "pml/layout_internal.h"
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 /* The module that a path like "plan/miami" names; the parser has checked that there is one. */
 static int32_t find_path(const pml_document *d, const char *path, size_t n) {
     int32_t node = 0;
@@ -30,9 +28,9 @@ static int read_modules(const pml_layout *l, pml_scaffold *s, rp_error *err) {
     s->modules = base_calloc(strlen(p) / 2 + 1, sizeof(int32_t));
     if (!s->modules) return base_fail_memory(err, strlen(p) * 2, "a scaffold");
     while (*p) {
-        while (is_blank(*p)) p++;
+        while (pml_is_space(*p)) p++;
         size_t n = 0;
-        while (p[n] && !is_blank(p[n])) n++;
+        while (p[n] && !pml_is_space(p[n])) n++;
         if (n == 0) break;
         int32_t m = find_path(l->schema, p, n);
         if (m <= 0) return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names no module '%.*s'", (int)n, p);

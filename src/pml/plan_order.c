@@ -56,7 +56,7 @@ static bool next_begins_with_space(const plan_build *b, int32_t node) {
     int32_t next = b->prompt->nodes[node].next;
     if (next < 0 || b->prompt->nodes[next].kind != PML_IMPORT) return false;
     int32_t first = b->schema->nodes[imported_module(b, 0, next)].first_child;
-    return first >= 0 && b->schema->nodes[first].kind == PML_TEXT && b->schema->nodes[first].text[0] == ' ';
+    return first >= 0 && b->schema->nodes[first].kind == PML_TEXT && pml_is_space(b->schema->nodes[first].text[0]);
 }
 
 static int emit_text(plan_build *b, int32_t node) {

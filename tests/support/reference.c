@@ -391,6 +391,7 @@ static void flatten(reference_prompt *p, bool exact) {
     qsort(p->entries, (size_t)p->n_entries, sizeof *p->entries, by_position);
     for (int32_t i = 0; exact && i < p->n_entries; i++) p->entries[i].fresh = true;
     if (p->n_entries > 0) p->entries[p->n_entries - 1].fresh = true;
+    if (p->n_entries > 0) p->end = p->entries[p->n_entries - 1].position + 1; /* the answer follows the last token */
 }
 
 /* ---- scaffolds ------------------------------------------------------------------------------------------------- */
@@ -516,29 +517,34 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
     free(firsts);
 }
 
-/* All of a scaffold's segments as one run in document order. A member of scope module sees named modules only. */
+/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only. Packed:
+ * one behind the other from 0, as every scope. Returns how many segments these are; *length: their tokens. */
+static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length) {
+    int32_t holder = p->s->segments[i].holder, n = 0;
+    bool members_only = j->named[holder] && reference_scope_is_module(p->d, holder);
+    *length = 0;
+    for (int32_t k = 0; k < i; k++) {
+        const reference_segment *g = &p->s->segments[k];
+        if (!j->taken[g->holder] || (members_only && !j->named[g->holder])) continue;
+        scope[n++] = (reference_place){k, p->s->fixed ? g->fixed : *length};
+        *length += (int32_t)g->tokens.n;
+    }
+    return n;
+}
+
+/* All of a scaffold's segments, in document order. */
 static void compute_joint(reference_prompt *p, joint_run *j) {
-    reference_place *all = reference_alloc((size_t)p->s->n_segments, sizeof *all);
     reference_place *scope = reference_alloc((size_t)p->s->n_segments, sizeof *scope);
-    int32_t *firsts = reference_alloc((size_t)p->s->n_segments, sizeof *firsts);
-    int32_t n_all = 0, running = 0;
+    int32_t *firsts = reference_alloc((size_t)p->s->n_segments, sizeof *firsts), length;
     for (int32_t i = 0; i < p->s->n_segments; i++) {
         const reference_segment *g = &p->s->segments[i];
         if (!j->taken[g->holder]) continue;
-        bool members_only = j->named[g->holder] && reference_scope_is_module(p->d, g->holder);
-        int32_t n = 0, position = p->s->fixed ? g->fixed : running;
-        for (int32_t k = 0; k < n_all; k++) {
-            if (members_only && !j->named[p->s->segments[all[k].segment].holder]) continue;
-            scope[n] = all[k];
-            firsts[n++] = j->first[all[k].segment];
-        }
-        j->first[i] = compute_segment(p, g, position, scope, firsts, n);
-        all[n_all++] = (reference_place){i, position};
-        running += (int32_t)g->tokens.n;
+        int32_t n = joint_scope(p, j, i, scope, &length);
+        for (int32_t k = 0; k < n; k++) firsts[k] = j->first[scope[k].segment];
+        j->first[i] = compute_segment(p, g, p->s->fixed ? g->fixed : length, scope, firsts, n);
     }
     free(firsts);
     free(scope);
-    free(all);
 }
 
 static int32_t state_of(reference_prompt *p, const entry *e) {

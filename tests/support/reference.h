@@ -41,7 +41,7 @@ const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
 int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
-int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind everything */
+int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
 /* Segments that the prompt takes as a scaffold's joint states. */
 int32_t reference_prompt_joint(const reference_prompt *p);
 /* Tokens with positions and origin, for people. */

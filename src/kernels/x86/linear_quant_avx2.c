@@ -25,7 +25,11 @@
 #include "kernels/half.h"
 
 #define LANES 8
-#define PANEL_PIECES 32 /* a multiple of the pieces in a block of any format */
+/* Pieces of a panel, multiples of the pieces in a block of any format. With few rows filling the panel is most of the work,
+ * and short panels let the processor overlap it with the products. */
+#define PANEL_PIECES 32
+#define PANEL_PIECES_FEW_ROWS 8
+#define FEW_ROWS 2
 
 typedef struct panel {
     __m256i q[PANEL_PIECES][8];
@@ -204,13 +208,11 @@ typedef void (*fill_scales_fn)(const uint8_t *const rows[LANES], int64_t offset,
 
 static BASE_ALWAYS_INLINE void fill_panel(const format_traits *f, unpack_fn unpack, fill_scales_fn fill_scales,
                                           const uint8_t *const rows[LANES], int64_t first_piece, int64_t n_pieces,
-                                          int64_t ahead, panel *p) {
+                                          int64_t row_bytes, panel *p) {
     for (int64_t piece = 0; piece < n_pieces; piece += f->pieces) {
         const int64_t offset = (first_piece + piece) / f->pieces * f->block_bytes;
+        for (int i = 0; i < LANES; i++) avx2_prefetch(rows[i] + offset, LANES * row_bytes, f->block_bytes);
         fill_scales(rows, offset, p, piece);
-        for (int i = 0; i < LANES; i++) {
-            for (int64_t c = 0; c < f->block_bytes; c += 64) _mm_prefetch((const char *)rows[i] + offset + ahead + c, _MM_HINT_T1);
-        }
         for (int j = 0; j < f->pieces; j++) fill_piece(unpack, rows, offset, j, p->q[piece + j]);
     }
 }
@@ -349,6 +351,7 @@ static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, 
                                       const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                       int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
     const int64_t n_pieces = n_in / 32, row_bytes = n_pieces / f->pieces * f->block_bytes;
+    const int64_t most = n_rows <= FEW_ROWS ? PANEL_PIECES_FEW_ROWS : PANEL_PIECES;
     panel p;
     for (int64_t o = out_begin; o < out_end; o += LANES) {
         tile_rows t = {x, x_stride, n_in, y + o, y_stride, BASE_MIN(LANES, out_end - o)};
@@ -356,8 +359,8 @@ static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, 
         for (int i = 0; i < LANES; i++) rows[i] = (const uint8_t *)w + (o + BASE_MIN(i, t.n_out - 1)) * row_bytes;
         int64_t piece = 0;
         do { /* once even if there is no input: the sums are 0 */
-            const int64_t n = BASE_MIN(PANEL_PIECES, n_pieces - piece);
-            fill_panel(f, unpack, fill_scales, rows, piece, n, LANES * row_bytes, &p);
+            const int64_t n = BASE_MIN(most, n_pieces - piece);
+            fill_panel(f, unpack, fill_scales, rows, piece, n, row_bytes, &p);
             panel_rows(f, &p, &t, piece, n, n_rows);
             piece += n;
         } while (piece < n_pieces);
