@@ -1,0 +1,45 @@
+# The usual ways in; CMakeLists.txt and CMakePresets.json do the work. `make help` lists them.
+
+MODEL ?=
+SECONDS ?= 600
+PREFIX ?= /usr/local
+BENCH_DIR ?= build/bench-models
+BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
+
+.PHONY: all setup test demo bench fuzz check install clean help
+.DEFAULT_GOAL := all
+
+all: setup ## build the program (build/reprise), the library, tests and tools
+	@cmake --preset release -G Ninja >build.log 2>&1 || { cat build.log; exit 1; }
+	@cmake --build --preset release
+
+setup:
+	@tools/setup
+
+test: all ## build and run every test
+	@ctest --preset release
+
+check: ## what CI runs
+	@.ci/run
+
+demo: all ## two prompts over one schema: make demo MODEL=file.gguf
+	@tools/demo "$(MODEL)"
+
+$(BENCH_MODEL): | all
+	@mkdir -p $(BENCH_DIR)
+	@build/mkgguf tinyllama-1.1b Q8_0 $@
+
+bench: all $(BENCH_MODEL) ## first-token times with and without reuse (several minutes)
+	@build/bench/bench_reuse $(BENCH_MODEL)
+
+fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
+	@tools/fuzz $(SECONDS)
+
+install: all ## install under PREFIX (/usr/local)
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove all builds
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build.log
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
