@@ -112,8 +112,9 @@ static int compute_fresh(request *q) {
     const pml_plan *p = q->plan;
     bool exact = q->options->reuse == RP_REUSE_EXACT;
     size_t n = (size_t)p->n_fresh + (exact ? (size_t)p->n_cached : 0);
-    int32_t *tokens = base_alloc(2 * n * sizeof(int32_t)), *positions = tokens + n;
+    int32_t *tokens = base_alloc(2 * n * sizeof(int32_t));
     if (!tokens) return base_fail_memory(q->err, 2 * n * sizeof(int32_t), "a prompt");
+    int32_t *positions = tokens + n;
     int rc = RP_OK;
     if (exact) rc = pml_plan_flatten(p, tokens, positions, q->err);
     else list_runs(p, tokens, positions);

@@ -208,14 +208,10 @@ static void emit_import(reference_prompt *p, int32_t import) {
     if (last >= 0) p->predecessor = last;
 }
 
-/* Does a module's own text begin with white space? */
+/* Does a module begin with own text, and that with white space? */
 static bool begins_with_space(const pml_document *d, int32_t module) {
-    for (int32_t i = d->nodes[module].first_child; i >= 0; i = d->nodes[i].next) {
-        pml_kind kind = d->nodes[i].kind;
-        if (kind == PML_TEXT) return strchr(" \t\r\n", d->nodes[i].text[0]) != NULL;
-        if (kind == PML_PARAM || kind == PML_ROLE) return false;
-    }
-    return false;
+    int32_t first = d->nodes[module].first_child;
+    return first >= 0 && d->nodes[first].kind == PML_TEXT && strchr(" \t\r\n", d->nodes[first].text[0]) != NULL;
 }
 
 static void emit_prompt_text(reference_prompt *p, int32_t node) {

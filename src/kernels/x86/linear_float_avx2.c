@@ -15,9 +15,6 @@
 
 #define LANES 16
 #define PANEL_INPUTS 256
-/* With few rows filling the panel is most of the work, and short panels let the processor overlap it with the products. */
-#define PANEL_INPUTS_FEW_ROWS 64
-#define FEW_ROWS 2
 
 typedef struct panel {
     _Alignas(32) float w[PANEL_INPUTS][LANES];
@@ -66,15 +63,10 @@ static BASE_ALWAYS_INLINE void fill_4x8(load_pair_fn load, const uint8_t *const 
 }
 
 static BASE_ALWAYS_INLINE void fill_panel(load_pair_fn load, load_one_fn one, int64_t elem_bytes,
-                                          const uint8_t *const rows[LANES], int64_t first, int64_t n, int64_t row_bytes,
-                                          panel *p) {
+                                          const uint8_t *const rows[LANES], int64_t first, int64_t n, panel *p) {
     const int64_t whole = n / 4 * 4;
-
     for (int half = 0; half < LANES; half += 8) { /* 16 rows a power of two apart would evict each other from L1 */
-        for (int64_t k = 0; k < whole; k += 4) {
-            if (k * elem_bytes % 64 == 0) for (int i = 0; i < 8; i++) avx2_prefetch(rows[half + i] + (first + k) * elem_bytes, LANES * row_bytes, 1);
-            fill_4x8(load, rows + half, (first + k) * elem_bytes, p->w[k] + half);
-        }
+        for (int64_t k = 0; k < whole; k += 4) fill_4x8(load, rows + half, (first + k) * elem_bytes, p->w[k] + half);
     }
     for (int64_t k = whole; k < n; k++) {
         for (int i = 0; i < LANES; i++) p->w[k][i] = one(rows[i] + (first + k) * elem_bytes);
@@ -126,7 +118,6 @@ static void panel_rows(const panel *p, const tile_rows *t, int64_t first, int64_
 static BASE_ALWAYS_INLINE void linear(load_pair_fn load, load_one_fn one, int64_t elem_bytes, const void *w,
                                       int64_t n_in, int64_t out_begin, int64_t out_end, const void *x, int64_t x_stride,
                                       int64_t n_rows, float *y, int64_t y_stride) {
-    const int64_t most = n_rows <= FEW_ROWS ? PANEL_INPUTS_FEW_ROWS : PANEL_INPUTS;
     panel p;
     for (int64_t o = out_begin; o < out_end; o += LANES) {
         const int64_t n_out = BASE_MIN(LANES, out_end - o);
@@ -137,8 +128,8 @@ static BASE_ALWAYS_INLINE void linear(load_pair_fn load, load_one_fn one, int64_
         }
         int64_t k = 0;
         do { /* once even if there is no input: the sums are 0 */
-            const int64_t n = BASE_MIN(most, n_in - k);
-            fill_panel(load, one, elem_bytes, rows, k, n, n_in * elem_bytes, &p);
+            const int64_t n = BASE_MIN(PANEL_INPUTS, n_in - k);
+            fill_panel(load, one, elem_bytes, rows, k, n, &p);
             panel_rows(&p, &t, k, n, n_rows);
             k += n;
         } while (k < n_in);

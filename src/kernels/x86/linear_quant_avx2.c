@@ -298,55 +298,6 @@ static BASE_ALWAYS_INLINE void panel_rows(const format_traits *f, const panel *p
     for (; row < n_rows; row++) tile(f, p, t, first_piece, n_pieces, row, 1);
 }
 
-/* ---- one row ------------------------------------------------------------------------------------------------------
- * A panel pays when rows share it. One row multiplies the weights as they come, two output rows at a time, and adds the products
- * of four such pairs across lanes: exact integers, so the sum is the panel's sum, and what follows is the same chain. */
-
-static BASE_ALWAYS_INLINE __m256i half_products(const format_traits *f, __m256i w, __m256i x) {
-    const __m256i pairs = f->is_unsigned ? _mm256_maddubs_epi16(w, x)
-                                         : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
-/* v[i]: four parts of output i | of output i + 4; the result: the sums of outputs 0..7. */
-static BASE_ALWAYS_INLINE __m256i add_across(const __m256i v[4]) {
-    return _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
-}
-
-static BASE_ALWAYS_INLINE void one_piece_sums(const format_traits *f, unpack_fn unpack, const uint8_t *const rows[LANES],
-                                              int64_t offset, int piece, const uint8_t *x, __m256i sum[2]) {
-    const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)x));
-    const __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(x + 16)));
-    __m256i first[4], second[4];
-    for (int i = 0; i < 4; i++) {
-        __m256i half[2];
-        unpack(rows[i] + offset, rows[i + 4] + offset, piece, half);
-        first[i] = half_products(f, half[0], low);
-        second[i] = half_products(f, half[1], high);
-        if (f->n_scales == 1) first[i] = _mm256_add_epi32(first[i], second[i]);
-    }
-    sum[0] = add_across(first);
-    if (f->n_scales == 2) sum[1] = add_across(second);
-}
-
-static BASE_ALWAYS_INLINE void one_row(const format_traits *f, unpack_fn unpack, fill_scales_fn fill_scales,
-                                       const uint8_t *const rows[LANES], const tile_rows *t, panel *p) {
-    __m256 acc = _mm256_setzero_ps();
-    for (int64_t piece = 0; piece < t->n_in / 32; piece += f->pieces) {
-        const int64_t offset = piece / f->pieces * f->block_bytes;
-        fill_scales(rows, offset, p, 0);
-        for (int j = 0; j < f->pieces; j++) {
-            const uint8_t *d = t->x + t->n_in + 4 * (piece + j);
-            __m256i sum[2];
-            one_piece_sums(f, unpack, rows, offset, j, t->x + 32 * (piece + j), sum);
-            for (int k = 0; k < f->n_scales; k++)
-                acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[k]), _mm256_mul_ps(p->scale[j][k], broadcast_float(d)), acc);
-            if (f->has_min) acc = _mm256_fnmadd_ps(p->min[j], broadcast_float(d + t->n_in / 8), acc);
-        }
-    }
-    avx2_store_first(t->y, acc, t->n_out);
-}
-
 static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, fill_scales_fn fill_scales,
                                       const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                       int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {

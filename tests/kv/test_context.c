@@ -1,0 +1,119 @@
+/* test_context.c: masks, visibility and appending, each beside its obvious definition. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kv/context.h"
+
+static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F32};
+
+static kv_pool *new_pool(uint64_t bytes) {
+    kv_pool *pool = NULL;
+    assert_int_equal(kv_pool_new(&pool, &shape, bytes, NULL, NULL), RP_OK);
+    return pool;
+}
+
+static bool bit(const uint64_t mask[KV_SPAN_BLOCKS], int slot) { return mask[slot / 64] >> (slot % 64) & 1; }
+
+static void masks_are_sets_of_slots(void **state) {
+    (void)state;
+    static const int edges[] = {-70, -1, 0, 1, 63, 64, 65, 127, 128, 200, 255, 256, 300};
+    for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++)
+        for (size_t j = 0; j < sizeof(edges) / sizeof(edges[0]); j++)
+            for (int n = 0; n <= 256; n += 51) {
+                uint64_t mask[KV_SPAN_BLOCKS];
+                kv_mask_first(mask, n);
+                kv_mask_clear(mask, edges[i], edges[j]);
+                for (int slot = 0; slot < 256; slot++)
+                    assert_int_equal(bit(mask, slot), slot < n && !(slot >= edges[i] && slot < edges[j]));
+            }
+}
+
+static void a_token_sees_what_counts_and_stands_before_it(void **state) {
+    (void)state;
+    kv_pool *pool = new_pool(1 << 24);
+    kv_span *span;
+    int32_t slot;
+    assert_int_equal(kv_span_new(&span, pool, 100, NULL), RP_OK);
+    for (int i = 0; i < 150; i++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
+    for (int shift = -100; shift <= 1000; shift += 275) {
+        kv_view v = {.span = span, .shift = shift};
+        kv_mask_first(v.mask, 150);
+        kv_mask_clear(v.mask, 60, 70);
+        for (int pos = shift; pos < shift + 400; pos += 7)
+            for (int block = 0; block < KV_SPAN_BLOCKS; block++)
+                for (int j = 0; j < 64; j++) {
+                    int s = block * 64 + j;
+                    bool expected = s < 150 && !(s >= 60 && s < 70) && 100 + s + shift <= pos;
+                    assert_int_equal(kv_view_visible(&v, block, pos) >> j & 1, expected);
+                }
+    }
+    kv_span_unref(span);
+    kv_pool_free(pool);
+}
+
+static void appended_tokens_fill_spans(void **state) {
+    (void)state;
+    kv_pool *pool = new_pool(1 << 24);
+    kv_context c;
+    kv_span *span, *first = NULL;
+    int32_t slot;
+    base_key key = {{1}};
+    kv_context_init(&c, pool);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(kv_context_append(&c, 10 + i, &span, &slot, NULL), RP_OK);
+        if (i == 0) first = span;
+        assert_int_equal(kv_span_position(span) + slot, 10 + i);
+        assert_true((span == first) == (i < KV_SPAN_TOKENS));
+    }
+    assert_int_equal(c.n_views, 2);
+    assert_int_equal(kv_context_append(&c, 500, &span, &slot, NULL), RP_OK); /* a gap */
+    assert_int_equal(c.n_views, 3);
+    kv_context_close(&c);
+    assert_int_equal(kv_context_append(&c, 501, &span, &slot, NULL), RP_OK); /* a new run */
+    assert_int_equal(c.n_views, 4);
+    assert_int_equal(kv_context_slots(&c), 302);
+    kv_span_seal(first, &key);
+    kv_context other;
+    kv_context_init(&other, pool);
+    uint64_t taken = kv_pool_get_stats(pool).taken_bytes_total;
+    assert_int_equal(kv_context_add(&other, first, 77, NULL, NULL), RP_OK);
+    assert_int_equal(kv_pool_get_stats(pool).taken_bytes_total, taken); /* sharing takes no block */
+    kv_context_clear(&c);
+    assert_true(kv_span_is_unshared(first));
+    assert_int_equal(kv_context_slots(&other), 256);
+    kv_context_clear(&other);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    kv_pool_free(pool);
+}
+
+static void the_budget_is_hard(void **state) {
+    (void)state;
+    uint64_t block = 64 * 2 * (8 + 4) * 4;
+    kv_pool *pool = new_pool(7 * block); /* two columns of three layers, and one block too few for a third */
+    kv_context c;
+    kv_span *span;
+    int32_t slot;
+    rp_error err = {0};
+    kv_context_init(&c, pool);
+    for (int i = 0; i < 128; i++) assert_int_equal(kv_context_append(&c, i, &span, &slot, &err), RP_OK);
+    assert_int_equal(kv_context_append(&c, 128, &span, &slot, &err), RP_ERR_MEMORY);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 6 * block);
+    kv_context_clear(&c);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    kv_pool_free(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_are_sets_of_slots),
+        cmocka_unit_test(a_token_sees_what_counts_and_stands_before_it),
+        cmocka_unit_test(appended_tokens_fill_spans),
+        cmocka_unit_test(the_budget_is_hard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
