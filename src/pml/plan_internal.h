@@ -13,6 +13,7 @@
 typedef struct plan_entry {
     int32_t segment;    /* or -1; joint twins where a scaffold fits */
     int32_t node;       /* of the prompt, for errors */
+    int32_t import;     /* segments: the prompt's outermost import that brings it, -1 for anonymous text */
     int32_t pos, n_tokens;
     size_t first_token; /* texts: in the plan's tokens */
     size_t order;
@@ -37,6 +38,7 @@ typedef struct plan_build {
     plan_entry *entries;
     size_t n_entries, cap_entries;
     int previous_role;
+    int32_t import; /* the outermost import that is being emitted */
 } plan_build;
 
 int plan_resolve(plan_build *b);

@@ -21,7 +21,7 @@ static int add_entry(plan_build *b, const plan_entry *e) {
 static int add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
     size_t n = b->plan->tokens.n - first;
     if (n == 0) return RP_OK;
-    return add_entry(b, &(plan_entry){.segment = -1, .node = node, .n_tokens = (int32_t)n, .first_token = first,
+    return add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first,
                                       .opens_answer = opens_answer});
 }
 
@@ -30,7 +30,8 @@ static int emit_own(plan_build *b, int32_t holder, int32_t until) {
     int32_t i;
     for (i = b->first_own[holder]; i >= 0 && b->layout->segments[i].sequence < until; i = b->next_own[i]) {
         const pml_segment *s = &b->layout->segments[b->instead[i]];
-        int rc = add_entry(b, &(plan_entry){.segment = b->instead[i], .n_tokens = s->n_tokens});
+        int32_t import = holder == 0 ? -1 : b->import;
+        int rc = add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
         if (rc) return rc;
         if (s->last_role != CHAT_ROLE_NONE) b->previous_role = s->last_role;
     }
@@ -97,7 +98,10 @@ static int emit_children(plan_build *b, int32_t parent) {
     for (int32_t c = b->prompt->nodes[parent].first_child; c >= 0 && !rc; c = b->prompt->nodes[c].next) {
         switch (b->prompt->nodes[c].kind) {
         case PML_TEXT: rc = emit_text(b, c); break;
-        case PML_IMPORT: rc = emit_import(b, 0, c); break;
+        case PML_IMPORT:
+            b->import = c;
+            rc = emit_import(b, 0, c);
+            break;
         default: rc = emit_role(b, c); break;
         }
     }
@@ -188,7 +192,9 @@ static int place_fixed(plan_build *b) {
         plan_entry *e = &b->entries[i];
         if (e->segment >= 0) e->pos = b->layout->segments[e->segment].pos;
         else rc = place_text(b, e, start, highest, sorted, n);
-        start = e->pos + e->n_tokens;
+        /* a text behind an import stands behind all of it, and its modules keep their canonical order */
+        bool same_import = i > 0 && e->import >= 0 && e->import == b->entries[i - 1].import;
+        start = same_import ? BASE_MAX(start, e->pos + e->n_tokens) : e->pos + e->n_tokens;
         highest = BASE_MAX(highest, start);
     }
     base_free(sorted);

@@ -39,7 +39,8 @@ static void check_softmax_row(const float *before, const float *after, int64_t n
 static void softmax_inputs(float *x, int64_t n, int round) {
     check_fill(x, n, round % 5 == 4 ? CHECK_SUBNORMAL : CHECK_NORMAL);
     const float scale = round % 5 == 0 ? 1.0f : round % 5 == 1 ? 30.0f : 200.0f;
-    for (int64_t i = 0; i < n; i++) x[i] = round % 7 == 6 ? x[0] * 1e30f : x[i] * scale;
+    const float same = x[0] * 1e30f;
+    for (int64_t i = 0; i < n; i++) x[i] = round % 7 == 6 ? same : x[i] * scale;
     if (round % 3 == 0 && n > 1) x[check_random_in(1, n - 1)] = -INFINITY; /* a masked slot; x[0] stays finite */
 }
 
