@@ -14,7 +14,7 @@
 #if defined(__GNUC__)
 #define CLI_PRINTF(fmt_index, first) __attribute__((format(printf, fmt_index, first)))
 #else
-#define CLI_PRINTF(format, first)
+#define CLI_PRINTF(fmt_at, first)
 #endif
 
 /* Writes "reprise: ..." as one line on standard error, whatever stands in the arguments. Returns status. */

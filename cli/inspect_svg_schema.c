@@ -1,13 +1,14 @@
 /* inspect_svg_schema.c: a schema's canonical layout, as boxes that hang below what they stand in.
  *
- *   [plan....................................]     depth 1
- *   [union                                   ]     depth 2
- *   [miami...............] miami - 120             depth 3; labels that do not fit inside stand to the right
- *   [lisbon.........]      lisbon - 90             the same positions: one lane further down
+ *   [plan][                                  ]     own text is solid, what it holds is light
+ *         [one of                            ]     a union
+ *         [miami]  miami - 20                      labels that do not fit inside stand to the right
+ *         [lisbon............................]     the same positions: one lane further down
  *
  * Every node and what it holds make a block of whole lanes. The blocks of siblings are packed from the top: a block takes the
  * first lanes where it overlaps no block of an earlier sibling, labels included. In a packed layout siblings often share
- * positions (each stands directly behind its scope), and so do the members of a union: they come out stacked.
+ * positions (each stands directly behind its scope), and so do the members of a union: they come out stacked. Roles, texts and
+ * scaffolds take no positions of their own and get no lane.
  *
  * Owns nothing. One thread. Recursion is as deep as the schema's nesting (PML allows 64 levels).
  */
@@ -29,9 +30,9 @@ typedef struct chart_box {
     int32_t next;      /* index behind the node's last descendant */
     int32_t from, to;  /* positions that the node and all it holds take; from > to: none */
     int32_t lane;      /* from the top, relative to its parent's block until place() has run */
-    int32_t lanes;     /* of its block */
+    int32_t lanes;     /* of its block; 0: nothing to draw */
     double left, right; /* of its block, labels included */
-    bool hidden;       /* takes no lane: the schema, scaffolds, what has no tokens */
+    bool shown;        /* has a box and a lane */
 } chart_box;
 
 typedef struct chart {
@@ -41,34 +42,105 @@ typedef struct chart {
     svg_scale scale;
 } chart;
 
-/* ---- Labels ---- */
+/* ---- Own tokens ---- */
 
 static bool is_kind(const rp_inspect_node *n, const char *kind) { return strcmp(n->kind, kind) == 0; }
 
-/* What the box shows: its name, or what it is. Freed by the caller. */
-static char *node_label(const rp_inspect_node *n) {
-    bool text = is_kind(n, "text");
-    const char *name = text && n->preview[0] != '\0' ? n->preview : n->name[0] != '\0' ? n->name : n->kind;
-    size_t bytes = strlen(name) + 40;
+static bool has_box(const rp_inspect_node *n) {
+    return is_kind(n, "module") || is_kind(n, "union") || is_kind(n, "param") || (n->depth == 0 && n->n_tokens > 0);
+}
+
+/* A walk over the stretches of a node's own tokens.
+ *
+ * In a fixed layout modules and unions that stand between them keep their positions. In a packed one a node's next text stands
+ * directly behind its last, whatever stands between; but behind a union it is only known that a default member may come first, so
+ * the walk ends there, and `left` are the tokens whose positions an inspection does not tell. */
+typedef struct own_walk {
+    int32_t k, at, left;
+} own_walk;
+
+static own_walk start_walk(const chart *c, int32_t i) {
+    const rp_inspect_node *n = &c->in->nodes[i];
+    return (own_walk){i + 1, n->position, is_kind(n, "union") ? 0 : n->n_tokens};
+}
+
+static bool is_fixed(const chart *c) { return strcmp(c->in->layout, "fixed") == 0; }
+
+/* The next stretch, which may be empty; false after the last. */
+static bool next_stretch(const chart *c, int32_t i, own_walk *w, int32_t *from, int32_t *to) {
+    *from = w->at;
+    while (w->left > 0 && w->k < c->boxes[i].next) {
+        const chart_box *held = &c->boxes[w->k];
+        const rp_inspect_node *n = &c->in->nodes[w->k];
+        bool block = held->shown && !is_kind(n, "param"); /* roles are looked into, parameters are own tokens */
+        bool stops = block && (is_fixed(c) || is_kind(n, "union")) && held->from < w->at + w->left;
+        w->k = block ? held->next : w->k + 1;
+        if (!stops) continue;
+        *to = held->from > w->at ? held->from : w->at;
+        w->left -= *to - w->at;
+        w->at = held->to;
+        if (!is_fixed(c)) w->k = INT32_MAX;
+        return true;
+    }
+    if (w->left <= 0 || w->k == INT32_MAX) return false;
+    *to = w->at + w->left;
+    w->left = 0;
+    return true;
+}
+
+/* Tokens behind a union of a packed layout. */
+static int32_t tokens_behind(const chart *c, int32_t i) {
+    own_walk w = start_walk(c, i);
+    int32_t from, to;
+    while (next_stretch(c, i, &w, &from, &to)) continue;
+    return w.left;
+}
+
+/* ---- Labels ---- */
+
+/* What the box shows: its name and its own tokens. Freed by the caller. */
+static char *node_label(const chart *c, int32_t i) {
+    const rp_inspect_node *n = &c->in->nodes[i];
+    const char *name = is_kind(n, "union") ? "one of" : n->depth == 0 ? "anonymous text" : n->name;
+    size_t bytes = strlen(name) + 80;
+    int32_t behind = tokens_behind(c, i);
     char *label = cli_alloc(bytes), *cut;
-    snprintf(label, bytes, "%s \xC2\xB7 %d", name, (int)n->n_tokens);
-    if (is_kind(n, "union")) snprintf(label, bytes, "one of \xC2\xB7 %d", (int)n->n_tokens);
+    int used = snprintf(label, bytes, "%s", name);
+    if (n->n_tokens > 0 && !is_kind(n, "union"))
+        used += snprintf(label + used, bytes - (size_t)used, " \xC2\xB7 %d", (int)n->n_tokens);
+    if (behind > 0) snprintf(label + used, bytes - (size_t)used, ", %d of them behind the choice", (int)behind);
     cut = svg_text_cut(label, SVG_LABEL_PX, LABEL_CUT_PX);
     free(label);
     return cut;
 }
 
-static double label_width(const rp_inspect_node *n) {
-    char *label = node_label(n);
+static double label_width(const chart *c, int32_t i) {
+    char *label = node_label(c, i);
     double width = svg_text_width(label, SVG_LABEL_PX);
     free(label);
     return width;
 }
 
-static double box_width(const chart *c, const chart_box *b) { return svg_x(&c->scale, b->to) - svg_x(&c->scale, b->from); }
+/* Where the solid part that a box begins with ends. */
+static int32_t first_stretch_end(const chart *c, int32_t i) {
+    own_walk w = start_walk(c, i);
+    int32_t from, to;
+    return next_stretch(c, i, &w, &from, &to) ? to : c->boxes[i].from;
+}
 
-static bool label_fits_inside(const chart *c, int32_t i) {
-    return label_width(&c->in->nodes[i]) + 12 <= box_width(c, &c->boxes[i]);
+/* Where a label goes: on the solid part of its box, on the light part behind that, or to the right of the box. */
+typedef enum label_place { LABEL_ON_SOLID, LABEL_ON_LIGHT, LABEL_OUTSIDE } label_place;
+
+static label_place place_label(const chart *c, int32_t i, double *x) {
+    const chart_box *b = &c->boxes[i];
+    double from = svg_x(&c->scale, b->from), to = svg_x(&c->scale, b->to), solid = svg_x(&c->scale, first_stretch_end(c, i));
+    double width = label_width(c, i);
+    *x = from + 6;
+    if (*x + width + 4 <= solid) return LABEL_ON_SOLID;
+    *x = solid + 6;
+    if (*x + width + 4 <= to) return LABEL_ON_LIGHT;
+    *x = to + 6;
+    return LABEL_OUTSIDE;
 }
 
 /* ---- Placing ---- */
@@ -80,22 +152,19 @@ static void widen(chart_box *b, int32_t from, int32_t to) {
     if (empty || to > b->to) b->to = to;
 }
 
-/* Ends and extents of every node, children before parents. */
-static void measure(chart *c) {
-    const rp_inspection *in = c->in;
-    for (int32_t i = in->n_nodes - 1; i >= 0; i--) {
-        const rp_inspect_node *n = &in->nodes[i];
-        chart_box *b = &c->boxes[i];
-        int32_t next = i + 1;
-        bool draws = !is_kind(n, "scaffold") && !is_kind(n, "union");
-        if (draws) widen(b, n->position, n->position + n->n_tokens);
-        while (next < in->n_nodes && in->nodes[next].depth > n->depth) {
-            widen(b, c->boxes[next].from, c->boxes[next].to);
-            next = c->boxes[next].next;
-        }
-        b->next = next;
-        b->hidden = n->depth == 0 || b->from >= b->to;
+/* Positions that a node and all it holds take. What it holds was measured before. */
+static void measure_node(chart *c, int32_t i) {
+    const rp_inspect_node *n = &c->in->nodes[i];
+    chart_box *b = &c->boxes[i];
+    int32_t next = i + 1, from, to;
+    while (next < c->in->n_nodes && c->in->nodes[next].depth > n->depth) {
+        widen(b, c->boxes[next].from, c->boxes[next].to);
+        next = c->boxes[next].next;
     }
+    b->next = next;
+    if (has_box(n))
+        for (own_walk w = start_walk(c, i); next_stretch(c, i, &w, &from, &to);) widen(b, from, to);
+    b->shown = has_box(n) && b->from < b->to;
 }
 
 static bool overlap(const chart_box *a, const chart_box *b) {
@@ -103,13 +172,13 @@ static bool overlap(const chart_box *a, const chart_box *b) {
            b->left < a->right + SIBLING_PX;
 }
 
-/* The first lanes where child collides with none of its earlier siblings, beginning at `first`. */
+/* The first lanes from `lane` on where child collides with none of its earlier siblings, the first of which is `first`. */
 static void drop_into_place(chart *c, int32_t first, int32_t child, int32_t lane) {
     chart_box *b = &c->boxes[child];
     b->lane = lane;
     for (int32_t k = first; k < child;) {
         const chart_box *other = &c->boxes[k];
-        if (!other->hidden && overlap(b, other)) {
+        if (other->lanes > 0 && overlap(b, other)) {
             b->lane = other->lane + other->lanes;
             k = first;
         } else {
@@ -118,23 +187,30 @@ static void drop_into_place(chart *c, int32_t first, int32_t child, int32_t lane
     }
 }
 
-/* Lays out what node i holds, and then its own block. */
+/* The box's own lane, before what it holds. */
+static void start_block(const chart *c, int32_t i) {
+    chart_box *b = &c->boxes[i];
+    if (!b->shown) return;
+    b->left = svg_x(&c->scale, b->from);
+    double x;
+    label_place place = place_label(c, i, &x);
+    b->right = place == LABEL_OUTSIDE ? x + label_width(c, i) : svg_x(&c->scale, b->to);
+    b->lanes = 1;
+}
+
+/* Lays out what node i holds, and with it the node's block. */
 static void arrange(chart *c, int32_t i) {
     chart_box *b = &c->boxes[i];
-    if (!b->hidden) {
-        b->left = svg_x(&c->scale, b->from);
-        b->right = label_fits_inside(c, i) ? svg_x(&c->scale, b->to) : svg_x(&c->scale, b->to) + 6 + label_width(&c->in->nodes[i]);
-        b->lanes = 1;
-    }
+    start_block(c, i);
     int32_t own = b->lanes;
     for (int32_t k = i + 1; k < b->next; k = c->boxes[k].next) {
         chart_box *child = &c->boxes[k];
         arrange(c, k);
-        if (child->hidden) continue;
+        if (child->lanes == 0) continue;
         drop_into_place(c, i + 1, k, own);
+        if (b->lanes == 0 || child->left < b->left) b->left = child->left;
+        if (b->lanes == 0 || child->right > b->right) b->right = child->right;
         if (child->lane + child->lanes > b->lanes) b->lanes = child->lane + child->lanes;
-        if (b->hidden || child->left < b->left) b->left = child->left;
-        if (child->right > b->right) b->right = child->right;
     }
 }
 
@@ -146,12 +222,6 @@ static void place(chart *c, int32_t i, int32_t lane) {
 }
 
 /* ---- Drawing ---- */
-
-static bool has_text_inside(const chart *c, int32_t i) {
-    for (int32_t k = i + 1; k < c->boxes[i].next; k = c->boxes[k].next)
-        if (is_kind(&c->in->nodes[k], "text")) return true;
-    return false;
-}
 
 static const char *fill_of(const rp_inspect_node *n) {
     if (is_kind(n, "param")) return SVG_GAP;
@@ -167,38 +237,36 @@ static char *node_tooltip(const rp_inspect_node *n) {
     return tooltip;
 }
 
-/* The label's colour: on the solid part of a box, on its light part, or beside it. */
-static void draw_label(const chart *c, int32_t i, double y, double solid_to) {
+static void draw_label(const chart *c, int32_t i, double y) {
     const rp_inspect_node *n = &c->in->nodes[i];
-    const chart_box *b = &c->boxes[i];
-    double x = svg_x(&c->scale, b->from) + 6, width = label_width(n);
     svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
-    if (x + width + 4 <= solid_to)
-        style.class_name = is_kind(n, "param") ? SVG_INK : n->cached ? SVG_ON_CACHED : SVG_ON_FRESH;
-    else if (solid_to + 6 + width <= svg_x(&c->scale, b->to))
-        x = solid_to > x ? solid_to + 6 : x;
-    else
-        x = svg_x(&c->scale, b->to) + 6;
-    char *label = node_label(n);
+    double x;
+    if (place_label(c, i, &x) == LABEL_ON_SOLID && !is_kind(n, "param")) style.class_name = n->cached ? SVG_ON_CACHED : SVG_ON_FRESH;
+    char *label = node_label(c, i);
     svg_text(c->to, x, y + 16.5, &style, label);
     free(label);
+}
+
+static void draw_solid(const chart *c, int32_t i, int32_t from, int32_t to, double y, const char *tooltip) {
+    double x = svg_x(&c->scale, from), w = svg_x(&c->scale, to) - x;
+    if (to > from) svg_box(c->to, fill_of(&c->in->nodes[i]), x, y, w > 3 ? w - 1 : w, BOX_HEIGHT, tooltip);
+}
+
+static void draw_own(const chart *c, int32_t i, double y, const char *tooltip) {
+    int32_t from, to;
+    for (own_walk w = start_walk(c, i); next_stretch(c, i, &w, &from, &to);) draw_solid(c, i, from, to, y, tooltip);
 }
 
 static void draw_node(const chart *c, int32_t i, double top) {
     const rp_inspect_node *n = &c->in->nodes[i];
     const chart_box *b = &c->boxes[i];
-    double x = svg_x(&c->scale, b->from), y = top + b->lane * LANE_HEIGHT, solid_to = x;
+    double x = svg_x(&c->scale, b->from), y = top + b->lane * LANE_HEIGHT, w = svg_x(&c->scale, b->to) - x;
     char *tooltip = node_tooltip(n);
-    bool solid = n->n_tokens > 0 && !is_kind(n, "union") && !has_text_inside(c, i);
-    double own_from = svg_x(&c->scale, n->position), own_to = svg_x(&c->scale, n->position + n->n_tokens);
-    if (b->next > i + 1 || !solid)
-        svg_box(c->to, is_kind(n, "union") ? SVG_CHOICE : SVG_EXTENT, x + 0.5, y + 0.5, box_width(c, b) - 1, BOX_HEIGHT - 1, tooltip);
-    if (solid) {
-        double w = own_to - own_from;
-        svg_box(c->to, fill_of(n), own_from, y, w > 3 ? w - 1 : w, BOX_HEIGHT, tooltip);
-        if (own_from <= x) solid_to = own_to;
-    }
-    draw_label(c, i, y, solid_to);
+    bool is_union = is_kind(n, "union");
+    if (is_union || b->to > first_stretch_end(c, i))
+        svg_box(c->to, is_union ? SVG_CHOICE : SVG_EXTENT, x + 0.5, y + 0.5, w - 1, BOX_HEIGHT - 1, tooltip);
+    if (!is_union) draw_own(c, i, y, tooltip);
+    draw_label(c, i, y);
     free(tooltip);
 }
 
@@ -222,7 +290,7 @@ static void draw(const chart *c, int32_t lanes) {
     draw_legend(c->to);
     svg_axis(c->to, &c->scale, top - 4, axis_y);
     for (int32_t i = 0; i < in->n_nodes; i++)
-        if (!c->boxes[i].hidden) draw_node(c, i, top);
+        if (c->boxes[i].shown) draw_node(c, i, top);
     svg_end(c->to);
     free(title);
 }
@@ -230,9 +298,8 @@ static void draw(const chart *c, int32_t lanes) {
 void inspect_svg_schema(FILE *to, const rp_inspection *in) {
     chart c = {.to = to, .in = in, .boxes = cli_alloc((size_t)in->n_nodes * sizeof *c.boxes)};
     int32_t end = in->schema_positions, lanes = 0;
-    measure(&c);
-    for (int32_t i = 0; i < in->n_nodes; i++)
-        if (!c.boxes[i].hidden && c.boxes[i].to > end) end = c.boxes[i].to;
+    for (int32_t i = in->n_nodes - 1; i >= 0; i--) measure_node(&c, i); /* children before parents */
+    if (in->n_nodes > 0 && c.boxes[0].to > end) end = c.boxes[0].to;
     c.scale = svg_scale_make(end, SVG_MARGIN, SVG_WIDTH - LABEL_ROOM);
     if (in->n_nodes > 0) {
         arrange(&c, 0);

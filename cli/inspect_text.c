@@ -123,7 +123,7 @@ static void print_columns(const rp_inspect_node *n, bool taken, const tree_signs
     bool is_module = strcmp(n->kind, "module") == 0;
     const char *key = n->key[0] != '\0' ? n->key : is_module && !n->cached ? "not cached" : "";
     cli_print_fit(stdout, taken ? signs->taken : " ", 1, 1);
-    if (strcmp(n->kind, "scaffold") == 0) /* it stands nowhere */
+    if (n->n_tokens == 0 && key[0] == '\0') /* texts, roles and scaffolds have no numbers of their own */
         printf(" %8s  %8s  %-16s  ", "", "", key);
     else
         printf(" %8d  %8d  %-16s  ", (int)n->n_tokens, (int)n->position, key);

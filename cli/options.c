@@ -225,8 +225,8 @@ static void print_option(FILE *to, const cli_option *o) {
     char head[96], letter[8] = "    ";
     if (o->letter != 0) snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(head, sizeof head, "  %s--%s%s%s", letter, o->name, o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
-    int n = fprintf(to, "%-*s", HELP_NAME_CELLS, head);
-    if (n >= HELP_NAME_CELLS && head[HELP_NAME_CELLS - 1] != '\0') fprintf(to, "\n%*s", HELP_NAME_CELLS, "");
+    fprintf(to, "%-*s", HELP_NAME_CELLS, head);
+    if (strlen(head) >= HELP_NAME_CELLS) fprintf(to, "\n%*s", HELP_NAME_CELLS, "");
     print_wrapped(to, o->help, HELP_NAME_CELLS);
 }
 

@@ -139,7 +139,7 @@ void cli_nearest_try(cli_nearest *n, const char *candidate) {
     size_t d = distance(n->word, candidate);
     bool begins = len >= 3 && strncmp(n->word, candidate, len) == 0;
     if (begins) d = 1;
-    if (d < n->distance && d <= 1 + len / 4) {
+    if (d < n->distance && d <= 1 + len / 3) {
         n->distance = d;
         n->best = candidate;
     }

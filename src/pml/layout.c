@@ -63,6 +63,7 @@ typedef struct walk {
 typedef struct frame {
     int32_t node;
     int32_t open; /* its open segment, or -1 */
+    int role;     /* that its text stands in, opened by itself or around it */
 } frame;
 
 static int certain_push(walk *w, int32_t segment) {
@@ -107,6 +108,7 @@ static int count_tokens(walk *w, frame *f, size_t before) {
         w->l->segments[f->open].first_token = before;
     }
     w->l->segments[f->open].n_tokens += (int32_t)n;
+    if (f->role != CHAT_ROLE_NONE) w->l->segments[f->open].last_role = f->role;
     w->cursor += (int32_t)n;
     return RP_OK;
 }
@@ -148,24 +150,24 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
 
 static int walk_children(walk *w, frame *f, int32_t node);
 
-static int walk_role(walk *w, frame *f, int32_t node) {
-    pml_layout *l = w->l;
-    int role = l->schema->nodes[node].role;
-    chat_text around = chat_format_around(l->model->chat, (chat_role)role, w->previous_role);
-    size_t before = l->tokens.n;
-    int rc;
-    if ((rc = pml_append_role_text(l->model, around.before, &l->tokens, w->err)) || (rc = count_tokens(w, f, before))) return rc;
-    w->previous_role = role;
-    if (f->open >= 0) l->segments[f->open].last_role = role;
-    if ((rc = walk_children(w, f, node))) return rc;
-    before = l->tokens.n;
-    if ((rc = pml_append_role_text(l->model, around.after, &l->tokens, w->err)) || (rc = count_tokens(w, f, before))) return rc;
-    if (f->open >= 0) l->segments[f->open].last_role = role;
-    return RP_OK;
+static int walk_role_text(walk *w, frame *f, const char *text) {
+    size_t before = w->l->tokens.n;
+    int rc = pml_append_role_text(w->l->model, text, &w->l->tokens, w->err);
+    return rc ? rc : count_tokens(w, f, before);
 }
 
-static int walk_module(walk *w, int32_t node) {
-    frame f = {.node = node, .open = -1};
+static int walk_role(walk *w, frame *f, int32_t node) {
+    int role = w->l->schema->nodes[node].role, outer = f->role, rc;
+    chat_text around = chat_format_around(w->l->model->chat, (chat_role)role, w->previous_role);
+    w->previous_role = f->role = role;
+    if ((rc = walk_role_text(w, f, around.before)) || (rc = walk_children(w, f, node))) return rc;
+    rc = walk_role_text(w, f, around.after);
+    f->role = outer;
+    return rc;
+}
+
+static int walk_module(walk *w, int32_t node, int role) {
+    frame f = {.node = node, .open = -1, .role = role};
     const pml_node *n = &w->l->schema->nodes[node];
     int32_t holder = pml_holder(w->l->schema, node);
     w->l->scope_of[node] = n->scope == PML_SCOPE_INHERIT ? w->l->scope_of[holder] : n->scope;
@@ -174,7 +176,7 @@ static int walk_module(walk *w, int32_t node) {
 }
 
 /* Members start together and are seen by each other as little as by a prompt that takes one of them. */
-static int walk_union(walk *w, int32_t node) {
+static int walk_union(walk *w, int32_t node, int role) {
     const pml_document *d = w->l->schema;
     const char *chosen = d->nodes[node].scaffold;
     int32_t start = w->cursor, end = start, *kept = NULL;
@@ -182,7 +184,7 @@ static int walk_union(walk *w, int32_t node) {
     int rc = RP_OK;
     for (int32_t m = d->nodes[node].first_child; m >= 0 && !rc; m = d->nodes[m].next) {
         w->cursor = start;
-        if ((rc = walk_module(w, m))) break;
+        if ((rc = walk_module(w, m, role))) break;
         end = BASE_MAX(end, w->cursor);
         if (chosen && strcmp(chosen, d->nodes[m].name) == 0 && w->n_certain > mark) {
             n_kept = w->n_certain - mark;
@@ -209,10 +211,10 @@ static int walk_node(walk *w, frame *f, int32_t i) {
     case PML_MODULE:
         close_segment(f);
         mark = w->n_certain;
-        rc = walk_module(w, i);
+        rc = walk_module(w, i, f->role);
         w->n_certain = mark;
         return rc;
-    case PML_UNION: close_segment(f); return walk_union(w, i);
+    case PML_UNION: close_segment(f); return walk_union(w, i, f->role);
     default: return RP_OK; /* scaffolds hold no text */
     }
 }
@@ -228,7 +230,7 @@ static int walk_children(walk *w, frame *f, int32_t node) {
 
 static int walk_schema(pml_layout *l, rp_error *err) {
     walk w = {.l = l, .previous_role = CHAT_ROLE_NONE, .err = err};
-    frame root = {.node = 0, .open = -1};
+    frame root = {.node = 0, .open = -1, .role = CHAT_ROLE_NONE};
     int rc = RP_OK;
     l->scope_of[0] = l->schema->nodes[0].scope;
     if (tokenizer_adds_bos(l->model->tokenizer) && tokenizer_bos(l->model->tokenizer) >= 0) {

@@ -34,7 +34,7 @@ typedef struct pml_segment {
     int32_t sequence;    /* place in the document, comparable with pml_layout.sequence */
     int32_t joint_of;    /* joint twins: the segment they stand for; else -1 */
     int32_t scaffold;    /* joint twins: index into scaffolds; else -1 */
-    int32_t last_role;   /* of the last role that begins in it, or CHAT_ROLE_NONE */
+    int32_t last_role;   /* that the last of its tokens in any role stands in, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;

@@ -43,7 +43,7 @@ static void put_text(random_pml *p, base_buffer *b) {
     put_white(p, b);
     if (chance(p, 25)) put(b, "<![CDATA[ <&> ]]>");
     if (chance(p, 40)) put(b, "<!-- nothing -->");
-    put_words(p, b, chance(p, 40) ? 150 : chance(p, 6) ? 40 : 8);
+    put_words(p, b, chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7);
     put_white(p, b);
 }
 
@@ -122,7 +122,7 @@ static void union_element(random_pml *p, int32_t parent, int depth, bool in_role
 }
 
 static void param_element(random_pml *p, int32_t module) {
-    static const int32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 12, 20, 40, 64, 70};
+    static const int32_t lengths[] = {1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 12, 20, 40, 64, 70};
     random_pml_module *m = &p->modules[module];
     int32_t len = lengths[below(p, (int32_t)BASE_ARRAY_LEN(lengths))];
     const char *kind = chance(p, 3) ? "parameter" : "param", *attribute = chance(p, 3) ? "length" : "len";

@@ -212,12 +212,15 @@ static const double *angles(reference_states *s, int32_t distance) {
 
 /* ---- the transformer ------------------------------------------------------------------------------------------- */
 
+/* Four sums, so that the processor need not wait for each addition. */
+static double dot(const float *w, const double *x, int n) {
+    double sum[4] = {0};
+    for (int i = 0; i < n; i++) sum[i % 4] += w[i] * x[i];
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
 static void linear(const float *w, const float *bias, int n_in, int n_out, const double *x, double *y) {
-    for (int o = 0; o < n_out; o++) {
-        double sum = bias ? bias[o] : 0;
-        for (int i = 0; i < n_in; i++) sum += w[(size_t)o * (size_t)n_in + (size_t)i] * x[i];
-        y[o] = sum;
-    }
+    for (int o = 0; o < n_out; o++) y[o] = dot(w + (size_t)o * (size_t)n_in, x, n_in) + (bias ? bias[o] : 0);
 }
 
 static void rms_norm(const reference_model *m, const float *w, const double *x, double *y) {
@@ -237,14 +240,13 @@ static void softmax(double *p, size_t n) {
 static double score(reference_states *s, const double *q, const double *k, int32_t distance) {
     const reference_model *m = s->m;
     const double *cs = angles(s, distance);
-    double sum = 0;
+    double sum0 = 0, sum1 = 0;
     for (int i = 0; i < m->rot_dim; i += 2) {
-        double rotated0 = q[i] * cs[i] - q[i + 1] * cs[i + 1];
-        double rotated1 = q[i] * cs[i + 1] + q[i + 1] * cs[i];
-        sum += rotated0 * k[i] + rotated1 * k[i + 1];
+        sum0 += (q[i] * cs[i] - q[i + 1] * cs[i + 1]) * k[i];
+        sum1 += (q[i] * cs[i + 1] + q[i + 1] * cs[i]) * k[i + 1];
     }
-    for (int i = m->rot_dim; i < m->key_dim; i++) sum += q[i] * k[i];
-    return sum / sqrt(m->key_dim);
+    for (int i = m->rot_dim; i < m->key_dim; i++) sum0 += q[i] * k[i];
+    return (sum0 + sum1) / sqrt(m->key_dim);
 }
 
 /* One head: what query q takes from the tokens it sees. */

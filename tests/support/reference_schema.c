@@ -65,7 +65,7 @@ typedef struct walk {
 typedef struct own_text {
     int32_t holder;
     int32_t open;     /* the segment that its text goes to, -1: the next token begins one */
-    int pending_role; /* opened, but without a token so far */
+    int role;         /* that it stands in, its own or an enclosing module's */
 } own_text;
 
 static void own_tokens(walk *k, own_text *own, const token_list *l) {
@@ -81,8 +81,7 @@ static void own_tokens(walk *k, own_text *own, const token_list *l) {
     }
     reference_segment *g = &s->segments[own->open];
     for (size_t i = 0; i < l->n; i++) push(&g->tokens, l->ids[i]);
-    if (own->pending_role != CHAT_ROLE_NONE) g->last_role = own->pending_role;
-    own->pending_role = CHAT_ROLE_NONE;
+    if (own->role != CHAT_ROLE_NONE) g->last_role = own->role;
     k->position += (int32_t)l->n;
 }
 
@@ -110,20 +109,20 @@ static void own_param(walk *k, own_text *own, int32_t node) {
 
 static void walk_content(walk *k, own_text *own, int32_t node);
 
-static void walk_module(walk *k, int32_t node) {
-    own_text own = {.holder = node, .open = -1, .pending_role = CHAT_ROLE_NONE};
+static void walk_module(walk *k, int32_t node, int role) {
+    own_text own = {.holder = node, .open = -1, .role = role};
     k->s->order[node] = k->order++;
     walk_content(k, &own, node);
 }
 
 /* Members start together; the union is as long as its longest member. */
-static void walk_union(walk *k, int32_t node) {
+static void walk_union(walk *k, int32_t node, int role) {
     const pml_node *nodes = k->s->d->nodes;
     int32_t start = k->position, end = start;
     k->s->order[node] = k->order++;
     for (int32_t i = nodes[node].first_child; i >= 0; i = nodes[i].next) {
         k->position = start;
-        walk_module(k, i);
+        walk_module(k, i, role);
         end = k->position > end ? k->position : end;
     }
     k->position = end;
@@ -133,10 +132,12 @@ static void walk_role(walk *k, own_text *own, int32_t node) {
     int role = k->s->d->nodes[node].role;
     chat_text around = chat_format_around(k->w->chat, (chat_role)role, k->previous_role);
     k->previous_role = role;
-    own->pending_role = role;
+    int outer = own->role;
+    own->role = role;
     own_special(k, own, around.before);
     walk_content(k, own, node);
     own_special(k, own, around.after);
+    own->role = outer;
 }
 
 static void walk_child(walk *k, own_text *own, int32_t node) {
@@ -151,11 +152,11 @@ static void walk_child(walk *k, own_text *own, int32_t node) {
     case PML_ROLE: walk_role(k, own, node); break;
     case PML_MODULE:
         own->open = -1; /* cut */
-        walk_module(k, node);
+        walk_module(k, node, own->role);
         break;
     case PML_UNION:
         own->open = -1;
-        walk_union(k, node);
+        walk_union(k, node, own->role);
         break;
     default: break; /* a scaffold element gives no text */
     }
@@ -168,7 +169,7 @@ static void walk_content(walk *k, own_text *own, int32_t node) {
 }
 
 static void walk_schema(walk *k) {
-    own_text own = {.holder = 0, .open = -1, .pending_role = CHAT_ROLE_NONE};
+    own_text own = {.holder = 0, .open = -1, .role = CHAT_ROLE_NONE};
     const tokenizer *t = k->w->tokenizer;
     if (tokenizer_adds_bos(t)) {
         token_list l = {0};
