@@ -163,8 +163,10 @@ static void draw(const mosaic *m) {
     size_t bytes = strlen(m->in->schema) + 64;
     char *title = cli_alloc(bytes), subtitle[256];
     snprintf(title, bytes, "Mosaic of a prompt for schema '%s'", m->in->schema);
-    snprintf(subtitle, sizeof subtitle, "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%.0f %% cached)",
-             m->in->layout, m->in->scope, (int)m->end, cached, fresh, cached + fresh > 0 ? 100.0 * (double)cached / (double)(cached + fresh) : 0.0);
+    long percent = cached + fresh > 0 ? 100 * cached / (cached + fresh) : 0; /* rounded down: 100 means all */
+    snprintf(subtitle, sizeof subtitle,
+             "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%ld %% cached)",
+             m->in->layout, m->in->scope, (int)m->end, cached, fresh, percent);
     double axis_y = m->lane_y + LANE_HEIGHT + 12;
     svg_begin(m->to, axis_y + SVG_AXIS_HEIGHT, title, subtitle);
     draw_legend(m->to);

@@ -107,8 +107,8 @@ static char *node_label(const chart *c, int32_t i) {
     char *label = cli_alloc(bytes), *cut;
     int used = snprintf(label, bytes, "%s", name);
     if (n->n_tokens > 0 && !is_kind(n, "union"))
-        used += snprintf(label + used, bytes - (size_t)used, " \xC2\xB7 %d", (int)n->n_tokens);
-    if (behind > 0) snprintf(label + used, bytes - (size_t)used, ", %d of them behind the choice", (int)behind);
+        used += snprintf(label + used, bytes - (size_t)used, " \xC2\xB7 %d", (int)(n->n_tokens - behind));
+    if (behind > 0) snprintf(label + used, bytes - (size_t)used, " + %d behind the choice", (int)behind);
     cut = svg_text_cut(label, SVG_LABEL_PX, LABEL_CUT_PX);
     free(label);
     return cut;
@@ -297,9 +297,9 @@ static void draw(const chart *c, int32_t lanes) {
 
 void inspect_svg_schema(FILE *to, const rp_inspection *in) {
     chart c = {.to = to, .in = in, .boxes = cli_alloc((size_t)in->n_nodes * sizeof *c.boxes)};
-    int32_t end = in->schema_positions, lanes = 0;
+    int32_t end = 0, lanes = 0;
     for (int32_t i = in->n_nodes - 1; i >= 0; i--) measure_node(&c, i); /* children before parents */
-    if (in->n_nodes > 0 && c.boxes[0].to > end) end = c.boxes[0].to;
+    if (in->n_nodes > 0) end = c.boxes[0].to;
     c.scale = svg_scale_make(end, SVG_MARGIN, SVG_WIDTH - LABEL_ROOM);
     if (in->n_nodes > 0) {
         arrange(&c, 0);

@@ -176,7 +176,7 @@ static int take_name(cursor *c, gguf_string *out, const char *part) {
 /* ---- metadata -------------------------------------------------------------------------------------------------- */
 
 static int take_value_type(cursor *c, gguf_value_type *out) {
-    uint32_t type;
+    uint32_t type = 0;
     size_t begin = c->pos;
     int rc = take_u32(c, &type, "a value's type");
     if (rc) return rc;

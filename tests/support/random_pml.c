@@ -328,8 +328,8 @@ void random_pml_prompt(random_pml *p, const tokenizer *t) {
         if (inside) maybe_text(p);
         if (inside) put(&p->prompt, "</user>");
     }
-    if (p->fixed) maybe_text(p);
-    else if (!chance(p, 4)) put_text(p, &p->prompt);
+    if (p->fixed && n > 0) maybe_text(p);
+    else if (n == 0 || !chance(p, 4)) put_text(p, &p->prompt); /* never nothing at all */
     for (int32_t i = chance(p, p->fixed ? 4 : 2) ? 0 : 1 + below(p, 3); i > 0; i--) turn(p, i % 2 ? 1 : 2);
     put(&p->prompt, "</prompt>");
 }

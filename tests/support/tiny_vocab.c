@@ -37,7 +37,7 @@ static const char *const words[] = {
 
 typedef struct token {
     char text[TOKEN_BYTES];
-    char merge[TOKEN_BYTES]; /* "left right", or "" */
+    char merge[2 * TOKEN_BYTES]; /* "left right", or "" */
     float score;
     int32_t type;
 } token;

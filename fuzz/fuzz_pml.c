@@ -1,0 +1,73 @@
+/* fuzz_pml.c: any bytes as a schema and a prompt for it: they are refused with one line, or laid out and planned, and then the plan
+ * keeps its promises. The input is split at the first NUL byte: schema, prompt. */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pml/plan.h"
+#include "support/tiny_model.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static rp_model *model(void) {
+    static rp_model *m;
+    if (m) return m;
+    char path[] = "/tmp/reprise-fuzz-XXXXXX";
+    tiny_model_shape shape = tiny_model_defaults();
+    rp_model_options options = {.chat_format = "llama-2"};
+    int fd = mkstemp(path);
+    if (fd < 0 || close(fd) || tiny_model_write(path, &shape, NULL) || rp_model_open(&m, path, &options, NULL)) abort();
+    unlink(path);
+    return m;
+}
+
+static void check_error(int rc, const rp_error *err) {
+    if (rc != (int)err->code || !err->message[0] || strchr(err->message, '\n')) abort();
+}
+
+static void check_plan(const pml_plan *p) {
+    size_t n = (size_t)p->n_cached + (size_t)p->n_fresh;
+    int32_t *flat = malloc(2 * n * sizeof(*flat));
+    if (pml_plan_flatten(p, flat, flat + n, NULL)) abort();
+    for (size_t i = 1; i < n; i++)
+        if (flat[n + i] <= flat[n + i - 1]) abort(); /* two tokens at one position */
+    if (flat[2 * n - 1] + 1 != p->end || p->items[p->n_items - 1].is_view) abort();
+    free(flat);
+}
+
+static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
+    static const base_key salt = {{7}};
+    pml_layout *layout;
+    pml_document *prompt;
+    pml_plan *p;
+    rp_error err = {0};
+    int rc = pml_layout_new(&layout, schema, model(), &salt, &err);
+    if (rc) {
+        check_error(rc, &err);
+        return;
+    }
+    rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
+    if (rc) check_error(rc, &err);
+    else {
+        rc = pml_plan_new(&p, layout, prompt, &err);
+        if (rc) check_error(rc, &err);
+        else check_plan(p);
+        pml_plan_free(p);
+    }
+    pml_document_free(prompt);
+    pml_layout_free(layout);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    const uint8_t *zero = n ? memchr(data, 0, n) : NULL;
+    size_t first = zero ? (size_t)(zero - data) : n;
+    pml_document *schema;
+    rp_error err = {0};
+    int rc = pml_schema_parse(&schema, n ? (const char *)data : "", first, "schema", NULL, &err);
+    if (rc) check_error(rc, &err);
+    else plan(schema, zero ? zero + 1 : data, zero ? n - first - 1 : 0);
+    pml_document_free(schema);
+    return 0;
+}
