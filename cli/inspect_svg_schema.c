@@ -22,7 +22,7 @@
 #define LANE_HEIGHT 30.0
 #define BOX_HEIGHT 24.0
 #define SIBLING_PX 8.0      /* between blocks in one lane */
-#define LABEL_CUT_PX 260.0  /* a label to the right of its box is cut here */
+#define LABEL_CUT_PX 340.0  /* a label to the right of its box is cut here */
 #define LABEL_ROOM 200.0    /* kept free on the right for labels of the last boxes */
 
 /* Where a node is drawn. */

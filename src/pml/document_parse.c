@@ -80,7 +80,7 @@ int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out) 
 }
 
 int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t offset) {
-    int32_t i;
+    int32_t i = -1;
     if (n > PML_MAX_TEXT_TOTAL - b->text_total)
         return pml_builder_fail(b, offset, RP_ERR_LIMIT, "the document's texts, src files included, exceed %zu bytes: split the schema",
                                 PML_MAX_TEXT_TOTAL);

@@ -80,8 +80,12 @@ void pml_layout_free(pml_layout *l);
 static inline const int32_t *pml_segment_tokens(const pml_layout *l, const pml_segment *s) {
     return l->tokens.ids + s->first_token;
 }
-static inline const int32_t *pml_segment_scope(const pml_layout *l, const pml_segment *s) { return l->scopes + s->first_scope; }
-static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_segment *s) { return l->holes + s->first_hole; }
+static inline const int32_t *pml_segment_scope(const pml_layout *l, const pml_segment *s) {
+    return s->n_scope > 0 ? l->scopes + s->first_scope : NULL;
+}
+static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_segment *s) {
+    return s->n_holes > 0 ? l->holes + s->first_hole : NULL;
+}
 static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
 
 /* Where the i-th segment of a scope stands in the frame of the segment: the canonical position in a fixed layout, else the length of

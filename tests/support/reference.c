@@ -234,6 +234,7 @@ static void emit_role(reference_prompt *p, int32_t node) {
     p->last_role = role;
     emit_special(p, around.before);
     emit_children(p, node);
+    p->last_role = role; /* imports in it may have brought texts of other roles */
     emit_special(p, around.after);
 }
 
@@ -626,6 +627,7 @@ static void lay_out(reference_prompt *p, bool exact) {
     if (p->rc) return;
     open_answer(p);
     flatten(p, exact);
+    if (p->n_entries == 0) p->rc = base_fail(p->err, RP_ERR_INVALID, "reference: no tokens");
     if (!exact) choose_joints(p);
 }
 

@@ -27,7 +27,8 @@ void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
 /* Lays out and computes a prompt. exact: every token sees everything at lower positions.
- * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have. */
+ * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
+ * RP_ERR_INVALID: no token at all. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
                          bool exact, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
