@@ -19,13 +19,13 @@ static const tokenizer *vocabulary(int bpe) {
     if (made[bpe]) return made[bpe];
     static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};
     tiny_model_shape shape = tiny_model_defaults();
-    gguf_file *f;
-    uint8_t *image;
+    static gguf_file *files[2]; /* both live as long as the process */
+    static uint8_t *images[2];
     size_t bytes;
     shape.vocab = bpe ? TINY_VOCAB_BPE : TINY_VOCAB_SPM;
     shape.control = control;
-    if (tiny_model_write_memory(&image, &bytes, &shape, NULL) || gguf_open_memory(&f, image, bytes, "tiny", NULL) ||
-        tokenizer_new(&made[bpe], f, NULL))
+    if (tiny_model_write_memory(&images[bpe], &bytes, &shape, NULL) ||
+        gguf_open_memory(&files[bpe], images[bpe], bytes, "tiny", NULL) || tokenizer_new(&made[bpe], files[bpe], NULL))
         abort();
     return made[bpe];
 }

@@ -13,9 +13,14 @@ static bool propose(const merge_work *w, const merge_piece *left, const merge_pi
     return true;
 }
 
-/* Bytes of the character that begins with c, by its first byte alone: bytes that are no UTF-8 still advance. */
-static size_t character_bytes(unsigned char c) {
-    return c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+/* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
+static size_t character_bytes(const char *s, size_t n) {
+    unsigned char c = (unsigned char)s[0];
+    size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (length > n) return 1;
+    for (size_t i = 1; i < length; i++)
+        if (((unsigned char)s[i] & 0xc0) != 0x80) return 1;
+    return length;
 }
 
 static int add_bytes(const tokenizer *t, const char *text, size_t n, token_list *out) {
@@ -31,7 +36,7 @@ static int add_bytes(const tokenizer *t, const char *text, size_t n, token_list 
 static int merge_text(merge_work *w, size_t n, token_list *out) {
     int rc;
     for (size_t i = 0; i < n;) {
-        size_t length = BASE_MIN(character_bytes((unsigned char)w->text[i]), n - i);
+        size_t length = character_bytes(w->text + i, n - i);
         if ((rc = merge_add_piece(w, i, length, tokenizer_map_find(w->t, w->text + i, length)))) return rc;
         i += length;
     }
