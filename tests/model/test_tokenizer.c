@@ -1,0 +1,213 @@
+/* test_tokenizer.c: the vectors of llama.cpp's own tests for real vocabularies, every line; special tokens; round trips. */
+#define _DEFAULT_SOURCE /* strsep */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "model/tokenizer.h"
+#include "support/tiny_model.h"
+#include "support/tiny_random.h"
+
+#define SEPARATOR "\n__ggml_vocab_test__\n"
+
+static int expect_ids(const char *line, const token_list *l) {
+    char *end;
+    size_t n = 0;
+    for (;; n++) {
+        long id = strtol(line, &end, 10);
+        if (end == line) break;
+        if (n >= l->n || l->ids[n] != id) return 0;
+        line = end;
+    }
+    return n == l->n;
+}
+
+static int check_vectors(const tokenizer *t, char *inputs, char *outputs) {
+    int n = 0;
+    for (char *next; inputs; inputs = next, n++) {
+        char *line = strsep(&outputs, "\n");
+        token_list l = {0};
+        next = strstr(inputs, SEPARATOR);
+        if (next) {
+            *next = '\0';
+            next += strlen(SEPARATOR);
+        }
+        assert_non_null(line);
+        assert_int_equal(tokenizer_encode(t, inputs, strlen(inputs), (tokenizer_options){.space_prefix = true}, &l, NULL), RP_OK);
+        if (!expect_ids(line, &l)) fail_msg("vector %d: '%s' does not give %s", n, inputs, line);
+        token_list_free(&l);
+    }
+    return n;
+}
+
+static void run_vectors(const char *name) {
+    const char *data = getenv("REPRISE_TEST_DATA");
+    char path[512], input_path[520], output_path[520];
+    base_buffer inputs = {0}, outputs = {0};
+    gguf_file *f;
+    tokenizer *t;
+    rp_error err = {0};
+    if (!data || !*data) {
+        printf("skipped: REPRISE_TEST_DATA is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof(path), "%s/vocab/ggml-vocab-%s.gguf", data, name);
+    snprintf(input_path, sizeof(input_path), "%s.inp", path);
+    snprintf(output_path, sizeof(output_path), "%s.out", path);
+    assert_int_equal(gguf_open(&f, path, &err), RP_OK);
+    assert_int_equal(tokenizer_new(&t, f, &err), RP_OK);
+    assert_int_equal(base_file_read(input_path, 1 << 20, &inputs, &err), RP_OK);
+    assert_int_equal(base_file_read(output_path, 1 << 20, &outputs, &err), RP_OK);
+    printf("%s: %d vectors\n", name, check_vectors(t, inputs.data, outputs.data));
+    base_buffer_free(&inputs);
+    base_buffer_free(&outputs);
+    tokenizer_free(t);
+    gguf_close(f);
+}
+
+static void vectors_of_gpt_2(void **state) { (void)state; run_vectors("gpt-2"); }
+static void vectors_of_llama_spm(void **state) { (void)state; run_vectors("llama-spm"); }
+static void vectors_of_phi_3(void **state) { (void)state; run_vectors("phi-3"); }
+static void vectors_of_falcon(void **state) { (void)state; run_vectors("falcon"); }
+
+/* ---- small vocabularies ---- */
+
+typedef struct vocabulary {
+    uint8_t *image;
+    gguf_file *file;
+    tokenizer *t;
+} vocabulary;
+
+static vocabulary open_vocabulary(tiny_vocab_kind kind, const char *pre) {
+    static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};
+    tiny_model_shape shape = tiny_model_defaults();
+    vocabulary v = {0};
+    size_t bytes;
+    shape.vocab = kind;
+    shape.pre = pre;
+    shape.control = control;
+    assert_int_equal(tiny_model_write_memory(&v.image, &bytes, &shape, NULL), RP_OK);
+    assert_int_equal(gguf_open_memory(&v.file, v.image, bytes, "tiny", NULL), RP_OK);
+    assert_int_equal(tokenizer_new(&v.t, v.file, NULL), RP_OK);
+    return v;
+}
+
+static void close_vocabulary(vocabulary *v) {
+    tokenizer_free(v->t);
+    gguf_close(v->file);
+    base_free(v->image);
+}
+
+static void special_tokens_need_trust(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        vocabulary v = open_vocabulary(kind ? TINY_VOCAB_BPE : TINY_VOCAB_SPM, NULL);
+        int32_t start = tokenizer_find(v.t, "<|im_start|>", 12);
+        const char text[] = "<|im_start|>user";
+        assert_true(start >= 0);
+        for (int trusted = 0; trusted < 2; trusted++) {
+            token_list l = {0};
+            tokenizer_options o = {.parse_special = trusted != 0};
+            assert_int_equal(tokenizer_encode(v.t, text, sizeof(text) - 1, o, &l, NULL), RP_OK);
+            assert_int_equal(l.ids[0] == start, trusted);
+            token_list_free(&l);
+        }
+        size_t n;
+        assert_string_equal(tokenizer_bytes(v.t, start, false, &n), "");
+        assert_string_equal(tokenizer_bytes(v.t, start, true, &n), "<|im_start|>");
+        assert_true(tokenizer_is_end(v.t, tokenizer_find(v.t, "<|im_end|>", 10)));
+        assert_false(tokenizer_is_end(v.t, start));
+        assert_null(tokenizer_bytes(v.t, -1, false, &n));
+        assert_null(tokenizer_bytes(v.t, tokenizer_n_vocab(v.t), false, &n));
+        close_vocabulary(&v);
+    }
+}
+
+static void round_trip(const tokenizer *t, const char *text, size_t n) {
+    token_list l = {0};
+    size_t at = 0;
+    assert_int_equal(tokenizer_encode(t, text, n, (tokenizer_options){0}, &l, NULL), RP_OK);
+    for (size_t i = 0; i < l.n; i++) {
+        size_t k;
+        const char *bytes = tokenizer_bytes(t, l.ids[i], true, &k);
+        assert_true(at + k <= n && memcmp(bytes, text + at, k) == 0);
+        at += k;
+    }
+    assert_int_equal(at, n);
+    token_list_free(&l);
+}
+
+static void any_bytes_come_back(void **state) {
+    (void)state;
+    static const char *const pres[] = {NULL, "gpt-2", "llama-bpe", "qwen2", "smollm", "falcon", "default"};
+    static const char *const hard[] = {"", " ", "\n\n \t", "a\xff\xfe\x80z", "\xf0\x9f\xa6\x99\xcc\x81 e\xcc\x81", "\xe2\x96", "\r\n\r\n  x",
+                                       "1234567 3.14", "'LL 'll I'VE", "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e  \xd9\x85\xd8\xb1"};
+    tiny_random r = {20260102};
+    for (size_t p = 0; p < sizeof(pres) / sizeof(pres[0]); p++) {
+        vocabulary v = open_vocabulary(pres[p] ? TINY_VOCAB_BPE : TINY_VOCAB_SPM, pres[p]);
+        for (size_t i = 0; i < sizeof(hard) / sizeof(hard[0]); i++) round_trip(v.t, hard[i], strlen(hard[i]));
+        for (int i = 0; i < 300; i++) {
+            char text[64];
+            size_t n = (size_t)tiny_random_below(&r, sizeof(text));
+            for (size_t k = 0; k < n; k++)
+                do text[k] = (char)tiny_random_u64(&r);
+                while (text[k] == '\x81'); /* no stand-in for a space by chance */
+            round_trip(v.t, text, n);
+        }
+        close_vocabulary(&v);
+    }
+}
+
+/* Letters without a space are one word: merging must not be quadratic. The time limit of the test is the check. */
+static void a_megabyte_without_spaces_is_tokenized(void **state) {
+    (void)state;
+    size_t n = 1 << 20;
+    char *text = malloc(n);
+    for (size_t i = 0; i < n; i++) text[i] = (char)('a' + i * i % 7);
+    for (int kind = 0; kind < 2; kind++) {
+        vocabulary v = open_vocabulary(kind ? TINY_VOCAB_BPE : TINY_VOCAB_SPM, NULL);
+        round_trip(v.t, text, n);
+        close_vocabulary(&v);
+    }
+    free(text);
+}
+
+static void failed_allocations_are_clean(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        vocabulary v = open_vocabulary(kind ? TINY_VOCAB_BPE : TINY_VOCAB_SPM, NULL);
+        for (uint64_t i = 1, failed = 1; failed; i++) {
+            tokenizer *t = NULL;
+            token_list l = {0};
+            rp_error err = {0};
+            base_alloc_fail_at(i, 0);
+            int rc = tokenizer_new(&t, v.file, &err);
+            if (!rc) rc = tokenizer_encode(t, "Hello 123 world", 15, (tokenizer_options){.space_prefix = true}, &l, &err);
+            base_alloc_fail_at(0, 0);
+            failed = rc != 0;
+            if (rc) assert_int_equal(err.code, RP_ERR_MEMORY);
+            if (rc) assert_int_equal(l.n, 0);
+            token_list_free(&l);
+            tokenizer_free(t);
+        }
+        close_vocabulary(&v);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors_of_gpt_2),          cmocka_unit_test(vectors_of_llama_spm),
+        cmocka_unit_test(vectors_of_phi_3),          cmocka_unit_test(vectors_of_falcon),
+        cmocka_unit_test(special_tokens_need_trust), cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(a_megabyte_without_spaces_is_tokenized), cmocka_unit_test(failed_allocations_are_clean),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
