@@ -90,7 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     }
     input in = {data, data + n};
     size_t header_bytes;
-    touch(&in, gguf_header(f, &header_bytes), header_bytes);
+    const void *header = gguf_header(f, &header_bytes);
+    touch(&in, header, header_bytes);
     walk_metadata(f, &in);
     walk_tensors(f, &in);
     gguf_close(f);

@@ -22,11 +22,8 @@
 #define STEPS 4
 #define PROMPTS_PER_SCHEMA 3
 #define LIMIT_F32 1e-5
-/* f16 rounds each key and value to 11 bits. In these models, whose attention is peaked on purpose, that makes 4e-4 of the largest logit
- * on the middle prompt and up to 2e-3 on the worst of some thousand: 98 of 100 have to be within 1e-3, all within 4e-3. */
-#define LIMIT_F16 4e-3
-#define USUAL_F16 1e-3
-#define UNUSUAL_F16 50 /* one in so many may be above USUAL_F16 */
+/* f16 rounds each key and value to 11 bits: 5e-4 of the largest logit on the worst of some hundred prompts. */
+#define LIMIT_F16 1e-3
 
 /* What is needed to say what went wrong. */
 typedef struct round {
@@ -40,7 +37,6 @@ typedef struct round {
 
 typedef struct tally {
     int prompts, too_long, joint, reused;
-    int compared_f16, unusual_f16;
     double worst[2];
 } tally;
 
@@ -77,8 +73,6 @@ static void check_logits(const round *c, const reference_prompt *ref, const orac
     const float *got = oracle_run_logits(run, step);
     double d = oracle_deviation(got, expected, run->n_vocab);
     if (d > t->worst[format]) t->worst[format] = d;
-    t->compared_f16 += format == RP_STATE_F16;
-    t->unusual_f16 += format == RP_STATE_F16 && d > USUAL_F16;
     if (d <= (format == RP_STATE_F32 ? LIMIT_F32 : LIMIT_F16)) return;
     print_case(c, ref, run);
     fail_msg("%s states: logits before token %d deviate by %.3g", format_name(format), step, d);
@@ -194,8 +188,6 @@ static void random_prompts_give_the_reference_logits(void **state) {
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
     printf("oracle: %d prompts (%d reuse states, %d take joint ones, %d do not fit), worst deviation %.2g f32, %.2g f16\n",
            t.prompts, t.reused, t.joint, t.too_long, t.worst[RP_STATE_F32], t.worst[RP_STATE_F16]);
-    printf("oracle: f16: %d of %d logits deviate by more than %.0g\n", t.unusual_f16, t.compared_f16, USUAL_F16);
-    assert_true(t.unusual_f16 <= 1 + t.compared_f16 / UNUSUAL_F16);
     if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.too_long > 0);
     for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
 }
