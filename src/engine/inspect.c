@@ -12,7 +12,7 @@
 /* Owns the strings that an inspection points to. */
 typedef struct inspection_owner {
     char *schema;
-    char *strings; /* [n_nodes][PATH + PREVIEW + name], then [n_tiles][PATH] */
+    char *strings; /* [n_nodes][PATH + PREVIEW + name], then [items of the plan][PATH] */
     pml_document *prompt;
     pml_plan *plan;
 } inspection_owner;
@@ -107,19 +107,38 @@ static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, 
     if (n->kind == PML_PARAM) describe_param(l, i, out);
 }
 
-static void describe_tile(const pml_plan *plan, const pml_item *item, rp_inspect_tile *out, char *path) {
+static int32_t n_holes(const pml_plan *plan, const pml_item *item) {
+    return item->is_view ? plan->layout->segments[item->segment].n_holes : 0;
+}
+
+static size_t most_tiles(const pml_plan *plan) {
+    size_t n = 0;
+    for (size_t i = 0; plan && i < plan->n_items; i++) n += 1 + (size_t)n_holes(plan, &plan->items[i]);
+    return n;
+}
+
+/* Tiles of one item: a view is cut where its parameters leave holes. */
+static void add_tiles(rp_inspection *x, const pml_plan *plan, const pml_item *item, char *path) {
+    int32_t begin = 0;
     if (item->holder < 0) snprintf(path, PATH_BYTES, "prompt");
     else pml_path(plan->layout->schema, item->holder, path, PATH_BYTES);
-    *out = (rp_inspect_tile){.path = path, .position = item->pos, .n_tokens = item->n_tokens, .is_view = item->is_view,
-                             .exact = item->exact, .shift = item->shift};
+    for (int32_t h = 0; h <= n_holes(plan, item); h++) {
+        bool last = h == n_holes(plan, item);
+        const pml_hole *hole = last ? NULL : &pml_segment_holes(plan->layout, &plan->layout->segments[item->segment])[h];
+        int32_t end = last ? item->n_tokens : BASE_MIN(hole->offset, item->n_tokens);
+        if (end > begin)
+            x->tiles[x->n_tiles++] = (rp_inspect_tile){.path = path, .position = item->pos + begin, .n_tokens = end - begin,
+                                                       .is_view = item->is_view, .exact = item->exact, .shift = item->shift};
+        begin = last ? end : hole->offset + hole->len;
+    }
 }
 
 static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_error *err) {
     const pml_node *root = &l->schema->nodes[0];
-    size_t n_nodes = (size_t)l->schema->n_nodes, n_tiles = o->plan ? o->plan->n_items : 0;
+    size_t n_nodes = (size_t)l->schema->n_nodes, n_items = o->plan ? o->plan->n_items : 0;
     x->nodes = base_calloc(n_nodes, sizeof(*x->nodes));
-    x->tiles = base_calloc(n_tiles + 1, sizeof(*x->tiles));
-    o->strings = base_calloc(n_nodes * NODE_STRINGS + n_tiles * PATH_BYTES, 1);
+    x->tiles = base_calloc(most_tiles(o->plan) + 1, sizeof(*x->tiles));
+    o->strings = base_calloc(n_nodes * NODE_STRINGS + n_items * PATH_BYTES, 1);
     o->schema = base_strdup(root->name);
     if (!x->nodes || !x->tiles || !o->strings || !o->schema) return base_fail_memory(err, n_nodes * NODE_STRINGS, "an inspection");
     x->schema = o->schema;
@@ -130,10 +149,9 @@ static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_e
     for (size_t i = 0; i < n_nodes; i++)
         describe_node(l, o->plan, (int32_t)i, &x->nodes[i], o->strings + i * NODE_STRINGS);
     describe_unions(l->schema, x->nodes);
-    for (size_t i = 0; i < n_tiles; i++)
-        describe_tile(o->plan, &o->plan->items[i], &x->tiles[i], o->strings + n_nodes * NODE_STRINGS + i * PATH_BYTES);
+    for (size_t i = 0; i < n_items; i++)
+        add_tiles(x, o->plan, &o->plan->items[i], o->strings + n_nodes * NODE_STRINGS + i * PATH_BYTES);
     x->n_nodes = (int32_t)n_nodes;
-    x->n_tiles = (int32_t)n_tiles;
     return RP_OK;
 }
 
