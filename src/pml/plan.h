@@ -33,7 +33,7 @@ typedef struct pml_plan {
 } pml_plan;
 
 /* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed).
- * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (imported twice; two members of a union), RP_ERR_LENGTH
+ * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
  * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */

@@ -1,4 +1,5 @@
 /* plan_resolve.c: which modules a prompt takes, and which scaffolds fit it. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,9 +50,7 @@ static int take_import(plan_build *b, int32_t holder, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
     int32_t module = pml_find_module(b->schema, holder, n->name, strlen(n->name));
     if (module < 0) return unknown_module(b, holder, node);
-    if (b->import_of[module] >= 0)
-        return pml_fail(b->err, RP_ERR_CONFLICT, b->prompt, node, "module '%s' is imported twice: keep one of the two (line %d)",
-                        n->name, b->prompt->nodes[b->import_of[module]].line);
+    assert(b->import_of[module] < 0); /* the parser refuses a module that is imported twice */
     int32_t u = pml_union_of(b->schema, module);
     if (u >= 0 && b->taken_of[u] >= 0)
         return pml_fail(b->err, RP_ERR_CONFLICT, b->prompt, node, "'%s' and '%s' are members of one union: import one of them",
