@@ -21,10 +21,11 @@
 #define STEPS 5
 #define MOVED_LIMIT_F32 1e-4
 /* Cached keys stay as they are, but a fresh key is rotated for its own position before it is rounded to f16, so that another position
- * rounds it another way: two samples of the noise that test_oracle.c bounds by 3e-3. */
-#define MOVED_LIMIT_F16 6e-3
+ * rounds it another way: up to 2e-4 over some hundred prompts. */
+#define MOVED_LIMIT_F16 5e-4
 
 static uint64_t seed;
+static double worst_moved[2]; /* by rp_state_format */
 static int rounds;
 
 /* ---- models and engines ---------------------------------------------------------------------------------------- */
@@ -176,6 +177,7 @@ static void check_moved(const oracle_model *m, settings s, const random_pml *pml
         if (i == 0) check_same(expected, &run, pml->schema.data, pml->prompt.data, "not moved");
         for (int32_t step = 0; step < run.n_steps; step++) {
             double d = oracle_deviation(oracle_run_logits(&run, step), oracle_run_logits(expected, step), run.n_vocab);
+            worst_moved[s.format] = BASE_MAX(worst_moved[s.format], d);
             if (d > limit) {
                 printf("REPRISE_TEST_SEED=%llu\n%s\n%s\n", (unsigned long long)seed, pml->schema.data, pml->prompt.data);
                 fail_msg("moved by %d, step %d: logits deviate by %.3g", positions[i], step, d);
@@ -203,6 +205,7 @@ static void a_moved_plan_gives_the_same_logits(void **state) {
         oracle_run_free(&expected);
         random_pml_free(&pml);
     }
+    printf("moved plans: worst deviation %.2g f32, %.2g f16\n", worst_moved[RP_STATE_F32], worst_moved[RP_STATE_F16]);
 }
 
 /* ---- where composing is the plain run --------------------------------------------------------------------------- */
