@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -92,10 +94,31 @@ static void formats_are_recognised(void **state) {
     }
 }
 
+/* A published file, not a template of ours. */
+static void a_published_file_is_recognised(void **state) {
+    (void)state;
+    const char *data = getenv("REPRISE_TEST_DATA");
+    char path[512];
+    gguf_file *f;
+    tokenizer *t;
+    if (!data || !*data) {
+        printf("skipped: REPRISE_TEST_DATA is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof(path), "%s/vocab/ggml-vocab-phi-3.gguf", data);
+    assert_int_equal(gguf_open(&f, path, NULL), RP_OK);
+    assert_int_equal(tokenizer_new(&t, f, NULL), RP_OK);
+    assert_true(gguf_has(f, "tokenizer.chat_template"));
+    assert_string_equal(chat_format_name(chat_format_detect(f, t)), "phi-3");
+    tokenizer_free(t);
+    gguf_close(f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_are_written_as_the_models_know_them),
         cmocka_unit_test(formats_are_recognised),
+        cmocka_unit_test(a_published_file_is_recognised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

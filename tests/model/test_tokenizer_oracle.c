@@ -1,0 +1,222 @@
+/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the patterns' cuts against cuts made by hand, and damaged
+ * vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "model/tokenizer.h"
+#include "support/gguf_writer.h"
+#include "support/tiny_random.h"
+
+/* ---- a vocabulary over the letters a to d ---- */
+
+#define N_PIECES 10
+static const char *const pieces[N_PIECES] = {"ab", "cd", "bc", "aa", "abcd", "aab", "da", "dab", "cdcd", "bcd"};
+static const char *const merges[N_PIECES] = {"a b", "c d", "b c", "a a", "ab cd", "a ab", "d a", "d ab", "cd cd", "b cd"};
+static const char *const letters[4] = {"a", "b", "c", "d"};
+
+typedef enum damage {
+    NO_DAMAGE, NO_MODEL, OTHER_MODEL, NO_TOKENS, TOKENS_ARE_NUMBERS, EMPTY_TOKENS, SHORT_TYPES, SHORT_SCORES, NO_SCORES, SCORES_ARE_IDS,
+    SCORE_IS_NAN, NO_MERGES, MERGE_WITHOUT_SPACE, OTHER_PRE, IDS_OUT_OF_RANGE
+} damage;
+
+typedef struct vocabulary {
+    uint8_t *image;
+    gguf_file *file;
+    tokenizer *t;
+} vocabulary;
+
+static void write_attributes(gguf_writer *w, bool spm, damage d, int n) {
+    float scores[4 + N_PIECES] = {0};
+    int32_t types[4 + N_PIECES];
+    for (int i = 0; i < n; i++) types[i] = 1;
+    for (int i = 4; i < n; i++) scores[i] = (float)(4 - i);
+    if (d == SCORE_IS_NAN) memset(&scores[5], 0xff, sizeof(scores[5]));
+    gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (size_t)(d == SHORT_TYPES ? n - 1 : n));
+    if (!spm || d == NO_SCORES) return;
+    gguf_writer_array(w, "tokenizer.ggml.scores", d == SCORES_ARE_IDS ? GGUF_I32 : GGUF_F32, scores, (size_t)(d == SHORT_SCORES ? n - 1 : n));
+}
+
+static gguf_writer *write_vocabulary(bool spm, damage d) {
+    const char *tokens[4 + N_PIECES], *lines[N_PIECES];
+    int n = 4 + N_PIECES;
+    gguf_writer *w = gguf_writer_new(3, 0);
+    memcpy(tokens, letters, sizeof(letters));
+    memcpy(tokens + 4, pieces, sizeof(pieces));
+    memcpy(lines, merges, sizeof(merges));
+    if (d == MERGE_WITHOUT_SPACE) lines[3] = "aa";
+    if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "bert" : spm ? "llama" : "gpt2");
+    if (d == TOKENS_ARE_NUMBERS) gguf_writer_array(w, "tokenizer.ggml.tokens", GGUF_I32, (int32_t[]){1, 2}, 2);
+    else if (d != NO_TOKENS) gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)(d == EMPTY_TOKENS ? 0 : n));
+    write_attributes(w, spm, d, n);
+    if (d == IDS_OUT_OF_RANGE) gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1000), gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    if (spm) return w;
+    gguf_writer_string(w, "tokenizer.ggml.pre", d == OTHER_PRE ? "klingon" : "gpt-2");
+    if (d != NO_MERGES) gguf_writer_strings(w, "tokenizer.ggml.merges", lines, N_PIECES);
+    return w;
+}
+
+static int open_written(vocabulary *v, gguf_writer *w, rp_error *err) {
+    size_t bytes;
+    *v = (vocabulary){0};
+    assert_int_equal(gguf_writer_save_memory(w, &v->image, &bytes, NULL), RP_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open_memory(&v->file, v->image, bytes, "made", NULL), RP_OK);
+    return tokenizer_new(&v->t, v->file, err);
+}
+
+static void close_vocabulary(vocabulary *v) {
+    tokenizer_free(v->t);
+    gguf_close(v->file);
+    base_free(v->image);
+}
+
+/* ---- the oracle ---- */
+
+/* Both families prefer the pieces in the order of the list. SPM merges any two neighbours that together are a piece; BPE only the two
+ * that the merge names. */
+static int priority_of(bool spm, const char *left, const char *right) {
+    char both[1100]; /* two neighbours of the longest text */
+    snprintf(both, sizeof(both), spm ? "%s%s" : "%s %s", left, right);
+    for (int i = 0; i < N_PIECES; i++)
+        if (strcmp(both, (spm ? pieces : merges)[i]) == 0) return i;
+    return N_PIECES;
+}
+
+static size_t naive_merge(bool spm, char (*part)[8], size_t n) {
+    for (;;) {
+        size_t best = 0;
+        int best_priority = N_PIECES;
+        for (size_t i = 0; i + 1 < n; i++) {
+            int p = priority_of(spm, part[i], part[i + 1]);
+            if (p < best_priority) best = i, best_priority = p;
+        }
+        if (best_priority == N_PIECES) return n;
+        size_t used = strlen(part[best]);
+        memcpy(part[best] + used, part[best + 1], strlen(part[best + 1]) + 1);
+        memmove(part + best + 1, part + best + 2, (n - best - 2) * sizeof(*part));
+        n--;
+    }
+}
+
+static void compare_one(bool spm, const tokenizer *t, const char *text, size_t n) {
+    char part[64][8] = {{0}};
+    token_list l = {0};
+    for (size_t i = 0; i < n; i++) part[i][0] = text[i];
+    size_t expected = naive_merge(spm, part, n);
+    assert_int_equal(tokenizer_encode(t, text, n, (tokenizer_options){0}, &l, NULL), RP_OK);
+    assert_int_equal(l.n, expected);
+    for (size_t i = 0; i < expected; i++) assert_int_equal(l.ids[i], tokenizer_find(t, part[i], strlen(part[i])));
+    token_list_free(&l);
+}
+
+static void merging_is_what_the_quadratic_way_gives(void **state) {
+    (void)state;
+    const char *given = getenv("REPRISE_TEST_SEED");
+    tiny_random r = {given ? strtoull(given, NULL, 0) : 20260103};
+    printf("seed %llu\n", (unsigned long long)(given ? strtoull(given, NULL, 0) : 20260103));
+    for (int spm = 0; spm < 2; spm++) {
+        vocabulary v;
+        assert_int_equal(open_written(&v, write_vocabulary(spm != 0, NO_DAMAGE), NULL), RP_OK);
+        for (int i = 0; i < 4000; i++) {
+            char text[64];
+            size_t n = 1 + (size_t)tiny_random_below(&r, 63);
+            for (size_t k = 0; k < n; k++) text[k] = "abcd"[tiny_random_below(&r, 4)];
+            compare_one(spm != 0, v.t, text, n);
+        }
+        close_vocabulary(&v);
+    }
+}
+
+/* ---- patterns ---- */
+
+/* Every text would be one token if no pattern cut it: so the tokens show the cuts. U+010A stands for the line feed. */
+static vocabulary open_cuts(const char *pre) {
+    static const char *const tokens[] = {"1", "2", "3", "4", "12", "123", "1234", "'", "L", "LL", "'LL", "\xc4\x8a", "\xc4\x8a\xc4\x8a",
+                                         "a", ".", ".a", "$", "$$", "'$$"};
+    static const char *const rules[] = {"1 2", "12 3", "123 4", "L L", "' LL", "\xc4\x8a \xc4\x8a", ". a", "$ $", "' $$"};
+    gguf_writer *w = gguf_writer_new(3, 0);
+    vocabulary v;
+    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(w, "tokenizer.ggml.pre", pre);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, sizeof(tokens) / sizeof(tokens[0]));
+    gguf_writer_strings(w, "tokenizer.ggml.merges", rules, sizeof(rules) / sizeof(rules[0]));
+    assert_int_equal(open_written(&v, w, NULL), RP_OK);
+    return v;
+}
+
+static void patterns_cut_where_they_should(void **state) {
+    (void)state;
+    static const struct {
+        const char *pre, *text, *cuts; /* "|" between the words */
+    } cases[] = {
+        {"gpt-2", "1234", "1234"},      {"llama-bpe", "1234", "123|4"}, {"qwen2", "1234", "1|2|3|4"},   {"smollm", "1234", "1|2|3|4"},
+        {"gpt-2", "'LL", "'|LL"},       {"llama-bpe", "'LL", "'LL"},    {"qwen2", "'LL", "'LL"},        {"smollm", "'LL", "'|LL"},
+        {"gpt-2", "\n\na", "\n|\n|a"},  {"llama-bpe", "\n\na", "\n\n|a"}, {"qwen2", "\n\na", "\n\n|a"}, {"smollm", "\n\na", "\n|\n|a"},
+        {"gpt-2", ".a", ".|a"},         {"llama-bpe", ".a", ".a"},      {"qwen2", ".a", ".a"},          {"smollm", ".a", ".|a"},
+        {"falcon", "1234", "123|4"},    {"falcon", ".a", ".|a"},        {"gpt-2", "'$$1", "'$$|1"},     {"qwen2", "'$$12", "'$$|1|2"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        vocabulary v = open_cuts(cases[i].pre);
+        token_list l = {0};
+        char got[64] = "";
+        assert_int_equal(tokenizer_encode(v.t, cases[i].text, strlen(cases[i].text), (tokenizer_options){0}, &l, NULL), RP_OK);
+        for (size_t k = 0, n; k < l.n; k++) strcat(strcat(got, k ? "|" : ""), tokenizer_bytes(v.t, l.ids[k], false, &n));
+        if (strcmp(got, cases[i].cuts) != 0) fail_msg("%s: '%s' gives '%s', expected '%s'", cases[i].pre, cases[i].text, got, cases[i].cuts);
+        token_list_free(&l);
+        close_vocabulary(&v);
+    }
+}
+
+/* ---- damage ---- */
+
+static void damaged_vocabularies_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        bool spm;
+        damage d;
+        int code;
+    } cases[] = {
+        {true, NO_MODEL, RP_ERR_FORMAT},      {true, OTHER_MODEL, RP_ERR_UNSUPPORTED}, {true, NO_TOKENS, RP_ERR_FORMAT},
+        {true, TOKENS_ARE_NUMBERS, RP_ERR_FORMAT}, {true, EMPTY_TOKENS, RP_ERR_FORMAT}, {true, SHORT_TYPES, RP_ERR_FORMAT},
+        {true, SHORT_SCORES, RP_ERR_FORMAT},  {true, NO_SCORES, RP_ERR_FORMAT},        {true, SCORES_ARE_IDS, RP_ERR_FORMAT},
+        {true, SCORE_IS_NAN, RP_ERR_FORMAT},  {false, NO_MERGES, RP_ERR_FORMAT},       {false, MERGE_WITHOUT_SPACE, RP_ERR_FORMAT},
+        {false, OTHER_PRE, RP_ERR_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        vocabulary v;
+        rp_error err = {0};
+        assert_int_equal(open_written(&v, write_vocabulary(cases[i].spm, cases[i].d), &err), cases[i].code);
+        assert_int_equal(err.code, cases[i].code);
+        assert_true(err.message[0] != '\0');
+        assert_null(v.t);
+        close_vocabulary(&v);
+    }
+}
+
+/* Published files name a padding token just past their vocabulary: such an id is none, not damage. */
+static void ids_out_of_range_are_none(void **state) {
+    (void)state;
+    vocabulary v;
+    assert_int_equal(open_written(&v, write_vocabulary(true, IDS_OUT_OF_RANGE), NULL), RP_OK);
+    assert_int_equal(tokenizer_bos(v.t), -1);
+    assert_int_equal(tokenizer_eos(v.t), -1);
+    close_vocabulary(&v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merging_is_what_the_quadratic_way_gives),
+        cmocka_unit_test(patterns_cut_where_they_should),
+        cmocka_unit_test(damaged_vocabularies_are_refused),
+        cmocka_unit_test(ids_out_of_range_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
