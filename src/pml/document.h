@@ -48,7 +48,8 @@ typedef struct pml_node {
     size_t n_text;
     bool text_continues; /* TEXT: something that gives text stands directly before it (a parameter, a text, a module, a union) in the
                             same role or document: no SentencePiece dummy space belongs before it */
-    bool border_space;   /* prompts, TEXT before an import: white space stood between the two (docs/pml.md, White space) */
+    bool border_space;   /* white space stood at a border that is settled later (docs/pml.md, White space). PARAM: before it, so its
+                            value begins with one space. TEXT of a prompt: between it and the import behind it */
     pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
     pml_layout_kind layout; /* SCHEMA */
     bool cache;          /* MODULE */

@@ -359,13 +359,6 @@ static void open_frame(pml_builder *b, int32_t draft, bool takes_text) {
     b->depth++;
 }
 
-/* White space before a parameter belongs to the text on its left, so there is always one, if only an empty one. */
-static int ensure_text_before_param(pml_builder *b, size_t offset) {
-    int32_t last = top_draft(b)->last_child;
-    if (last >= 0 && b->drafts[last].node.kind == PML_TEXT) return 0;
-    return pml_builder_add_text(b, "", 0, offset);
-}
-
 static int add_src(pml_builder *b, size_t offset, const char *src) {
     base_buffer text = {0};
     int rc = pml_src_read(b, offset, src, &text);
@@ -378,7 +371,6 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     const element_rule *rule = find_rule(name);
     int32_t i;
     if (check_place(b, offset, name, rule) != 0) return b->rc;
-    if (rule && rule->kind == PML_PARAM && ensure_text_before_param(b, offset) != 0) return b->rc;
     if (pml_builder_add(b, rule ? rule->kind : PML_IMPORT, offset, &i) != 0) return b->rc;
     reading r = {.b = b, .node = &b->drafts[i].node, .element = name};
     r.node->role = rule ? rule->role : -1;

@@ -7,12 +7,12 @@
  *
  *   text       takes the border's white space, or its own, as one leading space; leaves its trailing white space to the
  *              next border. White space alone only marks the border.
- *   parameter  gives the border's white space to the text directly before it (there always is one, maybe empty).
+ *   parameter  its value takes the border's white space as one leading space.
  *   module     begins and ends without a trace: its texts meet their neighbours through its tags.
  *   union      each member meets the border that the union meets; behind it stands what stands behind any member.
  *   role       an edge on both sides.
  *
- * Texts change in place: each has a spare byte before it, and a space at its end replaces white space that was there.
+ * Texts change in place: each has a spare byte before it.
  * Those that end up empty have n_text 0 and are left out of the document. Recursion is bounded by PML_MAX_DEPTH.
  */
 #include <string.h>
@@ -58,18 +58,9 @@ static void lay_text(pml_draft *d, border *left) {
     *left = (border){.content = true, .space = end < n};
 }
 
-/* text: the draft directly before the parameter. If it has bytes, the border's white space is what stood at its end. */
-static void lay_param(pml_draft *text, border *left) {
-    if (left->content && left->space) {
-        if (text->node.n_text == 0) {
-            set_text(text, 0, 0, true, true);
-        } else {
-            char *end = text->raw + (text->node.text - text->raw) + text->node.n_text;
-            end[0] = ' ';
-            end[1] = '\0';
-            text->node.n_text++;
-        }
-    }
+/* The space goes to the parameter's value: " 3 days" is how a model knows these words inside a sentence. */
+static void lay_param(pml_draft *d, border *left) {
+    d->node.border_space = left->content && left->space;
     *left = (border){.content = true};
 }
 
@@ -98,7 +89,7 @@ static void lay_children(pml_builder *b, int32_t parent, border *left) {
         pml_draft *d = &b->drafts[i];
         switch (d->node.kind) {
         case PML_TEXT: lay_text(d, left); break;
-        case PML_PARAM: lay_param(before, left); break;
+        case PML_PARAM: lay_param(d, left); break;
         case PML_IMPORT: lay_import(before, left); break;
         case PML_UNION: lay_union(b, i, left); break;
         case PML_ROLE:

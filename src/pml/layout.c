@@ -20,6 +20,18 @@ int pml_append_text(const rp_model *m, const char *text, size_t n, bool continue
     return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
 }
 
+int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err) {
+    size_t n = strlen(value);
+    if (!param->border_space || n == 0 || pml_is_space(value[0])) return tokenizer_encode(m->tokenizer, value, n, (tokenizer_options){0}, out, err);
+    char *spaced = base_alloc(n + 2);
+    if (!spaced) return base_fail_memory(err, n + 2, "an argument");
+    spaced[0] = ' ';
+    memcpy(spaced + 1, value, n + 1);
+    int rc = tokenizer_encode(m->tokenizer, spaced, n + 1, (tokenizer_options){0}, out, err);
+    base_free(spaced);
+    return rc;
+}
+
 /* ---- growing ---- */
 
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
@@ -131,9 +143,7 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
     pml_layout *l = w->l;
     const pml_node *node = &l->schema->nodes[node_index];
     size_t before = l->tokens.n;
-    int rc = RP_OK;
-    if (node->scaffold)
-        rc = tokenizer_encode(l->model->tokenizer, node->scaffold, strlen(node->scaffold), (tokenizer_options){0}, &l->tokens, w->err);
+    int rc = node->scaffold ? pml_append_value(l->model, node, node->scaffold, &l->tokens, w->err) : RP_OK;
     if (rc) return rc;
     if (l->tokens.n > before + (size_t)node->param_len) l->tokens.n = before + (size_t)node->param_len;
     while (l->tokens.n < before + (size_t)node->param_len)

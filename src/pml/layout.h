@@ -98,5 +98,7 @@ void pml_include_defaults(const pml_document *schema, bool *included);
 /* Appends the tokens of a role's text (trusted: control tokens are parsed) or of other text. */
 int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err);
 int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err);
+/* Appends what stands in a parameter's place, its argument or its placeholder text: behind white space it begins with a space. */
+int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err);
 
 #endif

@@ -33,7 +33,7 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
     const char *value = import >= 0 ? argument_of(b, import, param->name) : NULL;
     if (!value) return RP_OK;
     size_t first = p->tokens.n;
-    int rc = tokenizer_encode(b->model->tokenizer, value, strlen(value), (tokenizer_options){0}, &p->tokens, b->err);
+    int rc = pml_append_value(b->model, param, value, &p->tokens, b->err);
     if (rc) return rc;
     size_t n = p->tokens.n - first;
     if (n > (size_t)hole->len)

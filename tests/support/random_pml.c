@@ -261,13 +261,18 @@ static int32_t held(random_pml *p, const choice *c, int32_t parent, int32_t *lis
     return n;
 }
 
+/* The tokens of a text, with or without a space before it, whichever is more. */
 static size_t tokens_of(const tokenizer *t, const char *text) {
-    token_list l = {0};
-    tokenizer_options options = {0};
-    if (tokenizer_encode(t, text, strlen(text), options, &l, NULL)) abort();
-    size_t n = l.n;
-    token_list_free(&l);
-    return n;
+    char spaced[513] = " ";
+    size_t most = 0, n = strlen(text);
+    memcpy(spaced + 1, text, n + 1);
+    for (int space = 0; space < 2; space++) {
+        token_list l = {0};
+        if (tokenizer_encode(t, spaced + !space, n + (size_t)space, (tokenizer_options){0}, &l, NULL)) abort();
+        if (l.n > most) most = l.n;
+        token_list_free(&l);
+    }
+    return most;
 }
 
 /* A value of 0 to len tokens, or now and then a longer one. It is ASCII without markup, so that cutting it keeps it valid. */

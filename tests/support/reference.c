@@ -348,9 +348,9 @@ static const char *argument(const reference_prompt *p, int32_t module, const cha
 }
 
 static void flatten_argument(reference_prompt *p, const item *t, const reference_segment *g, const reference_hole *hole) {
-    const char *value = argument(p, g->holder, schema_node(p, hole->param)->name);
+    const pml_node *param = schema_node(p, hole->param);
     token_list l = {0};
-    reference_encode(&p->r->words, value, strlen(value), false, false, &l);
+    reference_value(&p->r->words, param, argument(p, g->holder, param->name), &l);
     if (l.n > (size_t)hole->n)
         p->rc = base_fail(p->err, RP_ERR_LENGTH, "reference: %zu tokens for a parameter of %d", l.n, hole->n);
     for (int32_t i = 0; i < (int32_t)l.n && i < hole->n; i++)

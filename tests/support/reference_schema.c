@@ -44,9 +44,18 @@ static int32_t filler(const tokenizer *t) {
     return 0;
 }
 
+/* docs/pml.md, White space: a parameter's value takes the space that stands before the parameter. */
+void reference_value(const reference_words *w, const pml_node *param, const char *value, token_list *out) {
+    char *copy = reference_alloc(strlen(value) + 2, 1);
+    bool space = param->border_space && value[0] && !strchr(" \t\r\n", value[0]);
+    strcat(strcpy(copy, space ? " " : ""), value);
+    reference_encode(w, copy, strlen(copy), false, false, out);
+    free(copy);
+}
+
 static void push_placeholder(const reference_words *w, const pml_node *param, token_list *l) {
     token_list scaffold = {0};
-    if (param->scaffold) reference_encode(w, param->scaffold, strlen(param->scaffold), false, false, &scaffold);
+    if (param->scaffold) reference_value(w, param, param->scaffold, &scaffold);
     for (int32_t i = 0; i < param->param_len; i++)
         push(l, (size_t)i < scaffold.n ? scaffold.ids[i] : filler(w->tokenizer));
     token_list_free(&scaffold);

@@ -21,6 +21,8 @@ typedef struct reference_words {
 /* `parse_special` false: a text. Appends to l; ends the program if the tokenizer fails. */
 void reference_encode(const reference_words *w, const char *text, size_t n, bool parse_special, bool space_prefix,
                       token_list *l);
+/* What stands in a parameter's place. */
+void reference_value(const reference_words *w, const pml_node *param, const char *value, token_list *out);
 /* A TEXT node, with `tail` behind it. */
 void reference_encode_text(const reference_words *w, const pml_node *node, const char *tail, token_list *l);
 
