@@ -123,7 +123,7 @@ static reuse_times measure_reuse(rp_model *m, const settings *s, int modules, in
     reuse_times t = {0};
     make_documents(m, modules, tokens, s->fresh, &schema, &prompt);
     rp_engine *e = new_engine(m, s, 0);
-    if (rp_schema_parse(e, schema, strlen(schema), "bench", NULL, NULL, &err)) die("schema", &err);
+    if (rp_schema_parse(e, schema, strlen(schema), "bench", NULL, NULL, NULL, &err)) die("schema", &err);
     rp_result *first = run(e, prompt, RP_REUSE_ON, 1);
     t.encode_ms = first->timings.encode_ms;
     rp_result_free(first);

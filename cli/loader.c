@@ -38,7 +38,7 @@ int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_l
     rp_error err;
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
     for (size_t i = 0; i < schemas->n; i++)
-        if (rp_schema_load(l->engine, schemas->items[i], &l->schema, &err) != RP_OK) return cli_fail_library(&err);
+        if (rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, &err) != RP_OK) return cli_fail_library(&err);
     return CLI_OK;
 }
 

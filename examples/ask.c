@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return fprintf(stderr, "usage: ask MODEL SCHEMA PROMPT\n"), 2;
     int rc = rp_model_open(&model, argv[1], NULL, &err);
     if (!rc) rc = rp_engine_new(&engine, model, NULL, &err);
-    if (!rc) rc = rp_schema_load(engine, argv[2], NULL, &err);
+    if (!rc) rc = rp_schema_load(engine, argv[2], NULL, NULL, &err);
     for (int i = 0; i < 2 && !rc; i++) rc = ask(engine, argv[3], &err);
     if (rc) fprintf(stderr, "ask: %s\n", err.message);
     rp_engine_free(engine);

@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     size_t first = zero ? (size_t)(zero - data) : n;
     pml_document *schema;
     rp_error err = {0};
-    int rc = pml_schema_parse(&schema, n ? (const char *)data : "", first, "schema", NULL, &err);
+    int rc = pml_schema_parse(&schema, n ? (const char *)data : "", first, "schema", NULL, NULL, &err);
     if (rc) check_error(rc, &err);
     else plan(schema, zero ? zero + 1 : data, zero ? n - first - 1 : 0);
     pml_document_free(schema);

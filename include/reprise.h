@@ -14,7 +14,7 @@
  *   rp_request req = rp_request_defaults();
  *   req.prompt = "<prompt schema='cities'><plan duration='3 days'><miami/></plan> Surf spots?</prompt>";
  *   if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL, &err) ||
- *       rp_schema_load(engine, "cities.xml", NULL, &err) || rp_engine_run(engine, &req, &result, &err))
+ *       rp_schema_load(engine, "cities.xml", NULL, NULL, &err) || rp_engine_run(engine, &req, &result, &err))
  *       fprintf(stderr, "%s\n", err.message);
  *   else
  *       puts(result->text);
@@ -160,14 +160,25 @@ RP_API void rp_engine_free(rp_engine *engine);
 
 typedef struct rp_schema rp_schema; /* belongs to its engine; valid until replaced by one of the same name, or rp_engine_free */
 
+typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
+typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
+
+/* What shall hold instead of what a schema says: to compare ways of reuse without editing it. All zero: as written. */
+typedef struct rp_schema_options {
+    rp_scope scope;       /* of the schema and of all its modules */
+    rp_layout layout;
+    const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
+} rp_schema_options;
+
 /* Reads a schema file. `src` attributes are read from inside the file's own directory and nowhere else.
- * A schema of the same name that is already there is replaced. *out may be NULL.
+ * A schema of the same name that is already there is replaced. options may be NULL, *out too.
  * RP_ERR_IO, RP_ERR_SYNTAX, RP_ERR_NAME, RP_ERR_CONFLICT, RP_ERR_LENGTH, RP_ERR_LIMIT, RP_ERR_MEMORY; where and message
  * carry file:line:column. */
-RP_API int rp_schema_load(rp_engine *engine, const char *path, rp_schema **out, rp_error *err);
+RP_API int rp_schema_load(rp_engine *engine, const char *path, const rp_schema_options *options, rp_schema **out,
+                          rp_error *err);
 /* The same from memory. name: how errors call the document. dir: for `src`; NULL: `src` is refused. */
 RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const char *name, const char *dir,
-                           rp_schema **out, rp_error *err);
+                           const rp_schema_options *options, rp_schema **out, rp_error *err);
 RP_API const char *rp_schema_name(const rp_schema *schema);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
@@ -195,6 +206,8 @@ typedef struct rp_request {
     uint64_t seed;           /* for temperature > 0 */
     int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
     bool ignore_eos;         /* go on to max_tokens */
+    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model would say; then it ends. NULL: none */
+    int32_t n_forced;
     rp_on_text on_text;      /* each callback may be NULL */
     rp_on_logits on_logits;
     rp_on_progress on_progress;
@@ -228,7 +241,7 @@ typedef struct rp_result {
     char *text;                /* UTF-8; a character that the end cut in two is left out */
     int32_t *tokens;           /* generated token ids */
     int32_t n_tokens;
-    const char *finish_reason; /* "stop" (end of text), "length" (max_tokens or the context), "cancelled"; static */
+    const char *finish_reason; /* "stop" (end of text), "length" (max_tokens, n_forced or the context), "cancelled"; static */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */

@@ -230,11 +230,12 @@ static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     return RP_OK;
 }
 
-int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, rp_schema **out, rp_error *err) {
+int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
+                    rp_schema **out, rp_error *err) {
     if (out) *out = NULL;
     rp_schema *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a schema");
-    int rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, err);
+    int rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
     if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &e->salt, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (!rc) rc = register_schema(e, s, err);
@@ -243,7 +244,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     return rc;
 }
 
-int rp_schema_load(rp_engine *e, const char *path, rp_schema **out, rp_error *err) {
+int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *options, rp_schema **out, rp_error *err) {
     base_buffer bytes = {0};
     if (out) *out = NULL;
     int rc = base_file_read(path, PML_MAX_BYTES, &bytes, err);
@@ -251,7 +252,7 @@ int rp_schema_load(rp_engine *e, const char *path, rp_schema **out, rp_error *er
     const char *slash = strrchr(path, '/');
     char *dir = slash ? base_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : base_strdup(".");
     if (!dir) rc = base_fail_memory(err, strlen(path), "a path");
-    else rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, out, err);
+    else rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
     base_free(dir);
     base_buffer_free(&bytes);
     return rc;

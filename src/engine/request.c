@@ -45,6 +45,9 @@ static int make_plan(request *q) {
     rp_schema *schema;
     int rc;
     if (!o->prompt && !o->text) return base_fail(q->err, RP_ERR_INVALID, "a request needs a prompt or a text");
+    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
+        if (o->forced[i] < 0 || o->forced[i] >= q->e->model->hp.n_vocab)
+            return base_fail(q->err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], q->e->model->hp.n_vocab);
     if (!o->prompt) return pml_plan_text(&q->plan, q->e->model, o->text, q->err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&q->document, o->prompt, strlen(o->prompt), name, q->err)) ||
@@ -145,11 +148,12 @@ static int answer(request *q) {
     sampler s = {.temperature = o->temperature, .state = o->seed};
     int32_t pos = q->plan->end;
     q->result->finish_reason = "length";
-    for (int32_t i = 0; i < o->max_tokens; i++) {
+    int32_t most = o->forced ? o->n_forced : o->max_tokens;
+    for (int32_t i = 0; i < most; i++) {
         if (o->on_logits) o->on_logits(o->user, e->logits, e->model->hp.n_vocab);
-        int32_t token = sampler_draw(&s, e->logits, e->model->hp.n_vocab);
+        int32_t token = o->forced ? o->forced[i] : sampler_draw(&s, e->logits, e->model->hp.n_vocab);
         if (i == 0) q->first_us = base_clock_us();
-        if (!o->ignore_eos && tokenizer_is_end(e->model->tokenizer, token)) {
+        if (!o->ignore_eos && !o->forced && tokenizer_is_end(e->model->tokenizer, token)) {
             q->result->finish_reason = "stop";
             break;
         }
@@ -159,7 +163,7 @@ static int answer(request *q) {
             q->result->finish_reason = "cancelled";
             break;
         }
-        if (pos >= e->n_ctx || i + 1 == o->max_tokens) break;
+        if (pos >= e->n_ctx || i + 1 == most) break;
         if ((rc = engine_compute(e, &q->context, &token, &pos, 1, e->logits, q->err))) return rc;
         pos++;
     }

@@ -367,6 +367,22 @@ static int add_src(pml_builder *b, size_t offset, const char *src) {
     return rc;
 }
 
+/* What the options say instead of the document. */
+static void apply_options(const rp_schema_options *o, pml_node *n) {
+    if (n->kind == PML_SCHEMA && o->layout != RP_LAYOUT_AS_WRITTEN)
+        n->layout = o->layout == RP_LAYOUT_FIXED ? PML_LAYOUT_FIXED : PML_LAYOUT_PACKED;
+    if (o->scope == RP_SCOPE_AS_WRITTEN) return;
+    if (n->kind == PML_SCHEMA) n->scope = o->scope == RP_SCOPE_MODULE ? PML_SCOPE_MODULE : PML_SCOPE_PATH;
+    if (n->kind == PML_MODULE) n->scope = PML_SCOPE_INHERIT;
+}
+
+static int add_scaffold(pml_builder *b, const char *modules) {
+    int32_t i;
+    if (pml_builder_add(b, PML_SCAFFOLD, b->n - strlen("</schema>"), &i) != 0) return b->rc;
+    b->drafts[i].node.scaffold = pml_storage_string(b->storage, modules, strlen(modules));
+    return b->drafts[i].node.scaffold ? 0 : pml_builder_memory(b, 0, strlen(modules) + 1, "a scaffold");
+}
+
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes) {
     const element_rule *rule = find_rule(name);
     int32_t i;
@@ -378,6 +394,7 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     r.node->scope = r.node->kind == PML_SCHEMA ? PML_SCOPE_PATH : PML_SCOPE_INHERIT;
     int rc = rule ? read_attributes(&r, rule, attributes) : read_arguments(&r, name, attributes);
     if (rc != 0) return rc;
+    apply_options(&b->options, r.node);
     open_frame(b, i, r.src == NULL);
     return r.src ? add_src(b, offset, r.src) : 0;
 }
@@ -386,6 +403,7 @@ int pml_element_end(pml_builder *b) {
     const pml_draft *d = top_draft(b);
     if (d->node.kind == PML_UNION && d->node.first_child < 0)
         return pml_builder_fail(b, d->offset, RP_ERR_SYNTAX, "<union> holds no module: give it one or more, or remove it");
+    if (b->depth == 1 && b->options.scaffold && add_scaffold(b, b->options.scaffold) != 0) return b->rc;
     b->depth--;
     return 0;
 }

@@ -68,6 +68,7 @@ typedef struct pml_builder {
     size_t n, mark;    /* mark: bytes of the byte order mark */
     const char *name;  /* of the document */
     const char *dir;   /* for src, or NULL */
+    rp_schema_options options; /* schemas */
     rp_error *err;
     int rc; /* the first failure; handlers do nothing after it */
 

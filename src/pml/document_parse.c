@@ -283,8 +283,10 @@ static int parse(pml_builder *b, pml_document **out) {
     return b->rc;
 }
 
-int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char *name, const char *dir, rp_error *err) {
+int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char *name, const char *dir,
+                     const rp_schema_options *options, rp_error *err) {
     pml_builder b = {.bytes = bytes, .n = n, .name = name, .dir = dir, .err = err};
+    if (options) b.options = *options;
     return parse(&b, out);
 }
 

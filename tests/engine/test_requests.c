@@ -44,8 +44,8 @@ static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
     o.n_ctx = n_ctx;
     o.state_budget_bytes = budget;
     assert_int_equal(rp_engine_new(&e, model, &o, NULL), RP_OK);
-    assert_int_equal(rp_schema_parse(e, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL), RP_OK);
-    assert_int_equal(rp_schema_parse(e, fixed_text, strlen(fixed_text), "f.xml", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_parse(e, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_parse(e, fixed_text, strlen(fixed_text), "f.xml", NULL, NULL, NULL, NULL), RP_OK);
     return e;
 }
 

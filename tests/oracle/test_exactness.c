@@ -70,7 +70,7 @@ static rp_engine *new_engine(const oracle_model *m, settings s, const char *sche
     options.state_format = s.format;
     options.state_budget_bytes = s.budget;
     if (rp_engine_new(&engine, m->model, &options, &err)) fail_msg("%s", err.message);
-    if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, &err)) fail_msg("%s\n%s", err.message, schema);
+    if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err)) fail_msg("%s\n%s", err.message, schema);
     return engine;
 }
 

@@ -143,7 +143,7 @@ static rp_engine *new_engine(const round *c, tiny_random *r, int format) {
     options.chunk_tokens = chunks[tiny_random_below(r, 4)];
     options.state_budget_bytes = (uint64_t)256 << 20;
     if (rp_engine_new(&engine, c->model->model, &options, &err)) fail_msg("%s", err.message);
-    if (rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, &err)) {
+    if (rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, NULL, &err)) {
         printf("REPRISE_TEST_SEED=%llu\n%s\n", (unsigned long long)c->seed, c->pml.schema.data);
         fail_msg("%s", err.message);
     }
@@ -159,7 +159,7 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     random_pml_init(&c.pml, &r);
     random_pml_schema(&c.pml);
     for (int format = 0; format < 2; format++) c.engines[format] = new_engine(&c, &r, format);
-    if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, &err)) fail_msg("%s", err.message);
+    if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err)) fail_msg("%s", err.message);
     c.schema = schema;
     for (int i = 0; i < PROMPTS_PER_SCHEMA; i++) {
         random_pml_prompt(&c.pml, c.model->tokenizer);

@@ -38,7 +38,7 @@ static void load(const char *name, int expected) {
     rp_error err = {0};
     if (!model) skip();
     snprintf(path, sizeof(path), "%s/pml/%s", data, name);
-    int rc = rp_schema_load(engine, path, NULL, &err);
+    int rc = rp_schema_load(engine, path, NULL, NULL, &err);
     if (rc != expected) fail_msg("%s: %s", name, err.message);
 }
 

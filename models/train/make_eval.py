@@ -1,0 +1,117 @@
+"""Writes the task files of models/eval: held-out names and phrases, in PML, for `reprise eval`.
+
+    python3 make_eval.py [folder]
+"""
+import json
+import os
+import random
+import re
+import sys
+from xml.sax.saxutils import escape, quoteattr
+
+import corpus
+
+ITEMS = 200
+PREAMBLE = "Read the documents."
+
+# file: task, level, how many questions a schema is asked, what is special
+FILES = {
+    "facts-1": ("facts", 1, 1, ""),
+    "facts-2": ("facts", 2, 2, ""),
+    "facts-4": ("facts", 4, 2, ""),
+    "facts-8": ("facts", 8, 4, ""),
+    "facts-16": ("facts", 16, 5, ""),
+    "facts-4-shuffled": ("facts", 4, 2, "shuffled"),
+    "facts-16-shuffled": ("facts", 16, 5, "shuffled"),
+    "facts-4-of-16": ("facts", 16, 5, "some"),
+    "distractor": ("distractor", 2, 2, ""),
+    "two-hop": ("two-hop", 2, 2, ""),
+    "passkey": ("passkey", 5, 1, ""),
+    "pairs-16": ("pairs", 16, 4, ""),
+    "persona": ("persona", 2, 2, ""),
+    "parameters": ("parameters", 2, 1, "parameters"),
+    "labels": ("labels", 3, 3, ""),
+    "code": ("code", 2, 2, ""),
+    "listing": ("listing", 3, 3, ""),
+    "not-stated": ("not-stated", 2, 2, ""),
+}
+METRICS = {"two-hop": "contains"}
+
+
+def template(text):
+    """The PML of a text with {parameters}."""
+    return re.sub(r"\{(\w+)\}", r'<param name="\1" len="12"/>', escape(text))
+
+
+def schema_of(c, name):
+    modules = []
+    for i, part in enumerate(c.parts):
+        text = template(c.template) if i == c.template_at else escape(part)
+        modules.append(f'<module name="d{i + 1}">{text}</module>')
+    before = " ".join(escape(t) for t in (c.system, c.preamble or PREAMBLE) if t)
+    return f'<schema name="{name}"><system>{before} {" ".join(modules)}</system></schema>'
+
+
+def prompt_of(c, name, parts, question):
+    imports = []
+    for i in parts:
+        arguments = "".join(f" {k}={quoteattr(v)}" for k, v in c.arguments.items()) if i == c.template_at else ""
+        imports.append(f"<d{i + 1}{arguments}/>")
+    return f'<prompt schema="{name}">{"".join(imports)}<user>{escape(question)}</user></prompt>'
+
+
+def order(rng, c, needed, special):
+    parts = list(range(len(c.parts)))
+    if special == "some":
+        others = [i for i in parts if i not in needed]
+        parts = needed + rng.sample(others, 4 - len(needed))
+    if special in ("some", "shuffled"):
+        rng.shuffle(parts)
+    return parts
+
+
+def answers_of(task, answer):
+    return [answer.split(": ")[1]] if task == "two-hop" else [answer]
+
+
+def items(file):
+    task, level, asked, special = FILES[file]
+    rng, lines = random.Random("held out: " + file), []
+    while len(lines) < ITEMS:
+        c = corpus.make(rng, task, level, held=True)
+        schema = schema_of(c, file)
+        for k, (question, answer) in enumerate(c.questions[:asked]):
+            item = {"schema": schema} if k == 0 else {}
+            item["prompt"] = prompt_of(c, file, order(rng, c, c.needed[k], special), question)
+            item["answers"] = answers_of(task, answer)
+            item["metric"] = METRICS.get(task, "exact")
+            lines.append(item)
+    return lines[:ITEMS]
+
+
+def closed():
+    """Questions of every task without its documents: nobody can know the answers."""
+    lines, rng = [], random.Random("closed")
+    while len(lines) < ITEMS + 20:
+        for file, (task, level, _, special) in FILES.items():
+            if special or task in ("not-stated", "parameters"):
+                continue
+            c = corpus.make(rng, task, level, held=True)
+            question, answer = c.questions[0]
+            lines.append({"schema": schema_of(c, "closed"), "prompt": prompt_of(c, "closed", [], question),
+                          "answers": answers_of(task, answer), "metric": METRICS.get(task, "exact")})
+    return lines
+
+
+def write(path, lines):
+    with open(path, "w") as f:
+        for line in lines:
+            f.write(json.dumps(line, ensure_ascii=False) + "\n")
+    print(f"{path}: {len(lines)} items, {os.path.getsize(path) // 1024} KiB")
+
+
+if __name__ == "__main__":
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "eval")
+    for file in FILES:
+        write(f"{folder}/{file}.jsonl", items(file))
+    write(f"{folder}/closed.jsonl", closed())

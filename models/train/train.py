@@ -1,0 +1,385 @@
+"""Trains the bundled model: a Llama of a few million parameters, on answers that stand only in the context.
+
+    OMP_WAIT_POLICY=PASSIVE python3 train.py --out run --tokens 25e6
+
+Runs on CPUs; on a GPU where torch finds one. Checkpoints go to run/model.pt every few minutes, a line of figures a minute to
+run/log.csv. `touch run/decay` starts the final decay of the learning rate early. Attention is plain, full and causal.
+"""
+import argparse
+import csv
+import json
+import math
+import os
+import random
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import bpe
+import corpus
+
+SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2560, "context": 2048, "eps": 1e-5, "theta": 200000.0}
+BOS, START, END = 0, 1, 2
+
+
+# ---- The model -----------------------------------------------------------------------------------------------------------
+
+class Norm(nn.Module):
+    def __init__(self, d, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(d)), eps
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+def rotate(x, cos, sin):
+    """Adjacent pairs, as GGUF's llama has them. x: [B, H, T, D]; cos, sin: [B, 1, T, D / 2]."""
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+
+
+class Layer(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        d, ff = s["d"], s["ff"]
+        self.heads = s["heads"]
+        self.attn_norm, self.ffn_norm = Norm(d, s["eps"]), Norm(d, s["eps"])
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.gate, self.up, self.down = nn.Linear(d, ff, bias=False), nn.Linear(d, ff, bias=False), nn.Linear(ff, d, bias=False)
+
+    def forward(self, x, cos, sin, mask, wanted=None):
+        """x: [B, T, d]. wanted: indices into B * T; only their rows, [n, d], come out (all that the last layer has to do)."""
+        b, t, d = x.shape
+        h = self.attn_norm(x)
+        q, k, v = (w(h).view(b, t, self.heads, -1).transpose(1, 2) for w in (self.q, self.k, self.v))
+        q, k = rotate(q, cos, sin) * (d // self.heads) ** -0.5, rotate(k, cos, sin)
+        a = ((q @ k.transpose(-1, -2)).add_(mask).softmax(-1) @ v).transpose(1, 2).reshape(b, t, d)
+        if wanted is not None:
+            x, a = x.flatten(0, 1)[wanted], a.flatten(0, 1)[wanted]
+        x = x + self.o(a)
+        h = self.ffn_norm(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Llama(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.shape = s
+        self.embed = nn.Embedding(s["vocab"], s["d"])
+        self.layers = nn.ModuleList(Layer(s) for _ in range(s["layers"]))
+        self.norm = Norm(s["d"], s["eps"])
+        for n, p in self.named_parameters():
+            if n.endswith(("o.weight", "down.weight")):  # a layer says nothing at first: tokens are not drowned in noise
+                nn.init.zeros_(p)
+            elif p.dim() == 2:
+                nn.init.normal_(p, std=0.02 if "embed" in n else s["d"] ** -0.5)
+
+    def forward(self, tokens, positions, wanted):
+        """tokens, positions: [B, T]; wanted: indices into B * T. Logits of the wanted tokens (tied with the embedding)."""
+        s = self.shape
+        half = s["d"] // s["heads"] // 2
+        angles = positions[:, None, :, None] * s["theta"] ** (-torch.arange(half, device=tokens.device) / half)
+        cos, sin = angles.cos(), angles.sin()
+        t = tokens.shape[1]
+        mask = torch.full((t, t), -1e30, device=tokens.device).triu(1)
+        x = self.embed(tokens)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, mask, wanted if i == s["layers"] - 1 else None)
+        return self.norm(x) @ self.embed.weight.T
+
+
+# ---- The optimizer -------------------------------------------------------------------------------------------------------
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose matrix is brought near an orthogonal one by Newton-Schulz steps (Jordan et al., 2024)."""
+
+    def __init__(self, params, lr, momentum=0.95, decay=0.02):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            for p in g["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                m.mul_(g["momentum"]).add_(p.grad)
+                x = p.grad + g["momentum"] * m
+                flip = x.shape[0] > x.shape[1]
+                x = x.T if flip else x
+                x = x / (x.norm() + 1e-7)
+                for _ in range(5):
+                    a = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+                p.mul_(1 - g["lr"] * g["decay"])
+                p.add_(x.T if flip else x, alpha=-g["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5)
+
+
+# ---- Data ----------------------------------------------------------------------------------------------------------------
+
+class Sample:
+    """A conversation as tokens. loss: 0 for text, else 1 + the question's number; positions may skip between parts."""
+
+    def __init__(self, t, rng, task, c, context, gaps):
+        self.task, self.tokens, self.loss, self.n = task, [BOS], [0], len(c.questions)
+        breaks = []
+
+        def add(text, mark=0, control=None):
+            ids = t.encode(text) + ([control] if control is not None else [])
+            self.tokens += ids
+            self.loss += [mark] * len(ids)
+
+        def open_turn(role):
+            add("", control=START)
+            add(role + "\n")
+
+        def close_turn():
+            add("", control=END)
+            add("\n")
+
+        # The parts stand in the system message, in a user's message of their own, or before the first question.
+        place = rng.choice(["system", "apart", "before", "before"])
+        texts = ([c.preamble] if c.preamble else []) + c.parts
+        if c.system and place != "system":
+            open_turn("system")
+            add(c.system)
+            close_turn()
+        open_turn("system" if place == "system" else "user")
+        if c.system and place == "system":
+            texts.insert(0, c.system)
+        for i, p in enumerate(texts):
+            add(p if rng.random() < (0.03 if i else 0.5) else " " + p)
+            breaks.append(len(self.tokens))
+        if place != "before":
+            close_turn()
+        for i, (q, a) in enumerate(c.questions):
+            if i or place != "before":
+                open_turn("user")
+            add(q if i or place != "before" else " " + q, control=END)
+            add("\n")
+            open_turn("assistant")
+            add(a, mark=1 + i, control=END)
+            add("\n")
+        self.positions = list(range(len(self.tokens)))
+        free = context - len(self.tokens)
+        if free > 0 and rng.random() < gaps:  # a text's distances grow as if more stood between the parts
+            free = rng.randint(0, free)
+            for at in rng.sample(breaks, min(len(breaks), 3)):
+                gap = rng.randint(0, free)
+                free -= gap
+                for i in range(at, len(self.tokens)):
+                    self.positions[i] += gap
+
+
+class Curriculum:
+    """Tasks at levels of their own: a task goes one up when most of its answers are right, and each step up opens one more task."""
+
+    def __init__(self):
+        self.level = {k: first for k, (_, first, _) in corpus.TASKS.items()}
+        self.right = {k: 0.0 for k in corpus.TASKS}
+        self.seen = {k: 0 for k in corpus.TASKS}
+        self.open = 2
+
+    def choose(self, rng):
+        tasks = list(corpus.TASKS)[:self.open]
+        task = rng.choices(tasks, [0.25 + (1 - self.right[k]) for k in tasks])[0]
+        level = self.level[task]
+        return task, level if rng.random() < 0.6 else rng.randint(corpus.TASKS[task][1], level)
+
+    def learn(self, task, right):
+        self.right[task] += 0.02 * (right - self.right[task])
+        self.seen[task] += 1
+        if self.right[task] > 0.85 and self.seen[task] >= 40 and self.level[task] < corpus.TASKS[task][2]:
+            self.level[task] += 1 if self.level[task] < 8 else 2
+            self.seen[task] = 0
+            self.open += 1
+
+
+def batches(t, rng, curriculum, budget, gaps):
+    """Samples of like length together: at most `budget` tokens, padding included."""
+    while True:
+        pool, tokens = [], 0
+        while tokens < 6 * budget:
+            task, level = curriculum.choose(rng)
+            s = Sample(t, rng, task, corpus.make(rng, task, level), SHAPE["context"], gaps)
+            if len(s.tokens) <= SHAPE["context"]:
+                pool.append(s)
+                tokens += len(s.tokens)
+        pool.sort(key=lambda s: len(s.tokens))
+        cut, batch = [], []
+        for s in pool:
+            if batch and (len(batch) + 1) * len(s.tokens) > budget:
+                cut.append(batch)
+                batch = []
+            batch.append(s)
+        cut.append(batch)
+        rng.shuffle(cut)
+        yield from cut
+
+
+def tensors(batch, rng, extra, device):
+    """tokens, positions, wanted, target, weight and, for each wanted token, its question's number in the batch (-1: text)."""
+    t = max(len(s.tokens) for s in batch)
+    tokens, positions = torch.zeros(len(batch), t, dtype=torch.long), torch.zeros(len(batch), t)
+    wanted, target, weight, question, base = [], [], [], [], 0
+    for b, s in enumerate(batch):
+        tokens[b, :len(s.tokens)] = torch.tensor(s.tokens)
+        positions[b, :len(s.tokens)] = torch.tensor(s.positions, dtype=torch.float)
+        for i in range(len(s.tokens) - 1):
+            mark = s.loss[i + 1]
+            if mark or rng.random() < extra:
+                wanted.append(b * t + i)
+                target.append(s.tokens[i + 1])
+                weight.append(1.0 if mark else 0.1)
+                question.append(base + mark - 1 if mark else -1)
+        base += s.n
+    return (tokens.to(device), positions.to(device), torch.tensor(wanted, device=device), torch.tensor(target, device=device),
+            torch.tensor(weight, device=device), torch.tensor(question), base)
+
+
+def warm_up(model, optimizers, device, seed):
+    """Random tokens written twice, until the second half is known from the first: the heads that look back form within a few hundred
+    short steps here, and take millions of tokens in text that can half be guessed. Returns the tokens seen."""
+    g, step, right, half = torch.Generator().manual_seed(seed), 0, 0.0, 32
+    rates = [group["lr"] for o in optimizers for group in o.param_groups]
+    while right < 0.97 and step < 2000:
+        for group, r in zip((group for o in optimizers for group in o.param_groups), rates):
+            group["lr"] = r * min(1, (step + 1) / 30)
+        x = torch.randint(len(bpe.SPECIAL) + 256, model.shape["vocab"], (15, half), generator=g)
+        tokens = torch.cat([x, x], 1)
+        wanted = (torch.arange(15)[:, None] * 2 * half + torch.arange(half, 2 * half - 1)).flatten()
+        logits = model(tokens.to(device), torch.arange(2.0 * half).expand(15, -1).to(device), wanted.to(device))
+        target = tokens[:, half + 1:].flatten().to(device)
+        loss = F.cross_entropy(logits, target)
+        for o in optimizers:
+            o.zero_grad(set_to_none=True)
+        loss.backward()
+        for o in optimizers:
+            o.step()
+        right, step = (logits.argmax(-1) == target).float().mean().item(), step + 1
+        if step % 50 == 0:
+            print(f"warm-up: step {step}, loss {loss.item():.2f}, right {right:.2f}", flush=True)
+    print(f"warm-up: {step} steps, right {right:.2f}", flush=True)
+    return step * 15 * 2 * half
+
+
+def judge(logits, target, question, n):
+    """For each question of a batch: whether every token of its answer comes first."""
+    wrong = (logits.argmax(-1) != target).cpu() & (question >= 0)
+    right = torch.ones(n)
+    right[question[wrong]] = 0
+    return right
+
+
+@torch.no_grad()
+def held_out(model, t, levels, n, device):
+    """Share of right answers on held-out names and phrases, at given levels."""
+    result = {}
+    for task, level in levels.items():
+        rng, right, total = random.Random(7), 0.0, 0
+        samples = [Sample(t, rng, task, corpus.make(rng, task, level, True), SHAPE["context"], 0) for _ in range(n)]
+        for s in samples:
+            tokens, positions, wanted, target, _, question, count = tensors([s], rng, 0, device)
+            right += judge(model(tokens, positions, wanted), target, question, count).sum().item()
+            total += count
+        result[task] = right / total
+    return result
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--out", default="run")
+    p.add_argument("--tokens", type=float, default=25e6, help="tokens of training in all")
+    p.add_argument("--decay", type=float, default=5e6, help="tokens over which the learning rate falls to nothing at the end")
+    p.add_argument("--batch", type=int, default=2500, help="tokens of a step")
+    p.add_argument("--lr", type=float, default=0.01)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
+    p.add_argument("--resume", help="a checkpoint to go on from")
+    a = p.parse_args()
+
+    os.makedirs(a.out, exist_ok=True)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(a.seed)
+    rng, t = random.Random(a.seed), bpe.Tokenizer()
+    assert len(t.tokens) == SHAPE["vocab"], f"vocab.json holds {len(t.tokens)} tokens, not {SHAPE['vocab']}"
+    model, curriculum, seen, step = Llama(SHAPE).to(device), Curriculum(), 0, 0
+    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    optimizers = [Muon(matrices, a.lr), torch.optim.Adam(rest, lr=a.lr / 3, betas=(0.9, 0.98))]
+    rates = [g["lr"] for o in optimizers for g in o.param_groups]
+    if a.resume:
+        saved = torch.load(a.resume, map_location=device)
+        model.load_state_dict(saved["model"])
+        if "optimizers" in saved:
+            for o, s in zip(optimizers, saved["optimizers"]):
+                o.load_state_dict(s)
+            for name, values in saved["curriculum"].items():
+                if isinstance(values, dict):
+                    getattr(curriculum, name).update({k: v for k, v in values.items() if k in corpus.TASKS})
+                else:
+                    setattr(curriculum, name, values)
+            seen, step = saved["seen"], saved["step"]
+            rng.seed(a.seed + step)
+    else:
+        seen = warm_up(model, optimizers, device, a.seed)
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
+
+    def save():
+        torch.save({"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "curriculum": curriculum.__dict__,
+                    "seen": seen, "step": step, "shape": SHAPE}, a.out + "/model.pt.new")
+        os.replace(a.out + "/model.pt.new", a.out + "/model.pt")
+
+    log = open(a.out + "/log.csv", "a", newline="")
+    rows = csv.writer(log)
+    if log.tell() == 0:
+        rows.writerow(["minutes", "tokens", "loss", "tokens_per_second", "levels", "right", "held_out"])
+    start = shown = saved_at = tested = time.time()
+    shown_tokens, loss_sum, loss_n, end = seen, 0.0, 0, a.tokens
+    for batch in batches(t, rng, curriculum, a.batch, a.gaps):
+        if os.path.exists(a.out + "/decay") and end - seen > a.decay:
+            end = seen + a.decay
+        if seen >= end:
+            break
+        rate = min(1, (step + 1) / 100, max(0.02, (end - seen) / a.decay))
+        for g, r in zip((g for o in optimizers for g in o.param_groups), rates):
+            g["lr"] = r * rate
+        tokens, positions, wanted, target, weight, question, n = tensors(batch, rng, 0.1, device)
+        logits = model(tokens, positions, wanted)
+        loss = (F.cross_entropy(logits, target, reduction="none") * weight).sum() / weight.sum()
+        for o in optimizers:
+            o.zero_grad(set_to_none=True)
+        loss.backward()
+        for o in optimizers:
+            o.step()
+        right, i = judge(logits.detach(), target, question, n), 0
+        for s in batch:
+            curriculum.learn(s.task, right[i:i + s.n].mean().item())
+            i += s.n
+        seen += sum(len(s.tokens) for s in batch)
+        step += 1
+        loss_sum, loss_n = loss_sum + loss.item(), loss_n + 1
+        now = time.time()
+        if now - shown > 60:
+            held = {}
+            if now - tested > 600:
+                held, tested = held_out(model, t, curriculum.level, 12, device), now
+            speed = (seen - shown_tokens) / (now - shown)
+            rows.writerow([f"{(now - start) / 60:.1f}", seen, f"{loss_sum / loss_n:.4f}", f"{speed:.0f}", json.dumps(curriculum.level),
+                           json.dumps({k: round(v, 3) for k, v in curriculum.right.items()}),
+                           json.dumps({k: round(v, 3) for k, v in held.items()})])
+            log.flush()
+            print(f"{(now - start) / 60:6.1f} min {seen / 1e6:6.2f} M  loss {loss_sum / loss_n:.3f}  {speed:.0f} tokens/s  " +
+                  " ".join(f"{k}:{curriculum.level[k]}:{curriculum.right[k]:.2f}" for k in list(corpus.TASKS)[:curriculum.open]) +
+                  ("  held " + " ".join(f"{k}:{v:.2f}" for k, v in held.items()) if held else ""), flush=True)
+            shown, shown_tokens, loss_sum, loss_n = time.time(), seen, 0.0, 0
+            if now - saved_at > 300:
+                save()
+                saved_at = now
+    save()
+    print("held out, last levels:", held_out(model, t, {k: v[2] for k, v in corpus.TASKS.items()}, 40, device))
+
+
+if __name__ == "__main__":
+    main()
