@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test demo bench fuzz check install clean help
+.PHONY: all setup test demo quality bench fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -22,8 +22,11 @@ test: all ## build and run every test
 check: ## what CI runs
 	@.ci/run
 
-demo: all ## two prompts over one schema: make demo MODEL=file.gguf
-	@tools/demo "$(MODEL)"
+demo: all ## two prompts over one schema, with and without reuse (MODEL=file.gguf: another model than the bundled one)
+	@tools/demo $(MODEL)
+
+quality: all ## what ways of reuse do to answers: every task of models/eval (about ten minutes)
+	@tools/quality
 
 $(BENCH_MODEL): | all
 	@mkdir -p $(BENCH_DIR)

@@ -99,7 +99,21 @@ def closed():
             c = corpus.make(rng, task, level, held=True)
             question, answer = c.questions[0]
             lines.append({"schema": schema_of(c, "closed"), "prompt": prompt_of(c, "closed", [], question),
-                          "answers": answers_of(task, answer), "metric": METRICS.get(task, "exact")})
+                          "answers": answers_of(task, answer), "metric": "contains"})
+    return lines
+
+
+def stories(path):
+    """Real text for a real model: the paragraphs of a story are modules, its last one is what is to be predicted."""
+    lines = []
+    with open(path) as f:
+        text = "".join(line for line in f if not line.startswith("#"))
+    for story in text.split("\n---\n"):
+        paragraphs = [p.strip() for p in story.strip().split("\n\n")]
+        modules = " ".join(f'<module name="p{i + 1}">{escape(p)}</module>' for i, p in enumerate(paragraphs[:-1]))
+        imports = " ".join(f"<p{i + 1}/>" for i in range(len(paragraphs) - 1))
+        lines.append({"schema": f'<schema name="story">{modules}</schema>', "prompt": f'<prompt schema="story">{imports}</prompt>',
+                      "answers": [paragraphs[-1]], "metric": "perplexity"})
     return lines
 
 
@@ -115,3 +129,4 @@ if __name__ == "__main__":
     for file in FILES:
         write(f"{folder}/{file}.jsonl", items(file))
     write(f"{folder}/closed.jsonl", closed())
+    write(f"{folder}/stories.jsonl", stories(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "eval", "stories.txt")))

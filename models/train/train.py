@@ -77,6 +77,14 @@ class Llama(nn.Module):
             elif p.dim() == 2:
                 nn.init.normal_(p, std=0.02 if "embed" in n else s["d"] ** -0.5)
 
+    @torch.no_grad()
+    def pair(self, pairs):
+        """Words with and without their space begin as neighbours, all by the same way apart: an answer's first word has no space
+        before it, and is copied from a place where it has one."""
+        away = torch.randn(self.shape["d"]) * 0.02
+        for bare, spaced in pairs:
+            self.embed.weight[bare] = self.embed.weight[spaced] + away
+
     def forward(self, tokens, positions, wanted):
         """tokens, positions: [B, T]; wanted: indices into B * T. Logits of the wanted tokens (tied with the embedding)."""
         s = self.shape
@@ -238,15 +246,15 @@ def tensors(batch, rng, extra, device):
             torch.tensor(weight, device=device), torch.tensor(question), base)
 
 
-def warm_up(model, optimizers, device, seed):
-    """Random tokens written twice, until the second half is known from the first: the heads that look back form within a few hundred
+def warm_up(model, optimizers, words, device, seed):
+    """Random words written twice, until the second half is known from the first: the heads that look back form within a few hundred
     short steps here, and take millions of tokens in text that can half be guessed. Returns the tokens seen."""
     g, step, right, half = torch.Generator().manual_seed(seed), 0, 0.0, 32
     rates = [group["lr"] for o in optimizers for group in o.param_groups]
     while right < 0.97 and step < 2000:
         for group, r in zip((group for o in optimizers for group in o.param_groups), rates):
             group["lr"] = r * min(1, (step + 1) / 30)
-        x = torch.randint(len(bpe.SPECIAL) + 256, model.shape["vocab"], (15, half), generator=g)
+        x = words[torch.randint(len(words), (15, half), generator=g)]
         tokens = torch.cat([x, x], 1)
         wanted = (torch.arange(15)[:, None] * 2 * half + torch.arange(half, 2 * half - 1)).flatten()
         logits = model(tokens.to(device), torch.arange(2.0 * half).expand(15, -1).to(device), wanted.to(device))
@@ -323,7 +331,11 @@ def main():
             seen, step = saved["seen"], saved["step"]
             rng.seed(a.seed + step)
     else:
-        seen = warm_up(model, optimizers, device, a.seed)
+        pairs = [(t.ids[x[1:]], i) for i, x in enumerate(t.tokens) if x[0] == "Ġ" and x[1:] in t.ids]
+        model.pair(pairs)
+        bare = {i for i, _ in pairs}
+        words = torch.tensor([i for i in range(len(bpe.SPECIAL) + 256, len(t.tokens)) if i not in bare])
+        seen = warm_up(model, optimizers, words, device, a.seed)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
 
     def save():

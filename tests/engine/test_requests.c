@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,12 +136,100 @@ static void a_seed_repeats_an_answer(void **state) {
     rp_engine_free(e);
 }
 
+/* Keys name scope and layout: the same keys, the same states. */
+static void keys_of(rp_engine *e, const char *prompt, char *out, size_t bytes) {
+    rp_inspection *i;
+    out[0] = '\0';
+    assert_int_equal(rp_engine_inspect(e, NULL, prompt, "p.xml", &i, NULL), RP_OK);
+    for (int32_t k = 0; k < i->n_nodes; k++) {
+        if (strcmp(i->nodes[k].kind, "module") != 0) continue;
+        size_t used = strlen(out);
+        snprintf(out + used, bytes - used, "%s@%d ", i->nodes[k].key, i->nodes[k].position);
+    }
+    rp_inspection_free(i);
+}
+
+static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
+    (void)state;
+#define BODY "One<module name='a' scope='module'>two<module name='b'>three</module></module><module name='c'>four</module>"
+#define BARE "One<module name='a'>two<module name='b'>three</module></module><module name='c'>four</module>"
+    static const struct {
+        rp_schema_options options;
+        const char *same; /* what the schema would have to say */
+    } cases[] = {
+        {{.scope = RP_SCOPE_AS_WRITTEN}, "<schema name='o'>" BODY "</schema>"},
+        {{.scope = RP_SCOPE_PATH}, "<schema name='o'>" BARE "</schema>"},
+        {{.scope = RP_SCOPE_MODULE}, "<schema name='o' scope='module'>" BARE "</schema>"},
+        {{.layout = RP_LAYOUT_FIXED}, "<schema name='o' layout='fixed'>" BODY "</schema>"},
+        {{.scope = RP_SCOPE_PATH, .layout = RP_LAYOUT_FIXED}, "<schema name='o' layout='fixed'>" BARE "</schema>"},
+        {{.scaffold = "a/b c"}, "<schema name='o'>" BODY "<scaffold modules='a/b c'/></schema>"},
+    };
+    const char *written = "<schema name='o'>" BODY "</schema>", *prompt = "<prompt schema='o'><a><b/></a><c/> x</prompt>";
+    rp_engine *e = new_engine(0, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char ours[512], theirs[512];
+        rp_result *a, *b;
+        assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &cases[i].options, NULL, NULL), RP_OK);
+        keys_of(e, prompt, ours, sizeof ours);
+        assert_int_equal(run(e, prompt, 0, 0, &a, NULL), RP_OK);
+        assert_int_equal(rp_schema_parse(e, cases[i].same, strlen(cases[i].same), "o.xml", NULL, NULL, NULL, NULL), RP_OK);
+        keys_of(e, prompt, theirs, sizeof theirs);
+        assert_int_equal(run(e, prompt, 0, 0, &b, NULL), RP_OK);
+        assert_string_equal(ours, theirs);
+        assert_int_equal(a->n_plan, b->n_plan);
+        for (int k = 0; k < a->n_plan; k++) assert_string_equal(a->plan[k].key, b->plan[k].key);
+        rp_result_free(a);
+        rp_result_free(b);
+    }
+    rp_error err;
+    rp_schema_options wrong = {.scaffold = "a/d c"};
+    assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &wrong, NULL, &err), RP_ERR_NAME);
+    assert_non_null(strstr(err.message, "\"a/d\""));
+    rp_engine_free(e);
+}
+
+static void count_logits(void *user, const float *logits, int32_t n_vocab) {
+    (void)logits;
+    (void)n_vocab;
+    ++*(int *)user;
+}
+
+static void a_forced_answer_is_taken_as_it_is(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(0, 0);
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    int seen = 0;
+    const int32_t tokens[] = {5, 2, info.n_vocab - 1}, wrong[] = {5, info.n_vocab};
+    rp_request q = rp_request_defaults();
+    q.prompt = "<prompt schema='s'><plan/> x</prompt>";
+    q.forced = tokens;
+    q.n_forced = 3;
+    q.max_tokens = 1;
+    q.on_logits = count_logits;
+    q.user = &seen;
+    rp_result *r;
+    rp_error err;
+    assert_int_equal(rp_engine_run(e, &q, &r, NULL), RP_OK);
+    assert_int_equal(r->n_tokens, 3);
+    assert_memory_equal(r->tokens, tokens, sizeof tokens);
+    assert_int_equal(seen, 3);
+    rp_result_free(r);
+    q.forced = wrong;
+    q.n_forced = 2;
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
+    assert_null(r);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_prompts_are_told_what_to_do),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(modules_can_be_computed_ahead),
         cmocka_unit_test(a_seed_repeats_an_answer),
+        cmocka_unit_test(options_of_a_schema_hold_instead_of_what_it_says),
+        cmocka_unit_test(a_forced_answer_is_taken_as_it_is),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""`reprise eval` as its users meet it, and the bundled model by its answers: held-out tasks, every format, every error line."""
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
+MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
+ROUNDS = int(os.environ.get("REPRISE_TEST_ROUNDS", "0"))  # few under sanitizers
+SCHEMA = '<schema name="s"><system>Read. <module name="a">Ormoor is a town in the east.</module> <module name="b">Two.</module></system></schema>'
+PROMPT = '<prompt schema="s"><a/><b/><user>What is Ormoor?</user></prompt>'
+
+
+def reprise(*arguments):
+    return subprocess.run([PROGRAM, "eval", *arguments], capture_output=True, text=True, check=False)
+
+
+def task(name):
+    return os.path.join(SOURCE, "models", "eval", name + ".jsonl")
+
+
+class Eval(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, *lines):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        return path
+
+    def rows(self, *arguments):
+        done = reprise("-m", MODEL, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["rows"]
+
+    def test_answers(self):
+        """What the model can do, on names and phrases it has not seen; nothing without the documents."""
+        least = {"facts-1": 0.85, "passkey": 0.85, "parameters": 0.85, "facts-4": 0.75, "pairs-16": 0.75, "two-hop": 0.6, "labels": 0.6}
+        files = [x for name in least for x in ("-t", task(name))]
+        limit = 4 if ROUNDS else 40
+        for row in self.rows(*files, "-s", "exact", "--limit", str(limit)):
+            with self.subTest(task=row["task"]):
+                self.assertEqual(row["items"], limit)
+                if not ROUNDS:
+                    self.assertGreaterEqual(row["score"]["mean"], least[row["task"]])
+        closed, = self.rows("-t", task("closed"), "-s", "exact", "--limit", str(limit))
+        self.assertLessEqual(closed["score"]["mean"], 0.1)
+
+    def test_settings(self):
+        """The reference agrees with itself, computing anew changes nothing, and reuse reuses."""
+        rows = {r["setting"]: r for r in self.rows("-t", task("facts-4"), "--limit", "4", "-s", "exact", "-s", "module", "-s", "module+off",
+                                                   "-s", "scaffold", "-s", "module+fixed")}
+        self.assertEqual((rows["exact"]["kl"]["mean"], rows["exact"]["agreement"]["mean"], rows["exact"]["cached_share"]), (0, 1, 0))
+        for value in ("score", "kl", "agreement"):
+            self.assertEqual(rows["module"][value], rows["module+off"][value])
+        self.assertGreater(rows["module"]["cached_share"], 0.7)
+        self.assertGreater(rows["module"]["state_bytes"], 0)
+        self.assertEqual(rows["module+off"]["cached_share"], 0)
+        self.assertLess(rows["scaffold"]["kl"]["mean"], 1e-2)  # computed together: the plain run, but for roundings
+        self.assertGreater(rows["module"]["kl"]["mean"], rows["scaffold"]["kl"]["mean"])
+
+    def test_perplexity(self):
+        """Given answers are scored token by token: what the prompt says is likelier than what it does not."""
+        lines = [{"schema": SCHEMA, "prompt": PROMPT, "answers": [a], "metric": "perplexity"} for a in ("Not stated.", "zq 7 (x")]
+        likely, = self.rows("-t", self.file("a.jsonl", lines[0]), "-s", "path")
+        odd, = self.rows("-t", self.file("b.jsonl", lines[1]), "-s", "path")
+        self.assertLess(likely["score"]["mean"], odd["score"]["mean"])
+
+    def test_formats(self):
+        items, output = os.path.join(self.folder.name, "items"), os.path.join(self.folder.name, "table")
+        base = ["-m", MODEL, "-t", task("facts-1"), "--limit", "3", "-s", "exact", "-s", "path"]
+        table = reprise(*base).stdout
+        self.assertIn("facts-1", table)
+        self.assertEqual(len(table.splitlines()), 3)
+        rows = list(csv.DictReader(io.StringIO(reprise(*base, "--csv").stdout)))
+        self.assertEqual([r["setting"] for r in rows], ["exact", "path"])
+        markdown = reprise(*base, "--markdown", "-o", output, "--items", items)
+        self.assertEqual(len(markdown.stdout.splitlines()), 3)
+        with open(output, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        self.assertEqual([line.count("|") for line in lines], [10] * 4)
+        with open(items, encoding="utf-8") as f:
+            self.assertEqual([json.loads(line)["line"] for line in f], [1, 1, 2, 2, 3, 3])
+
+    def test_schema_files(self):
+        """A schema may be a file beside the tasks, and a line without one has that of the line before."""
+        self.file("s.xml", SCHEMA)
+        item = {"prompt": PROMPT, "answers": "x", "metric": "f1"}
+        row, = self.rows("-t", self.file("t.jsonl", item | {"schema": "s.xml"}, "", item), "-s", "path")
+        self.assertEqual(row["items"], 2)
+
+    def test_errors(self):
+        good = {"schema": SCHEMA, "prompt": PROMPT, "answers": ["x"], "metric": "exact"}
+        cases = [
+            ("t.jsonl:1:", "no JSON", ["{"]),
+            ("t.jsonl:1:", "a line is an object", ["[1]"]),
+            ("t.jsonl:2:", '"answers"', [good, good | {"answers": []}]),
+            ("t.jsonl:1:", '"schema" is missing', [{k: v for k, v in good.items() if k != "schema"}]),
+            ("t.jsonl:1:", '"prompt"', [good | {"prompt": 7}]),
+            ("t.jsonl:1:", 'did you mean "exact"', [good | {"metric": "exakt"}]),
+            ("t.jsonl:1:", '"answer" is no field', [good | {"answer": "x"}]),
+            ("t.jsonl:2:", "files of their own", [good, good | {"metric": "f1"}]),
+            ("t.jsonl:1:", "under 'exact'", [good | {"prompt": '<prompt schema="s"><c/></prompt>'}]),
+            ("t.jsonl", "no items", []),
+        ]
+        for where, what, lines in cases:
+            with self.subTest(what=what):
+                done = reprise("-m", MODEL, "-t", self.file("t.jsonl", *lines), "-s", "path")
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(where, done.stderr)
+                self.assertIn(what, done.stderr)
+        for arguments in (["-m", MODEL], ["-m", MODEL, "-t", "x", "--json", "--csv"], ["-m", MODEL, "-t", "x", "-o", "y"],
+                          ["-m", MODEL, "-t", "x", "-s", "fixed+packed"]):
+            self.assertEqual(reprise(*arguments).returncode, 2)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(MODEL):
+        sys.exit(f"{MODEL} is missing")
+    unittest.main()
