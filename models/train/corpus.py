@@ -245,7 +245,7 @@ def facts(rng, level, held):
         t = things[i]
         missing = [r for r in KINDS[t.kind][2] if r not in t.facts]
         alone = sum(x.kind == t.kind for x in things) == 1
-        if not held and missing and rng.random() < 0.12:
+        if not held and level > 2 and missing and rng.random() < 0.12:
             questions.append((ask(rng, t, rng.choice(missing), held, alone), NOT_STATED))
         else:
             r = rng.choice(list(t.facts))

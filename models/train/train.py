@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 import bpe
 import corpus
+import export
 
 SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2560, "context": 2048, "eps": 1e-5, "theta": 200000.0}
 BOS, START, END = 0, 1, 2
@@ -76,14 +77,6 @@ class Llama(nn.Module):
                 nn.init.zeros_(p)
             elif p.dim() == 2:
                 nn.init.normal_(p, std=0.02 if "embed" in n else s["d"] ** -0.5)
-
-    @torch.no_grad()
-    def pair(self, pairs):
-        """Words with and without their space begin as neighbours, all by the same way apart: an answer's first word has no space
-        before it, and is copied from a place where it has one."""
-        away = torch.randn(self.shape["d"]) * 0.02
-        for bare, spaced in pairs:
-            self.embed.weight[bare] = self.embed.weight[spaced] + away
 
     def forward(self, tokens, positions, wanted):
         """tokens, positions: [B, T]; wanted: indices into B * T. Logits of the wanted tokens (tied with the embedding)."""
@@ -167,7 +160,7 @@ class Sample:
             add(q if i or place != "before" else " " + q, control=END)
             add("\n")
             open_turn("assistant")
-            add(a, mark=1 + i, control=END)
+            add(" " + a, mark=1 + i, control=END)  # as its words stand in the text
             add("\n")
         self.positions = list(range(len(self.tokens)))
         free = context - len(self.tokens)
@@ -246,7 +239,7 @@ def tensors(batch, rng, extra, device):
             torch.tensor(weight, device=device), torch.tensor(question), base)
 
 
-def warm_up(model, optimizers, words, device, seed):
+def warm_up(model, optimizers, device, seed):
     """Random words written twice, until the second half is known from the first: the heads that look back form within a few hundred
     short steps here, and take millions of tokens in text that can half be guessed. Returns the tokens seen."""
     g, step, right, half = torch.Generator().manual_seed(seed), 0, 0.0, 32
@@ -254,7 +247,7 @@ def warm_up(model, optimizers, words, device, seed):
     while right < 0.97 and step < 2000:
         for group, r in zip((group for o in optimizers for group in o.param_groups), rates):
             group["lr"] = r * min(1, (step + 1) / 30)
-        x = words[torch.randint(len(words), (15, half), generator=g)]
+        x = torch.randint(len(bpe.SPECIAL) + 256, model.shape["vocab"], (15, half), generator=g)
         tokens = torch.cat([x, x], 1)
         wanted = (torch.arange(15)[:, None] * 2 * half + torch.arange(half, 2 * half - 1)).flatten()
         logits = model(tokens.to(device), torch.arange(2.0 * half).expand(15, -1).to(device), wanted.to(device))
@@ -304,7 +297,7 @@ def main():
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
-    p.add_argument("--resume", help="a checkpoint to go on from")
+    p.add_argument("--resume", help="a checkpoint to go on from, or the weights of a GGUF file")
     a = p.parse_args()
 
     os.makedirs(a.out, exist_ok=True)
@@ -318,7 +311,8 @@ def main():
     optimizers = [Muon(matrices, a.lr), torch.optim.Adam(rest, lr=a.lr / 3, betas=(0.9, 0.98))]
     rates = [g["lr"] for o in optimizers for g in o.param_groups]
     if a.resume:
-        saved = torch.load(a.resume, map_location=device)
+        is_gguf = a.resume.endswith(".gguf")
+        saved = {"model": export.read(a.resume, SHAPE)} if is_gguf else torch.load(a.resume, map_location=device)
         model.load_state_dict(saved["model"])
         if "optimizers" in saved:
             for o, s in zip(optimizers, saved["optimizers"]):
@@ -331,11 +325,7 @@ def main():
             seen, step = saved["seen"], saved["step"]
             rng.seed(a.seed + step)
     else:
-        pairs = [(t.ids[x[1:]], i) for i, x in enumerate(t.tokens) if x[0] == "Ġ" and x[1:] in t.ids]
-        model.pair(pairs)
-        bare = {i for i, _ in pairs}
-        words = torch.tensor([i for i in range(len(bpe.SPECIAL) + 256, len(t.tokens)) if i not in bare])
-        seen = warm_up(model, optimizers, words, device, a.seed)
+        seen = warm_up(model, optimizers, device, a.seed)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
 
     def save():
@@ -386,7 +376,7 @@ def main():
                   " ".join(f"{k}:{curriculum.level[k]}:{curriculum.right[k]:.2f}" for k in list(corpus.TASKS)[:curriculum.open]) +
                   ("  held " + " ".join(f"{k}:{v:.2f}" for k, v in held.items()) if held else ""), flush=True)
             shown, shown_tokens, loss_sum, loss_n = time.time(), seen, 0.0, 0
-            if now - saved_at > 300:
+            if now - saved_at > 150:
                 save()
                 saved_at = now
     save()
