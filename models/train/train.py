@@ -184,7 +184,7 @@ class Curriculum:
 
     def choose(self, rng):
         tasks = list(corpus.TASKS)[:self.open]
-        task = rng.choices(tasks, [0.25 + (1 - self.right[k]) for k in tasks])[0]
+        task = rng.choices(tasks, [(1.25 - self.right[k]) / self.level[k] ** 0.5 for k in tasks])[0]  # long texts cost more
         level = self.level[task]
         return task, level if rng.random() < 0.6 else rng.randint(corpus.TASKS[task][1], level)
 
@@ -292,11 +292,12 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--out", default="run")
     p.add_argument("--tokens", type=float, default=25e6, help="tokens of training in all")
-    p.add_argument("--decay", type=float, default=5e6, help="tokens over which the learning rate falls to nothing at the end")
+    p.add_argument("--decay", type=float, help="tokens over which the learning rate falls to nothing at the end; all of them if not given")
     p.add_argument("--batch", type=int, default=2500, help="tokens of a step")
-    p.add_argument("--lr", type=float, default=0.01)
+    p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
+    p.add_argument("--levels", type=json.loads, default={}, help="levels to begin at, as JSON: the last ones of a log")
     p.add_argument("--resume", help="a checkpoint to go on from, or the weights of a GGUF file")
     a = p.parse_args()
 
@@ -326,6 +327,11 @@ def main():
             rng.seed(a.seed + step)
     else:
         seen = warm_up(model, optimizers, device, a.seed)
+    if a.levels:
+        curriculum.level.update(a.levels)
+        curriculum.right = {k: 0.8 for k in corpus.TASKS}
+        curriculum.open = len(corpus.TASKS)
+    a.decay = a.decay or a.tokens - seen
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
 
     def save():

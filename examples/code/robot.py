@@ -1,0 +1,3 @@
+def wen_move(speed, angle):
+    # moves the robot
+    pass

