@@ -45,6 +45,7 @@ static void fill_cells(char cells[COLUMNS][CELL_BYTES], const eval_row *r) {
 static void write_table(const eval_report *r, FILE *to) {
     int widths[COLUMNS];
     char cells[COLUMNS][CELL_BYTES];
+    bool grouped = r->n_rows > 1 && strcmp(r->rows[0].task, r->rows[1].task) == 0;
     for (int c = 0; c < COLUMNS; c++) widths[c] = (int)strlen(headings[c]);
     for (size_t i = 0; i < r->n_rows; i++) {
         fill_cells(cells, &r->rows[i]);
@@ -58,7 +59,7 @@ static void write_table(const eval_report *r, FILE *to) {
         fill_cells(cells, &r->rows[i]);
         bool again = i > 0 && strcmp(r->rows[i].task, r->rows[i - 1].task) == 0;
         if (again) cells[0][0] = '\0';
-        else if (i > 0) fputc('\n', to);
+        else if (i > 0 && grouped) fputc('\n', to);
         for (int c = 0; c < COLUMNS; c++) {
             int pad = widths[c] - cli_text_cells(cells[c]);
             if (c >= 2) fprintf(to, "%*s", pad, "");

