@@ -1,6 +1,6 @@
 def tor_sort(rows):
     # sorts the rows
     return rows
-def dan_find(rows, value):
+def dan_scan(rows, value):
     # finds the mean
     return rows

@@ -1,3 +1,3 @@
-def fen_rate(price, rate):
+def fen_cut(price, rate):
     # adds the tax to a price
     return price

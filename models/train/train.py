@@ -36,12 +36,6 @@ class Norm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
-def rotate(x, cos, sin):
-    """Adjacent pairs, as GGUF's llama has them. x: [B, H, T, D]; cos, sin: [B, 1, T, D / 2]."""
-    a, b = x[..., 0::2], x[..., 1::2]
-    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
-
-
 class Layer(nn.Module):
     def __init__(self, s):
         super().__init__()
@@ -51,18 +45,22 @@ class Layer(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.gate, self.up, self.down = nn.Linear(d, ff, bias=False), nn.Linear(d, ff, bias=False), nn.Linear(ff, d, bias=False)
 
-    def forward(self, x, cos, sin, mask, wanted=None):
-        """x: [B, T, d]. wanted: indices into B * T; only their rows, [n, d], come out (all that the last layer has to do)."""
+    def forward(self, x, turn, mask, wanted=None):
+        """x: [B, T, d]. turn: [B, T, 1, 1, D / 2], complex: rotary angles. mask: [1, T, T]. wanted: indices into B * T; only their rows,
+        [n, d], come out (all that the last layer has to do)."""
         b, t, d = x.shape
-        h = self.attn_norm(x)
-        q, k, v = (w(h).view(b, t, self.heads, -1).transpose(1, 2) for w in (self.q, self.k, self.v))
-        q, k = rotate(q, cos, sin) * (d // self.heads) ** -0.5, rotate(k, cos, sin)
-        a = ((q @ k.transpose(-1, -2)).add_(mask).softmax(-1) @ v).transpose(1, 2).reshape(b, t, d)
+        n = d // self.heads
+        h = F.linear(self.attn_norm(x), torch.cat([self.q.weight, self.k.weight, self.v.weight])).view(b, t, 3, self.heads, n)
+        pairs = torch.view_as_complex(h[:, :, :2].reshape(b, t, 2, self.heads, n // 2, 2))  # adjacent, as GGUF's llama has them
+        qk = torch.view_as_real(pairs * turn).reshape(b, t, 2, self.heads, n)
+        q, k, v = (z.transpose(1, 2).reshape(b * self.heads, t, n) for z in (qk[:, :, 0], qk[:, :, 1], h[:, :, 2]))
+        a = torch.bmm(torch.baddbmm(mask, q, k.transpose(1, 2), alpha=n ** -0.5).softmax(-1), v)
+        a = a.view(b, self.heads, t, n).transpose(1, 2).reshape(b, t, d)
         if wanted is not None:
             x, a = x.flatten(0, 1)[wanted], a.flatten(0, 1)[wanted]
         x = x + self.o(a)
-        h = self.ffn_norm(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        gate, up = F.linear(self.ffn_norm(x), torch.cat([self.gate.weight, self.up.weight])).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
 
 
 class Llama(nn.Module):
@@ -81,14 +79,13 @@ class Llama(nn.Module):
     def forward(self, tokens, positions, wanted):
         """tokens, positions: [B, T]; wanted: indices into B * T. Logits of the wanted tokens (tied with the embedding)."""
         s = self.shape
-        half = s["d"] // s["heads"] // 2
-        angles = positions[:, None, :, None] * s["theta"] ** (-torch.arange(half, device=tokens.device) / half)
-        cos, sin = angles.cos(), angles.sin()
-        t = tokens.shape[1]
-        mask = torch.full((t, t), -1e30, device=tokens.device).triu(1)
+        half, t = s["d"] // s["heads"] // 2, tokens.shape[1]
+        angles = positions[:, :, None, None, None] * s["theta"] ** (-torch.arange(half, device=tokens.device) / half)
+        turn = torch.polar(torch.ones_like(angles), angles)
+        mask = torch.full((1, t, t), -1e30, device=tokens.device).triu(1)
         x = self.embed(tokens)
         for i, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, mask, wanted if i == s["layers"] - 1 else None)
+            x = layer(x, turn, mask, wanted if i == s["layers"] - 1 else None)
         return self.norm(x) @ self.embed.weight.T
 
 
@@ -293,7 +290,7 @@ def main():
     p.add_argument("--out", default="run")
     p.add_argument("--tokens", type=float, default=25e6, help="tokens of training in all")
     p.add_argument("--decay", type=float, help="tokens over which the learning rate falls to nothing at the end; all of them if not given")
-    p.add_argument("--batch", type=int, default=2500, help="tokens of a step")
+    p.add_argument("--batch", type=int, default=4000, help="tokens of a step")
     p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
