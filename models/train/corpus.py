@@ -263,7 +263,6 @@ def facts(rng, level, held):
 
 def not_stated(rng, level, held):
     """Questions for what no document says, among others."""
-    c = facts(rng, level, held)
     names = Names(rng, held)
     kinds = list(KINDS)
     things = [make_thing(rng, names, rng.choice(kinds), rng.randint(2, 4)) for _ in range(max(1, level))]
@@ -277,7 +276,7 @@ def not_stated(rng, level, held):
         else:
             r = rng.choice(list(t.facts))
             questions.append((ask(rng, t, r, held), answer_of(t, r)))
-    return Context(parts, questions, needed=[[] for _ in questions]) if parts else c
+    return Context(parts, questions, needed=[[] for _ in questions])
 
 
 def distractor(rng, level, held):

@@ -376,11 +376,11 @@ static void apply_options(const rp_schema_options *o, pml_node *n) {
     if (n->kind == PML_MODULE) n->scope = PML_SCOPE_INHERIT;
 }
 
-static int add_scaffold(pml_builder *b, const char *modules) {
+static int add_scaffold(pml_builder *b, size_t offset, const char *modules) {
     int32_t i;
-    if (pml_builder_add(b, PML_SCAFFOLD, b->n - strlen("</schema>"), &i) != 0) return b->rc;
+    if (pml_builder_add(b, PML_SCAFFOLD, offset, &i) != 0) return b->rc;
     b->drafts[i].node.scaffold = pml_storage_string(b->storage, modules, strlen(modules));
-    return b->drafts[i].node.scaffold ? 0 : pml_builder_memory(b, 0, strlen(modules) + 1, "a scaffold");
+    return b->drafts[i].node.scaffold ? 0 : pml_builder_memory(b, offset, strlen(modules) + 1, "a scaffold");
 }
 
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes) {
@@ -399,11 +399,11 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     return r.src ? add_src(b, offset, r.src) : 0;
 }
 
-int pml_element_end(pml_builder *b) {
+int pml_element_end(pml_builder *b, size_t offset) {
     const pml_draft *d = top_draft(b);
     if (d->node.kind == PML_UNION && d->node.first_child < 0)
         return pml_builder_fail(b, d->offset, RP_ERR_SYNTAX, "<union> holds no module: give it one or more, or remove it");
-    if (b->depth == 1 && b->options.scaffold && add_scaffold(b, b->options.scaffold) != 0) return b->rc;
+    if (b->depth == 1 && b->options.scaffold && add_scaffold(b, offset, b->options.scaffold) != 0) return b->rc;
     b->depth--;
     return 0;
 }

@@ -100,7 +100,7 @@ int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t off
 
 /* An element begins (document_elements.c): checks name, place and attributes; adds its draft and opens its frame. */
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes);
-int pml_element_end(pml_builder *b);
+int pml_element_end(pml_builder *b, size_t offset); /* offset: of its end tag */
 /* Text that is more than white space stands where none may. */
 int pml_element_refuse_text(pml_builder *b, size_t offset);
 

@@ -120,7 +120,7 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
 static void XMLCALL on_end(void *user, const XML_Char *name) {
     pml_builder *b = user;
     (void)name;
-    if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b);
+    if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b, event_offset(b));
 }
 
 /* A piece of text within one line, a line's end, or a character that was written as a reference. */

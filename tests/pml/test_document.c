@@ -182,6 +182,18 @@ static void src_files_come_from_their_folder(void **state) {
     assert_non_null(strstr(err.message, "line 2, column 1: byte 0xFF"));
 }
 
+/* ---- options ---- */
+
+static void a_scaffold_of_the_options_stands_at_the_end_tag(void **state) {
+    (void)state;
+    const char *text = "<schema name='s'>\n<module name='m'/>\n  </schema>\n<!-- behind -->\n";
+    rp_schema_options o = {.scaffold = "m n"};
+    rp_error err;
+    pml_document *d;
+    assert_int_equal(pml_schema_parse(&d, text, strlen(text), "d", NULL, &o, &err), RP_ERR_NAME);
+    assert_string_equal(err.where, "d:3:3");
+}
+
 /* ---- limits and memory ---- */
 
 static void depth_is_bounded(void **state) {
@@ -216,6 +228,7 @@ static void failing_allocations_are_clean(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_code_place_and_advice), cmocka_unit_test(white_space), cmocka_unit_test(src_files_come_from_their_folder),
+        cmocka_unit_test(a_scaffold_of_the_options_stands_at_the_end_tag),
         cmocka_unit_test(depth_is_bounded), cmocka_unit_test(failing_allocations_are_clean),
     };
     return cmocka_run_group_tests_name("pml/document", tests, NULL, NULL);
