@@ -24,12 +24,12 @@
 typedef struct eval_options {
     const char *model, *chat_format, *output, *items;
     cli_list tasks, settings;
-    int32_t max_tokens, limit, ctx, threads, states, resamples;
-    uint64_t seed, ram;
+    cli_engine_args engine;
+    int32_t max_tokens, limit, resamples;
+    uint64_t seed;
     bool json, csv, markdown;
 } eval_options;
 
-static const char *const state_names[] = {"f16", "f32", NULL}; /* the order of rp_state_format */
 static const char *const default_settings[] = {"exact", "path", "module", "scaffold", "path+fixed", "module+fixed"};
 
 #define AT(field) offsetof(eval_options, field)
@@ -54,14 +54,7 @@ static const cli_option options[] = {
     {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000,
      .help = "resamples of the bootstrap behind the intervals (1000)"},
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of the bootstrap (1)"},
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
-    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 1024,
-     .help = "threads; 0: one for each processor (0)"},
-    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = AT(states), .choices = state_names,
-     .help = "format of attention states (f16)"},
-    {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(ram),
-     .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"},
+    CLI_ENGINE_ROWS(eval_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
     {.name = NULL},
@@ -213,7 +206,7 @@ static outcome judge(const eval_state *s, const eval_item *item, const rp_result
         o.agreement += (eval_argmax(a, p->n_vocab) == eval_argmax(b, q->n_vocab)) / (double)n;
         o.kl += eval_kl(a, b, p->n_vocab) / n;
     }
-    uint64_t bytes = s->info.state_bytes_per_token * (s->options->states == RP_STATE_F32 ? 2 : 1);
+    uint64_t bytes = s->info.state_bytes_per_token * (s->options->engine.states == RP_STATE_F32 ? 2 : 1);
     o.cached_share = r->prompt_tokens > 0 ? (double)r->cached_tokens / r->prompt_tokens : 0;
     o.state_bytes = (double)r->cached_tokens * (double)bytes;
     return o;
@@ -358,11 +351,7 @@ static int load(eval_state *s) {
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status != CLI_OK) return status;
     rp_model_describe(s->loaded.model, &s->info);
-    rp_engine_options engine = rp_engine_options_defaults();
-    engine.n_threads = o->threads;
-    engine.n_ctx = o->ctx;
-    engine.state_format = (rp_state_format)o->states;
-    engine.state_budget_bytes = o->ram;
+    rp_engine_options engine = cli_engine_options(&o->engine);
     return cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
 }
 

@@ -15,14 +15,14 @@
 typedef struct run_options {
     const char *model, *chat_format, *dump_logits, *store;
     cli_list schemas, prompts, texts;
-    int32_t max_tokens, reuse, ctx, threads, chunk, states, repeat;
-    uint64_t seed, ram;
+    cli_engine_args engine;
+    int32_t max_tokens, reuse, repeat;
+    uint64_t seed;
     float temperature;
     bool ignore_eos, json, verbose;
 } run_options;
 
 static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* the order of rp_reuse */
-static const char *const state_names[] = {"f16", "f32", NULL};         /* the order of rp_state_format */
 
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
@@ -44,16 +44,7 @@ static const cli_option options[] = {
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
      .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
              "tokens, each seeing all before it (on)"},
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
-    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 1024,
-     .help = "threads; 0: one for each processor (0)"},
-    {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = AT(chunk), .min = 0, .max = 4096,
-     .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"},
-    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = AT(states), .choices = state_names,
-     .help = "format of attention states (f16)"},
-    {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(ram),
-     .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"},
+    CLI_ENGINE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
     {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX,
@@ -174,12 +165,7 @@ static int load(run_state *s) {
     double start = cli_now_ms();
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status != CLI_OK) return status;
-    rp_engine_options engine = rp_engine_options_defaults();
-    engine.n_threads = o->threads;
-    engine.n_ctx = o->ctx;
-    engine.chunk_tokens = o->chunk;
-    engine.state_format = (rp_state_format)o->states;
-    engine.state_budget_bytes = o->ram;
+    rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
     s->load_ms = cli_now_ms() - start;
     return status;

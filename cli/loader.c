@@ -7,6 +7,18 @@
 #include "console.h"
 #include "text.h"
 
+const char *const cli_state_names[] = {"f16", "f32", NULL};
+
+rp_engine_options cli_engine_options(const cli_engine_args *args) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.n_threads = args->threads;
+    o.n_ctx = args->ctx;
+    o.chunk_tokens = args->chunk;
+    o.state_format = (rp_state_format)args->states;
+    o.state_budget_bytes = args->ram;
+    return o;
+}
+
 /* Names are checked before the model is opened: a wrong one is the user's mistake, whatever the model is. */
 static int check_chat_format(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);

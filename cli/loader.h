@@ -11,6 +11,29 @@ typedef struct cli_loaded {
     rp_schema *schema; /* the last of the schemas */
 } cli_loaded;
 
+/* Options that `run` and `eval` share; all zero: the defaults. */
+typedef struct cli_engine_args {
+    int32_t ctx, threads, chunk, states;
+    uint64_t ram;
+} cli_engine_args;
+
+extern const char *const cli_state_names[]; /* the order of rp_state_format; ends with NULL */
+
+/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. */
+#define CLI_ENGINE_ROWS(type, field) \
+    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
+     .help = "positions for prompt and answer; 0: what the model was trained for (0)"}, \
+    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
+     .help = "threads; 0: one for each processor (0)"}, \
+    {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
+     .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"}, \
+    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_state_names, \
+     .help = "format of attention states (f16)"}, \
+    {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
+     .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"}
+
+rp_engine_options cli_engine_options(const cli_engine_args *args);
+
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
 /* Makes the engine and loads the schemas in order. Returns an exit status. */

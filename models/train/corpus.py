@@ -619,15 +619,15 @@ def listing(rng, level, held):
 TASKS = {
     "facts": (facts, 1, 16, 3),
     "pairs": (pairs, 2, 24, 2),
-    "listing": (listing, 1, 4, 1),
+    "listing": (listing, 1, 4, 0.5),
     "parameters": (parameters, 1, 5, 1),
-    "distractor": (distractor, 1, 6, 1),
+    "distractor": (distractor, 1, 6, 0.7),
     "passkey": (passkey, 1, 10, 1),
-    "code": (code, 1, 5, 1),
+    "code": (code, 1, 5, 0.5),
     "two-hop": (two_hop, 1, 4, 2),
     "persona": (persona, 1, 4, 2),
-    "labels": (labels, 1, 5, 1),
-    "not-stated": (not_stated, 1, 4, 1),
+    "labels": (labels, 1, 5, 0.7),
+    "not-stated": (not_stated, 1, 4, 0.5),
 }
 SYSTEMS = ["You answer from the documents.", "You are a helpful assistant.", "Answer in a few words.", "You are a concise travel guide.",
            "Answer only from what you are given."]

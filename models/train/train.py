@@ -1,9 +1,9 @@
 """Trains the bundled model: a Llama of a few million parameters, on answers that stand only in the context.
 
-    OMP_WAIT_POLICY=PASSIVE python3 train.py --out run --tokens 25e6
+    ./run.sh --out run --minutes 120
 
-Runs on CPUs; on a GPU where torch finds one. Checkpoints go to run/model.pt every few minutes, a line of figures a minute to
-run/log.csv. `touch run/decay` starts the final decay of the learning rate early. Attention is plain, full and causal.
+Runs on CPUs; on a GPU where torch finds one. The learning rate falls to nothing over the minutes given. Checkpoints go to
+run/model.pt every few minutes, a line of figures a minute to run/log.csv. Attention is plain, full and causal.
 """
 import argparse
 import csv
@@ -288,8 +288,7 @@ def held_out(model, t, levels, n, device):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--out", default="run")
-    p.add_argument("--tokens", type=float, default=25e6, help="tokens of training in all")
-    p.add_argument("--decay", type=float, help="tokens over which the learning rate falls to nothing at the end; all of them if not given")
+    p.add_argument("--minutes", type=float, default=120, help="of training; the learning rate falls to nothing over them")
     p.add_argument("--batch", type=int, default=4000, help="tokens of a step")
     p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
     p.add_argument("--seed", type=int, default=1)
@@ -328,7 +327,6 @@ def main():
         curriculum.level.update(a.levels)
         curriculum.right = {k: 0.8 for k in corpus.TASKS}
         curriculum.open = len(corpus.TASKS)
-    a.decay = a.decay or a.tokens - seen
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
 
     def save():
@@ -341,13 +339,12 @@ def main():
     if log.tell() == 0:
         rows.writerow(["minutes", "tokens", "loss", "tokens_per_second", "levels", "right", "held_out"])
     start = shown = saved_at = tested = time.time()
-    shown_tokens, loss_sum, loss_n, end = seen, 0.0, 0, a.tokens
+    shown_tokens, loss_sum, loss_n = seen, 0.0, 0
     for batch in batches(t, rng, curriculum, a.batch, a.gaps):
-        if os.path.exists(a.out + "/decay") and end - seen > a.decay:
-            end = seen + a.decay
-        if seen >= end:
+        left = 1 - (time.time() - start) / 60 / a.minutes
+        if left <= 0:
             break
-        rate = min(1, (step + 1) / 100, max(0.02, (end - seen) / a.decay))
+        rate = min((step + 1) / 100, max(0.02, left))
         for g, r in zip((g for o in optimizers for g in o.param_groups), rates):
             g["lr"] = r * rate
         tokens, positions, wanted, target, weight, question, n = tensors(batch, rng, 0.1, device)
