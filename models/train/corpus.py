@@ -23,6 +23,7 @@ class Context:
     template: str = ""                            # the part at template_at, with {parameters} instead of their arguments
     template_at: int = -1
     arguments: dict = field(default_factory=dict)
+    told: list = field(default_factory=list)      # instead of questions: (words, value that they lead to)
 
 
 def is_held(head, tail):
@@ -237,13 +238,16 @@ def facts(rng, level, held):
     """One to sixteen documents, one thing each; some questions have no answer."""
     names = Names(rng, held)
     n = level if held else rng.randint(max(1, level // 2), level)
-    one_kind = rng.random() < 0.6
+    alike = rng.random() < 0.7  # of one kind and with the same relations: only the name tells them apart
     kind = rng.choice(list(KINDS))
+    relations = rng.sample(list(KINDS[kind][2]), rng.randint(2, 5))
     things = []
     for _ in range(n):
-        k = kind if one_kind else rng.choice(list(KINDS))
-        things.append(make_thing(rng, names, k, rng.randint(2, 6)))
-    named = rng.choice([1.0, 0.7, 0.4])
+        if alike:
+            things.append(make_thing(rng, names, kind, 0, must=relations))
+        else:
+            things.append(make_thing(rng, names, rng.choice(list(KINDS)), rng.randint(2, 6)))
+    named = rng.choice([1.0, 0.8, 0.6] if level > 3 else [1.0, 1.0, 0.8])
     filler = rng.choice([0, 0, 0.3])
     parts = [describe(rng, t, held, named, filler) for t in things]
     questions, needed = [], []
@@ -259,6 +263,29 @@ def facts(rng, level, held):
             questions.append((ask(rng, t, r, held, alone), answer_of(t, r)))
         needed.append([i])
     return Context(parts, questions, needed=needed)
+
+
+def retold(rng, level, held):
+    """The same facts once more in other words: many look-ups in little text."""
+    names = Names(rng, held)
+    kind = rng.choice(list(KINDS))
+    relations = rng.sample(list(KINDS[kind][2]), rng.randint(2, 5))
+    n = rng.randint(2, max(2, level))
+    if rng.random() < 0.3:  # distractors: one attribute tells them apart
+        kind, relations = "product", rng.sample([r for r in KINDS["product"][2] if r != "colour"], rng.randint(2, 4))
+        base, noun = names("product"), rng.choice(W.OBJECTS)
+        called = [f"{c} {base} {noun}" for c in rng.sample(W.COLOURS, n)]
+    else:
+        called = [None] * n
+    things = [make_thing(rng, names, kind, 0, name, relations) for name in called]
+    parts = [describe(rng, t, held, rng.choice([1.0, 1.0, 0.7])) for t in things]
+    told, last = [], [x[:-len(" {v}")] for x in CORES if x.endswith(" {v}") and "{e}" in x]
+    facts = [(t, r) for t in things for r in relations] * 3
+    rng.shuffle(facts)
+    for t, r in facts[:16]:
+        lead, core = combine(rng, held, LEADS, last)
+        told.append((capital((lead + core).format(e=ARTICLE.get(kind, "") + t.name, r=r)), answer_of(t, r)))
+    return Context(parts, [], told=told)
 
 
 def not_stated(rng, level, held):
@@ -617,11 +644,12 @@ def listing(rng, level, held):
 
 # task: function, first and last level of the curriculum, share of the training; in the order in which training takes them up.
 TASKS = {
+    "retold": (retold, 2, 8, 2),
     "facts": (facts, 1, 16, 3),
     "pairs": (pairs, 2, 24, 2),
     "listing": (listing, 1, 4, 0.5),
     "parameters": (parameters, 1, 5, 1),
-    "distractor": (distractor, 1, 6, 0.7),
+    "distractor": (distractor, 1, 6, 1.5),
     "passkey": (passkey, 1, 10, 1),
     "code": (code, 1, 5, 0.5),
     "two-hop": (two_hop, 1, 4, 2),
@@ -650,7 +678,7 @@ if __name__ == "__main__":
         c = make(rng, task, int(sys.argv[2]) if len(sys.argv) > 2 else 2)
         print(f"== {task}\n[{c.system}] {c.preamble}")
         print("\n".join(c.parts))
-        for q, a in c.questions:
+        for q, a in c.questions + c.told:
             print("  Q", q, " A", a)
         c = make(rng, task, int(sys.argv[2]) if len(sys.argv) > 2 else 2, held=True)
-        print("held:", c.parts[0], "| Q", *c.questions[0])
+        print("held:", c.parts[0], "| Q", *(c.questions + c.told)[0])

@@ -83,56 +83,6 @@ def write(path, state, shape):
         f.write(head + b"\0" * (-len(head) % ALIGNMENT) + data)
 
 
-class Reader:
-    """The tensors of a file that `write` wrote, so that training can go on from it."""
-
-    def __init__(self, path):
-        with open(path, "rb") as f:
-            self.bytes = f.read()
-        self.at = 8
-        n_tensors, n_metadata = self.take("<QQ")
-        for _ in range(n_metadata):
-            self.string()
-            self.skip(self.take("<I")[0])
-        infos = [(self.string(), self.take(f"<{self.take('<I')[0]}Q"), *self.take("<IQ")) for _ in range(n_tensors)]
-        start = -(-self.at // ALIGNMENT) * ALIGNMENT
-        self.tensors = {name: self.tensor(start + offset, dims[::-1], kind) for name, dims, kind, offset in infos}
-
-    def take(self, form):
-        values = struct.unpack_from(form, self.bytes, self.at)
-        self.at += struct.calcsize(form)
-        return values
-
-    def string(self):
-        n, = self.take("<Q")
-        self.at += n
-        return self.bytes[self.at - n:self.at].decode()
-
-    def skip(self, kind):
-        if kind == ARRAY:
-            inner, n = self.take("<IQ")
-            for _ in range(n):
-                self.skip(inner)
-        elif kind == STRING:
-            self.string()
-        else:
-            self.take({U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}[kind])
-
-    def tensor(self, at, dims, kind):
-        n = int(np.prod(dims))
-        if kind == 0:
-            return torch.from_numpy(np.frombuffer(self.bytes, np.float32, n, at).copy())
-        blocks = np.frombuffer(self.bytes, np.uint8, n // 32 * 34, at).reshape(-1, 34)
-        scale = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-        return torch.from_numpy((blocks[:, 2:].view(np.int8) * scale).reshape(dims).astype(np.float32))
-
-
-def read(path, shape):
-    """The weights of a GGUF file as a state of the model."""
-    tensors = Reader(path).tensors
-    return {ours: tensors[theirs] for ours, theirs in names_of(shape).items()}
-
-
 if __name__ == "__main__":
     saved = torch.load(sys.argv[1], map_location="cpu")
     write(sys.argv[2], saved["model"], saved["shape"])

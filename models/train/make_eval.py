@@ -24,6 +24,7 @@ FILES = {
     "facts-4-shuffled": ("facts", 4, 2, "shuffled"),
     "facts-16-shuffled": ("facts", 16, 5, "shuffled"),
     "facts-4-of-16": ("facts", 16, 5, "some"),
+    "facts-4-bare": ("facts", 4, 2, "bare"),
     "distractor": ("distractor", 2, 2, ""),
     "two-hop": ("two-hop", 2, 2, ""),
     "passkey": ("passkey", 5, 1, ""),
@@ -48,7 +49,7 @@ def schema_of(c, name):
     for i, part in enumerate(c.parts):
         text = template(c.template) if i == c.template_at else escape(part)
         modules.append(f'<module name="d{i + 1}">{text}</module>')
-    before = " ".join(escape(t) for t in (c.system, c.preamble or PREAMBLE) if t)
+    before = " ".join(escape(t) for t in (c.system, c.preamble) if t)
     return f'<schema name="{name}"><system>{before} {" ".join(modules)}</system></schema>'
 
 
@@ -58,6 +59,16 @@ def prompt_of(c, name, parts, question):
         arguments = "".join(f" {k}={quoteattr(v)}" for k, v in c.arguments.items()) if i == c.template_at else ""
         imports.append(f"<d{i + 1}{arguments}/>")
     return f'<prompt schema="{name}">{"".join(imports)}<user>{escape(question)}</user></prompt>'
+
+
+def context(rng, task, level, special):
+    """Held-out, with a text before the documents unless the file is to have none."""
+    c = corpus.make(rng, task, level, held=True)
+    if special == "bare":
+        c.system = c.preamble = ""
+    else:
+        c.preamble = c.preamble or PREAMBLE
+    return c
 
 
 def order(rng, c, needed, special):
@@ -78,7 +89,7 @@ def items(file):
     task, level, asked, special = FILES[file]
     rng, lines = random.Random("held out: " + file), []
     while len(lines) < ITEMS:
-        c = corpus.make(rng, task, level, held=True)
+        c = context(rng, task, level, special)
         schema = schema_of(c, file)
         for k, (question, answer) in enumerate(c.questions[:asked]):
             item = {"schema": schema} if k == 0 else {}
@@ -96,7 +107,7 @@ def closed():
         for file, (task, level, _, special) in FILES.items():
             if special or task in ("not-stated", "parameters"):
                 continue
-            c = corpus.make(rng, task, level, held=True)
+            c = context(rng, task, level, special)
             question, answer = c.questions[0]
             lines.append({"schema": schema_of(c, "closed"), "prompt": prompt_of(c, "closed", [], question),
                           "answers": answers_of(task, answer), "metric": "contains"})

@@ -8,18 +8,18 @@ run/model.pt every few minutes, a line of figures a minute to run/log.csv. Atten
 import argparse
 import csv
 import json
-import math
 import os
 import random
 import time
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
 import bpe
 import corpus
-import export
 
 SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2048, "context": 2048, "eps": 1e-5, "theta": 200000.0}
 BOS, START, END = 0, 1, 2
@@ -92,7 +92,8 @@ class Llama(nn.Module):
 # ---- The optimizer -------------------------------------------------------------------------------------------------------
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix is brought near an orthogonal one by Newton-Schulz steps (Jordan et al., 2024)."""
+    """Momentum whose matrix is brought near an orthogonal one by Newton-Schulz steps (Jordan et al., 2024). Each worker steps its share
+    of the matrices; share() gives them to the others."""
 
     def __init__(self, params, lr, momentum=0.95, decay=0.02):
         super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
@@ -114,13 +115,48 @@ class Muon(torch.optim.Optimizer):
                 p.add_(x.T if flip else x, alpha=-g["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5)
 
 
+def average(tensors, workers):
+    """Of each tensor, over the workers, in place."""
+    flat = torch.cat([x.flatten() for x in tensors])
+    dist.all_reduce(flat)
+    for x, y in zip(tensors, flat.div_(workers).split([x.numel() for x in tensors])):
+        x.copy_(y.view_as(x))
+
+
+class Update:
+    """The step of all weights, by workers that each computed the gradient of a batch of its own."""
+
+    def __init__(self, model, lr, rank, workers):
+        self.weights, self.rank, self.workers = list(model.parameters()), rank, workers
+        matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+        rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+        self.shares = [matrices[r::workers] for r in range(workers)]
+        self.optimizers = [(Muon(self.shares[rank], lr), lr), (torch.optim.Adam(rest, lr=lr / 3, betas=(0.9, 0.98)), lr / 3)]
+
+    def __call__(self, loss, rate):
+        for p in self.weights:
+            p.grad = None
+        loss.backward()
+        if self.workers > 1:
+            average([p.grad for p in self.weights], self.workers)
+        for o, lr in self.optimizers:
+            o.param_groups[0]["lr"] = lr * rate
+            o.step()
+        for r in range(self.workers if self.workers > 1 else 0):
+            flat = torch.cat([p.detach().flatten() for p in self.shares[r]])
+            dist.broadcast(flat, r)
+            with torch.no_grad():
+                for p, x in zip(self.shares[r], flat.split([p.numel() for p in self.shares[r]])):
+                    p.copy_(x.view_as(p))
+
+
 # ---- Data ----------------------------------------------------------------------------------------------------------------
 
 class Sample:
     """A conversation as tokens. loss: 0 for text, else 1 + the question's number; positions may skip between parts."""
 
     def __init__(self, t, rng, task, c, context, gaps):
-        self.task, self.tokens, self.loss, self.n = task, [BOS], [0], len(c.questions)
+        self.task, self.tokens, self.loss, self.n = task, [BOS], [0], len(c.questions) + len(c.told)
         breaks = []
 
         def add(text, mark=0, control=None):
@@ -159,6 +195,14 @@ class Sample:
             open_turn("assistant")
             add(" " + a, mark=1 + i, control=END)  # as its words stand in the text
             add("\n")
+        if c.told:
+            if place == "before":
+                close_turn()
+            open_turn("assistant")
+            for i, (words, value) in enumerate(c.told):
+                add(" " + words)
+                add(" " + value, mark=1 + i)
+            close_turn()
         self.positions = list(range(len(self.tokens)))
         free = context - len(self.tokens)
         if free > 0 and rng.random() < gaps:  # a text's distances grow as if more stood between the parts
@@ -236,30 +280,24 @@ def tensors(batch, rng, extra, device):
             torch.tensor(weight, device=device), torch.tensor(question), base)
 
 
-def warm_up(model, optimizers, device, seed):
+def warm_up(model, update, device, seed):
     """Random words written twice, until the second half is known from the first: the heads that look back form within a few hundred
     short steps here, and take millions of tokens in text that can half be guessed. Returns the tokens seen."""
-    g, step, right, half = torch.Generator().manual_seed(seed), 0, 0.0, 32
-    rates = [group["lr"] for o in optimizers for group in o.param_groups]
+    g, step, right, half = torch.Generator().manual_seed(seed), 0, torch.zeros(1), 32
     while right < 0.97 and step < 2000:
-        for group, r in zip((group for o in optimizers for group in o.param_groups), rates):
-            group["lr"] = r * min(1, (step + 1) / 30)
         x = torch.randint(len(bpe.SPECIAL) + 256, model.shape["vocab"], (15, half), generator=g)
         tokens = torch.cat([x, x], 1)
         wanted = (torch.arange(15)[:, None] * 2 * half + torch.arange(half, 2 * half - 1)).flatten()
         logits = model(tokens.to(device), torch.arange(2.0 * half).expand(15, -1).to(device), wanted.to(device))
         target = tokens[:, half + 1:].flatten().to(device)
-        loss = F.cross_entropy(logits, target)
-        for o in optimizers:
-            o.zero_grad(set_to_none=True)
-        loss.backward()
-        for o in optimizers:
-            o.step()
-        right, step = (logits.argmax(-1) == target).float().mean().item(), step + 1
-        if step % 50 == 0:
-            print(f"warm-up: step {step}, loss {loss.item():.2f}, right {right:.2f}", flush=True)
-    print(f"warm-up: {step} steps, right {right:.2f}", flush=True)
-    return step * 15 * 2 * half
+        update(F.cross_entropy(logits, target), min(1, (step + 1) / 30))
+        right[0] = (logits.argmax(-1) == target).float().mean()
+        if update.workers > 1:
+            average([right], update.workers)
+        step += 1
+    if update.rank == 0:
+        print(f"warm-up: {step} steps, right {right.item():.2f}", flush=True)
+    return step * 15 * 2 * half * update.workers
 
 
 def judge(logits, target, question, n):
@@ -285,88 +323,67 @@ def held_out(model, t, levels, n, device):
     return result
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--out", default="run")
-    p.add_argument("--minutes", type=float, default=120, help="of training; the learning rate falls to nothing over them")
-    p.add_argument("--batch", type=int, default=4000, help="tokens of a step")
-    p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
-    p.add_argument("--levels", type=json.loads, default={}, help="levels to begin at, as JSON: the last ones of a log")
-    p.add_argument("--resume", help="a checkpoint to go on from, or the weights of a GGUF file")
-    a = p.parse_args()
-
-    os.makedirs(a.out, exist_ok=True)
+def work(rank, workers, a):
+    """One worker: batches, gradients and a curriculum of its own; the weights are the same in all. The first one writes."""
+    if workers > 1:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(a.out)}/workers", rank=rank, world_size=workers)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(a.seed)
-    rng, t = random.Random(a.seed), bpe.Tokenizer()
+    rng, t = random.Random(a.seed + 1000 * rank), bpe.Tokenizer()
     assert len(t.tokens) == SHAPE["vocab"], f"vocab.json holds {len(t.tokens)} tokens, not {SHAPE['vocab']}"
     model, curriculum, seen, step = Llama(SHAPE).to(device), Curriculum(), 0, 0
-    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
-    rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
-    optimizers = [Muon(matrices, a.lr), torch.optim.Adam(rest, lr=a.lr / 3, betas=(0.9, 0.98))]
-    rates = [g["lr"] for o in optimizers for g in o.param_groups]
+    update = Update(model, a.lr, rank, workers)
     if a.resume:
-        is_gguf = a.resume.endswith(".gguf")
-        saved = {"model": export.read(a.resume, SHAPE)} if is_gguf else torch.load(a.resume, map_location=device)
+        saved = torch.load(a.resume, map_location=device)
         model.load_state_dict(saved["model"])
-        if "optimizers" in saved:
-            for o, s in zip(optimizers, saved["optimizers"]):
-                o.load_state_dict(s)
-            for name, values in saved["curriculum"].items():
-                if isinstance(values, dict):
-                    getattr(curriculum, name).update({k: v for k, v in values.items() if k in corpus.TASKS})
-                else:
-                    setattr(curriculum, name, values)
-            seen, step = saved["seen"], saved["step"]
-            rng.seed(a.seed + step)
+        for name, values in saved["curriculum"].items():
+            if isinstance(values, dict):
+                getattr(curriculum, name).update({k: v for k, v in values.items() if k in corpus.TASKS})
+            else:
+                setattr(curriculum, name, values)
+        seen, step = saved["seen"], saved["step"]
+        rng.seed(a.seed + 1000 * rank + step)
     else:
-        seen = warm_up(model, optimizers, device, a.seed)
-    if a.levels:
-        curriculum.level.update(a.levels)
-        curriculum.right = {k: 0.8 for k in corpus.TASKS}
-        curriculum.open = len(corpus.TASKS)
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {torch.get_num_threads()} threads", flush=True)
+        seen = warm_up(model, update, device, a.seed + rank)
+
+    log = open(a.out + "/log.csv", "a", newline="") if rank == 0 else None
+    rows = csv.writer(log) if log else None
+    if log:
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters on {device}, {workers} workers", flush=True)
+        if log.tell() == 0:
+            rows.writerow(["minutes", "tokens", "loss", "tokens_per_second", "levels", "right", "held_out"])
 
     def save():
-        torch.save({"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "curriculum": curriculum.__dict__,
-                    "seen": seen, "step": step, "shape": SHAPE}, a.out + "/model.pt.new")
+        torch.save({"model": model.state_dict(), "curriculum": curriculum.__dict__, "seen": seen, "step": step, "shape": SHAPE},
+                   a.out + "/model.pt.new")
         os.replace(a.out + "/model.pt.new", a.out + "/model.pt")
 
-    log = open(a.out + "/log.csv", "a", newline="")
-    rows = csv.writer(log)
-    if log.tell() == 0:
-        rows.writerow(["minutes", "tokens", "loss", "tokens_per_second", "levels", "right", "held_out"])
     start = shown = saved_at = tested = time.time()
-    shown_tokens, loss_sum, loss_n = seen, 0.0, 0
+    shown_tokens, first, loss_sum, loss_n = seen, step, 0.0, 0
     for batch in batches(t, rng, curriculum, a.batch, a.gaps):
-        left = 1 - (time.time() - start) / 60 / a.minutes
+        tokens, positions, wanted, target, weight, question, n = tensors(batch, rng, 0.1, device)
+        sums = torch.tensor([sum(len(s.tokens) for s in batch), time.time() - start], dtype=torch.float64)
+        if workers > 1:
+            dist.all_reduce(sums)
+        left = 1 - sums[1].item() / workers / 60 / a.minutes
         if left <= 0:
             break
-        rate = min((step + 1) / 100, max(0.02, left))
-        for g, r in zip((g for o in optimizers for g in o.param_groups), rates):
-            g["lr"] = r * rate
-        tokens, positions, wanted, target, weight, question, n = tensors(batch, rng, 0.1, device)
         logits = model(tokens, positions, wanted)
         loss = (F.cross_entropy(logits, target, reduction="none") * weight).sum() / weight.sum()
-        for o in optimizers:
-            o.zero_grad(set_to_none=True)
-        loss.backward()
-        for o in optimizers:
-            o.step()
+        update(loss, min((step - first + 1) / 100, max(0.02, left)))
         right, i = judge(logits.detach(), target, question, n), 0
         for s in batch:
             curriculum.learn(s.task, right[i:i + s.n].mean().item())
             i += s.n
-        seen += sum(len(s.tokens) for s in batch)
+        seen += int(sums[0].item())
         step += 1
         loss_sum, loss_n = loss_sum + loss.item(), loss_n + 1
         now = time.time()
-        if now - shown > 60:
+        if rank == 0 and now - shown > 60:
             held = {}
             if now - tested > 600:
-                held, tested = held_out(model, t, curriculum.level, 12, device), now
+                held, tested = held_out(model, t, curriculum.level, 8, device), now
             speed = (seen - shown_tokens) / (now - shown)
             rows.writerow([f"{(now - start) / 60:.1f}", seen, f"{loss_sum / loss_n:.4f}", f"{speed:.0f}", json.dumps(curriculum.level),
                            json.dumps({k: round(v, 3) for k, v in curriculum.right.items()}),
@@ -379,8 +396,30 @@ def main():
             if now - saved_at > 150:
                 save()
                 saved_at = now
-    save()
-    print("held out, last levels:", held_out(model, t, {k: v[2] for k, v in corpus.TASKS.items()}, 40, device))
+    if rank == 0:
+        save()
+        print("held out, last levels:", held_out(model, t, {k: v[2] for k, v in corpus.TASKS.items()}, 40, device))
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--out", default="run")
+    p.add_argument("--minutes", type=float, default=120, help="of training; the learning rate falls to nothing over them")
+    p.add_argument("--workers", type=int, default=os.cpu_count(), help="processes of one thread each; with one, torch takes the threads it likes")
+    p.add_argument("--batch", type=int, default=2000, help="tokens of a step, for each worker")
+    p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
+    p.add_argument("--resume", help="a checkpoint to go on from")
+    a = p.parse_args()
+    os.makedirs(a.out, exist_ok=True)
+    workers = 1 if torch.cuda.is_available() else a.workers
+    if workers == 1:
+        work(0, 1, a)
+    else:
+        if os.path.exists(a.out + "/workers"):
+            os.remove(a.out + "/workers")  # where they meet
+        mp.spawn(work, (workers, a), workers)
 
 
 if __name__ == "__main__":
