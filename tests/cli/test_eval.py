@@ -73,6 +73,7 @@ class Eval(unittest.TestCase):
         likely, = self.rows("-t", self.file("a.jsonl", lines[0]), "-s", "path")
         odd, = self.rows("-t", self.file("b.jsonl", lines[1]), "-s", "path")
         self.assertLess(likely["score"]["mean"], odd["score"]["mean"])
+        self.assertGreaterEqual(likely["score"]["low"], 1)  # a perplexity, not its logarithm
 
     def test_formats(self):
         items, output = os.path.join(self.folder.name, "items"), os.path.join(self.folder.name, "table")
