@@ -67,6 +67,13 @@ def capital(text):
     return text[0].upper() + text[1:]
 
 
+def retell(rng, told):
+    """What a context says, once more and in a row: (words, value that they lead to)."""
+    told = told * 3
+    rng.shuffle(told)
+    return told[:16]
+
+
 # ---- Facts ---------------------------------------------------------------------------------------------------------------
 
 # How sentences begin, and how any relation is stated.
@@ -280,9 +287,7 @@ def retold(rng, level, held):
     things = [make_thing(rng, names, kind, 0, name, relations) for name in called]
     parts = [describe(rng, t, held, rng.choice([1.0, 1.0, 0.7])) for t in things]
     told, last = [], [x[:-len(" {v}")] for x in CORES if x.endswith(" {v}") and "{e}" in x]
-    facts = [(t, r) for t in things for r in relations] * 3
-    rng.shuffle(facts)
-    for t, r in facts[:16]:
+    for t, r in retell(rng, [(t, r) for t in things for r in relations]):
         lead, core = combine(rng, held, LEADS, last)
         told.append((capital((lead + core).format(e=ARTICLE.get(kind, "") + t.name, r=r)), answer_of(t, r)))
     return Context(parts, [], told=told)
@@ -425,6 +430,8 @@ def pairs(rng, level, held):
     lines = [form.format(k=k, v=v) for k, v in zip(keys, values)]
     size = rng.choice([4, 8, n])
     parts = ["Table. " + " ".join(lines[i:i + size]) for i in range(0, n, size)]
+    if not held and rng.random() < 0.4:
+        return Context(parts, [], told=retell(rng, [(f"The value of {k} is", v + ".") for k, v in zip(keys, values)]))
     questions, needed = [], []
     for i in [rng.randrange(n) for _ in range(8)]:
         q = "{k}?" if not held and rng.random() < 0.15 else request(rng, held, PAIR_ASKED)
@@ -599,6 +606,8 @@ def code(rng, level, held):
             body = rng.choice([f"return {arguments[0]}", f"{arguments[-1]} = {arguments[0]}", "pass", f"print({arguments[0]})"])
             texts.append(f"def {name}({', '.join(arguments)}):\n    # {p}\n    {body}")
         parts.append("\n".join(texts))
+    if not held and rng.random() < 0.4:
+        return Context(parts, [], told=retell(rng, [(f"The call that {p} is", f"{name}({', '.join(arguments)})") for name, arguments, p, _ in functions]))
     questions, needed = [], []
     for _ in range(5):
         name, arguments, p, i = rng.choice(functions)
