@@ -197,10 +197,13 @@ def state(rng, thing, relation, held, named=0.7):
     noun, _, relations = KINDS[thing.kind]
     special = [x.rstrip(".").replace("The {e}", "{e}").replace("the {e}", "{e}") for x in relations[relation][1]]
     special = [x[0].lower() + x[1:] for x in special]
+    leads, cores = LEADS, CORES
     if special and rng.random() < (0.8 if thing.kind == "guide" else 0.4):
-        lead, core = combine(rng, held, WARNINGS if thing.kind == "guide" else LEADS, special)
-    else:
-        lead, core = combine(rng, held, LEADS, CORES)
+        leads, cores = WARNINGS if thing.kind == "guide" else LEADS, special
+    lead, core = combine(rng, held, leads, cores)
+    if not held and rng.random() < 0.2 and any(x.startswith("{v}") for x in cores):  # the hard ones: what is asked for stands first
+        while not core.startswith("{v}"):
+            lead, core = combine(rng, held, leads, cores)
     ref = ARTICLE.get(thing.kind, "") + thing.name if rng.random() < named else noun
     return capital((lead + core).format(e=ref, v=thing.facts[relation], r=relation)) + "."
 
@@ -263,7 +266,7 @@ def facts(rng, level, held):
         t = things[i]
         missing = [r for r in KINDS[t.kind][2] if r not in t.facts]
         alone = sum(x.kind == t.kind for x in things) == 1
-        if not held and level > 2 and missing and rng.random() < 0.12:
+        if not held and level > 2 and missing and rng.random() < 0.06:
             questions.append((ask(rng, t, rng.choice(missing), held, alone), NOT_STATED))
         else:
             r = rng.choice(list(t.facts))
@@ -664,7 +667,7 @@ TASKS = {
     "two-hop": (two_hop, 1, 4, 2),
     "persona": (persona, 1, 4, 2),
     "labels": (labels, 1, 5, 0.7),
-    "not-stated": (not_stated, 1, 4, 0.5),
+    "not-stated": (not_stated, 1, 4, 0.3),
 }
 SYSTEMS = ["You answer from the documents.", "You are a helpful assistant.", "Answer in a few words.", "You are a concise travel guide.",
            "Answer only from what you are given."]

@@ -207,13 +207,13 @@ class Sample:
             close_turn()
         self.positions = list(range(len(self.tokens)))
         free = context - len(self.tokens)
-        if free > 0 and rng.random() < gaps:  # a text's distances grow as if more stood between the parts
+        if free > 0 and rng.random() < gaps:  # a text's distances grow as if more stood between the parts, or as holes leave them in a sentence
             free = rng.randint(0, free)
-            for at in rng.sample(breaks, min(len(breaks), 3)):
-                gap = rng.randint(0, free)
-                free -= gap
+            skips = [(at, rng.randint(0, free // 3)) for at in rng.sample(breaks, min(len(breaks), 3))]
+            skips += [(rng.randrange(1, breaks[-1]), rng.randint(1, 5)) for _ in range(rng.randint(0, min(16, free // 5)))]
+            for at, n in skips:
                 for i in range(at, len(self.tokens)):
-                    self.positions[i] += gap
+                    self.positions[i] += n
 
 
 class Curriculum:
