@@ -24,7 +24,11 @@ static const shape shapes[] = {
     {"smollm2-135m", 30, 576, 1536, 9, 3, 49152, 8192, 100000.0f, true},
     {"llama3.2-1b", 16, 2048, 8192, 32, 8, 128256, 131072, 500000.0f, true},
 };
-static const kernel_type types[] = {KERNEL_F32, KERNEL_F16, KERNEL_BF16, KERNEL_Q8_0, KERNEL_Q4_0, KERNEL_Q4_K, KERNEL_Q6_K};
+static const kernel_type types[] = {
+#define X(name, number, block, bytes) KERNEL_##name,
+    KERNEL_TYPES(X)
+#undef X
+};
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Rows of a tensor that differ; the others repeat them. Enough that no two heads are alike. */
