@@ -65,7 +65,8 @@ typedef struct format_traits {
 } format_traits;
 
 #define X(NAME, name, n_scales, n_mins, largest, is_unsigned) \
-    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, largest, is_unsigned};
+    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, largest, \
+                                                is_unsigned};
 FORMAT_TYPES(X)
 #undef X
 

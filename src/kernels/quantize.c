@@ -146,16 +146,25 @@ static void quantize_mxfp4(const float *x, uint8_t *block) {
 
 static float candidate_steps(int k, float levels) { return levels + 0.2f * (float)(k - CANDIDATES / 2); }
 
+static float inverse_of(float step) { return step == 0.0f ? 0.0f : 1.0f / step; }
+
+/* The nearest integer to x * inverse within [low, high], which are below 2^22: there a float's last bit is worth 1 once 1.5 * 2^23
+ * was added. It may differ from nearest() by a tie, and takes a tenth of its time. */
+static double nearly(float x, float inverse, float low, float high) {
+    const float v = x * inverse, q = v < low ? low : v > high ? high : v;
+    return (double)((q + 0x1.8p23f) - 0x1.8p23f);
+}
+
 /* w = scale * q, low <= q <= high, |low| > high. With s = sum(x q) / sum(q^2) the squared error is sum(x^2) less what is
  * maximised here. */
 static float fit_scale(const float *x, int n, int low, int high) {
     const float extreme = extreme_of(x, n);
     double best = 0.0, removed = 0.0;
     for (int k = 0; k < CANDIDATES; k++) {
-        const float step = -extreme / candidate_steps(k, (float)-low);
+        const float inverse = inverse_of(-extreme / candidate_steps(k, (float)-low));
         double xq = 0.0, qq = 0.0;
         for (int i = 0; i < n; i++) {
-            const double q = nearest(x[i], step, low, high);
+            const double q = nearly(x[i], inverse, (float)low, (float)high);
             xq += q * (double)x[i];
             qq += q * q;
         }
@@ -177,10 +186,10 @@ static line fit_line(const float *x, int n, int levels) {
     line best = {(double)(high - low) / levels, -(double)low};
     double least = HUGE_VAL;
     for (int k = 0; k < CANDIDATES; k++) {
-        const float step = (high - low) / candidate_steps(k, (float)levels);
+        const float inverse = inverse_of((high - low) / candidate_steps(k, (float)levels));
         double sx = 0.0, sq = 0.0, xq = 0.0, qq = 0.0;
         for (int i = 0; i < n; i++) {
-            const double q = nearest(x[i] - low, step, 0, levels);
+            const double q = nearly(x[i] - low, inverse, 0.0f, (float)levels);
             sx += (double)x[i];
             sq += q;
             xq += q * (double)x[i];

@@ -124,10 +124,10 @@ static void check_q2_k_by_hand(void) {
                 (known[]){{0, -1.0f}, {1, 2.0f}, {2, -1.0f}, {16, 0.0f}, {32, 7.5f}, {144, -2.75f}, {145, -3.75f}, {64, 0.0f}}, 8);
 }
 
-/* Q3_K, d = 1. Scale 0 has low bits 3 (byte 96 = 0x53) and upper bits 2 (byte 104 = 0x36): 35 - 32 = 3. Scale 8: 5 + 16 * 3 - 32 =
- * 21; scale 4: low 0, upper 1: 16 - 32 = -16; scale 12: upper bits 0: -32. Byte 0 = 0x11: elements 0 and 128 have their high bit. Byte 32 = 0x06:
- * element 0 is 2 + 4 - 4 = 2, element 32 is 1 - 4 = -3 with scale 2 (0 - 32); byte 64 = 0x03: element 128 is 3 + 4 - 4 = 3.
- * Element 64 is -4 with scale 4, element 192 -4 with scale 12. */
+/* Q3_K, d = 1. Scale 0 has low bits 3 (byte 96 = 0x53) and upper bits 2 (byte 104 = 0x36): 35 - 32 = 3. Scale 8 is 5 + 16 * 3
+ * - 32 = 21; scale 4 has low bits 0 and upper 1: 16 - 32 = -16; scale 12 has upper bits 0: -32. Byte 0 = 0x11: elements 0 and 128
+ * have their high bit. Byte 32 = 0x06: element 0 is 2 + 4 - 4 = 2, element 32 is 1 - 4 = -3 with scale 2 (0 - 32); byte 64 =
+ * 0x03: element 128 is 3 + 4 - 4 = 3. Element 64 is -4 with scale 4, element 192 -4 with scale 12. */
 static void check_q3_k_by_hand(void) {
     uint8_t b[110] = {0x11};
     b[32] = 0x06, b[64] = 0x03, b[96] = 0x53, b[104] = 0x36, b[109] = 0x3c;
@@ -144,14 +144,16 @@ static void check_q5_k_by_hand(void) {
                 (known[]){{0, 19.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 32.0f}, {128, 1550.0f - 9.25f}, {129, -9.25f}}, 6);
 }
 
-/* IQ4_XS, d = 1. Upper bits 0x0d in byte 2: scale 0 has 1, scale 1 has 3; 0x80 in byte 3: scale 7 has 2. Low bits 0x52 in byte 4:
- * scale 0 = 2 + 16 - 32 = -14, scale 1 = 5 + 48 - 32 = 21; byte 7 = 0x30: scale 7 = 3 + 32 - 32 = 3, scale 2 = -32. Byte 8 = 0x90: element
- * 0 is -127, element 16 is 13; byte 24 = 0x08: element 32 is 1, element 48 -127; byte 135 = 0xf7: element 239 is -10, 255 is 113. */
+/* IQ4_XS, d = 1. Upper bits 0x0d in byte 2: scale 0 has 1, scale 1 has 3; 0x80 in byte 3: scale 7 has 2. Low bits 0x52 in byte
+ * 4: scale 0 = 2 + 16 - 32 = -14, scale 1 = 5 + 48 - 32 = 21; byte 7 = 0x30: scale 7 = 3 + 32 - 32 = 3; scale 2 = -32. Byte 8 =
+ * 0x90: element 0 is -127, element 16 is 13; byte 24 = 0x08: element 32 is 1, element 48 -127; byte 135 = 0xf7: element 239 is
+ * -10, element 255 is 113. */
 static void check_iq4_xs_by_hand(void) {
     uint8_t b[136] = {0x00, 0x3c, 0x0d, 0x80, 0x52, 0x00, 0x00, 0x30, 0x90};
     b[24] = 0x08, b[135] = 0xf7;
     check_known(KERNEL_IQ4_XS, b,
-                (known[]){{0, 1778.0f}, {16, -182.0f}, {32, 21.0f}, {48, -2667.0f}, {64, 4064.0f}, {239, -30.0f}, {255, 339.0f}}, 7);
+                (known[]){{0, 1778.0f}, {16, -182.0f}, {32, 21.0f}, {48, -2667.0f}, {64, 4064.0f}, {239, -30.0f}, {255, 339.0f}},
+                7);
 }
 
 static void check_hand_blocks(const kernel_table *t, int arg) {

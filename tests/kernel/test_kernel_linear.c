@@ -1,7 +1,8 @@
 /* test_kernel_linear.c: kernel_table.linear of every type, and quantize_row.
  *
  * The truth is a sum in double over weights decoded by support/kernel_blocks.h (float types: by kernel_dequantize, which
- * test_kernel_formats.c checks on its own) and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the magnitudes of all terms:
+ * test_kernel_formats.c checks on its own) and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the
+ * magnitudes of all terms:
  *   float types      n fused or 2n separate roundings, each at most u * S: (2n + 2) u S
  *   quantised types  a piece of 32 gives one exact integer, at most 32 * 128 * 127 < 2^24, so exact as a float too; a
  *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale * d, the

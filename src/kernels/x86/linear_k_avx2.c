@@ -1,7 +1,7 @@
 /* linear_k_avx2.c: products of weights in blocks of 256 (quant_avx2.h has the products themselves).
  *
- * A block holds eight pieces. Its scales are unpacked for eight rows at once: eight of a row at a time become a vector,
- * and eight such vectors are transposed.
+ * A block holds eight pieces. Scales are unpacked for eight rows at once: eight of a row become the bytes of a word, and
+ * eight such words are transposed.
  */
 #include "kernels/x86/quant_avx2.h"
 
@@ -101,91 +101,86 @@ static inline uint64_t spread_4(uint64_t v) {
     return (v | v << 4) & LOW_4;
 }
 
-/* (byte - offset) * d of each; bytes are unsigned or signed. */
-static inline __m256 scaled_u8(uint64_t bytes, int offset, float d) {
-    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(offset))), _mm256_set1_ps(d));
-}
-
-static inline __m256 scaled_s8(uint64_t bytes, float d) {
-    const __m256i wide = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(d));
-}
-
-static inline float block_half(const uint8_t *p) { return _cvtsh_ss(half_load_u16(p)); }
-
-/* Eight scales of eight rows: one of each of eight pieces, or two of each of four. */
-static inline void put_pieces(__m256 m[8], __m256 dst[][2]) {
-    avx2_transpose_8x8(m);
-    for (int j = 0; j < 8; j++) dst[j][0] = m[j];
-}
-
-static inline void put_halves(__m256 m[8], __m256 dst[][2]) {
-    avx2_transpose_8x8(m);
-    for (int s = 0; s < 8; s++) dst[s / 2][s % 2] = m[s];
+/* (byte j - offset) * d of eight words, a row each, to piece j, or for pieces with two scales to half j % 2 of piece j / 2.
+ * Byte - offset is from -128 to 127. */
+static BASE_ALWAYS_INLINE void put_scales(const uint64_t words[LANES], int offset, __m256 d, int n_scales, __m256 dst[][2]) {
+    __m128i pairs[4], fours[4], columns[4]; /* of rows; of rows; two columns each */
+    for (int i = 0; i < 4; i++) {
+        const __m128i a = _mm_cvtsi64_si128((int64_t)words[2 * i]), b = _mm_cvtsi64_si128((int64_t)words[2 * i + 1]);
+        pairs[i] = _mm_sub_epi8(_mm_unpacklo_epi8(a, b), _mm_set1_epi8((char)offset));
+    }
+    for (int i = 0; i < 2; i++) {
+        fours[i] = _mm_unpacklo_epi16(pairs[2 * i], pairs[2 * i + 1]);
+        fours[i + 2] = _mm_unpackhi_epi16(pairs[2 * i], pairs[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        columns[2 * i] = _mm_unpacklo_epi32(fours[2 * i], fours[2 * i + 1]);
+        columns[2 * i + 1] = _mm_unpackhi_epi32(fours[2 * i], fours[2 * i + 1]);
+    }
+    for (int j = 0; j < 8; j++) {
+        const __m128i column = j % 2 ? _mm_unpackhi_epi64(columns[j / 2], columns[j / 2]) : columns[j / 2];
+        const __m256 scale = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(column)), d);
+        dst[j / n_scales][j % n_scales] = scale;
+    }
 }
 
 static void fill_scales_q2_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q2_K_D), dmin = avx2_load_halves(rows, offset + FORMAT_Q2_K_DMIN);
     for (int part = 0; part < 2; part++) {
-        __m256 scale[8], min[8];
+        uint64_t scales[LANES], mins[LANES];
         for (int i = 0; i < LANES; i++) {
-            const uint8_t *block = rows[i] + offset;
-            const uint64_t both = load_u64(block + 8 * part);
-            scale[i] = scaled_u8(both & LOW_4, 0, block_half(block + FORMAT_Q2_K_D));
-            min[i] = scaled_u8((both >> 4) & LOW_4, 0, block_half(block + FORMAT_Q2_K_DMIN));
+            const uint64_t both = load_u64(rows[i] + offset + 8 * part);
+            scales[i] = both & LOW_4;
+            mins[i] = (both >> 4) & LOW_4;
         }
-        put_halves(scale, p->scale + piece + 4 * part);
-        put_halves(min, p->min + piece + 4 * part);
+        put_scales(scales, 0, d, 2, p->scale + piece + 4 * part);
+        put_scales(mins, 0, dmin, 2, p->min + piece + 4 * part);
     }
 }
 
 static void fill_scales_q3_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q3_K_D);
     for (int part = 0; part < 2; part++) {
-        __m256 scale[8];
+        uint64_t scales[LANES];
         for (int i = 0; i < LANES; i++) {
-            const uint8_t *block = rows[i] + offset, *packed = block + FORMAT_Q3_K_SCALES;
-            const uint64_t high = load_u32(packed + 8) >> 4 * part;
-            const uint64_t low = (load_u64(packed) >> 4 * part) & LOW_4;
-            scale[i] = scaled_u8(low | ((high | high >> 2 << 32) & LOW_2) << 4, 32, block_half(block + FORMAT_Q3_K_D));
+            const uint8_t *packed = rows[i] + offset + FORMAT_Q3_K_SCALES;
+            const uint64_t low = load_u64(packed) >> 4 * part, high = load_u32(packed + 8) >> 4 * part;
+            scales[i] = (low & LOW_4) | ((high | high >> 2 << 32) & LOW_2) << 4;
         }
-        put_halves(scale, p->scale + piece + 4 * part);
+        put_scales(scales, 32, d, 2, p->scale + piece + 4 * part);
     }
 }
 
 static void fill_scales_q4_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
-    __m256 scale[8], min[8];
+    uint64_t scales[LANES], mins[LANES];
     for (int i = 0; i < LANES; i++) {
-        const uint8_t *block = rows[i] + offset, *packed = block + FORMAT_Q4_K_SCALES;
+        const uint8_t *packed = rows[i] + offset + FORMAT_Q4_K_SCALES;
         const uint32_t a = load_u32(packed), b = load_u32(packed + 4), c = load_u32(packed + 8);
         const uint32_t low4 = (uint32_t)LOW_4, upper2 = 0x30303030u;
-        const uint64_t scales = (a & LOW_6) | (uint64_t)((c & low4) | ((a >> 2) & upper2)) << 32;
-        const uint64_t mins = (b & LOW_6) | (uint64_t)(((c >> 4) & low4) | ((b >> 2) & upper2)) << 32;
-        scale[i] = scaled_u8(scales, 0, block_half(block));
-        min[i] = scaled_u8(mins, 0, block_half(block + 2));
+        scales[i] = (a & LOW_6) | (uint64_t)((c & low4) | ((a >> 2) & upper2)) << 32;
+        mins[i] = (b & LOW_6) | (uint64_t)(((c >> 4) & low4) | ((b >> 2) & upper2)) << 32;
     }
-    put_pieces(scale, p->scale + piece);
-    put_pieces(min, p->min + piece);
+    put_scales(scales, 0, avx2_load_halves(rows, offset), 1, p->scale + piece);
+    put_scales(mins, 0, avx2_load_halves(rows, offset + 2), 1, p->min + piece);
 }
 
 static void fill_scales_q6_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q6_K_D);
     for (int part = 0; part < 2; part++) {
-        __m256 scale[8];
-        for (int i = 0; i < LANES; i++) {
-            const uint8_t *block = rows[i] + offset;
-            scale[i] = scaled_s8(load_u64(block + FORMAT_Q6_K_SCALES + 8 * part), block_half(block + FORMAT_Q6_K_D));
-        }
-        put_halves(scale, p->scale + piece + 4 * part);
+        uint64_t scales[LANES];
+        for (int i = 0; i < LANES; i++) scales[i] = load_u64(rows[i] + offset + FORMAT_Q6_K_SCALES + 8 * part);
+        put_scales(scales, 0, d, 2, p->scale + piece + 4 * part);
     }
 }
 
 static void fill_scales_iq4_xs(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
-    __m256 scale[8];
+    uint64_t scales[LANES];
     for (int i = 0; i < LANES; i++) {
         const uint8_t *block = rows[i] + offset;
         const uint64_t high = spread_2(half_load_u16(block + FORMAT_IQ4_XS_HIGH));
-        scale[i] = scaled_u8(spread_4(load_u32(block + FORMAT_IQ4_XS_LOW)) | high << 4, 32, block_half(block));
+        scales[i] = spread_4(load_u32(block + FORMAT_IQ4_XS_LOW)) | high << 4;
     }
-    put_pieces(scale, p->scale + piece);
+    put_scales(scales, 32, avx2_load_halves(rows, offset), 1, p->scale + piece);
 }
 
 AVX2_LINEAR(q2_k, fill_scales_q2_k)

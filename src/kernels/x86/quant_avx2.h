@@ -16,7 +16,7 @@
  *
  * Integers: maddubs multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits. Signed weights are
  * split as |w| * (sign(w) x). With |x| <= 127 (kernels.h) a pair is at most 2 * 127 * the format's largest |w|: 32512 in Q8_0
- * (w = -128 included: |w| is unsigned). As many pairs as fit in 16 bits are added before they are widened to 32.
+ * (w = -128 included: |w| is unsigned). Where four pairs fit in 16 bits, up to |w| = 32, they are added before they are widened.
  */
 #ifndef KERNELS_X86_QUANT_AVX2_H
 #define KERNELS_X86_QUANT_AVX2_H
@@ -102,21 +102,6 @@ static BASE_ALWAYS_INLINE __m256 avx2_load_halves(const uint8_t *const rows[LANE
                                           (short)h[6], (short)h[7]));
 }
 
-/* m[i] becomes column i of the 8 x 8 floats m[0..7]. */
-static inline void avx2_transpose_8x8(__m256 m[8]) {
-    __m256i low[4], high[4], a[4], b[4];
-    for (int i = 0; i < 4; i++) {
-        low[i] = _mm256_castps_si256(_mm256_permute2f128_ps(m[i], m[i + 4], 0x20));
-        high[i] = _mm256_castps_si256(_mm256_permute2f128_ps(m[i], m[i + 4], 0x31));
-    }
-    transpose_dwords(low, a);
-    transpose_dwords(high, b);
-    for (int i = 0; i < 4; i++) {
-        m[i] = _mm256_castsi256_ps(a[i]);
-        m[i + 4] = _mm256_castsi256_ps(b[i]);
-    }
-}
-
 static BASE_ALWAYS_INLINE void fill_panel(const format_traits *f, avx2_unpack_fn unpack, avx2_fill_scales_fn fill_scales,
                                           const uint8_t *const rows[LANES], int64_t first_piece, int64_t n_pieces,
                                           int64_t row_bytes, avx2_panel *p) {
@@ -151,31 +136,38 @@ static BASE_ALWAYS_INLINE __m256 broadcast_float(const uint8_t *p) {
     return _mm256_set1_ps(v);
 }
 
-/* How many results of maddubs may be added in 16 bits. */
-static BASE_ALWAYS_INLINE int pairs_in_16_bits(const format_traits *f) {
-    const int n = INT16_MAX / (2 * 127 * f->largest);
-    return n >= 8 ? 8 : n >= 4 ? 4 : 1;
+/* Do four results of maddubs fit in 16 bits when they are added? */
+static BASE_ALWAYS_INLINE bool four_fit(const format_traits *f) { return 4 * 2 * 127 * f->largest <= INT16_MAX; }
+
+/* sum[r] = the products of dwords [begin, end) of a piece, at most 4 if they are added in 16 bits, for n_rows rows. */
+static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, const __m256i q[8], const uint8_t *x, int64_t x_stride,
+                                          int n_rows, int begin, int end, __m256i *sum) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int r = 0; r < n_rows; r++) sum[r] = _mm256_setzero_si256();
+    for (int g = begin; g < end; g++) {
+        const __m256i w = q[g], magnitude = f->is_unsigned ? w : _mm256_abs_epi8(w);
+        for (int r = 0; r < n_rows; r++) {
+            __m256i v = broadcast_dword(x + r * x_stride + 4 * g);
+            if (!f->is_unsigned) v = _mm256_sign_epi8(v, w);
+            const __m256i pairs = _mm256_maddubs_epi16(magnitude, v);
+            sum[r] = four_fit(f) ? _mm256_add_epi16(sum[r], pairs) : _mm256_add_epi32(sum[r], _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    for (int r = 0; four_fit(f) && r < n_rows; r++) sum[r] = _mm256_madd_epi16(sum[r], ones);
 }
 
-/* sum[r] = the products of dwords [begin, end) of a piece, for n_rows rows. */
-static BASE_ALWAYS_INLINE void piece_sums(const format_traits *f, const __m256i q[8], const uint8_t *x,
-                                          int64_t x_stride, int n_rows, int begin, int end, __m256i *sum) {
-    const int n = BASE_MIN(pairs_in_16_bits(f), end - begin);
-    for (int r = 0; r < n_rows; r++) sum[r] = _mm256_setzero_si256();
-    for (int first = begin; first < end; first += n) {
-        __m256i pairs[4];
-        for (int r = 0; r < n_rows; r++) pairs[r] = _mm256_setzero_si256();
-        for (int g = first; g < first + n; g++) {
-            const __m256i w = q[g], magnitude = f->is_unsigned ? w : _mm256_abs_epi8(w);
-            for (int r = 0; r < n_rows; r++) {
-                __m256i v = broadcast_dword(x + r * x_stride + 4 * g);
-                if (!f->is_unsigned) v = _mm256_sign_epi8(v, w);
-                pairs[r] = _mm256_add_epi16(pairs[r], _mm256_maddubs_epi16(magnitude, v));
-            }
-        }
-        for (int r = 0; r < n_rows; r++) {
-            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(pairs[r], _mm256_set1_epi16(1)));
-        }
+/* The products that scale k of a piece belongs to. */
+static BASE_ALWAYS_INLINE void scale_sums(const format_traits *f, const __m256i q[8], const uint8_t *x, int64_t x_stride,
+                                          int n_rows, int k, __m256i *sum) {
+    if (f->n_scales == 2) {
+        dword_sums(f, q, x, x_stride, n_rows, 4 * k, 4 * k + 4, sum);
+    } else if (!four_fit(f)) {
+        dword_sums(f, q, x, x_stride, n_rows, 0, 8, sum);
+    } else { /* eight would fit in some formats, but then the compiler runs out of registers: 8 % slower */
+        __m256i rest[4];
+        dword_sums(f, q, x, x_stride, n_rows, 0, 4, sum);
+        dword_sums(f, q, x, x_stride, n_rows, 4, 8, rest);
+        for (int r = 0; r < n_rows; r++) sum[r] = _mm256_add_epi32(sum[r], rest[r]);
     }
 }
 
@@ -194,7 +186,7 @@ static BASE_ALWAYS_INLINE void tile(const format_traits *f, const avx2_panel *p,
         const uint8_t *s = f->n_mins == 2 ? x + t->n_in + t->n_in / 4 + 8 * (first_piece + piece) : d + t->n_in / 8;
         for (int k = 0; k < f->n_scales; k++) {
             __m256i sum[4];
-            piece_sums(f, p->q[piece], q, t->x_stride, n_rows, 8 / f->n_scales * k, 8 / f->n_scales * (k + 1), sum);
+            scale_sums(f, p->q[piece], q, t->x_stride, n_rows, k, sum);
             for (int r = 0; r < n_rows; r++) {
                 const __m256 scale = _mm256_mul_ps(p->scale[piece][k], broadcast_float(d + r * t->x_stride));
                 acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]), scale, acc[r]);
