@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/gguf_writer.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_random.h"
 
 typedef struct shape {
@@ -40,11 +40,12 @@ typedef struct matrix {
     char *rows; /* [DISTINCT_ROWS], quantised */
 } matrix;
 
-static void fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
+static int fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
     const matrix *m = arg;
     size_t bytes = (size_t)kernel_row_bytes(m->type, m->n_in);
     for (int64_t r = 0; r < n_rows; r++)
         memcpy((char *)dst + (size_t)r * bytes, m->rows + (size_t)((row + r) % DISTINCT_ROWS) * bytes, bytes);
+    return RP_OK;
 }
 
 /* Random rows of one width with a standard deviation that keeps activations in range. Freed with the process. */

@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "model/gguf.h"
-#include "support/gguf_writer.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* ---- a file, byte by byte -------------------------------------------------------------------------------------- */
