@@ -98,10 +98,11 @@ typedef struct rp_model_options {
 
 RP_API rp_model_options rp_model_options_defaults(void);
 
-/* Opens a GGUF file. The file is mapped and must stay unchanged while the model is open.
+/* Opens a GGUF file, or with NAME-00001-of-00003.gguf the three that a model was split into. Files are mapped and must stay
+ * unchanged while the model is open.
  * options   NULL for the defaults; borrowed during the call.
  * RP_ERR_IO, RP_ERR_FORMAT (damaged), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
- * what is supported), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
+ * what is supported), RP_ERR_INVALID (not the first of a split model's files), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
 RP_API int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
 RP_API void rp_model_close(rp_model *model); /* after every engine that uses it was freed */
 
@@ -134,6 +135,37 @@ RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool p
  * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
 RP_API void rp_free(void *p); /* what the library allocated for the caller */
+
+/* ---- Smaller models -------------------------------------------------------------------------------------------- */
+
+/* How far rp_model_quantize is. The strings are borrowed during the call. */
+typedef struct rp_quantize_step {
+    const char *tensor;    /* whose rows come next; NULL: all is done */
+    const char *from, *to; /* its types: "F16", "Q4_K"; NULL where tensor is */
+    bool begins;           /* with its first row */
+    bool is_fallback;      /* `to` is another type than was asked for: the rows are not whole blocks of that one */
+    uint64_t done_bytes, total_bytes; /* of the weights that are read */
+} rp_quantize_step;
+
+/* Called on the calling thread, every few MiB. Return false to stop. */
+typedef bool (*rp_on_quantize)(void *user, const rp_quantize_step *step);
+
+typedef struct rp_quantize_options {
+    int32_t n_threads; /* 0: one for each processor */
+    rp_on_quantize on_step; /* may be NULL */
+    void *user;
+} rp_quantize_options;
+
+RP_API rp_quantize_options rp_quantize_options_defaults(void);
+
+/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors and norms
+ * become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
+ * becomes one file. `out` appears whole or not at all; an older file of that name is replaced.
+ * options   NULL for the defaults; borrowed during the call.
+ * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are neither F32, F16 nor BF16), RP_ERR_INVALID (in and out are one
+ * file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
+                             rp_error *err);
 
 /* ---- Engines --------------------------------------------------------------------------------------------------- */
 
