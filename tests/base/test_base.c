@@ -75,6 +75,10 @@ static void arrays_and_buffers_keep_their_caps(void **state) {
     assert_int_equal(base_buffer_append_str(&b, "abc"), RP_ERR_LIMIT);
     assert_string_equal(b.data, "12345678");
     assert_int_equal(b.len, 8);
+    base_buffer_truncate(&b, 3);
+    assert_string_equal(b.data, "123");
+    assert_int_equal(base_buffer_append_str(&b, "x"), RP_OK);
+    assert_string_equal(b.data, "123x");
     base_buffer_free(&b);
 }
 
