@@ -31,6 +31,10 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
 /* Makes a slot for a token at position pos. *span (borrowed) and *slot say where its states go. RP_ERR_MEMORY. */
 int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err);
 
+/* Trims (span.h) the spans that the context alone holds and that are not sealed: those that tokens were appended to. readers: in the
+ * context's positions. */
+void kv_context_trim(kv_context *c, const kv_readers *readers, size_t n_readers);
+
 /* From here on appended tokens go into a new span (the end of a run). */
 void kv_context_close(kv_context *c);
 

@@ -1,0 +1,155 @@
+/* test_golden.c: every family of tests/golden against what transformers computed: logits of several prompts and 64 greedy tokens.
+ *
+ *   test_golden [-v] [NAME...]     -v: the worst error of each model
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "kv/context.h"
+#include "model/forward.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+/* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
+#define LIMIT 1e-4
+#define MAX_ROWS 64
+#define BUDGET_BYTES ((uint64_t)64 << 20)
+
+typedef struct runner {
+    rp_model *model;
+    backend *backend;
+    model_forward *forward;
+    kv_pool *pool;
+    kv_context context;
+    int32_t chunk, n_vocab;
+} runner;
+
+static void must(int rc, const rp_error *err) {
+    if (!rc) return;
+    fprintf(stderr, "test_golden: %s: %s\n", err->where, err->message);
+    exit(1);
+}
+
+/* n_ctx: positions that the prompt and what follows take; it chooses the factors of long-rope, as the length does in transformers. */
+static runner open_runner(const char *path, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
+    rp_error err = {0};
+    runner r = {.chunk = chunk};
+    must(model_open(&r.model, path, NULL, &err), &err);
+    cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = MAX_ROWS};
+    kv_shape shape = model_state_shape(r.model, KV_F32);
+    must(cpu_backend_new(&r.backend, r.model, &o, &err), &err);
+    must(model_forward_new(&r.forward, r.model, r.backend, MAX_ROWS, MAX_ROWS, &err), &err);
+    must(kv_pool_new(&r.pool, &shape, BUDGET_BYTES, NULL, &err), &err);
+    kv_context_init(&r.context, r.pool);
+    r.n_vocab = r.model->hp.n_vocab;
+    return r;
+}
+
+static void close_runner(runner *r) {
+    kv_context_clear(&r->context);
+    model_forward_free(r->forward);
+    kv_pool_free(r->pool);
+    r->backend->ops->free(r->backend);
+    model_close(r->model);
+}
+
+/* Appends tokens to the context at rising positions; logits of the last `rows` of them. */
+static void feed(runner *r, const int32_t *tokens, int32_t first, int32_t n, int32_t rows, float *logits) {
+    rp_error err = {0};
+    const kv_context *contexts[] = {&r->context};
+    for (int32_t done = 0; done < n;) {
+        model_row row[MAX_ROWS];
+        int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
+        for (int32_t i = 0; i < k; i++) {
+            row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
+            must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
+            wanted += row[i].wants_logits;
+        }
+        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
+        must(model_forward_step(r->forward, &step, logits, &err), &err);
+        logits += (size_t)wanted * (size_t)r->n_vocab;
+        done += k;
+        kv_readers readers = {first + done, INT32_MAX};
+        kv_context_trim(&r->context, &readers, 1);
+    }
+}
+
+static int32_t best(const float *logits, int32_t n) {
+    int32_t b = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[b]) b = i;
+    return b;
+}
+
+/* Tokens of the greedy continuation that are the stored ones. */
+static int32_t continue_greedily(runner *r, const golden_prompt *p, float *logits) {
+    for (int32_t i = 0; i < p->n_greedy; i++) {
+        int32_t token = best(logits, r->n_vocab);
+        if (token != p->greedy[i]) return i;
+        feed(r, &token, p->n_tokens + i, 1, 1, logits);
+    }
+    return p->n_greedy;
+}
+
+typedef struct outcome {
+    double worst;
+    int32_t greedy, n_greedy;
+} outcome;
+
+static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk, outcome *o) {
+    runner r = open_runner(m->path, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
+    float *logits = calloc((size_t)p->rows * (size_t)m->vocabulary, sizeof(float));
+    size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
+    feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
+    for (int32_t i = 0; i < p->rows; i++)
+        o->worst = fmax(o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
+    memmove(logits, logits + last, sizeof(float) * (size_t)m->vocabulary);
+    o->greedy += continue_greedily(&r, p, logits);
+    o->n_greedy += p->n_greedy;
+    free(logits);
+    close_runner(&r);
+}
+
+static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
+    static const int32_t chunks[] = {1, 7, 64};
+    outcome o = {0};
+    for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++)
+        for (int32_t i = 0; i < m->n_prompts; i++) check_prompt(m, &m->prompts[i], level, chunks[c], &o);
+    bool ok = o.worst <= LIMIT && o.greedy == o.n_greedy;
+    if (verbose || !ok)
+        printf("%-20s %-12s %.1e  %d of %d greedy tokens%s\n", m->name, m->architecture, o.worst, (int)o.greedy, (int)o.n_greedy,
+               ok ? "" : "  FAILED");
+    return ok;
+}
+
+static bool is_wanted(const golden_model *m, int argc, char **argv) {
+    bool any = false;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') continue;
+        if (strcmp(argv[i], m->name) == 0) return true;
+        any = true;
+    }
+    return !any;
+}
+
+int main(int argc, char **argv) {
+    bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    base_cpu_level best_level;
+    rp_error err = {0};
+    golden *g = golden_open();
+    int failed = 0, n = 0;
+    must(base_cpu_detect(&best_level, &err), &err);
+    for (int32_t i = 0; i < g->n_models; i++) {
+        if (!is_wanted(&g->models[i], argc, argv)) continue;
+        failed += !check_model(&g->models[i], best_level, verbose);
+        if (best_level != BASE_CPU_GENERIC) failed += !check_model(&g->models[i], BASE_CPU_GENERIC, false);
+        n++;
+    }
+    golden_close(g);
+    printf("%d models, %d failures\n", n, failed);
+    return failed > 0 || n == 0;
+}
