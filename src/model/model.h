@@ -63,6 +63,7 @@ struct rp_model {
     model_layer *layers;
     tokenizer *tokenizer;
     const chat_format *chat;
+    bool chat_guessed; /* the file's own template is none of those that are known */
     char *name;
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
