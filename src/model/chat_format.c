@@ -26,8 +26,8 @@ struct chat_format {
 };
 
 /* DeepSeek's names stand between wide bars. */
-#define WIDE(name) "<\xef\xbd\x9c" name "\xef\xbd\x9c>"
-#define LOW "\xe2\x96\x81"
+#define WIDE(name) "<\uFF5C" name "\uFF5C>"
+#define LOW "\u2581"
 
 /* The order is the order of recognition: what is more specific comes first. */
 static const chat_format chat_formats[] = {

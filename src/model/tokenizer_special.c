@@ -94,7 +94,7 @@ size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n)
 /* Names of tokens that end a turn in the models that we know. */
 static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
                                         "</s>", "<|eot|>", "<|eom|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>", "<EOT>", "<|EOT|>",
-                                        "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+                                        "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
 
 static int32_t find_special(const tokenizer *t, const char *name) {
     int32_t id = tokenizer_find(t, name, strlen(name));
@@ -104,7 +104,9 @@ static int32_t find_special(const tokenizer *t, const char *name) {
 static void mark_ends(tokenizer *t) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(end_names); i++) {
         int32_t id = find_special(t, end_names[i]);
-        if (id >= 0) t->ends[id] = true;
+        if (id < 0) continue;
+        t->ends[id] = true;
+        t->types[id] = TOKEN_CONTROL; /* whatever the file says: no text of a user's may end a turn */
     }
     /* harmony: <|end|> ends a message, and the turn goes on with the next */
     int32_t end = find_special(t, "<|end|>");

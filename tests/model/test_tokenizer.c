@@ -133,6 +133,33 @@ static void special_tokens_need_trust(void **state) {
     }
 }
 
+/* A file may call its end-of-text token user-defined (Phi-3's does): found in any text, it would let a user end a turn. */
+static void users_cannot_write_ends(void **state) {
+    (void)state;
+    const char *data = getenv("REPRISE_TEST_DATA");
+    char path[512];
+    gguf_file *f;
+    tokenizer *t;
+    token_list l = {0};
+    if (!data || !*data) {
+        printf("skipped: REPRISE_TEST_DATA is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof(path), "%s/vocab/ggml-vocab-phi-3.gguf", data);
+    assert_int_equal(gguf_open(&f, path, NULL), RP_OK);
+    assert_int_equal(tokenizer_new(&t, f, NULL), RP_OK);
+    int32_t end = tokenizer_find(t, "</s>", 4);
+    assert_int_equal(tokenizer_encode(t, "a</s>b", 6, (tokenizer_options){0}, &l, NULL), RP_OK);
+    for (size_t i = 0; i < l.n; i++) assert_int_not_equal(l.ids[i], end);
+    l.n = 0;
+    assert_int_equal(tokenizer_encode(t, "a</s>b", 6, (tokenizer_options){.parse_special = true}, &l, NULL), RP_OK);
+    assert_int_equal(l.ids[1], end);
+    assert_true(tokenizer_is_end(t, end));
+    token_list_free(&l);
+    tokenizer_free(t);
+    gguf_close(f);
+}
+
 static void ends_of_turns_are_known(void **state) {
     (void)state;
     static const struct {
@@ -321,6 +348,7 @@ int main(void) {
         cmocka_unit_test(vectors_of_gpt_2),          cmocka_unit_test(vectors_of_llama_spm),
         cmocka_unit_test(vectors_of_phi_3),          cmocka_unit_test(vectors_of_falcon),
         cmocka_unit_test(special_tokens_need_trust), cmocka_unit_test(ends_of_turns_are_known),
+        cmocka_unit_test(users_cannot_write_ends),
         cmocka_unit_test(any_bytes_come_back),       cmocka_unit_test(difficult_unicode_comes_back),
         cmocka_unit_test(text_is_composed),          cmocka_unit_test(a_megabyte_without_spaces_is_tokenized),
         cmocka_unit_test(a_megabyte_of_marks_is_composed), cmocka_unit_test(failed_allocations_are_clean),
