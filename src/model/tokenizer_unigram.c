@@ -16,6 +16,7 @@
 #include "model/tokenizer_internal.h"
 
 #define UNKNOWN_PENALTY 10.0 /* as SentencePiece */
+#define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */
 
 /* ---- the pieces ---- */
 
@@ -32,7 +33,7 @@ int unigram_open(tokenizer *t, rp_error *err) {
     t->pieces = base_calloc((size_t)t->n_vocab, sizeof(*t->pieces));
     if (!t->pieces) return base_fail_memory(err, (size_t)t->n_vocab * sizeof(*t->pieces), "the vocabulary");
     for (int32_t i = 0; i < t->n_vocab; i++) {
-        if (t->types[i] != TOKEN_NORMAL || t->texts[i].n == 0) continue;
+        if (t->types[i] != TOKEN_NORMAL || t->texts[i].n == 0 || t->texts[i].n > MAX_PIECE_BYTES) continue;
         if (t->n_pieces == 0 || t->scores[i] < lowest) lowest = t->scores[i];
         t->pieces[t->n_pieces++] = (unigram_piece){t->texts[i].bytes, (uint32_t)t->texts[i].n, i};
     }

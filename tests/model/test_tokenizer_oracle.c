@@ -1,5 +1,5 @@
-/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts against cuts made by hand, and damaged
- * vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
+/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts
+ * against cuts made by hand, and damaged vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
