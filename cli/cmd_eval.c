@@ -279,6 +279,7 @@ static void summarize(const eval_state *s, const eval_task *t, const outcome *ou
     row->metric = eval_metric_name(t->items[0].metric);
     row->perplexity = t->items[0].metric == EVAL_PERPLEXITY;
     row->score = eval_bootstrap(score, n, resamples, s->options->seed);
+    if (row->perplexity) row->score = (eval_mean){exp(row->score.mean), exp(row->score.low), exp(row->score.high)};
     row->agreement = eval_bootstrap(agreement, n, resamples, s->options->seed);
     row->kl = eval_bootstrap(kl, n, resamples, s->options->seed);
     row->ttft_ms = eval_median(ttft, n);

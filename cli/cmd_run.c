@@ -10,15 +10,15 @@
 #include "console.h"
 #include "loader.h"
 #include "run_report.h"
+#include "sampling_args.h"
 #include "text.h"
 
 typedef struct run_options {
     const char *model, *chat_format, *dump_logits, *store;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
+    cli_sampling_args sampling;
     int32_t max_tokens, reuse, repeat;
-    uint64_t seed;
-    float temperature;
     bool ignore_eos, json, verbose;
 } run_options;
 
@@ -36,10 +36,7 @@ static const cli_option options[] = {
      .help = "plain text instead of a prompt document; '' starts from the beginning-of-text token alone"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of answer at most (128)"},
-    {.name = "temp", .kind = CLI_REAL, .value = "T", .offset = AT(temperature), .min = 0, .max = 100,
-     .help = "temperature; 0 always takes the likeliest token (0)"},
-    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed),
-     .help = "seed for --temp above 0; the same seed gives the same answer (0)"},
+    CLI_SAMPLING_ROWS(run_options, sampling),
     {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "go on after the end of the text"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
      .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
@@ -82,6 +79,8 @@ typedef struct run_state {
     const run_options *options;
     cli_loaded loaded;
     double load_ms;
+    rp_logit_bias *bias;
+    int32_t n_bias;
     run_input *inputs;
     size_t n_inputs;
     FILE *dump;
@@ -103,6 +102,12 @@ static bool on_text(void *user, const char *text, size_t n) {
         s->line_is_open = text[n - 1] != '\n';
         if (fflush(stdout) != 0) return false; /* said by cli_finish_output */
     }
+    return true;
+}
+
+static bool on_token(void *user, const rp_token *token) {
+    (void)user;
+    (void)token;
     return !cli_interrupted();
 }
 
@@ -131,6 +136,8 @@ static int check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
         return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
+    if (o->sampling.logprobs > 0 && !o->json)
+        return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too", (int)o->sampling.logprobs);
     size_t standard = 0;
     for (size_t i = 0; i < o->prompts.n; i++) standard += strcmp(o->prompts.items[i], "-") == 0;
     if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - was given twice: standard input can be read once");
@@ -164,6 +171,7 @@ static int load(run_state *s) {
     const run_options *o = s->options;
     double start = cli_now_ms();
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
+    if (status == CLI_OK) status = cli_sampling_bias(&o->sampling, s->loaded.model, &s->bias, &s->n_bias);
     if (status != CLI_OK) return status;
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
@@ -179,10 +187,10 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.text = in->text;
     r.reuse = (rp_reuse)o->reuse;
     r.max_tokens = o->max_tokens;
-    r.temperature = o->temperature;
-    r.seed = o->seed;
+    cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
     r.ignore_eos = o->ignore_eos;
     r.on_text = on_text;
+    r.on_token = on_token;
     r.on_logits = s->dump != NULL ? on_logits : NULL;
     r.on_progress = on_progress;
     r.user = s;
@@ -198,7 +206,7 @@ static void end_line(run_state *s, bool last) {
 static int report(run_state *s, const run_input *in, rp_result *result, bool last) {
     const run_options *o = s->options;
     result->timings.load_ms = s->load_ms;
-    if (o->json) return run_report_json(in->name, result);
+    if (o->json) return run_report_json(in->name, s->loaded.model, result);
     end_line(s, last);
     int status = cli_finish_output();
     if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
@@ -254,11 +262,12 @@ static int run_with(const run_options *o) {
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_inputs; i++) free(s.inputs[i].document);
     free(s.inputs);
+    free(s.bias);
     return status;
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .repeat = 1};
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .sampling = cli_sampling_defaults(), .repeat = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -26,5 +26,6 @@ extern const cli_command cli_command_run;
 extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_eval;
 extern const cli_command cli_command_tokenize;
+extern const cli_command cli_command_quantize;
 
 #endif

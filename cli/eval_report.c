@@ -1,7 +1,6 @@
 /* eval_report.c: see eval_report.h. No state. */
 #include "eval_report.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "json_out.h"
@@ -19,8 +18,8 @@ static void bytes_text(char *out, double bytes) {
 
 static void score_text(char *score, char *interval, const eval_row *r) {
     if (r->perplexity) {
-        snprintf(score, CELL_BYTES, "ppl %.3f", exp(r->score.mean));
-        snprintf(interval, CELL_BYTES, "%.3f to %.3f", exp(r->score.low), exp(r->score.high));
+        snprintf(score, CELL_BYTES, "ppl %.3f", r->score.mean);
+        snprintf(interval, CELL_BYTES, "%.3f to %.3f", r->score.low, r->score.high);
         return;
     }
     snprintf(score, CELL_BYTES, "%.1f %%", 100 * r->score.mean);

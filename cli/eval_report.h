@@ -13,7 +13,7 @@ typedef enum eval_format { EVAL_TABLE, EVAL_MARKDOWN, EVAL_CSV, EVAL_JSON } eval
 typedef struct eval_row {
     const char *task, *setting, *metric;
     size_t items;
-    bool perplexity;      /* score is the mean negative log-likelihood of a token; printed as its exponential */
+    bool perplexity;      /* that is the score; otherwise a share */
     eval_mean score;
     eval_mean agreement;  /* share of first answer tokens (perplexity: of all tokens) that `exact` also holds likeliest */
     eval_mean kl;         /* nats from the distribution of `exact`, at the same places */

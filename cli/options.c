@@ -17,6 +17,7 @@ typedef struct option_parser {
     int argc;
     char **argv;
     int next;
+    size_t n_positional; /* taken so far */
     void *out;
 } option_parser;
 
@@ -126,7 +127,13 @@ static int set_value(const cli_option *o, const char *text, void *out) {
 
 static const cli_option *find_long(const cli_command *c, const char *name, size_t n) {
     for (const cli_option *o = c->options; o->name != NULL; o++)
-        if (strlen(o->name) == n && memcmp(o->name, name, n) == 0) return o;
+        if (!o->positional && strlen(o->name) == n && memcmp(o->name, name, n) == 0) return o;
+    return NULL;
+}
+
+static const cli_option *find_positional(const cli_command *c, size_t i) {
+    for (const cli_option *o = c->options; o->name != NULL; o++)
+        if (o->positional && i-- == 0) return o;
     return NULL;
 }
 
@@ -141,7 +148,7 @@ static int unknown_option(const cli_command *c, const char *arg, const char *nam
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), name);
     cli_nearest nearest = cli_nearest_start(word);
     for (const cli_option *o = c->options; o->name != NULL; o++)
-        if (o->help != NULL) cli_nearest_try(&nearest, o->name);
+        if (o->help != NULL && !o->positional) cli_nearest_try(&nearest, o->name);
     cli_nearest_try(&nearest, "help");
     if (nearest.best != NULL)
         return cli_fail(CLI_WRONG_USE, "unknown option '%s' of 'reprise %s': did you mean '--%s'?", arg, c->name, nearest.best);
@@ -163,10 +170,20 @@ static int take_option(option_parser *p, const cli_option *o, const char *attach
     return set_value(o, p->argv[p->next++], p->out);
 }
 
+static int take_positional(option_parser *p, const char *arg) {
+    const cli_option *o = find_positional(p->command, p->n_positional);
+    if (o != NULL) {
+        p->n_positional++;
+        return set_value(o, arg, p->out);
+    }
+    if (p->n_positional > 0)
+        return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': see 'reprise %s --help'", arg, p->command->name);
+    return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise %s' takes options only, see 'reprise %s --help'", arg,
+                    p->command->name, p->command->name);
+}
+
 static int take_argument(option_parser *p, const char *arg) {
-    if (arg[0] != '-' || arg[1] == '\0')
-        return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise %s' takes options only, see 'reprise %s --help'", arg,
-                        p->command->name, p->command->name);
+    if (arg[0] != '-' || arg[1] == '\0') return take_positional(p, arg);
     if (arg[1] != '-') {
         const cli_option *o = find_letter(p->command, arg[1]);
         if (o == NULL) return unknown_option(p->command, arg, arg + 1, strlen(arg + 1));
@@ -184,6 +201,8 @@ static int check_required(const cli_command *c, const void *out) {
     for (const cli_option *o = c->options; o->name != NULL; o++) {
         if (!o->required) continue;
         const char *value = *(const char *const *)(const void *)((const char *)out + o->offset);
+        if (value == NULL && o->positional)
+            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs %s: give reprise %s %s", c->name, o->value, c->name, c->synopsis);
         if (value == NULL)
             return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give -%c %s", c->name, o->name, o->letter, o->value);
     }
@@ -191,7 +210,7 @@ static int check_required(const cli_command *c, const void *out) {
 }
 
 cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, void *out) {
-    option_parser p = {command, argc, argv, 1, out};
+    option_parser p = {.command = command, .argc = argc, .argv = argv, .next = 1, .out = out};
     while (p.next < argc) {
         const char *arg = argv[p.next++];
         if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
@@ -224,7 +243,9 @@ static void print_wrapped(FILE *to, const char *text, int at) {
 static void print_option(FILE *to, const cli_option *o) {
     char head[96], letter[8] = "    ";
     if (o->letter != 0) snprintf(letter, sizeof letter, "-%c, ", o->letter);
-    snprintf(head, sizeof head, "  %s--%s%s%s", letter, o->name, o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+    const char *value = o->value != NULL ? o->value : "";
+    if (o->positional) snprintf(head, sizeof head, "  %s", value);
+    else snprintf(head, sizeof head, "  %s--%s%s%s", letter, o->name, *value ? " " : "", value);
     fprintf(to, "%-*s", HELP_NAME_CELLS, head);
     if (strlen(head) >= HELP_NAME_CELLS) fprintf(to, "\n%*s", HELP_NAME_CELLS, "");
     print_wrapped(to, o->help, HELP_NAME_CELLS);
@@ -233,9 +254,13 @@ static void print_option(FILE *to, const cli_option *o) {
 void cli_options_help(const cli_command *command, FILE *to) {
     int at = fprintf(to, "usage: reprise %s ", command->name);
     print_wrapped(to, command->synopsis, at);
-    fprintf(to, "\n%s\n\noptions:\n", command->summary);
+    fprintf(to, "\n%s\n", command->summary);
+    if (find_positional(command, 0) != NULL) fprintf(to, "\narguments:\n");
     for (const cli_option *o = command->options; o->name != NULL; o++)
-        if (o->help != NULL) print_option(to, o);
+        if (o->positional) print_option(to, o);
+    fprintf(to, "\noptions:\n");
+    for (const cli_option *o = command->options; o->name != NULL; o++)
+        if (o->help != NULL && !o->positional) print_option(to, o);
     static const cli_option help = {.name = "help", .letter = 'h', .kind = CLI_FLAG, .help = "print this"};
     print_option(to, &help);
     if (command->notes[0] != '\0') fprintf(to, "\n%s", command->notes);

@@ -13,6 +13,7 @@
  *   CLI_CHOICE   int32_t        one of `choices`; the field gets its index
  *
  * Written `--name value`, `--name=value`, `-n value` or `-nvalue`. Of an option that is given twice the last one counts.
+ * A positional row is an argument without dashes: the first such row takes the first such argument, and so on.
  * A row without help is accepted and not shown. Values are borrowed from argv.
  */
 #ifndef CLI_OPTIONS_H
@@ -44,6 +45,7 @@ typedef struct cli_option {
     double min, max;
     const char *const *choices; /* ends with NULL */
     bool required;
+    bool positional; /* CLI_TEXT; called by its `value` */
 } cli_option;
 
 typedef enum cli_parsed { CLI_PARSED, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;

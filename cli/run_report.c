@@ -1,12 +1,36 @@
 /* run_report.c: results as JSON (DESIGN.md, section 9) and as one line. Owns nothing. One thread. */
 #include "run_report.h"
 
+#include <math.h>
+
 #include "json_out.h"
 
 static json_t *token_list(const rp_result *r) {
     json_t *tokens = json_array();
     for (int32_t i = 0; i < r->n_tokens; i++) cli_json_append(tokens, json_integer(r->tokens[i]));
     return tokens;
+}
+
+/* null for a token that the model rules out: JSON has no infinity. */
+static json_t *logprob_object(const rp_model *model, int32_t token, float logprob) {
+    json_t *object = json_object();
+    size_t n = 0;
+    cli_json_set(object, "token", json_integer(token));
+    cli_json_set(object, "text", cli_json_text(rp_token_bytes(model, token, true, &n)));
+    cli_json_set(object, "logprob", isfinite(logprob) ? json_real(round(logprob * 1e6) / 1e6) : json_null());
+    return object;
+}
+
+static json_t *logprob_list(const rp_model *model, const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_tokens; i++) {
+        json_t *object = logprob_object(model, r->tokens[i], r->logprobs[i]), *top = json_array();
+        const rp_token_logprob *row = r->top_logprobs + (size_t)i * (size_t)r->n_top;
+        for (int32_t k = 0; k < r->n_top; k++) cli_json_append(top, logprob_object(model, row[k].token, row[k].logprob));
+        cli_json_set(object, "top", top);
+        cli_json_append(list, object);
+    }
+    return list;
 }
 
 static json_t *usage_object(const rp_result *r) {
@@ -42,11 +66,12 @@ static json_t *plan_item(const rp_plan_item *p) {
     return item;
 }
 
-int run_report_json(const char *prompt, const rp_result *r) {
+int run_report_json(const char *prompt, const rp_model *model, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(r->text));
     cli_json_set(object, "tokens", token_list(r));
+    if (r->n_top > 0) cli_json_set(object, "logprobs", logprob_list(model, r));
     cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));

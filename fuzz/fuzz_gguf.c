@@ -1,4 +1,7 @@
-/* fuzz_gguf.c: any bytes as a GGUF file: opening fails cleanly, or everything that the reader gives out lies inside the bytes. */
+/* fuzz_gguf.c: any bytes as a GGUF file: opening fails cleanly, or everything that the reader gives out lies inside the bytes.
+ *
+ * The same bytes are then taken for the two parts of a split model: the last four say how long the first is.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +53,9 @@ static void check_scalar(const gguf_file *f, const char *key) {
 
 static void walk_metadata(const gguf_file *f, const input *in) {
     for (size_t i = 0; i < gguf_n_metadata(f); i++) {
+        gguf_value_type type;
+        gguf_bytes raw = gguf_metadata_raw(f, i, &type);
+        touch(in, raw.data, raw.n);
         gguf_string key = gguf_metadata_key(f, i), text;
         gguf_array array;
         char name[GGUF_MAX_NAME + 1];
@@ -80,20 +86,36 @@ static void walk_tensors(const gguf_file *f, const input *in) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+static void walk(const gguf_file *f, const input *in) {
+    for (size_t part = 0; part < gguf_n_parts(f); part++) {
+        size_t header_bytes;
+        const void *header = gguf_header(f, part, &header_bytes);
+        touch(in, header, header_bytes);
+    }
+    walk_metadata(f, in);
+    walk_tensors(f, in);
+}
+
+static void try_parts(const uint8_t *data, const gguf_bytes *parts, size_t n_parts, size_t n) {
+    const input in = {data, data + n};
     gguf_file *f;
     rp_error err = {0};
-    int rc = gguf_open_memory(&f, data, n, "fuzz", &err);
+    int rc = gguf_open_parts(&f, parts, n_parts, "fuzz", &err);
     if (rc) {
         if (f || (int)err.code != rc || !err.message[0]) abort();
-        return 0;
+        return;
     }
-    input in = {data, data + n};
-    size_t header_bytes;
-    const void *header = gguf_header(f, &header_bytes);
-    touch(&in, header, header_bytes);
-    walk_metadata(f, &in);
-    walk_tensors(f, &in);
+    walk(f, &in);
     gguf_close(f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    uint32_t first;
+    try_parts(data, &(gguf_bytes){data, n}, 1, n);
+    if (n < sizeof first) return 0;
+    memcpy(&first, data + n - sizeof first, sizeof first);
+    if (first > n - sizeof first) return 0;
+    const gguf_bytes parts[] = {{data, first}, {data + first, n - sizeof first - first}};
+    try_parts(data, parts, 2, n);
     return 0;
 }

@@ -98,10 +98,11 @@ typedef struct rp_model_options {
 
 RP_API rp_model_options rp_model_options_defaults(void);
 
-/* Opens a GGUF file. The file is mapped and must stay unchanged while the model is open.
+/* Opens a GGUF file, or with NAME-00001-of-00003.gguf the three that a model was split into. Files are mapped and must stay
+ * unchanged while the model is open.
  * options   NULL for the defaults; borrowed during the call.
  * RP_ERR_IO, RP_ERR_FORMAT (damaged), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
- * what is supported), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
+ * what is supported), RP_ERR_INVALID (not the first of a split model's files), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
 RP_API int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
 RP_API void rp_model_close(rp_model *model); /* after every engine that uses it was freed */
 
@@ -135,6 +136,37 @@ RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool p
  * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
 RP_API void rp_free(void *p); /* what the library allocated for the caller */
+
+/* ---- Smaller models -------------------------------------------------------------------------------------------- */
+
+/* How far rp_model_quantize is. The strings are borrowed during the call. */
+typedef struct rp_quantize_step {
+    const char *tensor;    /* whose rows come next; NULL: all is done */
+    const char *from, *to; /* its types: "F16", "Q4_K"; NULL where tensor is */
+    bool begins;           /* with its first row */
+    bool is_fallback;      /* `to` is another type than was asked for: the rows are not whole blocks of that one */
+    uint64_t done_bytes, total_bytes; /* of the weights that are read */
+} rp_quantize_step;
+
+/* Called on the calling thread, every few MiB. Return false to stop. */
+typedef bool (*rp_on_quantize)(void *user, const rp_quantize_step *step);
+
+typedef struct rp_quantize_options {
+    int32_t n_threads; /* 0: one for each processor */
+    rp_on_quantize on_step; /* may be NULL */
+    void *user;
+} rp_quantize_options;
+
+RP_API rp_quantize_options rp_quantize_options_defaults(void);
+
+/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors and norms
+ * become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
+ * becomes one file. `out` appears whole or not at all; an older file of that name is replaced.
+ * options   NULL for the defaults; borrowed during the call.
+ * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are neither F32, F16 nor BF16), RP_ERR_INVALID (in and out are one
+ * file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
+                             rp_error *err);
 
 /* ---- Engines --------------------------------------------------------------------------------------------------- */
 
@@ -182,6 +214,54 @@ RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const c
                            const rp_schema_options *options, rp_schema **out, rp_error *err);
 RP_API const char *rp_schema_name(const rp_schema *schema);
 
+/* ---- Sampling -------------------------------------------------------------------------------------------------- */
+
+#define RP_MAX_STOPS 64
+#define RP_MAX_STOP_BYTES 1024
+#define RP_MAX_LOGPROBS 100
+
+typedef struct rp_logit_bias {
+    int32_t token;
+    float bias; /* -1000 to 1000, or -INFINITY: never this token */
+} rp_logit_bias;
+
+/* How the next token comes from its logits. The steps, in this order:
+ *
+ *   1. bias         is added to a token's logit
+ *   2. penalties    for a token that stands c > 0 times among the last `repeat_last` tokens of prompt and answer: a logit above 0 is
+ *                   divided by repeat_penalty and another one multiplied with it (Keskar et al., 2019); then presence_penalty and
+ *                   c * frequency_penalty are subtracted. Temperature 0 takes the likeliest token here.
+ *   3. top_k        keeps the k likeliest tokens (Fan et al., 2018)
+ *   4. typical      keeps those whose surprise is nearest to the entropy, until they have this share of the probability (Meister et
+ *                   al., 2022)
+ *   5. top_p        keeps the likeliest until they have this share of the probability (Holtzman et al., 2020)
+ *   6. min_p        keeps those with at least this fraction of the likeliest one's probability (Nguyen et al., 2024)
+ *   7. temperature  one is drawn from softmax(logits / temperature) of those that are left
+ *
+ * Steps 4 to 6 see the probabilities, at temperature 1, of what the steps before them left. Each step leaves at least one token; among
+ * equals the lowest id comes first. The order is llama.cpp's default one, so that values which work there mean the same here; its
+ * other defaults are not taken over (temperature 0.8, top_k 40, top_p 0.95, min_p 0.05): a filter is off until it is asked for.
+ *
+ * The same seed, options and logits give the same tokens, on any number of threads.
+ *
+ * Log-probabilities (rp_request.n_logprobs) are those of the model, softmax(logits), before step 1. */
+typedef struct rp_sampling {
+    float temperature;         /* 0 to 100; 0: greedy (default) */
+    int32_t top_k;             /* 0: off (default) */
+    float typical;             /* 0 to 1; 1: off (default) */
+    float top_p;               /* 0 to 1; 1: off (default) */
+    float min_p;               /* 0 to 1; 0: off (default) */
+    float repeat_penalty;      /* 0.01 to 100; 1: off (default) */
+    float presence_penalty;    /* -100 to 100; 0: off (default) */
+    float frequency_penalty;   /* -100 to 100; 0: off (default) */
+    int32_t repeat_last;       /* tokens that the penalties look back on; 0: none, -1: all; default 64 */
+    const rp_logit_bias *bias; /* n_bias of them; those of one token add up. NULL: none (default) */
+    int32_t n_bias;
+    uint64_t seed;             /* for temperature > 0; default 0 */
+} rp_sampling;
+
+RP_API rp_sampling rp_sampling_defaults(void);
+
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
 typedef enum rp_reuse {
@@ -190,12 +270,30 @@ typedef enum rp_reuse {
     RP_REUSE_EXACT = 2, /* ignore scopes: the same tokens at the same positions, each attending to everything before it */
 } rp_reuse;
 
-/* Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Return false to stop. */
+/* Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may be the beginning of
+ * a stop string is held back until that is decided or the answer ends. Return false to stop. */
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
 /* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
 typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
 /* Called while modules are computed: tokens done and to do. */
 typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
+
+/* A token and the logarithm of its probability. -INFINITY where the model rules it out. */
+typedef struct rp_token_logprob {
+    int32_t token;
+    float logprob;
+} rp_token_logprob;
+
+/* A generated token. `top` is borrowed during the callback; logprob is 0 and top NULL where the request did not ask for them. */
+typedef struct rp_token {
+    int32_t id;
+    float logprob;
+    const rp_token_logprob *top; /* the n_top likeliest tokens in its place, likeliest first */
+    int32_t n_top;
+} rp_token;
+
+/* Called once for each generated token, before the text that it adds, if it adds any. Return false to stop: that text is left out. */
+typedef bool (*rp_on_token)(void *user, const rp_token *token);
 
 typedef struct rp_request {
     const char *prompt;      /* a PML prompt document; or NULL, and `text` is the prompt */
@@ -203,13 +301,19 @@ typedef struct rp_request {
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
     int32_t max_tokens;      /* default 128; the answer also ends where the context does */
-    float temperature;       /* 0: greedy (default) */
-    uint64_t seed;           /* for temperature > 0 */
+    rp_sampling sampling;    /* default: rp_sampling_defaults */
+    const char *const *stops; /* n_stops strings that end the answer where the first of them is complete: whole UTF-8 characters, up to
+                                 RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
+                                 longest counts. NULL: none */
+    int32_t n_stops;         /* up to RP_MAX_STOPS */
+    int32_t n_logprobs;      /* > 0: tell each token's log-probability and those of the n likeliest; up to RP_MAX_LOGPROBS. 0: none */
     int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
     bool ignore_eos;         /* go on to max_tokens */
-    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model would say; then it ends. NULL: none */
+    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model, `sampling` and `stops` would say;
+                                then it ends. NULL: none */
     int32_t n_forced;
     rp_on_text on_text;      /* each callback may be NULL */
+    rp_on_token on_token;
     rp_on_logits on_logits;
     rp_on_progress on_progress;
     void *user;
@@ -239,10 +343,14 @@ typedef struct rp_timings {
 } rp_timings;
 
 typedef struct rp_result {
-    char *text;                /* UTF-8; a character that the end cut in two is left out */
-    int32_t *tokens;           /* generated token ids */
+    char *text;                /* UTF-8: the pieces that on_text got or would have got. A character that the end cut in two is left
+                                  out, and so is a stop string with what stands behind it */
+    int32_t *tokens;           /* generated token ids, those of a stop string too */
     int32_t n_tokens;
-    const char *finish_reason; /* "stop" (end of text), "length" (max_tokens, n_forced or the context), "cancelled"; static */
+    float *logprobs;           /* [n_tokens] of each token; NULL if n_logprobs of the request is 0 */
+    rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: the likeliest in each place, likeliest first; NULL as above */
+    int32_t n_top;             /* n_logprobs, or the size of the vocabulary if that is less */
+    const char *finish_reason; /* "stop" (end of text, stop string), "length" (max_tokens, n_forced or the context), "cancelled"; static */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
@@ -254,8 +362,9 @@ typedef struct rp_result {
 } rp_result;
 
 /* Runs a prompt to its end. *out is owned by the caller (rp_result_free). On error *out is NULL.
- * RP_ERR_SYNTAX, RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union),
- * RP_ERR_LENGTH (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
+ * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities), RP_ERR_SYNTAX,
+ * RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument,
+ * or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 

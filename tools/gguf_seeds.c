@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "support/gguf_writer.h"
+#include "base/memory.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_model.h"
 
 /* [[1, 2], []] of U8 */
@@ -90,11 +91,40 @@ static int write_model(const char *dir, rp_error *err) {
     return tiny_model_write(path, &shape, err);
 }
 
+/* Two parts of a split model and, as fuzz_gguf.c wants it, the length of the first. */
+static int write_split(const char *dir, rp_error *err) {
+    static const float data[64];
+    uint8_t *parts[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    int rc = RP_OK;
+    for (uint32_t no = 0; !rc && no < 2; no++) {
+        gguf_writer *w = gguf_writer_new(3, 0);
+        if (!w) return RP_ERR_MEMORY;
+        gguf_writer_u32(w, "split.no", no);
+        gguf_writer_u32(w, "split.count", 2);
+        gguf_writer_u32(w, "split.tensors.count", 2);
+        gguf_writer_tensor(w, no ? "b" : "a", KERNEL_Q8_0, 1, (int64_t[]){32}, data);
+        rc = gguf_writer_save_memory(w, &parts[no], &n[no], err);
+        gguf_writer_free(w);
+    }
+    char path[1024];
+    snprintf(path, sizeof path, "%s/split", dir);
+    FILE *f = rc ? NULL : fopen(path, "wb");
+    uint32_t first = (uint32_t)n[0];
+    for (int no = 0; f && no < 2; no++) fwrite(parts[no], 1, n[no], f);
+    if (f) fwrite(&first, sizeof first, 1, f);
+    if (!rc && (!f || fclose(f))) rc = RP_ERR_IO;
+    base_free(parts[0]);
+    base_free(parts[1]);
+    return rc;
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "--help")) return printf("usage: gguf_seeds DIR\nwrites the seeds of fuzz_gguf\n"), 0;
     if (argc != 2 || argv[1][0] == '-') return fprintf(stderr, "usage: gguf_seeds DIR\n"), 2;
     rp_error err = {0};
     int rc = write_model(argv[1], &err);
+    if (!rc) rc = write_split(argv[1], &err);
     for (size_t i = 0; !rc && i < BASE_ARRAY_LEN(seeds); i++) rc = write_seed(&seeds[i], argv[1], &err);
     if (rc) fprintf(stderr, "gguf_seeds: %s\n", err.message[0] ? err.message : rp_code_text((rp_code)rc));
     return rc ? 1 : 0;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/gguf_writer.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_random.h"
 
 typedef struct shape {
@@ -24,7 +24,11 @@ static const shape shapes[] = {
     {"smollm2-135m", 30, 576, 1536, 9, 3, 49152, 8192, 100000.0f, true},
     {"llama3.2-1b", 16, 2048, 8192, 32, 8, 128256, 131072, 500000.0f, true},
 };
-static const kernel_type types[] = {KERNEL_F32, KERNEL_F16, KERNEL_BF16, KERNEL_Q8_0, KERNEL_Q4_0, KERNEL_Q4_K, KERNEL_Q6_K};
+static const kernel_type types[] = {
+#define X(name, number, block, bytes) KERNEL_##name,
+    KERNEL_TYPES(X)
+#undef X
+};
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Rows of a tensor that differ; the others repeat them. Enough that no two heads are alike. */
@@ -36,11 +40,12 @@ typedef struct matrix {
     char *rows; /* [DISTINCT_ROWS], quantised */
 } matrix;
 
-static void fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
+static int fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
     const matrix *m = arg;
     size_t bytes = (size_t)kernel_row_bytes(m->type, m->n_in);
     for (int64_t r = 0; r < n_rows; r++)
         memcpy((char *)dst + (size_t)r * bytes, m->rows + (size_t)((row + r) % DISTINCT_ROWS) * bytes, bytes);
+    return RP_OK;
 }
 
 /* Random rows of one width with a standard deviation that keeps activations in range. Freed with the process. */

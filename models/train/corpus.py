@@ -67,6 +67,13 @@ def capital(text):
     return text[0].upper() + text[1:]
 
 
+def retell(rng, told):
+    """What a context says, once more and in a row: (words, value that they lead to)."""
+    told = told * 3
+    rng.shuffle(told)
+    return told[:16]
+
+
 # ---- Facts ---------------------------------------------------------------------------------------------------------------
 
 # How sentences begin, and how any relation is stated.
@@ -190,10 +197,13 @@ def state(rng, thing, relation, held, named=0.7):
     noun, _, relations = KINDS[thing.kind]
     special = [x.rstrip(".").replace("The {e}", "{e}").replace("the {e}", "{e}") for x in relations[relation][1]]
     special = [x[0].lower() + x[1:] for x in special]
+    leads, cores = LEADS, CORES
     if special and rng.random() < (0.8 if thing.kind == "guide" else 0.4):
-        lead, core = combine(rng, held, WARNINGS if thing.kind == "guide" else LEADS, special)
-    else:
-        lead, core = combine(rng, held, LEADS, CORES)
+        leads, cores = WARNINGS if thing.kind == "guide" else LEADS, special
+    lead, core = combine(rng, held, leads, cores)
+    if not held and rng.random() < 0.2 and any(x.startswith("{v}") for x in cores):  # the hard ones: what is asked for stands first
+        while not core.startswith("{v}"):
+            lead, core = combine(rng, held, leads, cores)
     ref = ARTICLE.get(thing.kind, "") + thing.name if rng.random() < named else noun
     return capital((lead + core).format(e=ref, v=thing.facts[relation], r=relation)) + "."
 
@@ -256,7 +266,7 @@ def facts(rng, level, held):
         t = things[i]
         missing = [r for r in KINDS[t.kind][2] if r not in t.facts]
         alone = sum(x.kind == t.kind for x in things) == 1
-        if not held and level > 2 and missing and rng.random() < 0.12:
+        if not held and level > 2 and missing and rng.random() < 0.06:
             questions.append((ask(rng, t, rng.choice(missing), held, alone), NOT_STATED))
         else:
             r = rng.choice(list(t.facts))
@@ -280,9 +290,7 @@ def retold(rng, level, held):
     things = [make_thing(rng, names, kind, 0, name, relations) for name in called]
     parts = [describe(rng, t, held, rng.choice([1.0, 1.0, 0.7])) for t in things]
     told, last = [], [x[:-len(" {v}")] for x in CORES if x.endswith(" {v}") and "{e}" in x]
-    facts = [(t, r) for t in things for r in relations] * 3
-    rng.shuffle(facts)
-    for t, r in facts[:16]:
+    for t, r in retell(rng, [(t, r) for t in things for r in relations]):
         lead, core = combine(rng, held, LEADS, last)
         told.append((capital((lead + core).format(e=ARTICLE.get(kind, "") + t.name, r=r)), answer_of(t, r)))
     return Context(parts, [], told=told)
@@ -425,6 +433,8 @@ def pairs(rng, level, held):
     lines = [form.format(k=k, v=v) for k, v in zip(keys, values)]
     size = rng.choice([4, 8, n])
     parts = ["Table. " + " ".join(lines[i:i + size]) for i in range(0, n, size)]
+    if not held and rng.random() < 0.4:
+        return Context(parts, [], told=retell(rng, [(f"The value of {k} is", v + ".") for k, v in zip(keys, values)]))
     questions, needed = [], []
     for i in [rng.randrange(n) for _ in range(8)]:
         q = "{k}?" if not held and rng.random() < 0.15 else request(rng, held, PAIR_ASKED)
@@ -599,6 +609,8 @@ def code(rng, level, held):
             body = rng.choice([f"return {arguments[0]}", f"{arguments[-1]} = {arguments[0]}", "pass", f"print({arguments[0]})"])
             texts.append(f"def {name}({', '.join(arguments)}):\n    # {p}\n    {body}")
         parts.append("\n".join(texts))
+    if not held and rng.random() < 0.4:
+        return Context(parts, [], told=retell(rng, [(f"The call that {p} is", f"{name}({', '.join(arguments)})") for name, arguments, p, _ in functions]))
     questions, needed = [], []
     for _ in range(5):
         name, arguments, p, i = rng.choice(functions)
@@ -655,7 +667,7 @@ TASKS = {
     "two-hop": (two_hop, 1, 4, 2),
     "persona": (persona, 1, 4, 2),
     "labels": (labels, 1, 5, 0.7),
-    "not-stated": (not_stated, 1, 4, 0.5),
+    "not-stated": (not_stated, 1, 4, 0.3),
 }
 SYSTEMS = ["You answer from the documents.", "You are a helpful assistant.", "Answer in a few words.", "You are a concise travel guide.",
            "Answer only from what you are given."]

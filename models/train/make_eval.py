@@ -33,15 +33,19 @@ FILES = {
     "parameters": ("parameters", 2, 1, "parameters"),
     "labels": ("labels", 3, 3, ""),
     "code": ("code", 2, 2, ""),
+    "code-complete": ("code", 2, 2, "complete"),
     "listing": ("listing", 3, 3, ""),
     "not-stated": ("not-stated", 2, 2, ""),
 }
 METRICS = {"two-hop": "contains"}
+# Tokens of the longest argument of each kind: what a schema's author would write as len.
+LENGTHS = {"time": 3, "town": 5, "party": 6, "tone": 4, "person": 5, "topic": 7, "count": 3, "product": 5, "company": 5, "weekday": 1, "thing": 5,
+           "language": 6}
 
 
 def template(text):
     """The PML of a text with {parameters}."""
-    return re.sub(r"\{(\w+)\}", r'<param name="\1" len="12"/>', escape(text))
+    return re.sub(r"\{(\w+)\}", lambda m: f'<param name="{m[1]}" len="{LENGTHS[m[1]]}"/>', escape(text))
 
 
 def schema_of(c, name):
@@ -68,6 +72,8 @@ def context(rng, task, level, special):
         c.system = c.preamble = ""
     else:
         c.preamble = c.preamble or PREAMBLE
+    if special == "complete":
+        c.questions = [(f"Complete: {call.split('(')[0]}(", call) for _, call in c.questions]
     return c
 
 

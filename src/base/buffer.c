@@ -1,6 +1,7 @@
 /* buffer.c: the growing byte buffer. Owns nothing beyond the buffers it is given; not thread-safe. */
 #include "base/buffer.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,10 +46,13 @@ int base_buffer_printf(base_buffer *b, const char *fmt, ...) {
     return 0;
 }
 
-void base_buffer_clear(base_buffer *b) {
-    b->len = 0;
-    if (b->data) b->data[0] = '\0';
+void base_buffer_truncate(base_buffer *b, size_t len) {
+    assert(len <= b->len);
+    b->len = len;
+    if (b->data) b->data[len] = '\0';
 }
+
+void base_buffer_clear(base_buffer *b) { base_buffer_truncate(b, 0); }
 
 char *base_buffer_take(base_buffer *b) {
     char *data = b->data;

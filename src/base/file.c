@@ -1,7 +1,7 @@
-/* file.c: whole-file reads, read-only maps and the clock.
+/* file.c: whole-file reads, read-only maps, new files and the clock.
  *
- * Owns the descriptor only while a function runs: a map outlives it. Only regular files are read, so that neither a
- * directory nor a pipe without a writer can stop the program. Thread-safe.
+ * Owns a descriptor only while a function runs (a map outlives it), but for a new file's. Only regular files are read, so
+ * that neither a directory nor a pipe without a writer can stop the program. Thread-safe.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -85,6 +86,79 @@ int base_map_open(base_map *out, const char *path, rp_error *err) {
 void base_map_close(base_map *m) {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (base_map){0};
+}
+
+/* ---- new files ---- */
+
+bool base_file_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* A rename over a device would replace the device. */
+static int check_replaceable(const char *path, rp_error *err) {
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return 0;
+    return base_fail(err, RP_ERR_IO, "cannot write '%s': it is %s", path,
+                     S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+}
+
+/* PATH.PID.tmp; one that an earlier process of the same number left behind is overwritten. */
+static int name_temporary(base_new_file *f, const char *path, rp_error *err) {
+    size_t bytes = strlen(path) + 32;
+    f->path = base_strdup(path);
+    f->temporary = base_alloc(bytes);
+    if (!f->path || !f->temporary) {
+        base_free(f->temporary);
+        f->temporary = NULL;
+        return base_fail_memory(err, bytes, "a file's name");
+    }
+    snprintf(f->temporary, bytes, "%s.%ld.tmp", path, (long)getpid());
+    return 0;
+}
+
+int base_new_file_open(base_new_file *out, const char *path, rp_error *err) {
+    *out = (base_new_file){0};
+    int rc = check_replaceable(path, err);
+    if (rc == 0) rc = name_temporary(out, path, err);
+    if (rc == 0 && !(out->file = fopen(out->temporary, "wb"))) {
+        rc = base_fail_errno(err, "cannot write", out->temporary);
+        base_free(out->temporary); /* nothing to remove */
+        out->temporary = NULL;
+    }
+    if (rc != 0) base_new_file_abandon(out);
+    return rc;
+}
+
+int base_new_file_commit(base_new_file *f, rp_error *err) {
+    errno = 0;
+    bool written = !ferror(f->file) && fflush(f->file) == 0 && fsync(fileno(f->file)) == 0;
+    int cause = errno;
+    if (fclose(f->file) != 0 && written) {
+        written = false;
+        cause = errno;
+    }
+    f->file = NULL;
+    if (written && rename(f->temporary, f->path) != 0) {
+        written = false;
+        cause = errno;
+    }
+    errno = cause ? cause : EIO; /* an earlier write failed, and its cause is gone */
+    int rc = written ? 0 : base_fail_errno(err, "cannot write", f->path);
+    if (written) {
+        base_free(f->temporary);
+        f->temporary = NULL;
+    }
+    base_new_file_abandon(f);
+    return rc;
+}
+
+void base_new_file_abandon(base_new_file *f) {
+    if (f->file) fclose(f->file);
+    if (f->temporary) (void)remove(f->temporary);
+    base_free(f->temporary);
+    base_free(f->path);
+    *f = (base_new_file){0};
 }
 
 uint64_t base_clock_us(void) {

@@ -1,9 +1,11 @@
-/* file.h: whole-file reads and read-only maps. */
+/* file.h: whole-file reads, read-only maps, and new files that appear whole or not at all. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/buffer.h"
 #include "reprise.h"
@@ -20,6 +22,22 @@ typedef struct base_map {
 
 int base_map_open(base_map *out, const char *path, rp_error *err); /* RP_ERR_IO */
 void base_map_close(base_map *m);                                  /* zero-initialised is fine */
+
+/* Do two paths lead to the same file? false if either cannot be examined. */
+bool base_file_same(const char *a, const char *b);
+
+/* A file being written: under another name in the same folder, until base_new_file_commit gives it its own. */
+typedef struct base_new_file {
+    FILE *file; /* write here; errors may be left to base_new_file_commit, which looks at ferror */
+    char *path, *temporary;
+} base_new_file;
+
+/* RP_ERR_IO (also if `path` is there and not a regular file), RP_ERR_MEMORY. */
+int base_new_file_open(base_new_file *out, const char *path, rp_error *err);
+/* Syncs, closes and renames; an older file at `path` is replaced. On failure (RP_ERR_IO) nothing is left behind. */
+int base_new_file_commit(base_new_file *f, rp_error *err);
+/* Removes what was written; after a commit and zero-initialised it does nothing. */
+void base_new_file_abandon(base_new_file *f);
 
 /* Monotonic time in microseconds. */
 uint64_t base_clock_us(void);

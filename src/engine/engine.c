@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
+#include "model/model_quantize.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define DEFAULT_CHUNK_TOKENS 256
@@ -22,6 +23,22 @@ int rp_model_open(rp_model **out, const char *path, const rp_model_options *opti
 }
 
 void rp_model_close(rp_model *model) { model_close(model); }
+
+static int check_threads(int32_t n, rp_error *err) {
+    if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
+}
+
+rp_quantize_options rp_quantize_options_defaults(void) { return (rp_quantize_options){.n_threads = 0}; }
+
+int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
+    rp_quantize_options o = options ? *options : rp_quantize_options_defaults();
+    if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
+    int rc = check_threads(o.n_threads, err);
+    if (rc) return rc;
+    if (o.n_threads == 0) o.n_threads = base_cpu_count();
+    return model_quantize(in, out, type, &o, err);
+}
 
 /* The type of most bytes of weights. */
 static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *parameters) {
@@ -98,8 +115,8 @@ rp_engine_options rp_engine_options_defaults(void) {
 }
 
 static int check_options(const rp_engine_options *o, rp_error *err) {
-    if (o->n_threads < 0 || o->n_threads > BASE_THREADS_MAX)
-        return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", o->n_threads, BASE_THREADS_MAX);
+    int rc = check_threads(o->n_threads, err);
+    if (rc) return rc;
     if (o->n_ctx < 0) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
         return base_fail(err, RP_ERR_INVALID, "chunks of %d tokens: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);

@@ -3,14 +3,13 @@
  *   engine.c      making an engine, schemas, public odds and ends
  *   compose.c     segments -> spans: from the store, or computed and kept; the context of a plan
  *   request.c     one request: plan, compose, fresh tokens, answer
- *   sampler.c     logits -> token
- *   text_stream.c tokens -> whole UTF-8 characters
  *   inspect.c     what rp_engine_inspect tells
+ *
+ * Headers of their own: answer.h (the tokens of an answer), sampler.h (logits -> token), text_stream.h (tokens -> text).
  */
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
-#include "base/buffer.h"
 #include "model/forward.h"
 #include "pml/plan.h"
 #include "store/span_store.h"
@@ -69,29 +68,5 @@ int engine_add_segment(rp_engine *e, kv_context *c, const pml_layout *l, const s
 
 /* The store that a request uses: the private one of RP_REUSE_OFF, or the engine's. */
 static inline span_store *engine_store(const rp_engine *e) { return e->private_store ? e->private_store : e->store; }
-
-/* ---- sampling ---- */
-
-typedef struct sampler {
-    float temperature;
-    uint64_t state; /* splitmix64 */
-} sampler;
-
-/* The most likely token (the first among equals) at temperature 0; else drawn from softmax(logits / temperature). */
-int32_t sampler_draw(sampler *s, const float *logits, int32_t n);
-
-/* ---- text ---- */
-
-typedef struct text_stream {
-    char pending[4]; /* bytes of a character that is not whole yet */
-    size_t n_pending;
-    base_buffer text; /* everything so far */
-    rp_on_text on_text;
-    void *user;
-    bool stopped; /* on_text returned false */
-} text_stream;
-
-/* Adds bytes: whole characters go to the text and the callback, bytes that are no UTF-8 as U+FFFD. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);
 
 #endif

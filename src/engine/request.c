@@ -8,10 +8,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/answer.h"
 #include "engine/engine_internal.h"
 
 #define DEFAULT_MAX_TOKENS 128
-#define MAX_ANSWER_BYTES ((size_t)64 << 20)
 #define PATH_BYTES 256
 
 /* What one request holds while it runs. */
@@ -24,10 +24,8 @@ typedef struct request {
     engine_encoding encoding;
     bool *computed; /* by item: its segment was not in the store */
     rp_result *result;
-    text_stream stream;
-    size_t cap_tokens;
-    uint64_t start_us, planned_us, first_us;
-    uint64_t taken_bytes; /* of the pool, before composing */
+    answer answer;
+    uint64_t start_us, planned_us;
     rp_error *err;
 } request;
 
@@ -36,18 +34,26 @@ typedef struct result_owner {
     char *paths; /* [n_plan][PATH_BYTES] */
 } result_owner;
 
-rp_request rp_request_defaults(void) { return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS}; }
+rp_request rp_request_defaults(void) {
+    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .sampling = rp_sampling_defaults()};
+}
 
 /* ---- planning ---- */
+
+static int check_options(request *q) {
+    const rp_request *o = q->options;
+    int32_t n_vocab = q->e->model->hp.n_vocab;
+    if (!o->prompt && !o->text) return base_fail(q->err, RP_ERR_INVALID, "a request needs a prompt or a text");
+    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
+        if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
+            return base_fail(q->err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
+    return sampling_check(o, n_vocab, q->err);
+}
 
 static int make_plan(request *q) {
     const rp_request *o = q->options;
     rp_schema *schema;
     int rc;
-    if (!o->prompt && !o->text) return base_fail(q->err, RP_ERR_INVALID, "a request needs a prompt or a text");
-    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
-        if (o->forced[i] < 0 || o->forced[i] >= q->e->model->hp.n_vocab)
-            return base_fail(q->err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], q->e->model->hp.n_vocab);
     if (!o->prompt) return pml_plan_text(&q->plan, q->e->model, o->text, q->err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&q->document, o->prompt, strlen(o->prompt), name, q->err)) ||
@@ -126,50 +132,6 @@ static int compute_fresh(request *q) {
     return rc;
 }
 
-/* ---- the answer ---- */
-
-static int push_token(request *q, int32_t token) {
-    rp_result *r = q->result;
-    int rc = base_grow((void **)&r->tokens, &q->cap_tokens, (size_t)r->n_tokens + 1, TOKENIZER_MAX_TOKENS, sizeof(int32_t));
-    if (rc) return base_fail(q->err, rc, "no room for %d answer tokens", r->n_tokens);
-    r->tokens[r->n_tokens++] = token;
-    size_t n = 0;
-    const char *bytes = tokenizer_bytes(q->e->model->tokenizer, token, false, &n);
-    if (!bytes) return RP_OK;
-    /* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
-    bool at_beginning = r->n_tokens == 1 && r->prompt_tokens == 1 && !q->options->prompt && q->options->text[0] == '\0';
-    if (at_beginning && tokenizer_has_space_prefix(q->e->model->tokenizer) && n > 0 && bytes[0] == ' ') bytes++, n--;
-    return text_stream_add(&q->stream, bytes, n, q->err);
-}
-
-static int answer(request *q) {
-    rp_engine *e = q->e;
-    const rp_request *o = q->options;
-    sampler s = {.temperature = o->temperature, .state = o->seed};
-    int32_t pos = q->plan->end;
-    q->result->finish_reason = "length";
-    int32_t most = o->forced ? o->n_forced : o->max_tokens;
-    for (int32_t i = 0; i < most; i++) {
-        if (o->on_logits) o->on_logits(o->user, e->logits, e->model->hp.n_vocab);
-        int32_t token = o->forced ? o->forced[i] : sampler_draw(&s, e->logits, e->model->hp.n_vocab);
-        if (i == 0) q->first_us = base_clock_us();
-        if (!o->ignore_eos && !o->forced && tokenizer_is_end(e->model->tokenizer, token)) {
-            q->result->finish_reason = "stop";
-            break;
-        }
-        int rc = push_token(q, token);
-        if (rc) return rc;
-        if (q->stream.stopped) {
-            q->result->finish_reason = "cancelled";
-            break;
-        }
-        if (pos >= e->n_ctx || i + 1 == most) break;
-        if ((rc = engine_compute(e, &q->context, &token, &pos, 1, e->logits, q->err))) return rc;
-        pos++;
-    }
-    return RP_OK;
-}
-
 /* ---- the result ---- */
 
 static void describe_item(const request *q, const pml_item *item, bool computed, rp_plan_item *out, char *path) {
@@ -216,7 +178,7 @@ static void count_tokens(request *q) {
 
 static void fill_timings(request *q) {
     rp_timings *t = &q->result->timings;
-    uint64_t end = base_clock_us(), first = q->first_us ? q->first_us : end;
+    uint64_t end = base_clock_us(), first = q->answer.first_us ? q->answer.first_us : end;
     /* With RP_REUSE_OFF computing the modules is part of the request; with RP_REUSE_ON it is the modules' own cost. */
     uint64_t encode = q->options->reuse == RP_REUSE_OFF ? 0 : q->encoding.us;
     t->encode_ms = (double)encode / 1e3;
@@ -229,8 +191,6 @@ static void fill_timings(request *q) {
 static int finish(request *q) {
     int rc = describe_plan(q);
     if (rc) return rc;
-    q->result->text = q->stream.text.data ? base_buffer_take(&q->stream.text) : base_strdup("");
-    if (!q->result->text) return base_fail_memory(q->err, 1, "a result");
     fill_timings(q);
     return RP_OK;
 }
@@ -242,6 +202,8 @@ void rp_result_free(rp_result *r) {
     base_free(owner);
     base_free(r->text);
     base_free(r->tokens);
+    base_free(r->logprobs);
+    base_free(r->top_logprobs);
     base_free(r->plan);
     base_free(r);
 }
@@ -254,12 +216,14 @@ static int run(request *q) {
     q->result->owner = base_calloc(1, sizeof(result_owner));
     if (!q->result->owner) return base_fail_memory(q->err, sizeof(result_owner), "a result");
     if (q->options->reuse == RP_REUSE_OFF && (rc = span_store_new(&q->e->private_store, q->err))) return rc;
-    if ((rc = make_plan(q)) || (rc = check_plan(q))) return rc;
+    if ((rc = check_options(q)) || (rc = make_plan(q)) || (rc = check_plan(q)) ||
+        (rc = answer_open(&q->answer, q->e, q->options, q->plan, q->result, q->err)))
+        return rc;
     if (q->options->reuse != RP_REUSE_EXACT && (rc = compose(q))) return rc;
     q->planned_us = base_clock_us();
     if (q->options->reuse == RP_REUSE_EXACT) q->result->prompt_tokens = q->result->fresh_tokens = q->plan->n_cached + q->plan->n_fresh;
     else count_tokens(q);
-    if ((rc = compute_fresh(q)) || (rc = answer(q))) return rc;
+    if ((rc = compute_fresh(q)) || (rc = answer_generate(&q->answer, &q->context, q->err))) return rc;
     return finish(q);
 }
 
@@ -267,7 +231,7 @@ static void release(request *q) {
     kv_context_clear(&q->context);
     span_store_free(q->e->private_store);
     q->e->private_store = NULL;
-    base_buffer_free(&q->stream.text);
+    answer_close(&q->answer);
     base_free(q->computed);
     pml_plan_free(q->plan);
     pml_document_free(q->document);
@@ -279,7 +243,6 @@ int rp_engine_run(rp_engine *e, const rp_request *options, rp_result **out, rp_e
     q.result = base_calloc(1, sizeof(*q.result));
     if (!q.result) return base_fail_memory(err, sizeof(*q.result), "a result");
     kv_context_init(&q.context, e->pool);
-    q.stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = options->on_text, .user = options->user};
     int rc = run(&q);
     release(&q);
     if (rc) rp_result_free(q.result);

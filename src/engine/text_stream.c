@@ -1,11 +1,12 @@
-/* text_stream.c: bytes of tokens to whole UTF-8 characters. A token may end inside a character; the next one completes it. */
-#include <string.h>
+/* text_stream.c: bytes of tokens to whole UTF-8 characters, given out as far as no stop string can begin in them. A token may end inside
+ * a character; the next one completes it. */
+#include "engine/text_stream.h"
+
+#include <assert.h>
 
 #include "base/error.h"
-#include "engine/engine_internal.h"
 
-/* Length of the character at s (n >= 1 bytes): 1 to 4; 0: its end is missing; -1: no UTF-8 (RFC 3629). */
-static int character_length(const unsigned char *s, size_t n) {
+int text_character_length(const unsigned char *s, size_t n) {
     if (s[0] < 0x80) return 1;
     int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
     if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
@@ -19,14 +20,23 @@ static int character_length(const unsigned char *s, size_t n) {
     return (size_t)length <= n ? length : 0;
 }
 
+/* Adds a character. If it completes a stop string, the text ends before that. */
 static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     int rc = base_buffer_append(&s->text, bytes, n);
-    return rc ? base_fail(err, rc, "the answer's text does not fit into memory") : RP_OK;
+    if (rc) return base_fail(err, rc, "the answer's text does not fit into memory");
+    for (size_t i = 0; i < n; i++) {
+        size_t stop = stop_matcher_next(&s->stops, bytes[i]);
+        if (stop == 0) continue;
+        assert(i + 1 == n); /* stop strings are whole characters too */
+        base_buffer_truncate(&s->text, s->text.len - stop);
+        s->at_stop = true;
+    }
+    return RP_OK;
 }
 
 static int add_byte(text_stream *s, char byte, rp_error *err) {
     s->pending[s->n_pending++] = byte;
-    int length = character_length((const unsigned char *)s->pending, s->n_pending);
+    int length = text_character_length((const unsigned char *)s->pending, s->n_pending);
     if (length == 0) return RP_OK;
     if (length > 0) {
         s->n_pending = 0;
@@ -36,15 +46,37 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     bool alone = s->n_pending == 1;
     s->n_pending = 0;
     int rc = put(s, "\xef\xbf\xbd", 3, err);
-    return rc || alone ? rc : add_byte(s, byte, err);
+    return rc || alone || s->at_stop ? rc : add_byte(s, byte, err);
+}
+
+/* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
+static void release(text_stream *s, size_t held) {
+    size_t first = s->released, end = s->text.len - held;
+    assert(end >= first); /* what is held back now was held back or not there before */
+    if (end == first) return;
+    s->released = end;
+    if (!s->on_text) return;
+    char next = s->text.data[end];
+    s->text.data[end] = '\0';
+    s->cancelled = !s->on_text(s->user, s->text.data + first, end - first);
+    s->text.data[end] = next;
 }
 
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
-    size_t before = s->text.len;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !s->at_stop; i++) {
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    if (s->on_text && s->text.len > before && !s->on_text(s->user, s->text.data + before, s->text.len - before)) s->stopped = true;
+    release(s, s->at_stop ? 0 : stop_matcher_held(&s->stops));
     return RP_OK;
+}
+
+void text_stream_end(text_stream *s) {
+    if (s->cancelled) base_buffer_truncate(&s->text, s->released);
+    else release(s, 0);
+}
+
+void text_stream_close(text_stream *s) {
+    stop_matcher_close(&s->stops);
+    base_buffer_free(&s->text);
 }

@@ -7,48 +7,154 @@
 #include "kernels/formats.h"
 #include "kernels/half.h"
 
-static void unpack_q8_0(const uint8_t *row, int64_t piece, format_piece *out) {
-    const uint8_t *block = row + piece * FORMAT_Q8_0_BYTES;
-    memcpy(out->q, block + 2, sizeof out->q);
-    out->scale[0] = out->scale[1] = half_load(block);
-    out->min = 0.0f;
+const int8_t format_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t format_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static void set_scale(format_piece *out, float scale, float min) {
+    out->scale[0] = out->scale[1] = scale;
+    out->min[0] = out->min[1] = min;
 }
+
+/* ---- parts that formats share ------------------------------------------------------------------------------------- */
+
+/* 16 bytes: the low nibbles are q[0..15], the high ones q[16..31]. */
+static void nibbles(const uint8_t *bytes, int offset, int8_t *q) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = (int8_t)((bytes[i] & 15) + offset);
+        q[i + 16] = (int8_t)((bytes[i] >> 4) + offset);
+    }
+}
+
+/* Bit i of 32 is the fifth of q[i]. */
+static void add_fifth_bits(const uint8_t *bytes, int8_t *q) {
+    for (int i = 0; i < 32; i++) q[i] = (int8_t)(q[i] + 16 * ((bytes[i / 8] >> (i % 8)) & 1));
+}
+
+/* The nibbles are codes for the values of a table. */
+static void look_up(const uint8_t *bytes, const int8_t *values, int8_t *q) {
+    nibbles(bytes, 0, q);
+    for (int i = 0; i < 32; i++) q[i] = values[q[i]];
+}
+
+/* Byte l, bits 2*(j%4), of every 32 bytes. */
+static void two_bits(const uint8_t *bytes, int j, int8_t *q) {
+    for (int l = 0; l < 32; l++) q[l] = (int8_t)((bytes[32 * (j / 4) + l] >> 2 * (j % 4)) & 3);
+}
+
+/* Byte l, nibble j%2, of every 32 bytes. */
+static void byte_nibbles(const uint8_t *bytes, int j, int8_t *q) {
+    for (int l = 0; l < 32; l++) q[l] = (int8_t)((bytes[32 * (j / 2) + l] >> 4 * (j % 2)) & 15);
+}
+
+/* Bit j of byte l is worth `value`. */
+static void add_high_bits(const uint8_t *bytes, int j, int value, int8_t *q) {
+    for (int l = 0; l < 32; l++) q[l] = (int8_t)(q[l] + value * ((bytes[l] >> j) & 1));
+}
+
+/* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
 
 static void unpack_q4_0(const uint8_t *row, int64_t piece, format_piece *out) {
     const uint8_t *block = row + piece * FORMAT_Q4_0_BYTES;
-    for (int i = 0; i < 16; i++) {
-        out->q[i] = (int8_t)((block[2 + i] & 15) - 8);
-        out->q[i + 16] = (int8_t)((block[2 + i] >> 4) - 8);
-    }
-    out->scale[0] = out->scale[1] = half_load(block);
-    out->min = 0.0f;
+    nibbles(block + 2, -8, out->q);
+    set_scale(out, half_load(block), 0.0f);
 }
 
-void format_q4_k_scale_min(const uint8_t *scales, int j, int *scale, int *min) {
-    if (j < 4) {
-        *scale = scales[j] & 63;
-        *min = scales[j + 4] & 63;
-    } else {
-        *scale = (scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4;
-        *min = (scales[j + 4] >> 4) | (scales[j] >> 6) << 4;
+static void unpack_q4_1(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_Q4_1_BYTES;
+    nibbles(block + 4, 0, out->q);
+    set_scale(out, half_load(block), -half_load(block + 2));
+}
+
+static void unpack_q5_0(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_Q5_0_BYTES;
+    nibbles(block + 6, -16, out->q);
+    add_fifth_bits(block + 2, out->q);
+    set_scale(out, half_load(block), 0.0f);
+}
+
+static void unpack_q5_1(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_Q5_1_BYTES;
+    nibbles(block + 8, 0, out->q);
+    add_fifth_bits(block + 4, out->q);
+    set_scale(out, half_load(block), -half_load(block + 2));
+}
+
+static void unpack_q8_0(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_Q8_0_BYTES;
+    memcpy(out->q, block + 2, sizeof out->q);
+    set_scale(out, half_load(block), 0.0f);
+}
+
+static void unpack_iq4_nl(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_IQ4_NL_BYTES;
+    look_up(block + 2, format_iq4_values, out->q);
+    set_scale(out, half_load(block), 0.0f);
+}
+
+static void unpack_mxfp4(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece * FORMAT_MXFP4_BYTES;
+    look_up(block + 1, format_fp4_values, out->q);
+    set_scale(out, half_power_of_two(block[0]), 0.0f);
+}
+
+/* ---- blocks of 256: j is the piece within the block --------------------------------------------------------------- */
+
+static void unpack_q2_k(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece / FORMAT_Q2_K_PIECES * FORMAT_Q2_K_BYTES;
+    const int j = (int)(piece % FORMAT_Q2_K_PIECES);
+    two_bits(block + FORMAT_Q2_K_QUANTS, j, out->q);
+    for (int i = 0; i < 2; i++) {
+        out->scale[i] = half_load(block + FORMAT_Q2_K_D) * (float)(block[2 * j + i] & 15);
+        out->min[i] = half_load(block + FORMAT_Q2_K_DMIN) * (float)(block[2 * j + i] >> 4);
     }
+}
+
+static int q3_k_scale(const uint8_t *scales, int s) {
+    const int low = (scales[s % 8] >> 4 * (s / 8)) & 15, high = (scales[8 + s % 4] >> 2 * (s / 4)) & 3;
+    return (low | high << 4) - 32;
+}
+
+static void unpack_q3_k(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece / FORMAT_Q3_K_PIECES * FORMAT_Q3_K_BYTES;
+    const int j = (int)(piece % FORMAT_Q3_K_PIECES);
+    two_bits(block + FORMAT_Q3_K_QUANTS, j, out->q);
+    add_high_bits(block, j, 4, out->q);
+    for (int l = 0; l < 32; l++) out->q[l] = (int8_t)(out->q[l] - 4);
+    set_scale(out, 0.0f, 0.0f);
+    for (int i = 0; i < 2; i++) {
+        out->scale[i] = half_load(block + FORMAT_Q3_K_D) * (float)q3_k_scale(block + FORMAT_Q3_K_SCALES, 2 * j + i);
+    }
+}
+
+/* The scale and minimum of piece j in a block of Q4_K or Q5_K, which begin alike. */
+static void set_scale_min_k(const uint8_t *block, int j, format_piece *out) {
+    const uint8_t *scales = block + FORMAT_Q4_K_SCALES;
+    int scale = scales[j] & 63, min = scales[j + 4] & 63;
+    if (j >= 4) {
+        scale = (scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4;
+        min = (scales[j + 4] >> 4) | (scales[j] >> 6) << 4;
+    }
+    set_scale(out, half_load(block) * (float)scale, half_load(block + 2) * (float)min);
 }
 
 static void unpack_q4_k(const uint8_t *row, int64_t piece, format_piece *out) {
-    const uint8_t *block = row + piece / FORMAT_K_PIECES * FORMAT_Q4_K_BYTES;
-    const int j = (int)(piece % FORMAT_K_PIECES);
-    const uint8_t *quants = block + FORMAT_Q4_K_QUANTS + 32 * (j / 2);
-    const int shift = 4 * (j & 1);
-    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)((quants[i] >> shift) & 15);
-    int scale, min;
-    format_q4_k_scale_min(block + FORMAT_Q4_K_SCALES, j, &scale, &min);
-    out->scale[0] = out->scale[1] = half_load(block) * (float)scale;
-    out->min = half_load(block + 2) * (float)min;
+    const uint8_t *block = row + piece / FORMAT_Q4_K_PIECES * FORMAT_Q4_K_BYTES;
+    const int j = (int)(piece % FORMAT_Q4_K_PIECES);
+    byte_nibbles(block + FORMAT_Q4_K_QUANTS, j, out->q);
+    set_scale_min_k(block, j, out);
+}
+
+static void unpack_q5_k(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece / FORMAT_Q5_K_PIECES * FORMAT_Q5_K_BYTES;
+    const int j = (int)(piece % FORMAT_Q5_K_PIECES);
+    byte_nibbles(block + FORMAT_Q5_K_QUANTS, j, out->q);
+    add_high_bits(block + FORMAT_Q5_K_HIGH, j, 16, out->q);
+    set_scale_min_k(block, j, out);
 }
 
 static void unpack_q6_k(const uint8_t *row, int64_t piece, format_piece *out) {
-    const uint8_t *block = row + piece / FORMAT_K_PIECES * FORMAT_Q6_K_BYTES;
-    const int j = (int)(piece % FORMAT_K_PIECES);
+    const uint8_t *block = row + piece / FORMAT_Q6_K_PIECES * FORMAT_Q6_K_BYTES;
+    const int j = (int)(piece % FORMAT_Q6_K_PIECES);
     const int half = j / 4, group = j % 4;
     const uint8_t *low = block + 64 * half + 32 * (group & 1);
     const uint8_t *high = block + FORMAT_Q6_K_HIGH + 32 * half;
@@ -56,29 +162,39 @@ static void unpack_q6_k(const uint8_t *row, int64_t piece, format_piece *out) {
         const int bits = ((low[i] >> 4 * (group >> 1)) & 15) | ((high[i] >> 2 * group) & 3) << 4;
         out->q[i] = (int8_t)(bits - 32);
     }
+    set_scale(out, 0.0f, 0.0f);
     const float d = half_load(block + FORMAT_Q6_K_D);
     for (int i = 0; i < 2; i++) {
         const int scale = block[FORMAT_Q6_K_SCALES + 2 * j + i];
         out->scale[i] = d * (float)(scale < 128 ? scale : scale - 256);
     }
-    out->min = 0.0f;
 }
 
+static void unpack_iq4_xs(const uint8_t *row, int64_t piece, format_piece *out) {
+    const uint8_t *block = row + piece / FORMAT_IQ4_XS_PIECES * FORMAT_IQ4_XS_BYTES;
+    const int j = (int)(piece % FORMAT_IQ4_XS_PIECES);
+    const int low = (block[FORMAT_IQ4_XS_LOW + j / 2] >> 4 * (j % 2)) & 15;
+    const int high = (block[FORMAT_IQ4_XS_HIGH + j / 4] >> 2 * (j % 4)) & 3;
+    look_up(block + FORMAT_IQ4_XS_QUANTS + 16 * j, format_iq4_values, out->q);
+    set_scale(out, half_load(block) * (float)((low | high << 4) - 32), 0.0f);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------------- */
+
 format_unpack_fn format_unpack(kernel_type t) {
-    switch (t) {
-    case KERNEL_Q8_0: return unpack_q8_0;
-    case KERNEL_Q4_0: return unpack_q4_0;
-    case KERNEL_Q4_K: return unpack_q4_k;
-    case KERNEL_Q6_K: return unpack_q6_k;
-    default: return NULL;
-    }
+    static const format_unpack_fn unpack[KERNEL_TYPE_END] = {
+#define X(NAME, name, ...) [KERNEL_##NAME] = unpack_##name,
+        FORMAT_TYPES(X)
+#undef X
+    };
+    return unpack[t];
 }
 
 static void dequantize_pieces(format_unpack_fn unpack, const uint8_t *row, float *dst, int64_t n) {
     for (int64_t piece = 0; piece < n / 32; piece++) {
         format_piece w;
         unpack(row, piece, &w);
-        for (int i = 0; i < 32; i++) dst[32 * piece + i] = w.scale[i / 16] * (float)w.q[i] - w.min;
+        for (int i = 0; i < 32; i++) dst[32 * piece + i] = w.scale[i / 16] * (float)w.q[i] - w.min[i / 16];
     }
 }
 

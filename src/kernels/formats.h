@@ -1,41 +1,100 @@
 /* formats.h: how each quantised type stores its numbers, in pieces of 32 elements. Internal to kernels/.
  *
- *   type   block                                          bytes of a block, in order
- *   Q8_0   32 elements,  w = d * q                        f16 d | int8 q[32]
- *   Q4_0   32 elements,  w = d * (q - 8)                  f16 d | 16 bytes: low nibbles are q[0..15], high q[16..31]
- *   Q4_K   256 elements, w = (d * sc) * q - dmin * m      f16 d | f16 dmin | 12 bytes: sc, m (6 bits) of 8 pieces of 32 |
- *                                                         128 bytes: byte 32*c+l holds elements 64*c+l and 64*c+32+l
- *   Q6_K   256 elements, w = (d * sc) * (q - 32)          128 bytes: low nibbles | 64 bytes: upper 2 bits | int8 sc[16]
- *                                                         (one for 16 elements) | f16 d
+ * Blocks of 32 elements, bytes in order:
+ *   type     w =                 bytes
+ *   Q4_0     d * (q - 8)         f16 d | 16 bytes: low nibbles are q[0..15], high q[16..31]
+ *   Q4_1     d * q + m           f16 d | f16 m | 16 bytes as in Q4_0
+ *   Q5_0     d * (q - 16)        f16 d | u32: bit i is bit 4 of q[i] | 16 bytes as in Q4_0
+ *   Q5_1     d * q + m           f16 d | f16 m | u32 and 16 bytes as in Q5_0
+ *   Q8_0     d * q               f16 d | int8 q[32]
+ *   IQ4_NL   d * iq4[q]          f16 d | 16 bytes as in Q4_0
+ *   MXFP4    2^(e-128) * fp4[q]  u8 e | 16 bytes as in Q4_0
  *
- * Every piece of 32 elements therefore has the shape below. Q4_K packs sc[j], m[j] (j = piece) as
- *   bytes 0..3:  bits 0-5 sc[j],    bits 6-7 upper bits of sc[j+4]
- *   bytes 4..7:  bits 0-5 m[j],     bits 6-7 upper bits of m[j+4]
- *   bytes 8..11: bits 0-3 sc[j+4],  bits 4-7 m[j+4]
- * Q6_K works in halves of 128 elements, 64 low-nibble bytes and 32 upper-bit bytes each; of such a half, element
- * 32*g+l (g = 0..3) has its low bits in byte l + 32*(g & 1), nibble g >> 1, and its upper bits in byte l, bits 2*g.
+ * Blocks of 256 elements; j = piece of 32, s = sixteenth (16 elements), l = element within its piece:
+ *   Q2_K     d * sc[s] * q - dmin * m[s]  16 bytes: sc[s] low nibble, m[s] high | 64 bytes of q | f16 d | f16 dmin
+ *   Q3_K     d * (sc[s] - 32) * (q - 4)   32 bytes: bit j of byte l is bit 2 of q | 64 bytes of q | 12 bytes of sc | f16 d
+ *   Q4_K     d * sc[j] * q - dmin * m[j]  f16 d | f16 dmin | 12 bytes of sc and m | 128 bytes of q
+ *   Q5_K     d * sc[j] * q - dmin * m[j]  as Q4_K, with 32 bytes before those of q: bit j of byte l is bit 4 of q
+ *   Q6_K     d * sc[s] * (q - 32)         128 bytes: low nibbles | 64 bytes: upper 2 bits | int8 sc[16] | f16 d
+ *   IQ4_XS   d * (sc[j] - 32) * iq4[q]    f16 d | u16: bits 2*j are bits 4-5 of sc[j] | 4 bytes: nibble j is bits 0-3 of
+ *                                         sc[j], low nibbles first | 8 x 16 bytes of q as in Q4_0
+ *
+ *   q of Q4_K, Q5_K: byte 32*(j/2) + l, the low nibble for even j.
+ *   q of Q2_K, Q3_K: byte 32*(j/4) + l, bits 2*(j%4).
+ *   q of Q6_K: halves of 128 elements, 64 low-nibble bytes and 32 upper-bit bytes each; of such a half, piece g = j%4 has
+ *   its low bits in byte l + 32*(g & 1), nibble g >> 1, and its upper bits in byte l, bits 2*g.
+ *
+ *   sc, m of Q4_K, Q5_K (6 bits each):             sc of Q3_K (6 bits each):
+ *   bytes 0..3:  bits 0-5 sc[j], 6-7 of sc[j+4]    bytes 0..7:  low nibble of sc[s] | low nibble of sc[s+8]
+ *   bytes 4..7:  bits 0-5 m[j],  6-7 of m[j+4]     bytes 8..11: bits 4-5 of sc[s], sc[s+4], sc[s+8], sc[s+12]
+ *   bytes 8..11: bits 0-3 sc[j+4], 4-7 m[j+4]
  */
 #ifndef KERNELS_FORMATS_H
 #define KERNELS_FORMATS_H
 
 #include "kernels/kernels.h"
 
-#define FORMAT_Q8_0_BYTES 34
-#define FORMAT_Q4_0_BYTES 18
-#define FORMAT_Q4_K_BYTES 144
-#define FORMAT_Q6_K_BYTES 210
-#define FORMAT_K_PIECES 8 /* pieces of 32 in a block of Q4_K or Q6_K */
-#define FORMAT_Q4_K_SCALES 4 /* offsets in a block */
+/* What products need to know of a type.
+ * X(NAME, name, scales of a piece, minima of a piece, largest |q|, q is never negative) */
+#define FORMAT_TYPES(X) \
+    X(Q4_0, q4_0, 1, 0, 8, false) \
+    X(Q4_1, q4_1, 1, 1, 15, true) \
+    X(Q5_0, q5_0, 1, 0, 16, false) \
+    X(Q5_1, q5_1, 1, 1, 31, true) \
+    X(Q8_0, q8_0, 1, 0, 128, false) \
+    X(Q2_K, q2_k, 2, 2, 3, true) \
+    X(Q3_K, q3_k, 2, 0, 4, false) \
+    X(Q4_K, q4_k, 1, 1, 15, true) \
+    X(Q5_K, q5_k, 1, 1, 31, true) \
+    X(Q6_K, q6_k, 2, 0, 32, false) \
+    X(IQ4_NL, iq4_nl, 1, 0, 127, false) \
+    X(IQ4_XS, iq4_xs, 1, 0, 127, false) \
+    X(MXFP4, mxfp4, 1, 0, 12, false)
+
+enum {
+#define X(name, number, block, bytes) FORMAT_##name##_BYTES = (bytes), FORMAT_##name##_PIECES = (block) / 32,
+    KERNEL_TYPES(X)
+#undef X
+};
+
+typedef struct format_traits {
+    int64_t block_bytes;
+    int pieces; /* in a block */
+    int n_scales, n_mins, largest;
+    bool is_unsigned;
+} format_traits;
+
+#define X(NAME, name, n_scales, n_mins, largest, is_unsigned) \
+    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, largest, \
+                                                is_unsigned};
+FORMAT_TYPES(X)
+#undef X
+
+/* Offsets in a block. */
+#define FORMAT_Q2_K_QUANTS 16
+#define FORMAT_Q2_K_D 80
+#define FORMAT_Q2_K_DMIN 82
+#define FORMAT_Q3_K_QUANTS 32
+#define FORMAT_Q3_K_SCALES 96
+#define FORMAT_Q3_K_D 108
+#define FORMAT_Q4_K_SCALES 4 /* in Q5_K too */
 #define FORMAT_Q4_K_QUANTS 16
+#define FORMAT_Q5_K_HIGH 16
+#define FORMAT_Q5_K_QUANTS 48
 #define FORMAT_Q6_K_HIGH 128
 #define FORMAT_Q6_K_SCALES 192
 #define FORMAT_Q6_K_D 208
+#define FORMAT_IQ4_XS_HIGH 2
+#define FORMAT_IQ4_XS_LOW 4
+#define FORMAT_IQ4_XS_QUANTS 8
 
-/* w[i] = scale[i / 16] * q[i] - min */
+/* The values of 4-bit codes: iq4 above, in rising order; and fp4: twice those of E2M1 (sign, 2 bits exponent, 1 fraction). */
+extern const int8_t format_iq4_values[16], format_fp4_values[16];
+
+/* w[i] = scale[i / 16] * q[i] - min[i / 16]. Both scales (minima) are there and equal where a piece has one. */
 typedef struct format_piece {
     int8_t q[32];
-    float scale[2];
-    float min; /* 0 except in Q4_K */
+    float scale[2], min[2];
 } format_piece;
 
 /* Unpacks elements 32*piece .. 32*piece + 31 of a row. */
@@ -43,8 +102,5 @@ typedef void (*format_unpack_fn)(const uint8_t *row, int64_t piece, format_piece
 
 /* NULL for types that are not quantised. */
 format_unpack_fn format_unpack(kernel_type t);
-
-/* The 6-bit scale and minimum of piece j in the 12 bytes of a Q4_K block. */
-void format_q4_k_scale_min(const uint8_t *scales, int j, int *scale, int *min);
 
 #endif

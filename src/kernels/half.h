@@ -1,4 +1,5 @@
-/* half.h: the 16-bit float formats, bit by bit. Agrees with the F16C instructions on every input, NaNs included.
+/* half.h: the 16-bit float formats, bit by bit, and the power of two that is MXFP4's scale. Agrees with the F16C
+ * instructions on every input, NaNs included.
  *
  *            sign  exponent  fraction   bias
  *   binary32   1       8        23       127
@@ -71,6 +72,11 @@ static inline uint16_t half_bf16_from_float(float f) {
     const uint32_t u = half_float_bits(f);
     if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
     return (uint16_t)half_round_shift(u, 16); /* a carry out of the sign cannot happen: infinity has zero below it */
+}
+
+/* 2^(e - 128): half of what E8M0 means by e, subnormal for 0 and 1. E8M0 calls 255 no number; ggml reads 2^127. */
+static inline float half_power_of_two(uint8_t e) {
+    return half_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 /* An element at any address. */

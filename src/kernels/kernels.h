@@ -24,10 +24,19 @@
     X(F32, 0, 1, 4) \
     X(F16, 1, 1, 2) \
     X(Q4_0, 2, 32, 18) \
+    X(Q4_1, 3, 32, 20) \
+    X(Q5_0, 6, 32, 22) \
+    X(Q5_1, 7, 32, 24) \
     X(Q8_0, 8, 32, 34) \
+    X(Q2_K, 10, 256, 84) \
+    X(Q3_K, 11, 256, 110) \
     X(Q4_K, 12, 256, 144) \
+    X(Q5_K, 13, 256, 176) \
     X(Q6_K, 14, 256, 210) \
-    X(BF16, 30, 1, 2)
+    X(IQ4_NL, 20, 32, 18) \
+    X(IQ4_XS, 23, 256, 136) \
+    X(BF16, 30, 1, 2) \
+    X(MXFP4, 39, 32, 17)
 
 typedef enum kernel_type {
 #define X(name, number, block, bytes) KERNEL_##name = number,
@@ -45,7 +54,7 @@ int64_t kernel_row_bytes(kernel_type t, int64_t n);
 
 /* One row of weights to f32: the definition of every format. For looking up embeddings and for tests. */
 void kernel_dequantize(kernel_type t, const void *src, float *dst, int64_t n);
-/* The reverse (round to nearest), for making test models: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K. */
+/* The reverse, for every type: round to nearest, with scales from the extremes of a block. */
 void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n);
 
 float kernel_f16_to_f32(uint16_t h);
@@ -61,7 +70,7 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset n + 4*n/32      float s[n/32]         d * sum of the block's q (formats with a minimum need it)
  */
 #define KERNEL_Q8_BLOCK 32
-static inline int64_t kernel_q8_bytes(int64_t n) { return n + 2 * (int64_t)sizeof(float) * (n / KERNEL_Q8_BLOCK); }
+static inline int64_t kernel_q8_bytes(int64_t n) { return n + 4 * (int64_t)sizeof(float) * (n / KERNEL_Q8_BLOCK); }
 /* Does a weight type multiply quantised activations? */
 static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
 

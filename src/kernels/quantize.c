@@ -1,12 +1,14 @@
-/* quantize.c: floats to every weight format, for making test models (formats.h has the layouts).
+/* quantize.c: floats to every weight format (formats.h has the layouts).
  *
- * Plain min/max quantisers: a scale is chosen from the extremes of a block, stored, read back as stored, and every
- * element is rounded to the nearest multiple of what will be read. No search for better scales. Any thread.
- * Magnitudes above what an f16 scale can express saturate.
+ * A scale is chosen, stored, read back as stored, and every element is rounded to the nearest value that will be read.
+ * Formats with a scale in each block of 32 take it from the block's extremes; those with 8 or 16 scales in a block of
+ * 256 (but IQ4_XS) search for it. Any thread. Magnitudes above what an f16 scale can express saturate.
  */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 
+#include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"
 
@@ -27,10 +29,92 @@ static int nearest(float x, float step, int low, int high) {
     return (int)lrintf(q);
 }
 
+/* The code whose value is nearest to x / step. */
+static int nearest_code(float x, float step, const int8_t values[16]) {
+    const float v = step == 0.0f ? 0.0f : x / step;
+    int best = 0;
+    for (int i = 1; i < 16; i++) {
+        if (fabsf(v - (float)values[i]) < fabsf(v - (float)values[best])) best = i;
+    }
+    return best;
+}
+
 static float max_abs(const float *x, int n) {
     float m = 0.0f;
     for (int i = 0; i < n; i++) m = fmaxf(m, fabsf(x[i]));
     return m;
+}
+
+/* The element of largest magnitude. It becomes the lowest value, the one without a mirror image. */
+static float extreme_of(const float *x, int n) {
+    float extreme = 0.0f;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+    }
+    return extreme;
+}
+
+/* The range of n elements and 0. */
+static void range_of(const float *x, int n, float *low, float *high) {
+    *low = *high = 0.0f;
+    for (int i = 0; i < n; i++) {
+        *low = fminf(*low, x[i]);
+        *high = fmaxf(*high, x[i]);
+    }
+}
+
+/* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
+
+static void put_nibbles(const int *q, uint8_t *dst) {
+    for (int i = 0; i < 16; i++) dst[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+}
+
+static void put_fifth_bits(const int *q, uint8_t *dst) {
+    memset(dst, 0, 4);
+    for (int i = 0; i < 32; i++) dst[i / 8] |= (uint8_t)((q[i] >> 4) << (i % 8));
+}
+
+/* d, then integers from -half to half - 1, counted from 0. */
+static void around_zero(const float *x, int half, uint8_t *block, int *q) {
+    const float d = store_scale(block, extreme_of(x, 32) / (float)-half);
+    for (int i = 0; i < 32; i++) q[i] = nearest(x[i], d, -half, half - 1) + half;
+}
+
+/* d and m, then integers from 0 to levels. */
+static void above_minimum(const float *x, int levels, uint8_t *block, int *q) {
+    float low = x[0], high = x[0];
+    for (int i = 1; i < 32; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    const float d = store_scale(block, (high - low) / (float)levels), m = store_scale(block + 2, low);
+    for (int i = 0; i < 32; i++) q[i] = nearest(x[i] - m, d, 0, levels);
+}
+
+static void quantize_q4_0(const float *x, uint8_t *block) {
+    int q[32];
+    around_zero(x, 8, block, q);
+    put_nibbles(q, block + 2);
+}
+
+static void quantize_q4_1(const float *x, uint8_t *block) {
+    int q[32];
+    above_minimum(x, 15, block, q);
+    put_nibbles(q, block + 4);
+}
+
+static void quantize_q5_0(const float *x, uint8_t *block) {
+    int q[32];
+    around_zero(x, 16, block, q);
+    put_fifth_bits(q, block + 2);
+    put_nibbles(q, block + 6);
+}
+
+static void quantize_q5_1(const float *x, uint8_t *block) {
+    int q[32];
+    above_minimum(x, 31, block, q);
+    put_fifth_bits(q, block + 4);
+    put_nibbles(q, block + 8);
 }
 
 static void quantize_q8_0(const float *x, uint8_t *block) {
@@ -38,21 +122,169 @@ static void quantize_q8_0(const float *x, uint8_t *block) {
     for (int i = 0; i < 32; i++) block[2 + i] = (uint8_t)nearest(x[i], d, -127, 127);
 }
 
-/* The element of largest magnitude becomes -8, the one value without a mirror image. */
-static void quantize_q4_0(const float *x, uint8_t *block) {
-    float extreme = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+static void quantize_iq4_nl(const float *x, uint8_t *block) {
+    int q[32];
+    const float d = store_scale(block, extreme_of(x, 32) / (float)format_iq4_values[0]);
+    for (int i = 0; i < 32; i++) q[i] = nearest_code(x[i], d, format_iq4_values);
+    put_nibbles(q, block + 2);
+}
+
+/* The largest element 2^k * f, 1 <= f < 2, gets the scale 2^(k - 2): E2M1 ends at 6 = 1.5 * 2^2. */
+static void quantize_mxfp4(const float *x, uint8_t *block) {
+    int q[32];
+    const float max = fminf(max_abs(x, 32), FLT_MAX);
+    block[0] = max == 0.0f ? 0 : (uint8_t)BASE_MAX(0, ilogbf(max) - 2 + 127);
+    for (int i = 0; i < 32; i++) q[i] = nearest_code(x[i], half_power_of_two(block[0]), format_fp4_values);
+    put_nibbles(q, block + 1);
+}
+
+/* ---- the search for scales ----------------------------------------------------------------------------------------
+ * Candidates put the ends of the data up to one step inside or outside the ends of the integers. With the integers that a
+ * candidate gives, least squares gives the best scale, which is what competes. Sums are kept in double. */
+
+#define CANDIDATES 11
+
+static float candidate_steps(int k, float levels) { return levels + 0.2f * (float)(k - CANDIDATES / 2); }
+
+static float inverse_of(float step) { return step == 0.0f ? 0.0f : 1.0f / step; }
+
+/* The nearest integer to x * inverse within [low, high], which are below 2^22: there a float's last bit is worth 1 once 1.5 * 2^23
+ * was added. It may differ from nearest() by a tie, and takes a tenth of its time. */
+static double nearly(float x, float inverse, float low, float high) {
+    const float v = x * inverse, q = v < low ? low : v > high ? high : v;
+    return (double)((q + 0x1.8p23f) - 0x1.8p23f);
+}
+
+/* w = scale * q, low <= q <= high, |low| > high. With s = sum(x q) / sum(q^2) the squared error is sum(x^2) less what is
+ * maximised here. */
+static float fit_scale(const float *x, int n, int low, int high) {
+    const float extreme = extreme_of(x, n);
+    double best = 0.0, removed = 0.0;
+    for (int k = 0; k < CANDIDATES; k++) {
+        const float inverse = inverse_of(-extreme / candidate_steps(k, (float)-low));
+        double xq = 0.0, qq = 0.0;
+        for (int i = 0; i < n; i++) {
+            const double q = nearly(x[i], inverse, (float)low, (float)high);
+            xq += q * (double)x[i];
+            qq += q * q;
+        }
+        if (!(xq * xq > removed * qq)) continue;
+        removed = xq * xq / qq;
+        best = xq / qq;
     }
-    const float d = store_scale(block, extreme / -8.0f);
-    for (int i = 0; i < 16; i++) {
-        const int low = nearest(x[i], d, -8, 7) + 8;
-        const int high = nearest(x[i + 16], d, -8, 7) + 8;
-        block[2 + i] = (uint8_t)(low | high << 4);
+    return (float)best;
+}
+
+typedef struct line {
+    double scale, min;
+} line;
+
+/* w = scale * q - min, 0 <= q <= levels, min >= 0. The squared error is compared without its constant sum(x^2). */
+static line fit_line(const float *x, int n, int levels) {
+    float low, high;
+    range_of(x, n, &low, &high);
+    line best = {(double)(high - low) / levels, -(double)low};
+    double least = HUGE_VAL;
+    for (int k = 0; k < CANDIDATES; k++) {
+        const float inverse = inverse_of((high - low) / candidate_steps(k, (float)levels));
+        double sx = 0.0, sq = 0.0, xq = 0.0, qq = 0.0;
+        for (int i = 0; i < n; i++) {
+            const double q = nearly(x[i] - low, inverse, 0.0f, (float)levels);
+            sx += (double)x[i];
+            sq += q;
+            xq += q * (double)x[i];
+            qq += q * q;
+        }
+        const double det = n * qq - sq * sq;
+        if (!(det > 0.0)) continue;
+        line l = {(n * xq - sq * sx) / det, (sq * xq - qq * sx) / det};
+        if (l.min < 0.0) l = (line){xq / qq, 0.0};
+        const double error = l.scale * (l.scale * qq - 2.0 * xq - 2.0 * l.min * sq) + l.min * (n * l.min + 2.0 * sx);
+        if (error < least) {
+            least = error;
+            best = l;
+        }
+    }
+    return best;
+}
+
+/* ---- blocks of 256 ------------------------------------------------------------------------------------------------
+ * Scales and minima of the parts of a block are multiples of one f16 each. */
+
+typedef struct parts {
+    int n; /* 8 or 16 */
+    float d, dmin;
+    int scale[16], min[16];
+} parts;
+
+/* Symmetric parts of 16: scales from -largest to largest. */
+static void fit_sixteenths(const float *x, int low, int high, int largest, uint8_t *d, parts *p) {
+    float scale[16];
+    for (int s = 0; s < 16; s++) scale[s] = fit_scale(x + 16 * s, 16, low, high);
+    p->n = 16;
+    p->d = store_scale(d, max_abs(scale, 16) / (float)largest);
+    for (int s = 0; s < 16; s++) p->scale[s] = nearest(scale[s], p->d, -largest, largest);
+}
+
+/* Parts with a minimum: scales and minima from 0 to largest. */
+static void fit_lines(const float *x, int n, int levels, int largest, uint8_t *d, uint8_t *dmin, parts *p) {
+    float scale[16], min[16];
+    for (int s = 0; s < n; s++) {
+        const line l = fit_line(x + 256 / n * s, 256 / n, levels);
+        scale[s] = (float)l.scale;
+        min[s] = (float)l.min;
+    }
+    p->n = n;
+    p->d = store_scale(d, max_abs(scale, n) / (float)largest);
+    p->dmin = store_scale(dmin, max_abs(min, n) / (float)largest);
+    for (int s = 0; s < n; s++) {
+        p->scale[s] = nearest(scale[s], p->d, 0, largest);
+        p->min[s] = nearest(min[s], p->dmin, 0, largest);
     }
 }
 
-static void q4_k_pack_scales(const int *scale, const int *min, uint8_t *dst) {
+static int q_of(const float *x, int i, const parts *p, int low, int high) {
+    const int s = i / (256 / p->n);
+    return nearest(x[i], p->d * (float)p->scale[s], low, high);
+}
+
+static int q_above_min(const float *x, int i, const parts *p, int levels) {
+    const int s = i / (256 / p->n);
+    return nearest(x[i] + p->dmin * (float)p->min[s], p->d * (float)p->scale[s], 0, levels);
+}
+
+static void quantize_q2_k(const float *x, uint8_t *block) {
+    parts p;
+    memset(block, 0, FORMAT_Q2_K_BYTES);
+    fit_lines(x, 16, 3, 15, block + FORMAT_Q2_K_D, block + FORMAT_Q2_K_DMIN, &p);
+    for (int s = 0; s < 16; s++) block[s] = (uint8_t)(p.scale[s] | p.min[s] << 4);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 32, q = q_above_min(x, i, &p, 3);
+        block[FORMAT_Q2_K_QUANTS + 32 * (j / 4) + i % 32] |= (uint8_t)(q << 2 * (j % 4));
+    }
+}
+
+static void quantize_q3_k(const float *x, uint8_t *block) {
+    parts p;
+    memset(block, 0, FORMAT_Q3_K_BYTES);
+    fit_sixteenths(x, -4, 3, 31, block + FORMAT_Q3_K_D, &p);
+    for (int s = 0; s < 16; s++) {
+        const int code = p.scale[s] + 32;
+        block[FORMAT_Q3_K_SCALES + s % 8] |= (uint8_t)((code & 15) << 4 * (s / 8));
+        block[FORMAT_Q3_K_SCALES + 8 + s % 4] |= (uint8_t)((code >> 4) << 2 * (s / 4));
+    }
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 32, q = q_of(x, i, &p, -4, 3) + 4;
+        block[FORMAT_Q3_K_QUANTS + 32 * (j / 4) + i % 32] |= (uint8_t)((q & 3) << 2 * (j % 4));
+        block[i % 32] |= (uint8_t)((q >> 2) << j);
+    }
+}
+
+/* d, dmin and the 6-bit scales and minima of eight parts. */
+static void begin_q4_k(const float *x, int levels, uint8_t *block, parts *p) {
+    fit_lines(x, 8, levels, 63, block, block + 2, p);
+    const int *scale = p->scale, *min = p->min;
+    uint8_t *dst = block + FORMAT_Q4_K_SCALES;
     for (int j = 0; j < 4; j++) {
         dst[j] = (uint8_t)(scale[j] | (scale[j + 4] >> 4) << 6);
         dst[j + 4] = (uint8_t)(min[j] | (min[j + 4] >> 4) << 6);
@@ -60,74 +292,81 @@ static void q4_k_pack_scales(const int *scale, const int *min, uint8_t *dst) {
     }
 }
 
-/* A piece spans [-min, -min + 15 * step]; min is not negative in the format, so the span is made to include 0. */
-static void q4_k_ranges(const float *x, float *step, float *min) {
-    for (int j = 0; j < FORMAT_K_PIECES; j++) {
-        float low = 0.0f, high = 0.0f;
-        for (int i = 0; i < 32; i++) {
-            low = fminf(low, x[32 * j + i]);
-            high = fmaxf(high, x[32 * j + i]);
-        }
-        step[j] = (high - low) / 15.0f;
-        min[j] = -low;
+static void quantize_q4_k(const float *x, uint8_t *block) {
+    parts p;
+    memset(block, 0, FORMAT_Q4_K_BYTES);
+    begin_q4_k(x, 15, block, &p);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 32, q = q_above_min(x, i, &p, 15);
+        block[FORMAT_Q4_K_QUANTS + 32 * (j / 2) + i % 32] |= (uint8_t)(q << 4 * (j % 2));
     }
 }
 
-static void quantize_q4_k(const float *x, uint8_t *block) {
-    float step[FORMAT_K_PIECES], min[FORMAT_K_PIECES];
-    int step_q[FORMAT_K_PIECES], min_q[FORMAT_K_PIECES];
-    q4_k_ranges(x, step, min);
-    const float d = store_scale(block, max_abs(step, FORMAT_K_PIECES) / 63.0f);
-    const float dmin = store_scale(block + 2, max_abs(min, FORMAT_K_PIECES) / 63.0f);
-    for (int j = 0; j < FORMAT_K_PIECES; j++) {
-        step_q[j] = nearest(step[j], d, 0, 63);
-        min_q[j] = nearest(min[j], dmin, 0, 63);
-    }
-    q4_k_pack_scales(step_q, min_q, block + FORMAT_Q4_K_SCALES);
-    memset(block + FORMAT_Q4_K_QUANTS, 0, 128);
+static void quantize_q5_k(const float *x, uint8_t *block) {
+    parts p;
+    memset(block, 0, FORMAT_Q5_K_BYTES);
+    begin_q4_k(x, 31, block, &p);
     for (int i = 0; i < 256; i++) {
-        const int j = i / 32;
-        const int q = nearest(x[i] + dmin * (float)min_q[j], d * (float)step_q[j], 0, 15);
-        block[FORMAT_Q4_K_QUANTS + 32 * (j / 2) + i % 32] |= (uint8_t)(q << 4 * (j & 1));
+        const int j = i / 32, q = q_above_min(x, i, &p, 31);
+        block[FORMAT_Q5_K_QUANTS + 32 * (j / 2) + i % 32] |= (uint8_t)((q & 15) << 4 * (j % 2));
+        block[FORMAT_Q5_K_HIGH + i % 32] |= (uint8_t)((q >> 4) << j);
     }
 }
 
 static void quantize_q6_k(const float *x, uint8_t *block) {
-    float step[16], largest = 0.0f;
-    for (int s = 0; s < 16; s++) {
-        step[s] = max_abs(x + 16 * s, 16) / 31.0f;
-        largest = fmaxf(largest, step[s]);
-    }
+    parts p;
     memset(block, 0, FORMAT_Q6_K_BYTES);
-    const float d = store_scale(block + FORMAT_Q6_K_D, largest / 127.0f);
-    for (int s = 0; s < 16; s++) block[FORMAT_Q6_K_SCALES + s] = (uint8_t)nearest(step[s], d, 0, 127);
+    fit_sixteenths(x, -32, 31, 127, block + FORMAT_Q6_K_D, &p);
+    for (int s = 0; s < 16; s++) block[FORMAT_Q6_K_SCALES + s] = (uint8_t)p.scale[s];
     for (int i = 0; i < 256; i++) {
-        const int half = i / 128, group = i / 32 % 4, l = i % 32;
-        const int q = nearest(x[i], d * (float)block[FORMAT_Q6_K_SCALES + i / 16], -32, 31) + 32;
+        const int half = i / 128, group = i / 32 % 4, l = i % 32, q = q_of(x, i, &p, -32, 31) + 32;
         block[64 * half + 32 * (group & 1) + l] |= (uint8_t)((q & 15) << 4 * (group >> 1));
         block[FORMAT_Q6_K_HIGH + 32 * half + l] |= (uint8_t)((q >> 4) << 2 * group);
     }
 }
 
-static void quantize_blocks(void (*fn)(const float *, uint8_t *), kernel_type t, const float *src, uint8_t *dst,
-                            int64_t n) {
+static void quantize_iq4_xs(const float *x, uint8_t *block) {
+    float scale[8];
+    memset(block, 0, FORMAT_IQ4_XS_BYTES);
+    for (int j = 0; j < 8; j++) scale[j] = extreme_of(x + 32 * j, 32) / (float)format_iq4_values[0];
+    const float d = store_scale(block, max_abs(scale, 8) / 31.0f);
+    for (int j = 0; j < 8; j++) {
+        int q[32];
+        const int s = nearest(scale[j], d, -31, 31), code = s + 32;
+        block[FORMAT_IQ4_XS_LOW + j / 2] |= (uint8_t)((code & 15) << 4 * (j % 2));
+        block[FORMAT_IQ4_XS_HIGH + j / 4] |= (uint8_t)((code >> 4) << 2 * (j % 4));
+        for (int i = 0; i < 32; i++) q[i] = nearest_code(x[32 * j + i], d * (float)s, format_iq4_values);
+        put_nibbles(q, block + FORMAT_IQ4_XS_QUANTS + 16 * j);
+    }
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------------- */
+
+static void quantize_blocks(kernel_type t, const float *src, uint8_t *dst, int64_t n) {
+    static void (*const quantize[KERNEL_TYPE_END])(const float *, uint8_t *) = {
+#define X(NAME, name, ...) [KERNEL_##NAME] = quantize_##name,
+        FORMAT_TYPES(X)
+#undef X
+    };
     const int64_t block = kernel_type_block(t), bytes = kernel_type_bytes(t);
-    for (int64_t b = 0; b < n / block; b++) fn(src + b * block, dst + b * bytes);
+    for (int64_t b = 0; b < n / block; b++) quantize[t](src + b * block, dst + b * bytes);
 }
 
 void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n) {
     uint8_t *bytes = dst;
     assert(kernel_type_known((uint32_t)t) && n % kernel_type_block(t) == 0);
     switch (t) {
-    case KERNEL_F32: memcpy(dst, src, (size_t)n * sizeof *src); break;
-    case KERNEL_Q8_0: quantize_blocks(quantize_q8_0, t, src, dst, n); break;
-    case KERNEL_Q4_0: quantize_blocks(quantize_q4_0, t, src, dst, n); break;
-    case KERNEL_Q4_K: quantize_blocks(quantize_q4_k, t, src, dst, n); break;
-    case KERNEL_Q6_K: quantize_blocks(quantize_q6_k, t, src, dst, n); break;
-    default:
+    case KERNEL_F32:
+        memcpy(dst, src, (size_t)n * sizeof *src);
+        break;
+    case KERNEL_F16:
+    case KERNEL_BF16:
         for (int64_t i = 0; i < n; i++) {
             const uint16_t h = t == KERNEL_F16 ? half_from_float(src[i]) : half_bf16_from_float(src[i]);
             memcpy(bytes + 2 * i, &h, sizeof h);
         }
+        break;
+    default:
+        quantize_blocks(t, src, bytes, n);
     }
 }

@@ -1,7 +1,7 @@
-/* gguf.c: reads and checks GGUF files. The format is drawn in gguf.h.
+/* gguf.c: reads and checks one GGUF file, and looks things up in it. The format is drawn in gguf.h; gguf_open.c opens.
  *
- * Owns: the map, the list of metadata and of tensors, and an index of each by name. Does not know what any key means
- * but general.alignment.
+ * Owns: the list of metadata and of tensors, and an index of each by name. Does not know what any key means but
+ * general.alignment.
  *
  * One pass of a cursor over the header checks everything; what the getters do afterwards cannot fail:
  *
@@ -14,7 +14,7 @@
  *
  * Threads: immutable after opening.
  */
-#include "model/gguf.h"
+#include "model/gguf_internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -24,7 +24,6 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/memory.h"
 
 #define DEFAULT_ALIGNMENT 32
@@ -35,34 +34,6 @@
 #define MIN_TENSOR_BYTES 33           /* name of one byte, one dimension */
 #define SHOWN_NAME_BYTES 80           /* of a name in a message */
 #define SHOWN_PATH_BYTES 120          /* of the path in a message; its end is kept */
-
-typedef struct metadata_item {
-    gguf_string key;
-    gguf_value_type type;
-    const uint8_t *value; /* scalars: little-endian bytes; strings: their bytes; arrays: the first element */
-    uint64_t n;           /* of a string's bytes or an array's elements */
-    gguf_value_type element;
-} metadata_item;
-
-/* Names in the order of their bytes, for look-up and to find duplicates. */
-typedef struct name_entry {
-    gguf_string name;
-    size_t index;
-} name_entry;
-
-struct gguf_file {
-    base_map map; /* empty if the bytes are the caller's */
-    char *name;
-    const uint8_t *data;
-    size_t bytes;
-    size_t header_bytes;
-    uint32_t version;
-    size_t n_metadata, n_tensors;
-    metadata_item *metadata;
-    name_entry *metadata_index;
-    gguf_tensor *tensors;
-    name_entry *tensor_index;
-};
 
 /* Where reading stands, and which part it is in (for messages). */
 typedef struct cursor {
@@ -231,18 +202,26 @@ static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, 
     return RP_OK;
 }
 
-static int read_metadata_item(cursor *c, metadata_item *item) {
-    int rc = take_name(c, &item->key, "key");
-    if (rc || (rc = take_value_type(c, &item->type))) return rc;
+static int read_value(cursor *c, gguf_item *item) {
     if (item->type == GGUF_ARRAY) return read_array(c, 1, &item->element, &item->n, &item->value);
     if (item->type != GGUF_STRING) return take_fixed(c, item->type, 1, &item->value);
 
     gguf_string string;
-    rc = take_string(c, &string, "a string");
+    int rc = take_string(c, &string, "a string");
     if (rc) return rc;
     item->value = (const uint8_t *)string.bytes;
     item->n = string.n;
     return RP_OK;
+}
+
+static int read_metadata_item(cursor *c, gguf_item *item) {
+    int rc = take_name(c, &item->key, "key");
+    if (rc || (rc = take_value_type(c, &item->type))) return rc;
+    size_t begin = c->pos;
+    rc = read_value(c, item);
+    item->raw = c->file->data + begin;
+    item->raw_bytes = c->pos - begin;
+    return rc;
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -255,25 +234,29 @@ static int compare_names(gguf_string a, gguf_string b) {
 
 /* Equal names stand in the order of the file, so that the later one is reported. */
 static int compare_entries(const void *a, const void *b) {
-    const name_entry *x = a, *y = b;
+    const gguf_name_entry *x = a, *y = b;
     int order = compare_names(x->name, y->name);
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-static int sort_names(cursor *c, name_entry *index, size_t n, const char *part) {
-    if (n > 1) qsort(index, n, sizeof *index, compare_entries);
-    for (size_t i = 1; i < n; i++) {
-        if (compare_names(index[i - 1].name, index[i].name)) continue;
-        c->part = part;
-        c->part_name = index[i].name;
-        return fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
-                    "is there twice (entries %zu and %zu)", index[i - 1].index, index[i].index);
-    }
-    return RP_OK;
+size_t gguf_sort_names(gguf_name_entry *entries, size_t n) {
+    if (n > 1) qsort(entries, n, sizeof *entries, compare_entries);
+    for (size_t i = 1; i < n; i++)
+        if (compare_names(entries[i - 1].name, entries[i].name) == 0) return i;
+    return n;
+}
+
+static int sort_names(cursor *c, gguf_name_entry *index, size_t n, const char *part) {
+    size_t i = gguf_sort_names(index, n);
+    if (i == n) return RP_OK;
+    c->part = part;
+    c->part_name = index[i].name;
+    return fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
+                "is there twice (entries %zu and %zu)", index[i - 1].index, index[i].index);
 }
 
 /* Returns the entry's index, or SIZE_MAX. */
-static size_t find_name(const name_entry *index, size_t n, const char *name) {
+static size_t find_name(const gguf_name_entry *index, size_t n, const char *name) {
     gguf_string wanted = {.bytes = name, .n = strlen(name)};
     size_t lo = 0, hi = n;
     while (lo < hi) {
@@ -286,7 +269,7 @@ static size_t find_name(const name_entry *index, size_t n, const char *name) {
     return SIZE_MAX;
 }
 
-static const metadata_item *find_metadata(const gguf_file *f, const char *key) {
+static const gguf_item *find_metadata(const gguf_file *f, const char *key) {
     size_t i = find_name(f->metadata_index, f->n_metadata, key);
     return i == SIZE_MAX ? NULL : &f->metadata[i];
 }
@@ -373,7 +356,7 @@ static int read_tensor(cursor *c, gguf_tensor *t, uint64_t *offset) {
 }
 
 static int read_alignment(cursor *c, uint64_t *out) {
-    const metadata_item *item = find_metadata(c->file, "general.alignment");
+    const gguf_item *item = find_metadata(c->file, "general.alignment");
     *out = DEFAULT_ALIGNMENT;
     if (!item) return RP_OK;
     c->part = "key";
@@ -478,7 +461,7 @@ static int read_metadata(cursor *c, gguf_file *f) {
     for (size_t i = 0; i < f->n_metadata; i++) {
         int rc = read_metadata_item(c, &f->metadata[i]);
         if (rc) return rc;
-        f->metadata_index[i] = (name_entry){.name = f->metadata[i].key, .index = i};
+        f->metadata_index[i] = (gguf_name_entry){.name = f->metadata[i].key, .index = i};
     }
     return sort_names(c, f->metadata_index, f->n_metadata, "key");
 }
@@ -487,7 +470,7 @@ static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
     for (size_t i = 0; i < f->n_tensors; i++) {
         int rc = read_tensor(c, &f->tensors[i], &offsets[i]);
         if (rc) return rc;
-        f->tensor_index[i] = (name_entry){.name = f->tensors[i].name, .index = i};
+        f->tensor_index[i] = (gguf_name_entry){.name = f->tensors[i].name, .index = i};
     }
     f->header_bytes = c->pos;
     int rc = sort_names(c, f->tensor_index, f->n_tensors, "tensor");
@@ -519,62 +502,11 @@ out:
     return rc;
 }
 
-static int read_file(gguf_file *f, rp_error *err) {
+int gguf_read(gguf_file *f, rp_error *err) {
     cursor c = {.file = f, .part = "header", .err = err};
     int rc = read_header(&c, f);
     if (!rc) rc = read_metadata(&c, f);
     return rc ? rc : read_tensors(&c, f);
-}
-
-static int new_file(gguf_file **out, const char *name, rp_error *err) {
-    *out = NULL;
-    gguf_file *f = base_calloc(1, sizeof *f);
-    if (!f || !(f->name = base_strdup(name))) {
-        base_free(f);
-        return base_fail_memory(err, sizeof *f, "a model file");
-    }
-    *out = f;
-    return RP_OK;
-}
-
-int gguf_open(gguf_file **out, const char *path, rp_error *err) {
-    gguf_file *f;
-    *out = NULL;
-    int rc = new_file(&f, path, err);
-    if (rc) return rc;
-    rc = base_map_open(&f->map, path, err);
-    if (!rc) {
-        f->data = f->map.data;
-        f->bytes = f->map.bytes;
-        rc = read_file(f, err);
-    }
-    if (rc) gguf_close(f);
-    else *out = f;
-    return rc;
-}
-
-int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err) {
-    gguf_file *f;
-    *out = NULL;
-    int rc = new_file(&f, name, err);
-    if (rc) return rc;
-    f->data = data;
-    f->bytes = bytes;
-    rc = read_file(f, err);
-    if (rc) gguf_close(f);
-    else *out = f;
-    return rc;
-}
-
-void gguf_close(gguf_file *f) {
-    if (!f) return;
-    base_map_close(&f->map);
-    base_free(f->name);
-    base_free(f->metadata);
-    base_free(f->metadata_index);
-    base_free(f->tensors);
-    base_free(f->tensor_index);
-    base_free(f);
 }
 
 /* ---- looking up ------------------------------------------------------------------------------------------------ */
@@ -591,7 +523,10 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name) {
     return i == SIZE_MAX ? NULL : &f->tensors[i];
 }
 
-const void *gguf_header(const gguf_file *f, size_t *bytes) {
+size_t gguf_n_parts(const gguf_file *f) { return 1 + f->n_others; }
+
+const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes) {
+    if (part) f = f->others[part - 1];
     *bytes = f->header_bytes;
     return f->data;
 }
@@ -600,13 +535,18 @@ gguf_string gguf_metadata_key(const gguf_file *f, size_t i) {
     return i < f->n_metadata ? f->metadata[i].key : (gguf_string){.bytes = "", .n = 0};
 }
 
+gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type) {
+    *type = f->metadata[i].type;
+    return (gguf_bytes){f->metadata[i].raw, f->metadata[i].raw_bytes};
+}
+
 bool gguf_has(const gguf_file *f, const char *key) { return find_metadata(f, key) != NULL; }
 
 static bool is_signed(gguf_value_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
 static bool is_unsigned(gguf_value_type t) { return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64; }
 
 /* The value of a signed item: its top bit is spread upwards. */
-static int64_t load_signed(const metadata_item *item) {
+static int64_t load_signed(const gguf_item *item) {
     size_t n = value_bytes[item->type];
     uint64_t v = load_le(item->value, n), sign = (uint64_t)1 << (8 * n - 1);
     v = (v ^ sign) - sign;
@@ -616,7 +556,7 @@ static int64_t load_signed(const metadata_item *item) {
 }
 
 bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     if (item && is_unsigned(item->type)) {
         *out = load_le(item->value, value_bytes[item->type]);
         return true;
@@ -627,7 +567,7 @@ bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out) {
 }
 
 bool gguf_get_i64(const gguf_file *f, const char *key, int64_t *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     uint64_t v;
     if (item && is_signed(item->type)) {
         *out = load_signed(item);
@@ -639,7 +579,7 @@ bool gguf_get_i64(const gguf_file *f, const char *key, int64_t *out) {
 }
 
 bool gguf_get_f64(const gguf_file *f, const char *key, double *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     if (!item || (item->type != GGUF_F32 && item->type != GGUF_F64)) return false;
     uint64_t bits = load_le(item->value, value_bytes[item->type]);
     if (item->type == GGUF_F64) {
@@ -654,21 +594,21 @@ bool gguf_get_f64(const gguf_file *f, const char *key, double *out) {
 }
 
 bool gguf_get_bool(const gguf_file *f, const char *key, bool *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     if (!item || item->type != GGUF_BOOL) return false;
     *out = *item->value != 0;
     return true;
 }
 
 bool gguf_get_string(const gguf_file *f, const char *key, gguf_string *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     if (!item || item->type != GGUF_STRING) return false;
     *out = (gguf_string){.bytes = (const char *)item->value, .n = item->n};
     return true;
 }
 
 bool gguf_get_array(const gguf_file *f, const char *key, gguf_array *out) {
-    const metadata_item *item = find_metadata(f, key);
+    const gguf_item *item = find_metadata(f, key);
     if (!item || item->type != GGUF_ARRAY || item->element == GGUF_ARRAY) return false;
     *out = (gguf_array){.type = item->element, .n = item->n, .data = item->value};
     return true;

@@ -1,8 +1,8 @@
-/* gguf.h: reads a GGUF v2 or v3 file through a read-only map.
+/* gguf.h: reads a model's GGUF v2 or v3 file, or files, through read-only maps.
  *
  * Everything in the file is hostile until it was checked: every count, length, offset, alignment and type is validated
  * against the file's size (with overflow checks) before it is used. After gguf_open has succeeded, every pointer that
- * this interface gives out points at bytes inside the map, and every tensor's data lies wholly inside it.
+ * this interface gives out points at bytes inside a map, and every tensor's data lies wholly inside it.
  *
  * File, little-endian:
  *   "GGUF"  u32 version  u64 n_tensors  u64 n_metadata
@@ -26,6 +26,7 @@
 #define GGUF_MAX_METADATA 65536
 #define GGUF_MAX_DIMS 4
 #define GGUF_MAX_NAME 256 /* bytes of a tensor's or key's name */
+#define GGUF_MAX_PARTS 1024 /* files of a split model */
 
 typedef enum gguf_value_type {
     GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
@@ -49,21 +50,33 @@ typedef struct gguf_tensor {
 
 typedef struct gguf_file gguf_file;
 
-/* RP_ERR_IO, RP_ERR_FORMAT (what is wrong and at which byte), RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
+/* A model that is split into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... is opened by the first of them: metadata
+ * are those of the first, tensors those of all.
+ * RP_ERR_IO (also: a part is missing), RP_ERR_FORMAT (what is wrong and at which byte; a part of another model),
+ * RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_INVALID (not the first part), RP_ERR_MEMORY. */
 int gguf_open(gguf_file **out, const char *path, rp_error *err);
 /* The same over bytes in memory, which stay the caller's (fuzzing, tests). name: for messages. */
 int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err);
+/* The parts of a split model in memory, in order, n_parts >= 1. */
+typedef struct gguf_bytes {
+    const void *data;
+    size_t n;
+} gguf_bytes;
+int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, const char *name, rp_error *err);
 void gguf_close(gguf_file *f);
 
-const char *gguf_name(const gguf_file *f); /* the path, for messages */
+const char *gguf_name(const gguf_file *f); /* the path (of the first part), for messages */
+size_t gguf_n_parts(const gguf_file *f);
 uint32_t gguf_version(const gguf_file *f);
 size_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL if absent; hashed or sorted look-up */
-/* The bytes of the header, metadata and tensor table: what a fingerprint covers besides the data. */
-const void *gguf_header(const gguf_file *f, size_t *bytes);
+/* The bytes of a part's header, metadata and tensor table: what a fingerprint covers besides the data. */
+const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes);
 size_t gguf_n_metadata(const gguf_file *f);
 gguf_string gguf_metadata_key(const gguf_file *f, size_t i);
+/* The i-th value as the file holds it, for copying. */
+gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type);
 
 /* Metadata. Return true if the key is there and of a fitting type (any integer type that holds the value for u64 and
  * i64; F32 or F64 for f64); else false, and *out is unchanged. */

@@ -213,8 +213,10 @@ static void fingerprint(rp_model *m) {
     base_hash h;
     size_t n = 0;
     base_hash_init(&h, "reprise model 1");
-    const void *header = gguf_header(m->file, &n);
-    base_hash_bytes(&h, header, n);
+    for (size_t i = 0; i < gguf_n_parts(m->file); i++) {
+        const void *header = gguf_header(m->file, i, &n);
+        base_hash_bytes(&h, header, n);
+    }
     base_hash_bytes(&h, chat_format_name(m->chat), strlen(chat_format_name(m->chat)));
     for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);

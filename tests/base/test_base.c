@@ -1,11 +1,13 @@
 /* test_base.c: errors, memory, buffers, keys, files, the CPU mask. */
-#define _POSIX_C_SOURCE 200809L /* setenv */
+#define _POSIX_C_SOURCE 200809L /* setenv, mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -73,7 +75,59 @@ static void arrays_and_buffers_keep_their_caps(void **state) {
     assert_int_equal(base_buffer_append_str(&b, "abc"), RP_ERR_LIMIT);
     assert_string_equal(b.data, "12345678");
     assert_int_equal(b.len, 8);
+    base_buffer_truncate(&b, 3);
+    assert_string_equal(b.data, "123");
+    assert_int_equal(base_buffer_append_str(&b, "x"), RP_OK);
+    assert_string_equal(b.data, "123x");
     base_buffer_free(&b);
+}
+
+static void expect_content(const char *path, const char *content) {
+    base_buffer b;
+    assert_int_equal(base_file_read(path, 100, &b, NULL), RP_OK);
+    assert_string_equal(b.data, content);
+    base_buffer_free(&b);
+}
+
+/* The folder is removed at the end, which fails if anything was left behind in it. */
+static void a_new_file_appears_whole_or_not_at_all(void **state) {
+    (void)state;
+    char folder[] = "/tmp/reprise-base-XXXXXX", path[64], other[64];
+    base_new_file f;
+    rp_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(other, sizeof other, "%s/link", folder);
+    assert_int_equal(base_new_file_open(&f, path, &err), RP_OK);
+    fputs("first", f.file);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(base_new_file_commit(&f, &err), RP_OK);
+    expect_content(path, "first");
+    base_new_file_abandon(&f); /* nothing more */
+
+    assert_int_equal(base_new_file_open(&f, path, &err), RP_OK);
+    fputs("second", f.file);
+    base_new_file_abandon(&f);
+    expect_content(path, "first");
+    assert_int_equal(base_new_file_open(&f, path, &err), RP_OK);
+    fputs("third", f.file);
+    assert_int_equal(base_new_file_commit(&f, &err), RP_OK);
+    expect_content(path, "third");
+
+    assert_int_equal(link(path, other), 0);
+    assert_true(base_file_same(path, other) && !base_file_same(path, folder) && !base_file_same(path, "/nowhere/at/all"));
+    assert_int_equal(base_new_file_open(&f, folder, &err), RP_ERR_IO);
+    assert_non_null(strstr(err.message, "it is a directory"));
+    assert_int_equal(base_new_file_open(&f, "/dev/null", &err), RP_ERR_IO);
+    assert_non_null(strstr(err.message, "not a regular file"));
+    assert_int_equal(base_new_file_open(&f, "/nowhere/at/all", &err), RP_ERR_IO);
+    assert_int_equal(base_new_file_open(&f, path, &err), RP_OK);
+    assert_int_equal(unlink(f.temporary), 0); /* so that it cannot be renamed */
+    assert_int_equal(base_new_file_commit(&f, &err), RP_ERR_IO);
+    expect_content(path, "third");
+    unlink(path);
+    unlink(other);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void keys_are_framed(void **state) {
@@ -118,7 +172,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_name_and_a_text), cmocka_unit_test(messages_carry_their_place),
         cmocka_unit_test(the_nth_allocation_fails),         cmocka_unit_test(arrays_and_buffers_keep_their_caps),
-        cmocka_unit_test(keys_are_framed),                  cmocka_unit_test(the_cpu_can_be_masked),
+        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed),
+        cmocka_unit_test(the_cpu_can_be_masked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

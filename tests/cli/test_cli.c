@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ARGS_MAX 32
+#define ARGS_MAX 40
 #define PATH_BYTES 1024
 
 static char program[PATH_BYTES], model[PATH_BYTES], answer_file[PATH_BYTES], folder[] = "/tmp/reprise-cli-XXXXXX";
@@ -277,6 +277,7 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "-m", "x", "--text", "a", "--json=yes", NULL), 2, "takes no value");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--store", "d", NULL), 2,
                  "states are kept in RAM only in this version");
+    expect_error(run("", "run", "-m", "x", "--text", "a", "--logprobs", "3", NULL), 2, "give --json too");
     expect_error(run("", "inspect", "-m", "x", "--svg", "y", NULL), 2, "--schema");
     expect_error(run("", "inspect", "-m", "x", "--prompt", "y", NULL), 2, "--schema");
     expect_error(run("", "run", "-m", "x", "--text", "a", "two\nlines", NULL), 2, "two?lines");
@@ -290,6 +291,8 @@ static void test_wrong_values(void **state) {
         {"--temp", "-1"},     {"--temp", "nan"},   {"--temp", "warm"}, {"--seed", "-1"},    {"--seed", "18446744073709551616"},
         {"--chunk", "4097"},  {"--ram", "2X"},     {"--ram", "0"},     {"--ram", "K"},      {"--ram", "17179869184G"},
         {"--reuse", "maybe"}, {"--states", "f64"}, {"--repeat", "0"},  {"--threads", "-1"}, {"--ctx", "1e3"},
+        {"--top-k", "-1"},    {"--top-p", "1.1"},  {"--min-p", "-1"},  {"--typical", "2"},  {"--repeat-penalty", "0"},
+        {"--repeat-last", "-2"}, {"--presence-penalty", "101"}, {"--frequency-penalty", "x"}, {"--logprobs", "101"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         expect_error(run("", "run", "-m", "x", "--text", "a", wrong[i][0], wrong[i][1], NULL), 2, "give ");
@@ -339,8 +342,8 @@ static void test_man_pages(void **state) {
     const char *source = getenv("REPRISE_SOURCE_DIR");
     NEEDS_PROGRAM();
     if (source == NULL) skip();
-    static const char *const commands[] = {"run", "inspect", "tokenize"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const commands[] = {"run", "inspect", "tokenize", "quantize"};
+    for (size_t i = 0; i < 4; i++) {
         char path[PATH_BYTES], want[64];
         snprintf(path, sizeof path, "%s/docs/man/reprise-%s.1", source, commands[i]);
         char *page = read_file(path, NULL);
@@ -353,7 +356,7 @@ static void test_man_pages(void **state) {
             if (strstr(page, want) == NULL) fail_msg("%s does not have %s", path, want);
             found++;
         }
-        assert_true(found >= 4);
+        assert_true(found >= 2);
         outcome_free(&help);
         free(page);
     }
@@ -451,6 +454,105 @@ static void test_run_json(void **state) {
     assert_memory_equal(a, b, (size_t)(json_end(a) - a));
     assert_true(json_is(first, "finish_reason", "length") || json_is(first, "finish_reason", "stop"));
     assert_true(json_is(first, "prompt", d.prompt));
+    outcome_free(&o);
+}
+
+/* ---- run: sampling ---- */
+
+static void test_sampling_is_seeded(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    const char *seeds[] = {"1", "1", "2"}, *threads[] = {"1", "2", "2"};
+    outcome o[3];
+    for (int i = 0; i < 3; i++) {
+        o[i] = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--temp", "1.2", "--top-k", "50", "--typical", "0.98", "--top-p",
+                   "0.95", "--min-p", "0.01", "--repeat-penalty", "1.1", "--repeat-last", "-1", "--presence-penalty", "0.1",
+                   "--frequency-penalty", "-0.1", "--seed", seeds[i], "--threads", threads[i], NULL);
+        expect_fine(&o[i]);
+    }
+    assert_string_equal(o[0].out, o[1].out);
+    assert_string_not_equal(o[0].out, o[2].out);
+    outcome one = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--temp", "2", "--top-k", "1", NULL);
+    outcome greedy = run("", "run", "-m", model, "--text", "Once", "-n", "40", NULL);
+    outcome forgetful = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--repeat-penalty", "2", "--repeat-last", "0", NULL);
+    outcome penalized = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--repeat-penalty", "2", NULL);
+    assert_string_equal(one.out, greedy.out);
+    assert_string_equal(forgetful.out, greedy.out);
+    assert_string_not_equal(penalized.out, greedy.out);
+    for (int i = 0; i < 3; i++) outcome_free(&o[i]);
+    outcome_free(&one);
+    outcome_free(&greedy);
+    outcome_free(&forgetful);
+    outcome_free(&penalized);
+}
+
+/* The answer ends before the text, which stands in several tokens, and its beginning is not shown before it is known. */
+static void test_stop(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    outcome whole = run("", "run", "-m", model, "--text", "Once", "-n", "40", NULL);
+    const char *comma = strchr(whole.out, ',');
+    assert_non_null(comma);
+    char stop[8];
+    snprintf(stop, sizeof stop, "%.6s", comma - 2);
+    outcome text = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--stop", "not in it", "--stop", stop, NULL);
+    outcome json = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--stop", stop, "--json", NULL);
+    size_t left = (size_t)(strstr(whole.out, stop) - whole.out);
+    assert_int_equal(text.n_out, left);
+    assert_memory_equal(text.out, whole.out, left);
+    assert_true(json_is(json.out, "finish_reason", "stop"));
+    assert_int_equal(json_end(json_field(json.out, "text")) - json_field(json.out, "text") - 2, left);
+    outcome_free(&whole);
+    outcome_free(&text);
+    outcome_free(&json);
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 1, "stop string 1 is empty");
+}
+
+static void test_logit_bias(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    outcome json = run("", "run", "-m", model, "--text", "Once", "-n", "1", "--json", NULL);
+    char forbid[64];
+    snprintf(forbid, sizeof forbid, "%ld=-inf", strtol(json_next(json_field(json.out, "tokens"), NULL), NULL, 10));
+    outcome other = run("", "run", "-m", model, "--text", "Once", "-n", "1", "--json", "--logit-bias", forbid, NULL);
+    outcome text = run("", "run", "-m", model, "--text", "Once", "-n", "5", "--logit-bias", " there=500", NULL);
+    assert_true(strtol(json_next(json_field(other.out, "tokens"), NULL), NULL, 10) != strtol(forbid, NULL, 10));
+    assert_string_equal(text.out, " there there there there there");
+    outcome_free(&json);
+    outcome_free(&other);
+    outcome_free(&text);
+    static const char *const wrong[] = {"5", "=1", "5=", "5=x", "5=1x", " zebra crossing=1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", wrong[i], NULL), 2, "--logit-bias");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "512=1", NULL), 1, "give an id from 0 to 511");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "99999999999999999999=1", NULL), 1, "give an id");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "5=nan", NULL), 1, "bias of token 5");
+}
+
+/* Greedy takes the first of the likeliest, whose log-probability is the token's own. */
+static void test_logprobs(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    outcome o = run("", "run", "-m", model, "--text", "Once", "-n", "6", "--json", "--logprobs", "3", NULL);
+    expect_fine(&o);
+    assert_string_equal(expect_json_line(o.out), "");
+    const char *list = json_field(o.out, "logprobs"), *token = NULL, *tokens = json_field(o.out, "tokens");
+    assert_int_equal(json_length(list), 6);
+    for (const char *p = json_next(list, NULL); p != NULL; p = json_next(list, p)) {
+        const char *top = json_field(p, "top"), *first = json_next(top, NULL);
+        double last = 0;
+        token = json_next(tokens, token);
+        assert_int_equal(json_length(top), 3);
+        assert_int_equal(json_long(p, "token"), strtol(token, NULL, 10));
+        assert_int_equal(json_long(p, "token"), json_long(first, "token"));
+        assert_true(strtod(json_field(p, "logprob"), NULL) == strtod(json_field(first, "logprob"), NULL));
+        for (const char *t = first; t != NULL; t = json_next(top, t)) {
+            double logprob = strtod(json_field(t, "logprob"), NULL);
+            assert_int_equal(*json_field(t, "text"), '"');
+            assert_true(logprob <= last);
+            last = logprob;
+        }
+    }
     outcome_free(&o);
 }
 
@@ -692,7 +794,8 @@ int main(void) {
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),
         cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
-        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_svg),          cmocka_unit_test(test_sampling_is_seeded), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),
     };
     return cmocka_run_group_tests_name("cli", tests, set_up, tear_down);
 }

@@ -47,11 +47,21 @@ typedef struct things {
 } things;
 
 static int run(things *t, int i, rp_reuse reuse, rp_error *err) {
+    static const rp_logit_bias bias = {5, 1};
+    static const char *const stops[] = {"\x01 comes never", "\x02"};
     rp_request q = rp_request_defaults();
     q.prompt = prompt_text;
     q.reuse = reuse;
     q.max_tokens = 4;
     q.ignore_eos = true;
+    q.sampling.temperature = 0.5f; /* all that sampling allocates */
+    q.sampling.top_p = 0.9f;
+    q.sampling.repeat_penalty = 1.1f;
+    q.sampling.bias = &bias;
+    q.sampling.n_bias = 1;
+    q.stops = stops;
+    q.n_stops = 2;
+    q.n_logprobs = 3;
     return rp_engine_run(t->engine, &q, &t->result[i], err);
 }
 
@@ -96,6 +106,7 @@ static void every_allocation_fails_cleanly(void **state) {
             assert_true(err.message[0] != '\0' && !strchr(err.message, '\n'));
         } else {
             assert_string_equal(t.result[0]->text, expected);
+            assert_true(t.result[0]->n_top == 3 && t.result[0]->logprobs && t.result[0]->top_logprobs);
         }
         free_all(&t);
     }

@@ -56,8 +56,8 @@ static int run(rp_engine *e, const char *prompt, float temperature, uint64_t see
     q.prompt_name = "p.xml";
     q.max_tokens = 8;
     q.ignore_eos = true;
-    q.temperature = temperature;
-    q.seed = seed;
+    q.sampling.temperature = temperature;
+    q.sampling.seed = seed;
     return rp_engine_run(e, &q, out, err);
 }
 

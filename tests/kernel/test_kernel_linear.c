@@ -1,12 +1,13 @@
 /* test_kernel_linear.c: kernel_table.linear of every type, and quantize_row.
  *
- * The truth is a sum in double over weights decoded by kernel_dequantize (which test_kernel_formats.c checks on its own)
- * and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the magnitudes of all terms:
+ * The truth is a sum in double over weights decoded by support/kernel_blocks.h (float types: by kernel_dequantize, which
+ * test_kernel_formats.c checks on its own) and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the
+ * magnitudes of all terms:
  *   float types      n fused or 2n separate roundings, each at most u * S: (2n + 2) u S
  *   quantised types  a piece of 32 gives one exact integer, at most 32 * 128 * 127 < 2^24, so exact as a float too; a
- *                    scale is an f16 times at most 8 bits, exact; then scale * d, the product and the addition round. With
- *                    T terms (a piece has one, two in Q6_K, one more for Q4_K's minimum): (T + 3) u S, and what
- *                    underflows: T * 2^-149 * 2^20
+ *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale * d, the
+ *                    product and the addition round. With T terms (a piece has one or two scales, up to two minima):
+ *                    (T + 3) u S, and what underflows: T * 2^-149 * 2^20
  * T and n are doubled below, which leaves room for (1 + u)^T - 1 > T u.
  */
 #include <math.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "support/kernel_check.h"
+#include "support/kernel_blocks.h"
 
 typedef struct problem {
     kernel_type type;
@@ -34,34 +35,6 @@ static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERN
 
 /* ---- making problems ----------------------------------------------------------------------------------------------- */
 
-/* A finite f16 of either sign for a scale: mostly ordinary, now and then zero, subnormal or large. */
-static uint16_t random_scale(check_kind kind) {
-    switch (kind) {
-    case CHECK_ZERO: return (uint16_t)(check_random() & 0x8000);
-    case CHECK_SUBNORMAL: return (uint16_t)(check_random() & 0x83ff);
-    case CHECK_HUGE: return (uint16_t)(0x7800 | (check_random() & 0x83ff));
-    case CHECK_MIXED: return random_scale((check_kind)check_random_in(CHECK_NORMAL, CHECK_HUGE));
-    default: return (uint16_t)(0x2000 + (check_random() & 0x83ff));
-    }
-}
-
-static void put_scale(uint8_t *dst, check_kind kind) {
-    const uint16_t h = random_scale(kind);
-    memcpy(dst, &h, sizeof h);
-}
-
-/* Every pattern of bits is a valid block but for its f16 fields. extreme: all bytes equal, 0x80 (int8 -128) or 0x7f. */
-static void random_blocks(kernel_type t, uint8_t *w, int64_t n_blocks, check_kind kind, bool extreme) {
-    const int64_t bytes = kernel_type_bytes(t);
-    const uint8_t value = check_random() & 1 ? 0x80 : 0x7f;
-    for (int64_t i = 0; i < n_blocks * bytes; i++) w[i] = extreme ? value : (uint8_t)check_random();
-    for (int64_t b = 0; b < n_blocks; b++) {
-        uint8_t *block = w + b * bytes;
-        put_scale(t == KERNEL_Q6_K ? block + 208 : block, kind);
-        if (t == KERNEL_Q4_K) put_scale(block + 2, kind);
-    }
-}
-
 static void random_floats(kernel_type t, uint8_t *w, int64_t n, check_kind kind) {
     for (int64_t i = 0; i < n; i++) {
         float f = check_float(kind);
@@ -73,7 +46,7 @@ static void random_floats(kernel_type t, uint8_t *w, int64_t n, check_kind kind)
 static void random_weights(problem *p, check_kind kind, bool extreme) {
     const int64_t n = p->n_in * p->n_out;
     if (kernel_type_quantized(p->type)) {
-        random_blocks(p->type, p->w, n / kernel_type_block(p->type), kind, extreme);
+        kernel_blocks_random(p->type, p->w, n / kernel_type_block(p->type), kind, extreme);
     } else {
         random_floats(p->type, p->w, n, kind);
     }
@@ -82,10 +55,11 @@ static void random_weights(problem *p, check_kind kind, bool extreme) {
 static void extreme_q8_row(uint8_t *row, int64_t n) {
     const int8_t value = check_random() & 1 ? 127 : -127;
     for (int64_t i = 0; i < n / 32; i++) {
-        const float d = (float)check_random_in(1, 1000) * 1e-3f, s = d * 32.0f * (float)value;
+        const float d = (float)check_random_in(1, 1000) * 1e-3f, s = d * 32.0f * (float)value, h[2] = {s / 2, s / 2};
         memset(row + 32 * i, (uint8_t)value, 32);
         memcpy(row + n + 4 * i, &d, sizeof d);
         memcpy(row + n + n / 8 + 4 * i, &s, sizeof s);
+        memcpy(row + n + n / 4 + 8 * i, h, sizeof h);
     }
 }
 
@@ -136,54 +110,55 @@ typedef struct truth {
     double sum, magnitude, terms;
 } truth;
 
-static void truth_float(const float *w, const uint8_t *x, int64_t n, truth *out) {
+static void truth_float(const double *w, const uint8_t *x, int64_t n, truth *out) {
     for (int64_t i = 0; i < n; i++) {
-        const double term = (double)w[i] * (double)read_float(x + 4 * i);
+        const double term = w[i] * (double)read_float(x + 4 * i);
         out->sum += term;
         out->magnitude += fabs(term);
     }
     out->terms = 2.0 * (double)n;
 }
 
-/* Piece by piece: what the sum is made of is (sum over q of decoded weight, less the minimum) * d, and minimum * s. The
- * minimum of a Q4_K piece is minus the decoded value of a block whose quants are all zero. */
-static void truth_quantized(int64_t n, const float *w, const float *minus_min, const uint8_t *x, truth *out) {
+/* Piece by piece: what the sum is made of is (sum over q of the weight without its minimum) * d, and minimum * s, or for
+ * Q2_K either half's minimum * h. */
+static void truth_quantized(const problem *p, const double *w, const double *min, const uint8_t *x, truth *out) {
+    const int64_t n = p->n_in;
     for (int64_t piece = 0; piece < n / 32; piece++) {
         const double d = read_float(x + n + 4 * piece), s = read_float(x + n + n / 8 + 4 * piece);
-        double half[2] = {0, 0};
-        for (int i = 0; i < 32; i++) {
-            const double scaled = (double)w[32 * piece + i] - (double)minus_min[32 * piece + i];
-            half[i / 16] += scaled * (double)(int8_t)x[32 * piece + i] * d;
+        for (int k = 0; k < 2; k++) {
+            const double h = p->type == KERNEL_Q2_K ? read_float(x + n + n / 4 + 8 * piece + 4 * k) : k == 0 ? s : 0;
+            double half = 0;
+            for (int64_t i = 32 * piece + 16 * k; i < 32 * piece + 16 * k + 16; i++) {
+                half += (w[i] + min[i]) * (double)(int8_t)x[i] * d;
+            }
+            const double offset = -min[32 * piece + 16 * k] * h;
+            out->sum += half + offset;
+            out->magnitude += fabs(half) + fabs(offset);
         }
-        const double offset = (double)minus_min[32 * piece] * s;
-        out->sum += half[0] + half[1] + offset;
-        out->magnitude += fabs(half[0]) + fabs(half[1]) + fabs(offset);
         out->terms += 4;
     }
 }
 
-/* -min of every element: the row with its quants cleared; 0 for formats without a minimum. */
-static void row_offsets(const problem *p, const uint8_t *row, float *out) {
-    for (int64_t i = 0; i < p->n_in; i++) out[i] = 0.0f;
-    if (p->type != KERNEL_Q4_K) return;
-    for (int64_t b = 0; b < p->n_in / 256; b++) {
-        uint8_t block[144];
-        memcpy(block, row + 144 * b, sizeof block);
-        memset(block + 16, 0, 128);
-        kernel_dequantize(p->type, block, out + 256 * b, 256);
+/* A row's weights and minima: of quantised types by the second decoder, which does not round. */
+static void row_values(const problem *p, const uint8_t *row, double *w, double *min) {
+    const int64_t block = kernel_type_block(p->type);
+    for (int64_t i = 0; i < p->n_in; i++) {
+        const uint8_t *at = row + i / block * kernel_type_bytes(p->type);
+        float f = 0.0f;
+        if (!kernel_type_quantized(p->type)) kernel_dequantize(p->type, at, &f, 1);
+        w[i] = kernel_type_quantized(p->type) ? kernel_blocks_value(p->type, at, (int)(i % block)) : (double)f;
+        min[i] = kernel_blocks_min(p->type, at, (int)(i % block));
     }
 }
 
-static void check_output(const problem *p, int64_t o, float *w, float *offsets) {
-    const uint8_t *row = p->w + o * kernel_row_bytes(p->type, p->n_in);
-    kernel_dequantize(p->type, row, w, p->n_in);
-    row_offsets(p, row, offsets);
+static void check_output(const problem *p, int64_t o, double *w, double *min) {
+    row_values(p, p->w + o * kernel_row_bytes(p->type, p->n_in), w, min);
     for (int64_t r = 0; r < p->n_rows; r++) {
         const uint8_t *x = p->x + r * p->x_stride;
         truth t = {0, 0, 0};
         double tiny = 0x1p-149;
         if (kernel_type_quantized(p->type)) {
-            truth_quantized(p->n_in, w, offsets, x, &t);
+            truth_quantized(p, w, min, x, &t);
             tiny *= 0x1p20;
         } else {
             truth_float(w, x, p->n_in, &t);
@@ -194,11 +169,11 @@ static void check_output(const problem *p, int64_t o, float *w, float *offsets) 
 }
 
 static void check_values(const kernel_table *t, const problem *p) {
-    float *w = check_alloc((size_t)p->n_in * sizeof(float), 0), *offsets = check_alloc((size_t)p->n_in * sizeof(float), 0);
+    double *w = check_alloc((size_t)p->n_in * sizeof *w, 0), *min = check_alloc((size_t)p->n_in * sizeof *min, 0);
     run(t, p, 0, p->n_out);
-    for (int64_t o = 0; o < p->n_out; o++) check_output(p, o, w, offsets);
+    for (int64_t o = 0; o < p->n_out; o++) check_output(p, o, w, min);
     check_release(w);
-    check_release(offsets);
+    check_release(min);
 }
 
 /* ---- independence of rows, ranges and addresses -------------------------------------------------------------------- */
@@ -274,7 +249,7 @@ static void check_type(const kernel_table *t, int type) {
 /* ---- quantize_row -------------------------------------------------------------------------------------------------- */
 
 /* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127 * 3u
- * of a step) of what it stands for; s is d * sum. A block below 2^-110 may read as zeros. */
+ * of a step) of what it stands for; s is d * sum, h the same for halves. A block below 2^-110 may read as zeros. */
 static void check_quantize_row(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
@@ -288,14 +263,17 @@ static void check_quantize_row(const kernel_table *t, int arg) {
         check_same_bytes(q, ref, (size_t)kernel_q8_bytes(n), "q8 row");
         for (int64_t b = 0; b < n / 32; b++) {
             const double d = read_float(q + n + 4 * b);
-            double sum = 0;
+            double sum[2] = {0, 0};
             for (int i = 0; i < 32; i++) {
                 const int8_t v = (int8_t)q[32 * b + i];
-                sum += v;
+                sum[i / 16] += v;
                 check_that(v >= -127, "q = -128");
                 check_near(d * v, x[32 * b + i], d * 0.5001 + 0x1p-110, "d * q", 32 * b + i);
             }
-            check_that(read_float(q + n + n / 8 + 4 * b) == (float)(d * sum), "s is not d * sum");
+            check_that(read_float(q + n + n / 8 + 4 * b) == (float)(d * (sum[0] + sum[1])), "s is not d * sum");
+            for (int k = 0; k < 2; k++) {
+                check_that(read_float(q + n + n / 4 + 8 * b + 4 * k) == (float)(d * sum[k]), "h is not d * sum");
+            }
         }
         check_release(x);
         check_release(q);

@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "model/gguf.h"
-#include "support/gguf_writer.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* ---- a file, byte by byte -------------------------------------------------------------------------------------- */
@@ -356,9 +356,10 @@ static void rows_are_whole_blocks(void **state) {
 static void unsupported_types_are_named(void **state) {
     (void)state;
     static const uint64_t dims[] = {256};
-    expect_tensor_refused(1, dims, 11, 0, RP_ERR_UNSUPPORTED, "tensor 'name': tensor type 11 (Q3_K)");
-    expect_tensor_refused(1, dims, 11, 0, RP_ERR_UNSUPPORTED, "F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16");
-    expect_tensor_refused(1, dims, 39, 0, RP_ERR_UNSUPPORTED, "type 39 (MXFP4)");
+    expect_tensor_refused(1, dims, 16, 0, RP_ERR_UNSUPPORTED, "tensor 'name': tensor type 16 (IQ2_XXS)");
+    expect_tensor_refused(1, dims, 16, 0, RP_ERR_UNSUPPORTED,
+                          "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
+    expect_tensor_refused(1, dims, 34, 0, RP_ERR_UNSUPPORTED, "type 34 (TQ1_0)");
     expect_tensor_refused(1, dims, KERNEL_TYPE_END, 0, RP_ERR_UNSUPPORTED, "type 64 (unknown");
     expect_tensor_refused(1, dims, UINT32_MAX, 0, RP_ERR_UNSUPPORTED, "type 4294967295 (unknown");
 }

@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "model/tokenizer.h"
-#include "support/gguf_writer.h"
+#include "model/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* ---- a vocabulary over the letters a to d ---- */

@@ -40,6 +40,7 @@ tiny_model_shape tiny_model_defaults(void) {
         .rope_base = 10000.0f,
         .weight_type = KERNEL_F32,
         .embd_type = KERNEL_F32,
+        .round_trip = KERNEL_F32,
         .vocab = TINY_VOCAB_SPM,
         .name = "tiny",
         .seed = 1,
@@ -66,6 +67,15 @@ kernel_type tiny_model_row_type(kernel_type t, int64_t n) {
     return n % kernel_type_block(KERNEL_Q8_0) == 0 ? KERNEL_Q8_0 : KERNEL_F32;
 }
 
+static int round_trip(kernel_type t, float *data, int64_t n) {
+    void *stored = base_calloc(1, (size_t)kernel_row_bytes(t, n));
+    if (!stored) return RP_ERR_MEMORY;
+    kernel_quantize(t, data, stored, n);
+    kernel_dequantize(t, stored, data, n);
+    base_free(stored);
+    return RP_OK;
+}
+
 static void add_random(builder *b, const char *name, kernel_type type, int64_t n_in, int64_t n_out, float mean,
                        float deviation) {
     tiny_random r = seeded(b->shape->seed, name);
@@ -75,6 +85,8 @@ static void add_random(builder *b, const char *name, kernel_type type, int64_t n
         return;
     }
     for (int64_t i = 0; i < n_in * n_out; i++) data[i] = mean + deviation * tiny_random_normal(&r);
+    kernel_type before = tiny_model_row_type(b->shape->round_trip, n_in);
+    if (n_out > 1 && before != KERNEL_F32) b->rc = round_trip(before, data, n_in * n_out);
     gguf_writer_tensor(b->w, name, tiny_model_row_type(type, n_in), n_out > 1 ? 2 : 1, (int64_t[]){n_in, n_out}, data);
     base_free(data);
 }

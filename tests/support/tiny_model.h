@@ -28,6 +28,7 @@ typedef struct tiny_model_shape {
     bool rope_freqs;         /* a rope_freqs.weight tensor with factors from 1 to 8, as Llama 3 has */
     kernel_type weight_type; /* of matrices; where a row is not whole blocks: Q8_0, or else F32 */
     kernel_type embd_type;   /* of token_embd and output, by the same rule */
+    kernel_type round_trip;  /* not F32: all matrices were of this type before they got theirs, by the same rule */
     tiny_vocab_kind vocab;
     const char *pre;            /* see tiny_vocab_options */
     const char *chat_template;  /* or NULL */

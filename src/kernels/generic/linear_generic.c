@@ -4,7 +4,7 @@
  *   float types      acc += w[i] * x[i]
  *   quantised types  by pieces of 32: the products of integers are added exactly, then
  *                    acc += (scale * d) * sum,   and for a format with minima   acc -= min * s
- *                    (Q6_K has two scales a piece and takes that step for each half)
+ *                    (a format with two scales or minima a piece takes that step for each half, with h for s)
  * The sums of a whole column of y grow together, so that a weight is unpacked once for all rows; no element's order
  * depends on that. Multiplications and additions are rounded separately.
  */
@@ -41,28 +41,27 @@ static int32_t dot(const int8_t *a, const int8_t *b, int n) {
 }
 
 /* Adds to acc what one piece contributes for one row of activations. */
-static float add_piece(float acc, const format_piece *w, int n_scales, const uint8_t *x, int64_t n_in, int64_t piece) {
+static float add_piece(float acc, const format_traits *f, const format_piece *w, const uint8_t *x, int64_t n_in,
+                       int64_t piece) {
     int8_t q[32];
     memcpy(q, x + 32 * piece, sizeof q);
+    const uint8_t *sums = x + n_in + n_in / 8, *half_sums = sums + n_in / 8;
     const float d = load_f32(x + n_in, piece);
-    const int n = 32 / n_scales;
-    for (int k = 0; k < n_scales; k++) acc += w->scale[k] * d * (float)dot(w->q + n * k, q + n * k, n);
+    const int n = 32 / f->n_scales;
+    for (int k = 0; k < f->n_scales; k++) acc += w->scale[k] * d * (float)dot(w->q + n * k, q + n * k, n);
+    if (f->n_mins == 1) acc -= w->min[0] * load_f32(sums, piece);
+    for (int k = 0; f->n_mins == 2 && k < 2; k++) acc -= w->min[k] * load_f32(half_sums, 2 * piece + k);
     return acc;
 }
 
-static void quantized_column(kernel_type t, const uint8_t *w, int64_t n_in, const uint8_t *x, int64_t x_stride,
-                             int64_t n_rows, float *y, int64_t y_stride) {
-    const format_unpack_fn unpack = format_unpack(t);
-    const int64_t sums = n_in + 4 * (n_in / 32);
+static void quantized_column(const format_traits *f, format_unpack_fn unpack, const uint8_t *w, int64_t n_in,
+                             const uint8_t *x, int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
     clear_column(y, y_stride, n_rows);
     for (int64_t piece = 0; piece < n_in / 32; piece++) {
         format_piece weights;
         unpack(w, piece, &weights);
         for (int64_t r = 0; r < n_rows; r++) {
-            const uint8_t *row = x + r * x_stride;
-            float acc = add_piece(y[r * y_stride], &weights, t == KERNEL_Q6_K ? 2 : 1, row, n_in, piece);
-            if (t == KERNEL_Q4_K) acc -= weights.min * load_f32(row + sums, piece);
-            y[r * y_stride] = acc;
+            y[r * y_stride] = add_piece(y[r * y_stride], f, &weights, x + r * x_stride, n_in, piece);
         }
     }
 }
@@ -79,27 +78,25 @@ FLOAT_LINEAR(f32, load_f32, 4)
 FLOAT_LINEAR(f16, load_f16, 2)
 FLOAT_LINEAR(bf16, load_bf16, 2)
 
-#define QUANTIZED_LINEAR(name, type) \
+#define X(NAME, name, ...) \
     static void linear_##name(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x, \
                               int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) { \
-        const int64_t row_bytes = kernel_row_bytes(type, n_in); \
+        const int64_t row_bytes = kernel_row_bytes(KERNEL_##NAME, n_in); \
         for (int64_t o = out_begin; o < out_end; o++) { \
             const uint8_t *row = (const uint8_t *)w + o * row_bytes; \
-            quantized_column(type, row, n_in, x, x_stride, n_rows, y + o, y_stride); \
+            quantized_column(&format_##name, format_unpack(KERNEL_##NAME), row, n_in, x, x_stride, n_rows, y + o, \
+                             y_stride); \
         } \
     }
-QUANTIZED_LINEAR(q8_0, KERNEL_Q8_0)
-QUANTIZED_LINEAR(q4_0, KERNEL_Q4_0)
-QUANTIZED_LINEAR(q4_k, KERNEL_Q4_K)
-QUANTIZED_LINEAR(q6_k, KERNEL_Q6_K)
+FORMAT_TYPES(X)
+#undef X
 
 void generic_linear_entries(kernel_table *t) {
     for (int i = 0; i < KERNEL_TYPE_END; i++) t->linear[i] = NULL;
     t->linear[KERNEL_F32] = linear_f32;
     t->linear[KERNEL_F16] = linear_f16;
     t->linear[KERNEL_BF16] = linear_bf16;
-    t->linear[KERNEL_Q8_0] = linear_q8_0;
-    t->linear[KERNEL_Q4_0] = linear_q4_0;
-    t->linear[KERNEL_Q4_K] = linear_q4_k;
-    t->linear[KERNEL_Q6_K] = linear_q6_k;
+#define X(NAME, name, ...) t->linear[KERNEL_##NAME] = linear_##name;
+    FORMAT_TYPES(X)
+#undef X
 }

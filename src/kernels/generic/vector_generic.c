@@ -20,22 +20,23 @@ void kernel_table_generic(kernel_table *t) {
 #define QUANTIZE_TINY 0x1p-110f
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
-    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + 4 * (n / 32);
+    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + n / 8, *half_sums = sums + n / 8;
     assert(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float max = 0.0f;
         for (int i = 0; i < 32; i++) max = fmaxf(max, fabsf(x[32 * b + i]));
         const float d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
         const float inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
-        int32_t sum = 0;
+        int32_t sum[2] = {0, 0};
         for (int i = 0; i < 32; i++) {
             const int8_t q = (int8_t)lrintf(x[32 * b + i] * inverse);
             ((int8_t *)q8)[32 * b + i] = q;
-            sum += q;
+            sum[i / 16] += q;
         }
-        const float s = d * (float)sum;
+        const float s = d * (float)(sum[0] + sum[1]), h[2] = {d * (float)sum[0], d * (float)sum[1]};
         memcpy(scales + 4 * b, &d, sizeof d);
         memcpy(sums + 4 * b, &s, sizeof s);
+        memcpy(half_sums + 8 * b, h, sizeof h);
     }
 }
 

@@ -13,6 +13,7 @@ void kernel_table_avx2(kernel_table *t);
 /* Each of these overrides its part. */
 void avx2_linear_float_entries(kernel_table *t);
 void avx2_linear_quant_entries(kernel_table *t);
+void avx2_linear_k_entries(kernel_table *t);
 void avx2_attention_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
 

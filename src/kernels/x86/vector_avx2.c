@@ -13,6 +13,7 @@ void kernel_table_avx2(kernel_table *t) {
     t->name = "avx2";
     avx2_linear_float_entries(t);
     avx2_linear_quant_entries(t);
+    avx2_linear_k_entries(t);
     avx2_attention_entries(t);
     avx2_vector_entries(t);
 }
@@ -50,11 +51,11 @@ static float max8(__m256 v) {
     return _mm_cvtss_f32(m);
 }
 
-static int32_t sum8_i32(__m256i v) {
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    return _mm_cvtsi128_si32(s);
+/* {sum of a, sum of b}. */
+static void sums8_i32(__m256i a, __m256i b, int32_t sum[2]) {
+    const __m256i pairs = _mm256_hadd_epi32(a, b);
+    const __m128i s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    _mm_storel_epi64((__m128i *)(void *)sum, _mm_hadd_epi32(s, s));
 }
 
 /* ---- quantising activations ------------------------------------------------------------------------------------- */
@@ -62,7 +63,7 @@ static int32_t sum8_i32(__m256i v) {
 /* As in generic/: below it a block is stored as zeros. */
 #define QUANTIZE_TINY 0x1p-110f
 
-static void quantize_block(const float *x, int8_t *q, float *d, float *s) {
+static void quantize_block(const float *x, int8_t *q, float *d, float *s, float h[2]) {
     __m256 v[4];
     __m256i i[4];
     for (int k = 0; k < 4; k++) v[k] = _mm256_loadu_ps(x + 8 * k);
@@ -71,9 +72,11 @@ static void quantize_block(const float *x, int8_t *q, float *d, float *s) {
     const float max = max8(largest);
     const float inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
     for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], _mm256_set1_ps(inverse)));
-    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(i[0], i[1]), _mm256_add_epi32(i[2], i[3]));
+    int32_t sum[2];
+    sums8_i32(_mm256_add_epi32(i[0], i[1]), _mm256_add_epi32(i[2], i[3]), sum);
     *d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
-    *s = *d * (float)sum8_i32(sum);
+    *s = *d * (float)(sum[0] + sum[1]);
+    for (int k = 0; k < 2; k++) h[k] = *d * (float)sum[k];
     /* Packing works in 128-bit halves, which leaves groups of four in the order 0 2 4 6 | 1 3 5 7. */
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -81,13 +84,14 @@ static void quantize_block(const float *x, int8_t *q, float *d, float *s) {
 }
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
-    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + 4 * (n / 32);
+    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + n / 8, *half_sums = sums + n / 8;
     assert(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
-        float d, s;
-        quantize_block(x + 32 * b, (int8_t *)q8 + 32 * b, &d, &s);
+        float d, s, h[2];
+        quantize_block(x + 32 * b, (int8_t *)q8 + 32 * b, &d, &s, h);
         memcpy(scales + 4 * b, &d, sizeof d);
         memcpy(sums + 4 * b, &s, sizeof s);
+        memcpy(half_sums + 8 * b, h, sizeof h);
     }
 }
 

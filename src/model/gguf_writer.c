@@ -3,7 +3,7 @@
  * Owns: the bytes of the metadata, the list of tensors and the tensors' data that came as floats. A tensor with a fill
  * function is never whole in memory. Threads: none of its own.
  */
-#include "gguf_writer.h"
+#include "model/gguf_writer.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/memory.h"
 
 #define METADATA_LIMIT ((size_t)1 << 30)
@@ -46,6 +47,7 @@ typedef struct sink {
     base_buffer *buffer;
     uint64_t written;
     int rc;
+    int cause; /* errno of RP_ERR_IO */
 } sink;
 
 static void keep(gguf_writer *w, int rc) {
@@ -186,8 +188,12 @@ void gguf_writer_tensor_fill(gguf_writer *w, const char *name, kernel_type type,
 
 static void emit(sink *s, const void *bytes, size_t n) {
     if (s->rc || !n) return;
-    if (s->buffer) s->rc = base_buffer_append(s->buffer, bytes, n);
-    else if (fwrite(bytes, 1, n, s->file) != n) s->rc = RP_ERR_IO;
+    if (s->buffer) {
+        s->rc = base_buffer_append(s->buffer, bytes, n);
+    } else if (fwrite(bytes, 1, n, s->file) != n) {
+        s->rc = RP_ERR_IO;
+        s->cause = errno;
+    }
     s->written += n;
 }
 
@@ -232,7 +238,7 @@ static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t 
     int64_t step = (int64_t)(piece_bytes / t->row_bytes);
     for (int64_t row = 0; row < t->n_rows && !s->rc; row += step) {
         int64_t n = t->n_rows - row < step ? t->n_rows - row : step;
-        t->fill(t->arg, row, n, piece);
+        s->rc = t->fill(t->arg, row, n, piece);
         emit(s, piece, (size_t)n * t->row_bytes);
     }
 }
@@ -260,17 +266,14 @@ static int emit_file(const gguf_writer *w, sink *s) {
 }
 
 int gguf_writer_save(const gguf_writer *w, const char *path, rp_error *err) {
-    sink s = {.file = fopen(path, "wb")};
-    if (!s.file) return base_fail_errno(err, "cannot write", path);
-    int rc = emit_file(w, &s);
-    int saved_errno = errno;
-    if (fclose(s.file) && !rc) {
-        rc = RP_ERR_IO;
-        saved_errno = errno;
-    }
-    if (!rc) return RP_OK;
-    (void)remove(path);
-    errno = saved_errno;
+    base_new_file file;
+    int rc = base_new_file_open(&file, path, err);
+    if (rc) return rc;
+    sink s = {.file = file.file};
+    rc = emit_file(w, &s);
+    if (!rc) return base_new_file_commit(&file, err);
+    base_new_file_abandon(&file);
+    errno = s.cause;
     if (rc == RP_ERR_IO) return base_fail_errno(err, "cannot write", path);
     return base_fail(err, (rp_code)rc, "cannot build '%s': %s", path, rp_code_text((rp_code)rc));
 }

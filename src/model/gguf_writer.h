@@ -1,4 +1,4 @@
-/* gguf_writer.h: builds GGUF files, for tests, benchmarks and tools/mkgguf. Not part of the library.
+/* gguf_writer.h: builds GGUF files: quantised copies of models, and what tests, benchmarks and tools make up.
  *
  *   gguf_writer *w = gguf_writer_new(3, 0);
  *   gguf_writer_string(w, "general.architecture", "llama");
@@ -10,8 +10,8 @@
  * meaning: it writes duplicates, empty names and what else a test of the reader wants.
  * Not thread-safe.
  */
-#ifndef SUPPORT_GGUF_WRITER_H
-#define SUPPORT_GGUF_WRITER_H
+#ifndef MODEL_GGUF_WRITER_H
+#define MODEL_GGUF_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,12 +37,12 @@ void gguf_writer_string(gguf_writer *w, const char *key, const char *v);
 /* n packed elements of a type of fixed size. */
 void gguf_writer_array(gguf_writer *w, const char *key, gguf_value_type type, const void *data, size_t n);
 void gguf_writer_strings(gguf_writer *w, const char *key, const char *const *strings, size_t n);
-/* Any bytes as the value (nested arrays, damage). */
+/* Any bytes as the value (copies of another file's, nested arrays, damage). */
 void gguf_writer_raw(gguf_writer *w, const char *key, uint32_t type, const void *bytes, size_t n);
 
 /* Writes n_rows rows from `row` on (of dims[0] elements each, all later dimensions counted as rows) to dst, in the
- * tensor's type. Called in rising order while saving, once for each row and save. */
-typedef void (*gguf_fill_fn)(void *arg, int64_t row, int64_t n_rows, void *dst);
+ * tensor's type. Called in rising order while saving, once for each row and save. Returns 0, or a code that ends the save. */
+typedef int (*gguf_fill_fn)(void *arg, int64_t row, int64_t n_rows, void *dst);
 
 /* A tensor of floats, quantised to `type` now. dims[0] is a multiple of the type's block. */
 void gguf_writer_tensor(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims,
@@ -51,7 +51,8 @@ void gguf_writer_tensor(gguf_writer *w, const char *name, kernel_type type, int 
 void gguf_writer_tensor_fill(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims,
                              gguf_fill_fn fill, void *arg);
 
-/* The first failure of any call, RP_ERR_IO or RP_ERR_MEMORY. A file that could not be written whole is removed. */
+/* The first failure of any call, RP_ERR_IO, RP_ERR_MEMORY, or what a fill function returned. The file appears whole or not
+ * at all: an older one at `path` stays until it is replaced. */
 int gguf_writer_save(const gguf_writer *w, const char *path, rp_error *err);
 /* *data: owned by the caller, base_free. */
 int gguf_writer_save_memory(const gguf_writer *w, uint8_t **data, size_t *bytes, rp_error *err);

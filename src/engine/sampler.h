@@ -1,0 +1,72 @@
+/* sampler.h: logits -> token, and how likely it was. The steps and their order are reprise.h's (rp_sampling).
+ *
+ *   logits --bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature, random--> token
+ *
+ * A sampler belongs to one answer. Opening it allocates what its steps need, and nothing for greedy without bias and penalties; a
+ * token allocates nothing. Logits are read and never written. One thread at a time; nothing depends on how many computed the logits.
+ */
+#ifndef ENGINE_SAMPLER_H
+#define ENGINE_SAMPLER_H
+
+#include "reprise.h"
+
+/* ---- Options ---- */
+
+/* Checks sampling, stops and n_logprobs of a request: the one place that does. RP_ERR_INVALID, RP_ERR_LIMIT. */
+int sampling_check(const rp_request *request, int32_t n_vocab, rp_error *err);
+
+/* Do tokens that were there before change what comes? */
+bool sampling_looks_back(const rp_sampling *o);
+
+/* ---- Candidates ---- */
+
+/* A token that may be drawn. Better is a higher key, and the lower id of two with equal keys. */
+typedef struct sampler_candidate {
+    double key; /* the logit, outside of `typical`; a double, so that rounding makes no two keys equal */
+    int32_t id;
+} sampler_candidate;
+
+/* Brings the k <= n best to the front, best first; the others stay in any order. O(n + m log k), m of them were ever among the best. */
+void candidates_sort(sampler_candidate *c, int32_t n, int32_t k);
+
+/* Steps 3 to 6: fills c (room for n_vocab) with the tokens that are left, their logits as keys, and returns how many. Those with a
+ * logit of -infinity or not a number are never among them; 0 if there is no other. */
+int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_vocab, sampler_candidate *c);
+
+/* ---- Drawing ---- */
+
+typedef struct sampler {
+    rp_sampling options;           /* its bias is borrowed */
+    int32_t n_vocab;
+    uint64_t random;               /* splitmix64 */
+    float *adjusted;               /* [n_vocab] logits after bias and penalties; NULL if there are none */
+    sampler_candidate *candidates; /* [n_vocab]; NULL at temperature 0 */
+    int32_t *counts;               /* [n_vocab] occurrences in the window; NULL if nothing looks back */
+    int32_t *window;               /* [window_cap] the last tokens, a ring; NULL if nothing looks back */
+    int32_t window_cap, n_window, oldest;
+} sampler;
+
+/* Zero-initialise. Options are checked ones. max_tokens: how many sampler_accept will ever get. RP_ERR_MEMORY; close it after that too. */
+int sampler_open(sampler *s, const rp_sampling *options, int32_t n_vocab, int64_t max_tokens, rp_error *err);
+void sampler_close(sampler *s);
+
+/* Tells the sampler a token of the prompt or the answer, in their order. */
+void sampler_accept(sampler *s, int32_t token);
+
+int32_t sampler_draw(sampler *s, const float *logits);
+
+/* ---- Log-probabilities ---- */
+
+typedef struct logprobs {
+    int32_t n_vocab, n_top;
+    sampler_candidate *candidates; /* [n_vocab]; NULL if none are wanted */
+} logprobs;
+
+/* Zero-initialise. n_top: 0 for none. RP_ERR_MEMORY. */
+int logprobs_open(logprobs *l, int32_t n_top, int32_t n_vocab, rp_error *err);
+void logprobs_close(logprobs *l);
+
+/* Log-probability of a token, and of the n_top likeliest into top. */
+float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top);
+
+#endif

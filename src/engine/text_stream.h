@@ -1,0 +1,61 @@
+/* text_stream.h: bytes of tokens -> whole characters -> text, up to a stop string.
+ *
+ *   text:  | released: given to on_text | held back: the beginning of a stop string, perhaps | then `pending`: part of a character
+ *
+ * Each stop string is followed by an automaton (Knuth, Morris, Pratt, 1977) that knows, after every byte, the longest beginning of it
+ * that the text ends with. The longest of these over all stop strings is held back. So what comes out depends on the text alone, not
+ * on how it was cut into tokens. One thread at a time.
+ */
+#ifndef ENGINE_TEXT_STREAM_H
+#define ENGINE_TEXT_STREAM_H
+
+#include "base/buffer.h"
+#include "reprise.h"
+
+/* ---- Stop strings ---- */
+
+typedef struct stop_string {
+    const char *text; /* borrowed */
+    int32_t n, matched;
+    int32_t *borders; /* [n] [i]: the longest beginning, shorter than i + 1, that text[0..i] ends with */
+} stop_string;
+
+typedef struct stop_matcher {
+    stop_string *stops;
+    int32_t n_stops;
+    int32_t *borders; /* of all of them */
+} stop_matcher;
+
+/* Zero-initialise. The strings are checked ones and borrowed. RP_ERR_MEMORY; close it after that too. */
+int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err);
+void stop_matcher_close(stop_matcher *m);
+/* Takes the next byte of the text. Returns the length of the longest stop string that ends with it, or 0; after that it is of no use. */
+size_t stop_matcher_next(stop_matcher *m, char byte);
+/* Bytes at the end of the text that may become a stop string. */
+size_t stop_matcher_held(const stop_matcher *m);
+
+/* ---- Text ---- */
+
+typedef struct text_stream {
+    char pending[4]; /* bytes of a character that is not whole yet */
+    size_t n_pending;
+    base_buffer text; /* everything so far but for a stop string */
+    size_t released;
+    stop_matcher stops;
+    rp_on_text on_text;
+    void *user;
+    bool at_stop;   /* a stop string was complete: nothing more is taken */
+    bool cancelled; /* on_text returned false */
+} text_stream;
+
+/* Length of the character at s (n >= 1 bytes): 1 to 4; 0: its end is missing; -1: no UTF-8 (RFC 3629). */
+int text_character_length(const unsigned char *s, size_t n);
+
+/* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.
+ * RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);
+/* Ends the text. What was held back goes to on_text; if the caller has stopped the answer it goes, for nobody is shown it. */
+void text_stream_end(text_stream *s);
+void text_stream_close(text_stream *s);
+
+#endif

@@ -1,0 +1,47 @@
+/* gguf_internal.h: what gguf.c (one file) and gguf_open.c (the files of a model) share. */
+#ifndef MODEL_GGUF_INTERNAL_H
+#define MODEL_GGUF_INTERNAL_H
+
+#include "base/file.h"
+#include "model/gguf.h"
+
+typedef struct gguf_item {
+    gguf_string key;
+    gguf_value_type type;
+    const uint8_t *value; /* scalars: little-endian bytes; strings: their bytes; arrays: the first element */
+    uint64_t n;           /* of a string's bytes or an array's elements */
+    gguf_value_type element;
+    const uint8_t *raw; /* the value as it is encoded */
+    size_t raw_bytes;
+} gguf_item;
+
+/* Names in the order of their bytes, for look-up and to find duplicates. */
+typedef struct gguf_name_entry {
+    gguf_string name;
+    size_t index;
+} gguf_name_entry;
+
+/* One file; the first of a split model moreover owns the others, and its tensors are those of all. */
+struct gguf_file {
+    base_map map; /* empty if the bytes are the caller's */
+    char *name;
+    const uint8_t *data;
+    size_t bytes;
+    size_t header_bytes;
+    uint32_t version;
+    size_t n_metadata, n_tensors;
+    gguf_item *metadata;
+    gguf_name_entry *metadata_index;
+    gguf_tensor *tensors;
+    gguf_name_entry *tensor_index;
+    gguf_file **others; /* parts 1 .. n_others */
+    size_t n_others;
+};
+
+/* Reads and checks f->data and fills in the rest; f->others stays empty. f is closed by the caller also on failure. */
+int gguf_read(gguf_file *f, rp_error *err);
+
+/* Sorts by name, entries of one name by index. Returns the first entry whose name is that of the one before, or n. */
+size_t gguf_sort_names(gguf_name_entry *entries, size_t n);
+
+#endif

@@ -1,0 +1,179 @@
+"""Makes tests/golden: tiny random models of every family as GGUF, and the logits that transformers computes for them.
+
+    python3 tools/golden/make.py [NAME...]     in the lab (tools/lab.sh); all families unless some are named
+
+The weights are drawn here from a seed that is the family's name. llama.cpp's converter writes the GGUF; only the vocabulary is ours.
+tests/golden/README.md describes the files.
+"""
+import json
+import logging
+import os
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+os.environ.update(NO_LOCAL_GGUF="1", TQDM_DISABLE="1")
+sys.path.insert(1, "/usr/share/llama.cpp/llama.cpp-tools")  # where Debian keeps the converter
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from conversion import ModelBase, get_model_class
+
+import index
+import vocabulary
+from families import FAMILIES, VOCAB
+
+ROWS = 4     # logits are kept for the last positions of a prompt
+GREEDY = 64  # tokens of the greedy continuation
+
+
+def build(family):
+    """The model, with weights large enough that every part of it shows in the logits."""
+    config = getattr(transformers, family.model + "Config")(
+        vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0, **family.config)
+    config._attn_implementation = "eager"
+    seed = zlib.crc32(family.name.encode())
+    torch.manual_seed(seed)                     # transformers draws some biases
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    random = torch.Generator().manual_seed(seed)
+    width = config.hidden_size
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=random)
+        if name.endswith("sinks"):
+            p.data = 6 + 2 * noise              # as large as the scores of a window
+        elif p.ndim == 1 or name.endswith("_bias"):
+            p.data += 0.2 * noise               # norms stay near 1, or 0 where 1 is added to them; biases near 0
+        elif name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight")):
+            p.data = 0.4 * noise
+        else:
+            p.data = noise * (1.5 if "attn" in name or "attention" in name else 1.0) / width ** 0.5
+        if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
+            p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
+    return model
+
+
+def rounded(x, kind):
+    """What is left of a tensor that is stored in a quantised type."""
+    kind = gguf.GGMLQuantizationType[kind]
+    return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(x.contiguous().numpy(), kind), kind))
+
+
+def convert(family, model, folder, out):
+    """Saves the model as transformers does and lets llama.cpp's converter read it."""
+    folder = Path(folder)
+    model.save_pretrained(folder)
+    hparams = {**ModelBase.load_hparams(folder, False), **family.patch}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(VOCAB)}}, "added_tokens": []}))
+    converter = get_model_class(hparams["architectures"][0])
+
+    class Converter(converter):
+        model_arch = converter.model_arch
+
+        def set_vocab(self):
+            vocabulary.write(self.gguf_writer, family.vocabulary)
+            for key, value in family.metadata.items():
+                self.gguf_writer.add_uint32(key, value)
+
+        def index_tensors(self, **options):
+            return stack_norms(super().index_tensors(**options))
+
+        def tensor_force_quant(self, name, new_name, bid, n_dims):
+            if family.experts != "F32" and "_exps.weight" in new_name:
+                return gguf.GGMLQuantizationType[family.experts]
+            return super().tensor_force_quant(name, new_name, bid, n_dims)
+
+    with torch.inference_mode():
+        Converter(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="Reprise golden test", hparams=hparams).write()
+    return gguf.MODEL_ARCH_NAMES[converter.model_arch]
+
+
+def check_experts(family, model):
+    """What is stored in a quantised type is what the reference computes with, to the bit."""
+    if family.experts == "F32":
+        return
+    stored = {t.name: t for t in gguf.GGUFReader(index.FOLDER / f"{family.name}.gguf").tensors}
+    for i, layer in enumerate(model.model.layers):
+        both = layer.mlp.experts.gate_up_proj.detach().transpose(1, 2)
+        parts = {"gate": both[:, ::2], "up": both[:, 1::2], "down": layer.mlp.experts.down_proj.detach().transpose(1, 2)}
+        for name, x in parts.items():
+            tensor = stored[f"blk.{i}.ffn_{name}_exps.weight"]
+            assert tensor.tensor_type.name == family.experts
+            assert np.array_equal(gguf.quants.dequantize(tensor.data, tensor.tensor_type), x.numpy()), tensor.name
+
+
+def stack_norms(tensors):
+    """StableLM's norms of single heads as one tensor: the converter of llama.cpp 0.7.0 means to stack them and loses them."""
+    heads = {}
+    for name in [n for n in tensors if "_layernorm.norms." in n]:
+        heads.setdefault(name.split(".norms.")[0], []).append(tensors.pop(name))
+    for name, norms in heads.items():
+        tensors[name + ".weight"] = lambda norms=norms: torch.stack([norm() for norm in norms])
+    return tensors
+
+
+def tokens_of(name, n):
+    """Random ids, control tokens left out."""
+    random = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    return torch.randint(3, VOCAB, (n,), generator=random).tolist()
+
+
+@torch.inference_mode()
+def logits_of(model, tokens):
+    return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
+
+
+def greedy(model, tokens):
+    tokens = list(tokens)
+    for _ in range(GREEDY):
+        tokens.append(int(logits_of(model, tokens)[-1].argmax()))
+    return tokens[-GREEDY:]
+
+
+def make(family):
+    folder = index.FOLDER
+    model = build(family)
+    with tempfile.TemporaryDirectory() as temporary:
+        arch = convert(family, model, temporary, folder / f"{family.name}.gguf")
+    check_experts(family, model)
+    family.reference(model)
+    prompts, kept = [], []
+    for name, n in family.prompts:
+        tokens = tokens_of(f"{family.name} {name}", n)
+        rows = logits_of(model, tokens)[-ROWS:]
+        assert np.isfinite(rows).all(), f"{family.name}: logits are not finite"
+        prompts.append({"name": name, "tokens": tokens, "rows": len(rows), "offset": sum(map(len, kept)), "greedy": greedy(model, tokens)})
+        kept.append(rows)
+    np.concatenate(kept).astype("<f4").tofile(folder / f"{family.name}.logits")
+    entry = {"name": family.name, "architecture": arch, "covers": family.note, "vocabulary": VOCAB, "prompts": prompts}
+    return {**entry, "differs": family.differs} if family.differs else entry
+
+
+def main():
+    wanted = set(sys.argv[1:])
+    unknown = wanted - {f.name for f in FAMILIES}
+    if unknown:
+        sys.exit(f"make: no such family: {', '.join(sorted(unknown))}")
+    torch.set_num_threads(1)
+    for name in ("hf-to-gguf", "gguf"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    index.FOLDER.mkdir(exist_ok=True)
+    models = {m["name"]: m for m in index.read()["models"]}
+    for family in FAMILIES:
+        if not wanted or family.name in wanted:
+            print(f"make: {family.name}", flush=True)
+            models[family.name] = make(family)
+    made_with = {"transformers": transformers.__version__, "torch": torch.__version__, "gguf": gguf_version()}
+    index.write(made_with, [models[f.name] for f in FAMILIES if f.name in models])
+
+
+def gguf_version():
+    from importlib.metadata import version
+    return version("gguf")
+
+
+if __name__ == "__main__":
+    main()
