@@ -112,6 +112,7 @@ typedef struct rp_model_info {
     const char *architecture; /* "llama" */
     const char *weights;      /* the type of most weights: "Q8_0" */
     const char *chat_format;  /* "chatml" */
+    bool chat_format_guessed; /* the model has a chat template, and it is none of those that are known */
     uint64_t parameters;
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;

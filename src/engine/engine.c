@@ -61,6 +61,7 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         .name = m->name,
         .architecture = m->arch->name,
         .chat_format = chat_format_name(m->chat),
+        .chat_format_guessed = m->chat_guessed,
         .n_layers = m->hp.n_layers,
         .n_heads = m->hp.n_heads,
         .n_kv_heads = m->hp.n_kv_heads,

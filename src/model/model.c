@@ -59,9 +59,11 @@ static int find_arch(rp_model *m, rp_error *err) {
 }
 
 static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
-    m->chat = wanted ? chat_format_find(wanted) : chat_format_detect(m->file, m->tokenizer);
+    m->chat = wanted ? chat_format_find(wanted) : chat_format_detect(m->file, m->tokenizer, &m->chat_guessed);
+    if (m->chat_guessed)
+        base_log(BASE_LOG_WARN, "%s: its chat template is not known: chat format '%s' is used instead", gguf_name(m->file), chat_format_name(m->chat));
     if (m->chat) return RP_OK;
-    char list[256] = "";
+    char list[RP_ERROR_MESSAGE_BYTES] = "";
     for (int i = 0; chat_format_at(i); i++) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", chat_format_name(chat_format_at(i)));

@@ -153,6 +153,7 @@ struct rp_model {
     int32_t n_state_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
+    bool chat_guessed; /* the file's own template is none of those that are known */
     char *name;
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
