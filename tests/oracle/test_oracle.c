@@ -219,7 +219,7 @@ static void reference_tells_the_known_story(void **state) {
     assert_true(fread(known, 1, sizeof known - 1, f) > 0);
     fclose(f);
     snprintf(path, sizeof path, "%s/models/stories260K.gguf", data);
-    if (reference_open(&r, path, NULL, &err) || rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
+    if (reference_open(&r, path, NULL, 0, &err) || rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
     reference_prompt *p = reference_plain_new(r, NULL, 0);
     const float *logits = reference_prompt_logits(p);
     for (int i = 0; i < 60; i++) {

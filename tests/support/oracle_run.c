@@ -80,7 +80,7 @@ void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const cha
     must(gguf_open(&m->file, m->path, &err), &err);
     must(tokenizer_new(&m->tokenizer, m->file, &err), &err);
     if (shape->weight_type == KERNEL_F32 && shape->embd_type == KERNEL_F32)
-        must(reference_open(&m->ref, m->path, chat, &err), &err);
+        must(reference_open(&m->ref, m->path, chat, 0, &err), &err);
     unlink(m->path); /* it stays mapped */
 }
 

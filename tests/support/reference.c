@@ -495,7 +495,7 @@ static int32_t compute_segment(reference_prompt *p, const reference_segment *g, 
             for (int32_t j = 0; j < (int32_t)p->s->segments[scope[k].segment].tokens.n; j++)
                 see(&l, firsts[k] + j, position + i - (scope[k].position + j));
         for (int32_t j = 0; j < i; j++) see(&l, first + j, i - j);
-        reference_states_add(p->states, g->tokens.ids[i], l.list, l.n, NULL);
+        reference_states_add(p->states, g->tokens.ids[i], position + i, l.list, l.n, NULL);
         free(l.list);
     }
     return first;
@@ -558,7 +558,7 @@ static void compute_fresh(reference_prompt *p, entry *e, bool last) {
     sights l = {0};
     for (const entry *b = p->entries; b < e; b++) see(&l, b->token, e->position - b->position);
     e->token = reference_states_count(p->states);
-    reference_states_add(p->states, e->id, l.list, l.n, last ? p->logits : NULL);
+    reference_states_add(p->states, e->id, e->position, l.list, l.n, last ? p->logits : NULL);
     free(l.list);
 }
 
@@ -573,11 +573,11 @@ static void compute(reference_prompt *p) {
 
 /* ---- the interface --------------------------------------------------------------------------------------------- */
 
-int reference_open(reference **out, const char *path, const char *chat, rp_error *err) {
+int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err) {
     reference *r = reference_alloc(1, sizeof *r);
     int rc = gguf_open(&r->file, path, err);
     if (!rc) rc = tokenizer_new(&r->tokenizer, r->file, err);
-    if (!rc) rc = reference_model_open(&r->model, r->file, err);
+    if (!rc) rc = reference_model_open(&r->model, r->file, n_ctx, err);
     if (rc) {
         reference_close(r);
         *out = NULL;

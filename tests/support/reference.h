@@ -21,8 +21,9 @@
 typedef struct reference reference;
 typedef struct reference_prompt reference_prompt;
 
-/* A model of architecture `llama` with F32 weights. chat: a chat format's name; NULL: as the model says. */
-int reference_open(reference **out, const char *path, const char *chat, rp_error *err);
+/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as reference_model_open
+ * takes it. */
+int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err);
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
