@@ -71,13 +71,11 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     return RP_OK;
 }
 
-/* Appended tokens stand unmoved, so the context's positions are the span's own. */
-void kv_context_trim(kv_context *c, const kv_readers *readers, size_t n_readers) {
+/* Spans that are not sealed are the context's own; their tokens stand unmoved, so its positions are theirs. */
+void kv_context_trim(kv_context *c, int32_t from) {
     if (!kv_pool_shape(c->pool)->windows) return;
-    for (size_t i = 0; i < c->n_views; i++) {
-        kv_span *s = c->views[i].span;
-        if (!kv_span_is_sealed(s) && kv_span_is_unshared(s)) kv_span_trim(s, readers, n_readers);
-    }
+    for (size_t i = 0; i < c->n_views; i++)
+        if (!kv_span_is_sealed(c->views[i].span)) kv_span_trim(c->views[i].span, from, c->later, c->n_later);
 }
 
 void kv_context_close(kv_context *c) { c->open = false; }

@@ -59,29 +59,26 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     return RP_OK;
 }
 
-/* Does a token at any of these positions see a slot of this block through the window? Its open slots count: they may yet be used. */
-static bool is_reached(const kv_span *s, int32_t block, int32_t window, const kv_readers *readers, size_t n) {
+/* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token
+ * has yet count: they may get one. */
+static bool is_reached(const kv_span *s, int32_t block, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
     int64_t first = (int64_t)s->first_pos + block * KV_BLOCK_SLOTS, last = first + KV_BLOCK_SLOTS - 1;
-    for (size_t i = 0; i < n; i++)
-        if (last > (int64_t)readers[i].begin - window && first < readers[i].end) return true;
+    if (last > (int64_t)from - window) return true;
+    for (size_t i = 0; i < n_later; i++)
+        if (last > (int64_t)later[i].begin - window && first < later[i].end) return true;
     return false;
 }
 
-static void trim_layer(kv_span *s, int32_t layer, int32_t window, const kv_readers *readers, size_t n) {
-    for (int32_t b = 0; b < s->n_blocks; b++) {
-        void **block = &s->blocks[(size_t)b * (size_t)s->n_layers + (size_t)layer];
-        if (!*block || is_reached(s, b, window, readers, n)) continue;
-        kv_pool_give(s->pool, block, 1);
-        *block = NULL;
-        s->n_trimmed++;
-    }
-}
-
-void kv_span_trim(kv_span *s, const kv_readers *readers, size_t n_readers) {
+void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     assert(kv_span_is_unshared(s));
-    for (int32_t l = 0; windows && l < s->n_layers; l++)
-        if (windows[l] > 0) trim_layer(s, l, windows[l], readers, n_readers);
+    for (int32_t i = 0; windows && i < s->n_blocks * s->n_layers; i++) {
+        int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
+        if (!s->blocks[i] || window == 0 || is_reached(s, block, window, from, later, n_later)) continue;
+        kv_pool_give(s->pool, &s->blocks[i], 1);
+        s->blocks[i] = NULL;
+        s->n_trimmed++;
+    }
 }
 
 void kv_span_seal(kv_span *s, const base_key *key) {

@@ -35,15 +35,15 @@ bool kv_span_is_unshared(const kv_span *s);
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
  * RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
-/* Positions at which tokens may still read what stands before them: [begin, end). */
-typedef struct kv_readers {
+/* Positions: [begin, end). */
+typedef struct kv_positions {
     int32_t begin, end;
-} kv_readers;
+} kv_positions;
 
-/* Gives back the blocks that nobody will read: in layers with a window, those that no token at any of these positions (as the span's own
- * count) reaches. The caller holds the only reference. Slots of such blocks are gone: whoever takes a view afterwards reads from these
- * positions alone. */
-void kv_span_trim(kv_span *s, const kv_readers *readers, size_t n_readers);
+/* Gives back the blocks that nobody will read: in layers with a window, those that no token at `from` or behind it reaches, nor one at
+ * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
+ * blocks are gone: whoever takes a view of the span later reads from these positions alone. */
+void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
 /* Names the span and makes it immutable. */
 void kv_span_seal(kv_span *s, const base_key *key);
 
