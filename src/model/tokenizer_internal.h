@@ -88,9 +88,10 @@ struct tokenizer {
     charsmap map;
     unigram_piece *pieces; /* in the order of their bytes, a piece before those that it begins */
     int32_t n_pieces;
-    double unknown_score;
+    float unknown_score;
 
     /* byte-level BPE */
+    size_t longest; /* bytes of the longest token's text */
     const pre_tokenizer *pre;
     pcre2_general_context *pcre_memory;
     pcre2_code *codes[PRE_MAX_PATTERNS];
@@ -122,7 +123,9 @@ void spm_close(tokenizer *t);
 int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err);
 /* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
 size_t spm_character_bytes(const char *s, size_t n);
-int spm_add_bytes(const tokenizer *t, const char *text, size_t n, token_list *out); /* as byte tokens, or else the unknown token */
+/* A character that no piece writes: byte tokens if the vocabulary has them; else the unknown token, once for a run of such characters:
+ * *after_unknown tells whether the one before was one, and is updated. */
+int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
 
 /* Absent: no normalisation. RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err);

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "model/tokenizer_internal.h"
 
-#define UNKNOWN_PENALTY 10.0 /* as SentencePiece */
+#define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
 #define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */
 
 /* ---- the pieces ---- */
@@ -29,7 +29,7 @@ static int compare(const void *a, const void *b) {
 }
 
 int unigram_open(tokenizer *t, rp_error *err) {
-    double lowest = 0;
+    float lowest = 0;
     t->pieces = base_calloc((size_t)t->n_vocab, sizeof(*t->pieces));
     if (!t->pieces) return base_fail_memory(err, (size_t)t->n_vocab * sizeof(*t->pieces), "the vocabulary");
     for (int32_t i = 0; i < t->n_vocab; i++) {
@@ -55,14 +55,15 @@ static int32_t first_from(const tokenizer *t, int32_t low, int32_t high, size_t 
 
 /* ---- the best path ---- */
 
-/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). */
+/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). The score is a float as in
+ * SentencePiece, and rounded where it rounds: pieces in another order have the same sum but for rounding, and that decides. */
 typedef struct path {
-    double score;
+    float score;
     uint32_t from; /* UINT32_MAX: not reached yet */
     int32_t id;
 } path;
 
-static void offer(path *to, double score, size_t from, int32_t id) {
+static void offer(path *to, float score, size_t from, int32_t id) {
     if (to->from == UINT32_MAX || score > to->score) *to = (path){score, (uint32_t)from, id};
 }
 
@@ -96,23 +97,15 @@ static void turn_around(path *paths, size_t n) {
     }
 }
 
-static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
-    return true;
-}
-
 /* Follows the path: from[at] is where the piece that begins at `at` ends, id what it is. */
 static int write_path(const tokenizer *t, const char *text, size_t n, const path *paths, token_list *out) {
     bool after_unknown = false;
     int rc = RP_OK;
     for (size_t at = 0, end; at < n && !rc; at = end) {
         end = paths[at].from;
-        bool known = paths[at].id >= 0, bytes = !known && has_bytes(t, text + at, end - at);
-        if (known) rc = token_list_push(out, paths[at].id);
-        else if (bytes) rc = spm_add_bytes(t, text + at, end - at, out);
-        else if (!after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
-        after_unknown = !known && !bytes;
+        int32_t id = paths[at].id;
+        rc = id >= 0 ? token_list_push(out, id) : spm_add_unknown(t, text + at, end - at, &after_unknown, out);
+        after_unknown = after_unknown && id < 0;
     }
     return rc;
 }

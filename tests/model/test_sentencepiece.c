@@ -196,7 +196,7 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
         vocabulary v;
         assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = phi ? "phi3" : "llama"}, NULL), RP_OK);
         expect(v.t, "<|user|>\n a", trusted, phi ? "<|user|>|a" : "<|user|>|\n|" LOW "|a");
-        expect(v.t, "</s> \t\r\n a", trusted, phi ? "</s>|a" : "</s>|" LOW "|<unk>|<unk>|\n|" LOW "|a");
+        expect(v.t, "</s> \t\r\n a", trusted, phi ? "</s>|a" : "</s>|" LOW "|<unk>|\n|" LOW "|a");
         expect(v.t, "<s> a", trusted, "<s>|" LOW "|a");
         expect(v.t, "<|endoftext|>\na", trusted, "<|endoftext|>|\n|a");
         expect(v.t, "<|user|>\n", trusted, phi ? "<|user|>" : "<|user|>|\n");

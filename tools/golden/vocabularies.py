@@ -131,7 +131,7 @@ RULES = [("Ａ", "A"), ("Ｂ", "B"), ("ａ", "a"), ("ﬁ", "fi"), ("ﬀ", "ff"),
          ("\n", " "), ("\r", " "), ("\u200b", ""), ("e\u0301", "é"), ("a\u0308", "ä"), ("e\u0301\u0301", "ë"), ("…", "..."), ("™", " TM ")]
 
 
-def train(prefix, **options):
+def train(corpus, **options):
     with tempfile.TemporaryDirectory() as d:
         rules = os.path.join(d, "rules.tsv")
         with open(rules, "w", encoding="utf-8") as f:
@@ -140,8 +140,8 @@ def train(prefix, **options):
         if options.pop("rules", False):
             options["normalization_rule_tsv"] = rules
         else:
-            options["normalization_rule_name"] = "identity"
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_prefix=os.path.join(d, "m"), num_threads=1,
+            options.setdefault("normalization_rule_name", "identity")
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus), model_prefix=os.path.join(d, "m"), num_threads=1,
                                                  hard_vocab_limit=False, minloglevel=2, **options)
         with open(os.path.join(d, "m.model"), "rb") as f:
             return f.read()
@@ -171,13 +171,13 @@ def fields(message):
         at += n
 
 
-def save(name, proto, model, architecture):
+def save(path, proto, model, architecture):
     pieces = [dict(fields(v)) for k, v in fields(proto) if k == 1]  # 1: text, 2: score, 3: type
     normalizer = dict(fields(next(v for k, v in fields(proto) if k == 3)))  # 2: table, 3: dummy space, 4: merges spaces
     p = sentencepiece.SentencePieceProcessor(model_proto=proto)
     types = [piece.get(3, 1) for piece in pieces]
     texts = [piece[1].decode() for piece in pieces]
-    w = gguf.GGUFWriter(os.path.join(OUT, name + ".gguf"), architecture)
+    w = gguf.GGUFWriter(path, architecture)
     w.add_tokenizer_model(model)
     w.add_tokenizer_pre("default")
     # as llama.cpp's converter: spaces of user-defined pieces are written plainly
@@ -197,7 +197,7 @@ def save(name, proto, model, architecture):
 
 
 def make_sentencepiece(name, proto, model, architecture):
-    save(name, proto, model, architecture)
+    save(os.path.join(OUT, name + ".gguf"), proto, model, architecture)
     p = sentencepiece.SentencePieceProcessor(model_proto=proto)
     more = ["ＡＢａ ﬁsh oﬀ ½ x² e\u0301a\u0308e\u0301\u0301 a…b TM™x", "  the   cat  ", "   ", "the\u3000\u00a0 cat\u200b", "unknown: жук 龍龍龍 a龍b", "▁the▁cat"]
     write(name + ".txt", [f"{escape(t)}\t" + "|".join(map(str, p.encode(t))) for t in TEXTS + more])
@@ -206,9 +206,9 @@ def make_sentencepiece(name, proto, model, architecture):
 def main():
     os.makedirs(OUT, exist_ok=True)
     make_pre_tokenizers()
-    make_sentencepiece("unigram", train("u", model_type="unigram", vocab_size=300, rules=True), "t5", "t5")
+    make_sentencepiece("unigram", train(CORPUS, model_type="unigram", vocab_size=300, rules=True), "t5", "t5")
     spaces = ["▁" * n for n in range(2, 9)]
-    make_sentencepiece("bpe", train("b", model_type="bpe", vocab_size=700, byte_fallback=True, add_dummy_prefix=False,
+    make_sentencepiece("bpe", train(CORPUS, model_type="bpe", vocab_size=700, byte_fallback=True, add_dummy_prefix=False,
                                     remove_extra_whitespaces=False, character_coverage=0.98,
                                     user_defined_symbols=spaces + ["\n\n", "<table>"]), "llama", "gemma")
 
