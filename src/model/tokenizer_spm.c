@@ -22,7 +22,7 @@ int spm_open(tokenizer *t, const gguf_file *f, rp_error *err) {
 
 void spm_close(tokenizer *t) {
     charsmap_close(&t->map);
-    base_free(t->pieces);
+    base_free(t->pieces.texts);
 }
 
 /* ---- spaces ---- */

@@ -28,7 +28,7 @@ CONTROL = ["<|im_start|>", "<|im_end|>", "</s>", "[INST]"]
 USER_DEFINED = ["<tool>", "<table>", "    "]
 IGNORE_MERGES = {"llama-bpe", "tekken"}
 
-# More names of issue-4 models, and the row of vocabularies.PRE that is theirs.
+# More names in GGUF files, and whose steps are theirs too.
 SAME = {"llama4": "gpt-4o", "olmo": "mpt", "phi-2": "gpt-2", "stablelm2": "qwen2", "refact": "starcoder", "smollm": "starcoder"}
 
 SENTENCEPIECE = {
@@ -136,7 +136,7 @@ class SentencePiece:
         return self.reprise.encode(self.index, text, False), self.reference.encode(text)
 
     def compares(self, text):
-        return self.name != "spm-gemma" or "▁" not in text  # its runs of spaces are tokens, which Reprise finds in spaces alone
+        return self.name != "spm-gemma" or not vocabularies.holds_written_run(text)
 
 
 def unnamed(corpus):
