@@ -199,7 +199,7 @@ void tokenizer_free(tokenizer *t) {
     base_free(t->by_text.slots);
     base_free(t->bytes);
     base_free(t->byte_start);
-    base_free(t->specials);
+    base_free(t->specials.texts);
     base_free(t);
 }
 

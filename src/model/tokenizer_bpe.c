@@ -55,14 +55,13 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out) {
 
 /* ---- opening ---- */
 
-/* One line "left right"; a token may begin with a space. */
-static bool parse_merge(const tokenizer *t, gguf_string s, token_pair *out) {
+/* One line "left right"; a token may begin with a space. joined: [TOKENIZER_MAX_TOKEN_BYTES], scratch. */
+static bool parse_merge(const tokenizer *t, gguf_string s, char *joined, token_pair *out) {
     const char *space = s.n > 1 ? memchr(s.bytes + 1, ' ', (size_t)s.n - 1) : NULL;
     if (!space) return false;
     size_t left = (size_t)(space - s.bytes), right = (size_t)s.n - left - 1;
-    char joined[512];
     *out = (token_pair){tokenizer_map_find(t, s.bytes, left), tokenizer_map_find(t, space + 1, right), -1};
-    if (out->left < 0 || out->right < 0 || left + right > sizeof(joined)) return true;
+    if (out->left < 0 || out->right < 0 || left + right > TOKENIZER_MAX_TOKEN_BYTES) return true;
     memcpy(joined, s.bytes, left);
     memcpy(joined + left, space + 1, right);
     out->merged = tokenizer_map_find(t, joined, left + right);
@@ -74,19 +73,22 @@ static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     if (!gguf_get_array(f, "tokenizer.ggml.merges", &a) || a.type != GGUF_STRING || a.n > TOKENIZER_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata 'tokenizer.ggml.merges' is missing or no list of strings");
     gguf_string *lines = base_calloc((size_t)a.n + 1, sizeof(*lines));
+    char *joined = base_alloc(TOKENIZER_MAX_TOKEN_BYTES);
     t->merges = base_calloc((size_t)a.n + 1, sizeof(*t->merges));
-    int rc = lines && t->merges ? token_map_init(&t->by_pair, (size_t)a.n) : RP_ERR_MEMORY;
+    int rc = lines && joined && t->merges ? token_map_init(&t->by_pair, (size_t)a.n) : RP_ERR_MEMORY;
     if (rc) {
-        base_free(lines);
-        return base_fail_memory(err, a.n * sizeof(*lines), "the merges of the vocabulary");
+        base_fail_memory(err, a.n * sizeof(*lines), "the merges of the vocabulary");
+        goto out;
     }
     gguf_array_strings(&a, lines);
     t->n_merges = (int32_t)a.n;
     for (int32_t i = 0; i < t->n_merges && !rc; i++)
-        if (!parse_merge(t, lines[i], &t->merges[i]))
+        if (!parse_merge(t, lines[i], joined, &t->merges[i]))
             rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "merge %d is not two texts with a space between", i);
-    base_free(lines);
     if (!rc) tokenizer_pairs_fill(t);
+out:
+    base_free(lines);
+    base_free(joined);
     return rc;
 }
 
@@ -98,6 +100,7 @@ int bpe_open(tokenizer *t, const gguf_file *f, rp_error *err) {
     }
     if ((rc = pre_open(t, f, err))) return rc;
     t->adds_bos = t->pre->adds_bos;
+    for (int32_t i = 0; i < t->n_vocab; i++) t->longest = BASE_MAX(t->longest, (size_t)t->texts[i].n);
     return read_merges(t, f, err);
 }
 
@@ -117,25 +120,29 @@ static bool propose(const merge_work *w, const merge_piece *left, const merge_pi
     return true;
 }
 
-/* The token that a whole word is, or -1. */
-static int32_t whole_word(const tokenizer *t, const char *word, size_t n) {
-    char text[512];
-    size_t used = 0;
-    if (2 * n > sizeof(text)) return -1;
-    for (size_t i = 0; i < n; i++) used += (size_t)bpe_byte_to_text((uint8_t)word[i], text + used);
-    return tokenizer_map_find(t, text, used);
-}
-
 typedef struct encoder {
     merge_work work;
     token_list *out;
+    char *stand_ins; /* [longest + 1], scratch; NULL: no word is taken whole */
 } encoder;
+
+/* The token that a whole word is, or -1. */
+static int32_t whole_word(const encoder *e, const char *word, size_t n) {
+    const tokenizer *t = e->work.t;
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (used >= t->longest) return -1;
+        used += (size_t)bpe_byte_to_text((uint8_t)word[i], e->stand_ins + used);
+    }
+    int32_t id = tokenizer_map_find(t, e->stand_ins, used);
+    return id >= 0 && t->types[id] == TOKEN_NORMAL ? id : -1;
+}
 
 static int encode_word(void *user, const char *word, size_t n) {
     encoder *e = user;
     merge_work *w = &e->work;
     const tokenizer *t = w->t;
-    int32_t whole = t->pre->ignore_merges ? whole_word(t, word, n) : -1;
+    int32_t whole = e->stand_ins ? whole_word(e, word, n) : -1;
     int rc;
     if (whole >= 0) return token_list_push(e->out, whole);
     w->n_pieces = w->n_heap = 0;
@@ -154,8 +161,10 @@ int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, 
     base_buffer composed = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES);
     bool plain = !t->pre->nfc || nfc_is_plain(text, n);
     int rc = plain ? RP_OK : nfc_append(&composed, text, n);
+    if (!rc && t->pre->ignore_merges && !(e.stand_ins = base_alloc(t->longest + 1))) rc = RP_ERR_MEMORY;
     if (!rc) rc = pre_cut(t, plain ? text : composed.data, plain ? n : composed.len, encode_word, &e);
     merge_free(&e.work);
+    base_free(e.stand_ins);
     base_buffer_free(&composed);
     return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or no memory", n) : RP_OK;
 }

@@ -3,6 +3,7 @@
  *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions
  *   tokenizer_special.c    control and user-defined tokens in a text; which tokens end a turn
  *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
+ *   tokenizer_prefix.c     which texts of a list a text begins with
  *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
  *   tokenizer_charsmap.c   SentencePiece: normalisation by the table that the model carries
  *   tokenizer_unigram.c    SentencePiece: the most probable pieces
@@ -48,12 +49,22 @@ typedef struct pre_tokenizer {
     bool adds_bos;
 } pre_tokenizer;
 
-/* A piece of a unigram vocabulary. */
-typedef struct unigram_piece {
-    const char *bytes; /* in the file's map */
-    uint32_t n;
+/* See tokenizer_prefix.c. */
+typedef struct prefix_text {
+    const char *bytes; /* borrowed */
+    uint32_t n;        /* > 0 */
     int32_t id;
-} unigram_piece;
+} prefix_text;
+
+typedef struct prefix_list {
+    prefix_text *texts; /* owned; sorted: by bytes, a text before those that it begins, equal ones by id */
+    int32_t n;
+} prefix_list;
+
+typedef struct prefix_walk {
+    int32_t low, high; /* the texts that begin as the walk went */
+    size_t depth;      /* bytes walked */
+} prefix_walk;
 
 /* See tokenizer_charsmap.c. */
 typedef struct charsmap {
@@ -80,17 +91,16 @@ struct tokenizer {
     size_t *byte_start; /* [n_vocab + 1] */
     int32_t byte_tokens[256];
 
-    int32_t *specials;  /* ids of control and user-defined tokens, by first byte, then longest first */
-    int32_t n_specials;
+    prefix_list specials;       /* control, user-defined and unknown tokens, as they are written in a text */
     int32_t special_first[257]; /* by first byte: where its specials begin */
 
     /* SentencePiece */
     charsmap map;
-    unigram_piece *pieces; /* in the order of their bytes, a piece before those that it begins */
-    int32_t n_pieces;
-    double unknown_score;
+    prefix_list pieces; /* of a unigram vocabulary */
+    float unknown_score;
 
     /* byte-level BPE */
+    size_t longest; /* bytes of the longest token's text */
     const pre_tokenizer *pre;
     pcre2_general_context *pcre_memory;
     pcre2_code *codes[PRE_MAX_PATTERNS];
@@ -108,6 +118,13 @@ void tokenizer_map_fill(tokenizer *t);
 int32_t tokenizer_pair_rank(const tokenizer *t, int32_t left, int32_t right); /* -1: no merge */
 void tokenizer_pairs_fill(tokenizer *t);
 
+void prefix_sort(prefix_list *l);
+prefix_walk prefix_begin(const prefix_list *l);
+/* Walks on by a byte: is there a text that goes on with it? */
+bool prefix_step(const prefix_list *l, prefix_walk *w, char next);
+/* The texts that are as long as the walk: their number, equal ones beside each other from *first on. The last step was true. */
+int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first);
+
 /* After the bytes of tokens are known. RP_ERR_MEMORY. */
 int special_open(tokenizer *t, const gguf_file *f, rp_error *err);
 /* The longest special token that begins at text, or -1. control: all of them, else those that users defined. */
@@ -122,7 +139,9 @@ void spm_close(tokenizer *t);
 int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err);
 /* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
 size_t spm_character_bytes(const char *s, size_t n);
-int spm_add_bytes(const tokenizer *t, const char *text, size_t n, token_list *out); /* as byte tokens, or else the unknown token */
+/* A character that no piece writes: byte tokens if the vocabulary has them; else the unknown token, once for a run of such characters:
+ * *after_unknown tells whether the one before was one, and is updated. */
+int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
 
 /* Absent: no normalisation. RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err);

@@ -57,23 +57,19 @@ static int append_piece(base_buffer *out, const char *text, size_t n) {
     return rc;
 }
 
-/* Bytes at text that stay as they are: ASCII up to the last, which a mark may join, and a byte that is no character. */
-static size_t plain_bytes(const char *text, size_t n) {
-    size_t ascii = 0;
-    while (ascii < n && (unsigned char)text[ascii] < 0x80) ascii++;
-    return ascii == n ? n : ascii > 1 ? ascii - 1 : piece_bytes(text, n) == 0;
+/* Bytes of ASCII at text that nothing joins: up to the last one, if more text follows. */
+static size_t ascii_bytes(const char *text, size_t n) {
+    size_t used = 0;
+    while (used < n && (unsigned char)text[used] < 0x80) used++;
+    return used == n || used == 0 ? used : used - 1;
 }
 
 int nfc_append(base_buffer *out, const char *text, size_t n) {
     int rc = RP_OK;
     for (size_t i = 0, used; i < n && !rc; i += used) {
-        used = plain_bytes(text + i, n - i);
-        if (used > 0) {
-            rc = base_buffer_append(out, text + i, used);
-        } else {
-            used = piece_bytes(text + i, n - i);
-            rc = append_piece(out, text + i, used);
-        }
+        size_t plain = ascii_bytes(text + i, n - i), piece = plain > 0 ? 0 : piece_bytes(text + i, n - i);
+        used = plain > 0 ? plain : piece > 0 ? piece : 1; /* 1: a byte that is no character */
+        rc = piece > 0 ? append_piece(out, text + i, piece) : base_buffer_append(out, text + i, used);
     }
     return rc;
 }

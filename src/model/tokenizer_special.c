@@ -3,7 +3,6 @@
  * Control tokens are found where the caller trusts the text; user-defined ones always. Where several begin at one place the longest is
  * taken, and the text is searched from its left: what comes first wins over what is longer and overlaps it.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -23,54 +22,41 @@ static gguf_string spelling(const tokenizer *t, int32_t id) {
     return (gguf_string){bytes, n};
 }
 
-/* ---- the list ---- */
-
-/* For qsort of (first byte, length downwards, id). */
-typedef struct special_key {
-    unsigned char first;
-    uint32_t n;
-    int32_t id;
-} special_key;
-
-static int compare(const void *a, const void *b) {
-    const special_key *x = a, *y = b;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    if (x->n != y->n) return x->n > y->n ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static int list_specials(tokenizer *t, rp_error *err) {
+    prefix_list *l = &t->specials;
     size_t n = 0;
     for (int32_t i = 0; i < t->n_vocab; i++) n += is_special(t, i);
-    special_key *keys = base_calloc(n + 1, sizeof(*keys));
-    t->specials = base_calloc(n + 1, sizeof(*t->specials));
-    if (!keys || !t->specials) {
-        base_free(keys);
-        return base_fail_memory(err, n * sizeof(*keys), "special tokens");
-    }
+    l->texts = base_calloc(n + 1, sizeof(*l->texts));
+    if (!l->texts) return base_fail_memory(err, n * sizeof(*l->texts), "special tokens");
     for (int32_t i = 0; i < t->n_vocab; i++) {
         gguf_string s = is_special(t, i) ? spelling(t, i) : (gguf_string){0};
-        if (s.n > 0) keys[t->n_specials++] = (special_key){(unsigned char)s.bytes[0], (uint32_t)s.n, i};
+        if (s.n > 0) l->texts[l->n++] = (prefix_text){s.bytes, (uint32_t)s.n, i};
     }
-    qsort(keys, (size_t)t->n_specials, sizeof(*keys), compare);
-    for (int32_t i = 0; i < t->n_specials; i++) {
-        t->specials[i] = keys[i].id;
-        t->special_first[keys[i].first + 1] = i + 1;
-    }
+    prefix_sort(l);
+    for (int32_t i = 0; i < l->n; i++) t->special_first[(unsigned char)l->texts[i].bytes[0] + 1] = i + 1;
     for (int b = 1; b <= 256; b++) t->special_first[b] = BASE_MAX(t->special_first[b], t->special_first[b - 1]);
-    base_free(keys);
     return RP_OK;
 }
 
-int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control) {
-    unsigned char first = (unsigned char)text[0];
-    for (int32_t i = t->special_first[first]; i < t->special_first[first + 1]; i++) {
-        int32_t id = t->specials[i];
-        if (!control && t->types[id] != TOKEN_USER_DEFINED) continue;
-        gguf_string s = spelling(t, id);
-        if (s.n <= n && memcmp(s.bytes, text, (size_t)s.n) == 0) return id;
-    }
+/* The first of n tokens, which are written alike, that may be recognised, or -1. */
+static int32_t recognised(const tokenizer *t, const prefix_text *same, int n, bool control) {
+    for (int i = 0; i < n; i++)
+        if (control || t->types[same[i].id] == TOKEN_USER_DEFINED) return same[i].id;
     return -1;
+}
+
+int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control) {
+    const prefix_list *l = &t->specials;
+    unsigned char byte = (unsigned char)text[0];
+    prefix_walk walk = {t->special_first[byte], t->special_first[byte + 1], 1};
+    int32_t found = -1;
+    for (bool more = walk.low < walk.high; more; more = walk.depth < n && prefix_step(l, &walk, text[walk.depth])) {
+        const prefix_text *same;
+        int n_same = prefix_whole(l, &walk, &same);
+        int32_t id = recognised(t, same, n_same, control);
+        if (id >= 0) found = id;
+    }
+    return found;
 }
 
 /* ---- white space behind them ---- */

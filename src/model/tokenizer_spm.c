@@ -22,59 +22,55 @@ int spm_open(tokenizer *t, const gguf_file *f, rp_error *err) {
 
 void spm_close(tokenizer *t) {
     charsmap_close(&t->map);
-    base_free(t->pieces);
+    base_free(t->pieces.texts);
 }
 
 /* ---- spaces ---- */
 
-/* A space that is due is written before the next character: so spaces at the text's end, where they are merged, are never written. */
+/* Where spaces are merged, one is not written behind another, and none at the text's beginning (but the dummy space). */
 typedef struct escaper {
     base_buffer out;
-    bool merges, started, space_due;
+    bool merges, after_space;
 } escaper;
-
-static int flush_space(escaper *e) {
-    bool due = e->space_due;
-    e->space_due = false;
-    return due ? base_buffer_append(&e->out, SPACE, 3) : RP_OK;
-}
 
 static int escape(escaper *e, const char *text, size_t n) {
     int rc = RP_OK;
     for (size_t i = 0; i < n && !rc;) {
         const char *space = memchr(text + i, ' ', n - i);
         size_t plain = space ? (size_t)(space - text) - i : n - i;
-        if (plain > 0 || !e->merges) rc = flush_space(e);
-        if (plain > 0) {
-            if (!rc) rc = base_buffer_append(&e->out, text + i, plain);
-            e->started = true;
-            i += plain;
-        } else {
-            e->space_due = e->space_due || e->started || !e->merges;
-            i++;
-        }
+        if (plain > 0) rc = base_buffer_append(&e->out, text + i, plain);
+        else if (!e->merges || !e->after_space) rc = base_buffer_append(&e->out, SPACE, 3);
+        e->after_space = plain == 0;
+        i += plain > 0 ? plain : 1;
     }
-    return rc || e->merges ? rc : flush_space(e);
+    return rc;
 }
 
 static int normalise(const tokenizer *t, const char *text, size_t n, bool beginning, base_buffer *out) {
-    escaper e = {.out = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES), .merges = t->merges_spaces, .started = !beginning,
-                 .space_due = beginning && t->space_prefix};
-    int rc = RP_OK;
-    if (!t->map.units) rc = escape(&e, text, n);
+    escaper e = {.out = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES), .merges = t->merges_spaces, .after_space = beginning};
+    int rc = beginning && t->space_prefix ? base_buffer_append(&e.out, SPACE, 3) : RP_OK;
+    if (!rc && !t->map.units) rc = escape(&e, text, n);
     for (size_t i = 0; t->map.units && i < n && !rc;) {
         gguf_string s;
         i += charsmap_step(&t->map, text + i, n - i, &s);
         rc = escape(&e, s.bytes, (size_t)s.n);
     }
     *out = e.out;
+    while (t->merges_spaces && out->len >= 3 && memcmp(out->data + out->len - 3, SPACE, 3) == 0) out->len -= 3;
     return rc;
 }
 
 /* ---- BPE ---- */
 
+/* The piece that is written so, or -1: no text becomes a control, byte or unknown token by being merged. */
+static int32_t find_piece(const tokenizer *t, const char *text, size_t n) {
+    int32_t id = tokenizer_map_find(t, text, n);
+    bool piece = id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);
+    return piece ? id : -1;
+}
+
 static bool propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
-    c->id = tokenizer_map_find(w->t, w->text + left->start, left->n + right->n);
+    c->id = find_piece(w->t, w->text + left->start, left->n + right->n);
     if (c->id < 0) return false;
     c->priority = w->t->scores[c->id];
     return true;
@@ -89,28 +85,35 @@ size_t spm_character_bytes(const char *s, size_t n) {
     return length;
 }
 
-int spm_add_bytes(const tokenizer *t, const char *text, size_t n, token_list *out) {
-    for (size_t i = 0; i < n; i++) {
-        int32_t id = t->byte_tokens[(unsigned char)text[i]];
-        if (id < 0) id = t->unk;
-        int rc = id >= 0 ? token_list_push(out, id) : RP_OK;
-        if (rc) return rc;
-    }
-    return RP_OK;
+static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
+    return true;
+}
+
+int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out) {
+    bool bytes = has_bytes(t, text, n);
+    int rc = RP_OK;
+    for (size_t i = 0; bytes && i < n && !rc; i++) rc = token_list_push(out, t->byte_tokens[(unsigned char)text[i]]);
+    if (!bytes && !*after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
+    *after_unknown = !bytes;
+    return rc;
 }
 
 static int merge_text(merge_work *w, size_t n, token_list *out) {
+    bool after_unknown = false;
     int rc;
     for (size_t i = 0; i < n;) {
         size_t length = spm_character_bytes(w->text + i, n - i);
-        if ((rc = merge_add_piece(w, i, length, tokenizer_map_find(w->t, w->text + i, length)))) return rc;
+        if ((rc = merge_add_piece(w, i, length, find_piece(w->t, w->text + i, length)))) return rc;
         i += length;
     }
     if ((rc = merge_run(w))) return rc;
     for (size_t i = 0; i < w->n_pieces && !rc; i++) {
         const merge_piece *p = &w->pieces[i];
         if (p->n == 0) continue;
-        rc = p->id >= 0 ? token_list_push(out, p->id) : spm_add_bytes(w->t, w->text + p->start, p->n, out);
+        rc = p->id >= 0 ? token_list_push(out, p->id) : spm_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
+        after_unknown = after_unknown && p->id < 0;
     }
     return rc;
 }

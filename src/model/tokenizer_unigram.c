@@ -1,84 +1,53 @@
 /* tokenizer_unigram.c: the most probable way to write a text in pieces (Kudo 2018): Viterbi over the sum of the pieces' scores, which are
  * logarithms of probabilities. A character that no piece writes costs 10 more than the worst piece; it becomes byte tokens if the
  * vocabulary has them, else a run of such characters becomes one unknown token.
- *
- * Pieces are found by walking along the text in their sorted list, where those that begin alike stand together:
- *
- *   text "abd":   a.. -> [a, ab, abc, abd, b]   ab. -> [ab, abc, abd]   abd -> [abd]      a range narrows with each byte
- *                         ^ is a piece               ^ is a piece             ^ is a piece
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer_internal.h"
 
-#define UNKNOWN_PENALTY 10.0 /* as SentencePiece */
+#define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
 #define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */
 
-/* ---- the pieces ---- */
-
-static int compare(const void *a, const void *b) {
-    const unigram_piece *x = a, *y = b;
-    int order = memcmp(x->bytes, y->bytes, BASE_MIN(x->n, y->n));
-    if (order) return order;
-    if (x->n != y->n) return x->n < y->n ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 int unigram_open(tokenizer *t, rp_error *err) {
-    double lowest = 0;
-    t->pieces = base_calloc((size_t)t->n_vocab, sizeof(*t->pieces));
-    if (!t->pieces) return base_fail_memory(err, (size_t)t->n_vocab * sizeof(*t->pieces), "the vocabulary");
+    prefix_list *l = &t->pieces;
+    float lowest = 0;
+    l->texts = base_calloc((size_t)t->n_vocab, sizeof(*l->texts));
+    if (!l->texts) return base_fail_memory(err, (size_t)t->n_vocab * sizeof(*l->texts), "the vocabulary");
     for (int32_t i = 0; i < t->n_vocab; i++) {
         if (t->types[i] != TOKEN_NORMAL || t->texts[i].n == 0 || t->texts[i].n > MAX_PIECE_BYTES) continue;
-        if (t->n_pieces == 0 || t->scores[i] < lowest) lowest = t->scores[i];
-        t->pieces[t->n_pieces++] = (unigram_piece){t->texts[i].bytes, (uint32_t)t->texts[i].n, i};
+        if (l->n == 0 || t->scores[i] < lowest) lowest = t->scores[i];
+        l->texts[l->n++] = (prefix_text){t->texts[i].bytes, (uint32_t)t->texts[i].n, i};
     }
-    qsort(t->pieces, (size_t)t->n_pieces, sizeof(*t->pieces), compare);
+    prefix_sort(l);
     t->unknown_score = lowest - UNKNOWN_PENALTY;
     return RP_OK;
 }
 
-/* The first piece in [low, high), whose members agree in `depth` bytes, that goes on with at least `byte`. */
-static int32_t first_from(const tokenizer *t, int32_t low, int32_t high, size_t depth, int byte) {
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        const unigram_piece *p = &t->pieces[middle];
-        if (p->n <= depth || (unsigned char)p->bytes[depth] < byte) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
-
 /* ---- the best path ---- */
 
-/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). */
+/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). The score is a float as in
+ * SentencePiece, and rounded where it rounds: pieces in another order have the same sum but for rounding, and that decides. */
 typedef struct path {
-    double score;
+    float score;
     uint32_t from; /* UINT32_MAX: not reached yet */
     int32_t id;
 } path;
 
-static void offer(path *to, double score, size_t from, int32_t id) {
+static void offer(path *to, float score, size_t from, int32_t id) {
     if (to->from == UINT32_MAX || score > to->score) *to = (path){score, (uint32_t)from, id};
 }
 
 /* Extends the path that ends at `at` by every piece that begins there. */
 static void extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
     size_t character = spm_character_bytes(text + at, n - at);
-    int32_t low = 0, high = t->n_pieces;
+    prefix_walk walk = prefix_begin(&t->pieces);
     bool written = false;
-    for (size_t depth = 0; at + depth < n && low < high; depth++) {
-        int byte = (unsigned char)text[at + depth];
-        low = first_from(t, low, high, depth, byte);
-        high = first_from(t, low, high, depth, byte + 1);
-        if (low == high || t->pieces[low].n != depth + 1) continue;
-        int32_t id = t->pieces[low].id;
-        offer(&paths[at + depth + 1], paths[at].score + t->scores[id], at, id);
-        written = written || depth + 1 == character;
+    for (size_t end = at; end < n && prefix_step(&t->pieces, &walk, text[end++]);) {
+        const prefix_text *piece;
+        if (prefix_whole(&t->pieces, &walk, &piece) == 0) continue;
+        offer(&paths[end], paths[at].score + t->scores[piece->id], at, piece->id);
+        written = written || walk.depth == character;
     }
     if (!written) offer(&paths[at + character], paths[at].score + t->unknown_score, at, -1);
 }
@@ -96,23 +65,15 @@ static void turn_around(path *paths, size_t n) {
     }
 }
 
-static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
-    return true;
-}
-
 /* Follows the path: from[at] is where the piece that begins at `at` ends, id what it is. */
 static int write_path(const tokenizer *t, const char *text, size_t n, const path *paths, token_list *out) {
     bool after_unknown = false;
     int rc = RP_OK;
     for (size_t at = 0, end; at < n && !rc; at = end) {
         end = paths[at].from;
-        bool known = paths[at].id >= 0, bytes = !known && has_bytes(t, text + at, end - at);
-        if (known) rc = token_list_push(out, paths[at].id);
-        else if (bytes) rc = spm_add_bytes(t, text + at, end - at, out);
-        else if (!after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
-        after_unknown = !known && !bytes;
+        int32_t id = paths[at].id;
+        rc = id >= 0 ? token_list_push(out, id) : spm_add_unknown(t, text + at, end - at, &after_unknown, out);
+        after_unknown = after_unknown && id < 0;
     }
     return rc;
 }

@@ -123,7 +123,7 @@ static void cuts_by_hand(void **state) {
         {"deepseek-v3", "a\xe6\x97\xa5" "b", "a|\xe6\x97\xa5|b"}, {"deepseek-llm", "a\xe6\x97\xa5" "b", "a|\xe6\x97\xa5|b"},
         {"llama-bpe", "a\xe6\x97\xa5" "b", "a\xe6\x97\xa5" "b"},
         /* punctuation */
-        {"falcon", "a`b", "a|`|b"}, {"default", "a`b", "a|`|b"}, {"falcon", "x =+= y", "x| |=+=| y"}, {"deepseek-v3", "-foo", "-foo"},
+        {"falcon", "a`b", "a|`|b"}, {"default", "a`b", "a|`|b"}, {"falcon", "x =+= y", "x| |=+=| y"}, {"deepseek-llm", " \n  1  ", " |\\n|  |1|  "}, {"deepseek-v3", "-foo", "-foo"},
         /* U+180E is no white space */
         {"gpt-2", "a\xe1\xa0\x8e", "a|\xe1\xa0\x8e"}, {"llama-bpe", " \xe1\xa0\x8e", " \xe1\xa0\x8e"},
         /* bytes that are no UTF-8 are words of their own */
@@ -172,6 +172,44 @@ static void words_that_are_tokens_are_taken_whole(void **state) {
     }
 }
 
+/* ---- long texts ---- */
+
+static int count_bytes(void *user, const char *text, size_t n) {
+    (void)text;
+    *(size_t *)user += n;
+    return RP_OK;
+}
+
+/* A run of n bytes, then something that ends it. */
+static size_t fill_run(char *out, size_t n, const char *unit, const char *end) {
+    size_t k = strlen(unit);
+    for (size_t i = 0; i < n; i++) out[i] = unit[i % k];
+    memcpy(out + n / k * k, end, strlen(end));
+    return n / k * k + strlen(end);
+}
+
+/* No pattern tries a run again from each of its characters: that would reach the limit of the matcher. */
+static void long_runs_take_linear_time(void **state) {
+    (void)state;
+    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken", "starcoder", "falcon", "bloom", "viking", "deepseek-llm",
+                                       "deepseek-coder", "deepseek-v3", "default"};
+    static const char *const units[] = {" ", "\n", " \n", "A", "aB", "\xcc\x81", "'", "1", "\xe6\x97\xa5", "\xff", "!", "\xc2\xa0"};
+    static const char *const ends[] = {"", "1", "\xe6\x97\xa5", "a", "\n"};
+    enum { RUN = 1 << 16 };
+    char *text = base_alloc(RUN + 8);
+    for (size_t p = 0; p < BASE_ARRAY_LEN(pres); p++) {
+        vocabulary v = {0};
+        assert_int_equal(open_pre(&v, pres[p], NULL), RP_OK);
+        for (size_t u = 0; u < BASE_ARRAY_LEN(units) * BASE_ARRAY_LEN(ends); u++) {
+            size_t n = fill_run(text, RUN, units[u / BASE_ARRAY_LEN(ends)], ends[u % BASE_ARRAY_LEN(ends)]), seen = 0;
+            assert_int_equal(pre_cut(v.t, text, n, count_bytes, &seen), RP_OK);
+            assert_int_equal(seen, n);
+        }
+        close_pre(&v);
+    }
+    base_free(text);
+}
+
 static void unknown_names_are_reported(void **state) {
     (void)state;
     static const char *const unknown[] = {"klingon", "", "gpt-2 phi-2", "gpt", "gpt-22", " "};
@@ -189,7 +227,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_are_those_of_the_published_tokenizers), cmocka_unit_test(cuts_by_hand),
         cmocka_unit_test(names_that_share_a_row_agree), cmocka_unit_test(words_that_are_tokens_are_taken_whole),
-        cmocka_unit_test(unknown_names_are_reported),
+        cmocka_unit_test(unknown_names_are_reported), cmocka_unit_test(long_runs_take_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,8 @@ static void compare_vocabulary(const char *vocabulary, const char *vectors) {
 static void unigram_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/unigram.gguf", "vocab/unigram.txt"); }
 static void bpe_with_kept_spaces_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/bpe.gguf", "vocab/bpe.txt"); }
 
+static void bpe_with_merged_spaces_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/merged.gguf", "vocab/merged.txt"); }
+
 /* ---- small vocabularies ---- */
 
 typedef struct piece {
@@ -174,7 +176,7 @@ static void unknown_characters_become_one_token_or_bytes(void **state) {
     close_pieces(&v);
 }
 
-/* A text that holds the name of a byte token, or of a control token that is not trusted, is text. */
+/* A text that holds the name of a byte token, or of a control token that is not trusted, is text: also where its parts could be merged. */
 static void names_of_tokens_are_text(void **state) {
     (void)state;
     static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<0x41>", 5, 6}, {"<c>", 5, 3}, {"<u>", -50, 4}, {"<", -1, 1}, {"c", -1, 1}, {"u", -1, 1},
@@ -186,6 +188,14 @@ static void names_of_tokens_are_text(void **state) {
     expect(v.t, "<c>", trusted, "<c>");
     expect(v.t, "<u>c", whole, "<u>|c");
     close_pieces(&v);
+    static const piece parts[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<c>", 5, 3}, {"<c", -1, 1}, {"c>", -2, 1}, {"<", -3, 1}, {"c", -3, 1}, {">", -3, 1},
+                                  {"<0x0A>", 5, 6}, {"<0x0A", -1, 1}, {"<0x", -1, 1}, {"<0", -1, 1}, {"0A", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"A", -1, 1},
+                                  {NULL, 0, 0}};
+    assert_int_equal(open_pieces(&v, parts, &(settings){.model = "llama", .no_prefix = true}, NULL), RP_OK);
+    expect(v.t, "<c>", whole, "<c|>");
+    expect(v.t, "<c>", trusted, "<c>");
+    expect(v.t, "<0x0A>", trusted, "<0x0A|>");
+    close_pieces(&v);
 }
 
 static void phi_3_takes_the_space_behind_special_tokens(void **state) {
@@ -196,7 +206,7 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
         vocabulary v;
         assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = phi ? "phi3" : "llama"}, NULL), RP_OK);
         expect(v.t, "<|user|>\n a", trusted, phi ? "<|user|>|a" : "<|user|>|\n|" LOW "|a");
-        expect(v.t, "</s> \t\r\n a", trusted, phi ? "</s>|a" : "</s>|" LOW "|<unk>|<unk>|\n|" LOW "|a");
+        expect(v.t, "</s> \t\r\n a", trusted, phi ? "</s>|a" : "</s>|" LOW "|<unk>|\n|" LOW "|a");
         expect(v.t, "<s> a", trusted, "<s>|" LOW "|a");
         expect(v.t, "<|endoftext|>\na", trusted, "<|endoftext|>|\n|a");
         expect(v.t, "<|user|>\n", trusted, phi ? "<|user|>" : "<|user|>|\n");
@@ -300,6 +310,7 @@ static void failed_allocations_are_clean(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unigram_is_what_the_library_gives), cmocka_unit_test(bpe_with_kept_spaces_is_what_the_library_gives),
+        cmocka_unit_test(bpe_with_merged_spaces_is_what_the_library_gives),
         cmocka_unit_test(spaces_are_kept_or_merged), cmocka_unit_test(runs_of_spaces_are_tokens),
         cmocka_unit_test(unknown_characters_become_one_token_or_bytes), cmocka_unit_test(names_of_tokens_are_text),
         cmocka_unit_test(phi_3_takes_the_space_behind_special_tokens), cmocka_unit_test(tables_replace_the_longest),

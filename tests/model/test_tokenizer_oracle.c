@@ -225,6 +225,52 @@ static void patterns_cut_where_they_should(void **state) {
     }
 }
 
+/* ---- long words ---- */
+
+enum { LONG_STEPS = 12 }; /* the longest token: 4096 line feeds, whose stand-in U+010A has two bytes */
+
+/* Doubles of doubles of the line feed; GPT-2 merges them, Llama 3 takes the longest whole although no merge leads to it. */
+static vocabulary open_long(const char *pre, int n_merges) {
+    static char runs[LONG_STEPS + 1][(2 << LONG_STEPS) + 1], lines[LONG_STEPS][(2 << LONG_STEPS) + 2];
+    const char *tokens[LONG_STEPS + 1], *rules[LONG_STEPS];
+    vocabulary v;
+    gguf_writer *w = gguf_writer_new(3, 0);
+    for (int i = 0; i <= LONG_STEPS; i++) {
+        for (int k = 0; k < 1 << i; k++) memcpy(runs[i] + 2 * k, "\xc4\x8a", 2);
+        if (i > 0) snprintf(lines[i - 1], sizeof(lines[0]), "%s %s", runs[i - 1], runs[i - 1]);
+        tokens[i] = runs[i];
+        if (i > 0) rules[i - 1] = lines[i - 1];
+    }
+    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(w, "tokenizer.ggml.pre", pre);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, LONG_STEPS + 1);
+    gguf_writer_strings(w, "tokenizer.ggml.merges", rules, (size_t)n_merges);
+    assert_int_equal(open_written(&v, w, NULL), RP_OK);
+    return v;
+}
+
+static void long_tokens_are_merged_and_taken_whole(void **state) {
+    (void)state;
+    static const struct {
+        const char *pre;
+        int n_merges;
+        size_t n_tokens;
+    } cases[] = {{"gpt-2", LONG_STEPS, 1}, {"llama-bpe", LONG_STEPS, 1}, {"llama-bpe", 3, 1}, {"gpt-2", 3, (1 << LONG_STEPS) / 8}};
+    static char text[1 << LONG_STEPS];
+    memset(text, '\n', sizeof(text));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        vocabulary v = open_long(cases[i].pre, cases[i].n_merges);
+        token_list l = {0};
+        assert_int_equal(tokenizer_encode(v.t, text, sizeof(text), (tokenizer_options){0}, &l, NULL), RP_OK);
+        assert_int_equal(l.n, cases[i].n_tokens);
+        token_list_free(&l);
+        assert_int_equal(tokenizer_encode(v.t, text, sizeof(text) - 1, (tokenizer_options){0}, &l, NULL), RP_OK);
+        assert_int_equal(l.n, cases[i].n_merges == 3 ? (1 << LONG_STEPS) / 8 + 2 : LONG_STEPS);
+        token_list_free(&l);
+        close_vocabulary(&v);
+    }
+}
+
 /* ---- damage ---- */
 
 static void damaged_vocabularies_are_refused(void **state) {
@@ -265,7 +311,7 @@ static void ids_out_of_range_are_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_what_the_quadratic_way_gives),
-        cmocka_unit_test(no_other_pieces_are_more_probable),
+        cmocka_unit_test(no_other_pieces_are_more_probable), cmocka_unit_test(long_tokens_are_merged_and_taken_whole),
         cmocka_unit_test(patterns_cut_where_they_should),
         cmocka_unit_test(damaged_vocabularies_are_refused),
         cmocka_unit_test(ids_out_of_range_are_none),

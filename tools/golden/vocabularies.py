@@ -4,6 +4,7 @@
   pre_tokenizers.txt   how Hugging Face's tokenizers cuts difficult texts, by the pre-tokenizers that models were published with
   unigram.gguf, .txt   a small unigram vocabulary with rules of normalisation, and what SentencePiece makes of texts
   bpe.gguf, .txt       the same for a vocabulary as Gemma's: spaces kept, runs of spaces as tokens, byte fallback
+  merged.gguf, .txt    the same for BPE with rules of normalisation, merged spaces and no byte tokens
 
 A line of .txt is a case; words or ids stand between "|". \\n, \\r, \\t, \\\\, \\p (for |) and \\u{...} are escapes.
 """
@@ -36,8 +37,12 @@ TEXTS = [
     " \n", "\n ", " ", "\t", "\r\n", "a", "'", "  a", " \u3000 x", "x  ", "1", " 1", " 1234", "。", "a。b、c，d", "।۔،", "\u0600\u0301", "(((", "a/b//\n/c",
 ]
 
+# What compare_tokenizers.py found, as short as it got.
+FINDS = ["ᅧ", "the ᅧᅧ cat", "▁", "the ▁▁ ", "111111", "99%" + "1" * 21, "8" + "\u3000" * 6, "=" * 26, "1" * 27 + "=" * 13 + "1" * 14, "日" * 100]
+
 CJK = "[一-龥ࠀ-一가-\ud7ff]+".encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
+GPT2 = CONTRACTIONS + r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K = "(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN35 = "(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
@@ -84,6 +89,8 @@ PRE = {
                      False),  # deepseek-ai/deepseek-llm-7b-base
     "deepseek-coder": ([split("[\r\n]"), split("\\s?\\p{L}+"), split("\\s?\\p{P}+"), split(CJK), digits()], False),  # deepseek-coder-6.7b
     "deepseek-v3": ([split(r"\p{N}{1,3}"), split("[一-龥぀-ゟ゠-ヿ]+"), split(DEEPSEEK_V3)], False),  # deepseek-ai/DeepSeek-V3
+    # of no publication: what llama.cpp takes for files that name none
+    "default": ([split(r"[\p{P}\$\+<=>\^\~\|]+"), split(GPT2), split(r"\p{N}+"), split("[0-9][0-9][0-9]")], False),
 }
 
 # Falcon's digits are looked for among the stand-ins of bytes, where these bytes look like ¹²³¼½¾. No merge of its vocabulary crosses
@@ -115,7 +122,7 @@ def write(name, lines):
 
 def make_pre_tokenizers():
     write("pre_tokenizers.txt", [f"{name}\t{escape(text)}\t" + "|".join(map(escape, cut(name, text)))
-                                 for name in PRE for text in TEXTS if comparable(name, text)])
+                                 for name in PRE for text in TEXTS + FINDS if comparable(name, text)])
 
 
 # ---- SentencePiece ----
@@ -124,6 +131,7 @@ CORPUS = [t for t in TEXTS if t.strip()] + [
     "the quick brown fox jumps over the lazy dog", "the rain in spain stays mainly in the plain", "she sells sea shells by the sea shore",
     "once upon a time there was a little girl who lived in a village near the forest", "the cat and the hat and the bat",
     "to be or not to be that is the question", "all that glitters is not gold", "a stitch in time saves nine",
+    "1 11 111 11111 = == ==== ======= 11 111 == ====",
 ] * 4
 
 # From, to: sequences of characters. A small piece of NFKC, and a rule that removes, one that makes spaces, one longer than its beginning.
@@ -131,7 +139,7 @@ RULES = [("Ａ", "A"), ("Ｂ", "B"), ("ａ", "a"), ("ﬁ", "fi"), ("ﬀ", "ff"),
          ("\n", " "), ("\r", " "), ("\u200b", ""), ("e\u0301", "é"), ("a\u0308", "ä"), ("e\u0301\u0301", "ë"), ("…", "..."), ("™", " TM ")]
 
 
-def train(prefix, **options):
+def train(corpus, **options):
     with tempfile.TemporaryDirectory() as d:
         rules = os.path.join(d, "rules.tsv")
         with open(rules, "w", encoding="utf-8") as f:
@@ -140,11 +148,16 @@ def train(prefix, **options):
         if options.pop("rules", False):
             options["normalization_rule_tsv"] = rules
         else:
-            options["normalization_rule_name"] = "identity"
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_prefix=os.path.join(d, "m"), num_threads=1,
+            options.setdefault("normalization_rule_name", "identity")
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus), model_prefix=os.path.join(d, "m"), num_threads=1,
                                                  hard_vocab_limit=False, minloglevel=2, **options)
         with open(os.path.join(d, "m.model"), "rb") as f:
             return f.read()
+
+
+def holds_written_run(text):
+    """Where runs of spaces are tokens, SentencePiece takes U+2581 in a text for a space of a run; Reprise finds them in spaces alone."""
+    return any(run in text for run in ("▁▁", "▁ ", " ▁"))
 
 
 def fields(message):
@@ -171,13 +184,13 @@ def fields(message):
         at += n
 
 
-def save(name, proto, model, architecture):
+def save(path, proto, model, architecture):
     pieces = [dict(fields(v)) for k, v in fields(proto) if k == 1]  # 1: text, 2: score, 3: type
     normalizer = dict(fields(next(v for k, v in fields(proto) if k == 3)))  # 2: table, 3: dummy space, 4: merges spaces
     p = sentencepiece.SentencePieceProcessor(model_proto=proto)
     types = [piece.get(3, 1) for piece in pieces]
     texts = [piece[1].decode() for piece in pieces]
-    w = gguf.GGUFWriter(os.path.join(OUT, name + ".gguf"), architecture)
+    w = gguf.GGUFWriter(path, architecture)
     w.add_tokenizer_model(model)
     w.add_tokenizer_pre("default")
     # as llama.cpp's converter: spaces of user-defined pieces are written plainly
@@ -197,20 +210,22 @@ def save(name, proto, model, architecture):
 
 
 def make_sentencepiece(name, proto, model, architecture):
-    save(name, proto, model, architecture)
+    save(os.path.join(OUT, name + ".gguf"), proto, model, architecture)
     p = sentencepiece.SentencePieceProcessor(model_proto=proto)
     more = ["ＡＢａ ﬁsh oﬀ ½ x² e\u0301a\u0308e\u0301\u0301 a…b TM™x", "  the   cat  ", "   ", "the\u3000\u00a0 cat\u200b", "unknown: жук 龍龍龍 a龍b", "▁the▁cat"]
-    write(name + ".txt", [f"{escape(t)}\t" + "|".join(map(str, p.encode(t))) for t in TEXTS + more])
+    texts = [t for t in TEXTS + FINDS + more if name != "bpe" or not holds_written_run(t)]
+    write(name + ".txt", [f"{escape(t)}\t" + "|".join(map(str, p.encode(t))) for t in texts])
 
 
 def main():
     os.makedirs(OUT, exist_ok=True)
     make_pre_tokenizers()
-    make_sentencepiece("unigram", train("u", model_type="unigram", vocab_size=300, rules=True), "t5", "t5")
+    make_sentencepiece("unigram", train(CORPUS, model_type="unigram", vocab_size=300, rules=True), "t5", "t5")
     spaces = ["▁" * n for n in range(2, 9)]
-    make_sentencepiece("bpe", train("b", model_type="bpe", vocab_size=700, byte_fallback=True, add_dummy_prefix=False,
+    make_sentencepiece("bpe", train(CORPUS, model_type="bpe", vocab_size=700, byte_fallback=True, add_dummy_prefix=False,
                                     remove_extra_whitespaces=False, character_coverage=0.98,
                                     user_defined_symbols=spaces + ["\n\n", "<table>"]), "llama", "gemma")
+    make_sentencepiece("merged", train(CORPUS, model_type="bpe", vocab_size=400, rules=True), "llama", "llama")
 
 
 if __name__ == "__main__":
