@@ -9,6 +9,7 @@ int inspect_json_model(const rp_model_info *m) {
     cli_json_set(o, "architecture", cli_json_text(m->architecture));
     cli_json_set(o, "weights", cli_json_text(m->weights));
     cli_json_set(o, "chat_format", cli_json_text(m->chat_format));
+    cli_json_set(o, "chat_format_guessed", json_boolean(m->chat_format_guessed));
     cli_json_set(o, "parameters", json_integer((json_int_t)m->parameters));
     cli_json_set(o, "weight_bytes", json_integer((json_int_t)m->weight_bytes));
     cli_json_set(o, "n_layers", json_integer(m->n_layers));

@@ -53,6 +53,7 @@ void inspect_text_model(const rp_model_info *m) {
     printf("%-15s %d positions\n", "context", (int)m->n_ctx_train);
     print_size("states a token", m->state_bytes_per_token);
     print_row("chat format", m->chat_format);
+    if (m->chat_format_guessed) print_row("", "(guessed: the model's own chat template is not known)");
     print_row("fingerprint", m->fingerprint);
 }
 

@@ -22,7 +22,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
 /* Names are checked before the model is opened: a wrong one is the user's mistake, whatever the model is. */
 static int check_chat_format(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
-    char all[256] = "";
+    char all[512] = "";
     for (int i = 0; rp_chat_format_name(i) != NULL; i++) {
         const char *known = rp_chat_format_name(i);
         if (strcmp(known, name) == 0) return CLI_OK;

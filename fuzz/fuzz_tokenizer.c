@@ -1,7 +1,8 @@
-/* fuzz_tokenizer.c: any bytes as a text for vocabularies of both families, or as a vocabulary.
+/* fuzz_tokenizer.c: any bytes as a text for vocabularies of every kind, or as a vocabulary.
  *
- * First byte: bit 0 family, bit 1 special tokens, bit 2 space prefix, bit 3: the rest is a GGUF file instead, whose vocabulary encodes
- * a fixed text. Tokens decode to the text again: byte-level BPE always, SentencePiece but for its dummy space and control tokens.
+ * First byte: bit 0 byte-level BPE, bit 1 special tokens, bit 2 space prefix, bit 3: the rest is a GGUF file instead, whose vocabulary
+ * encodes a fixed text; bits 4 to 6: BPE's pre-tokenizer, or SentencePiece's way to cut. Tokens decode to the text again: byte-level BPE
+ * always, SentencePiece but for its dummy space and control tokens. (No vocabulary here composes or normalises.)
  */
 #define _GNU_SOURCE /* memmem */
 #include <stdint.h>
@@ -14,20 +15,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const tokenizer *vocabulary(int bpe) {
-    static tokenizer *made[2];
-    if (made[bpe]) return made[bpe];
+static const tokenizer *vocabulary(uint8_t mode) {
+    static const char *const pres[8] = {"gpt-2", "llama-bpe", "gpt-4o", "falcon", "bloom", "deepseek-llm", "deepseek-v3", "smollm"};
     static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};
+    static tokenizer *made[16];
+    static gguf_file *files[16]; /* all live as long as the process */
+    static uint8_t *images[16];
+    int which = (mode & 1) << 3 | (mode >> 4 & 7);
     tiny_model_shape shape = tiny_model_defaults();
-    static gguf_file *files[2]; /* both live as long as the process */
-    static uint8_t *images[2];
     size_t bytes;
-    shape.vocab = bpe ? TINY_VOCAB_BPE : TINY_VOCAB_SPM;
+    if (made[which]) return made[which];
+    shape.vocab = mode & 1 ? TINY_VOCAB_BPE : mode & 16 ? TINY_VOCAB_UNIGRAM : TINY_VOCAB_SPM;
+    shape.pre = pres[which & 7];
     shape.control = control;
-    if (tiny_model_write_memory(&images[bpe], &bytes, &shape, NULL) ||
-        gguf_open_memory(&files[bpe], images[bpe], bytes, "tiny", NULL) || tokenizer_new(&made[bpe], files[bpe], NULL))
+    if (tiny_model_write_memory(&images[which], &bytes, &shape, NULL) ||
+        gguf_open_memory(&files[which], images[which], bytes, "tiny", NULL) || tokenizer_new(&made[which], files[which], NULL))
         abort();
-    return made[bpe];
+    return made[which];
 }
 
 /* The decoded tokens are the text. */
@@ -45,7 +49,7 @@ static void check_round_trip(const tokenizer *t, const token_list *l, const char
 }
 
 static void encode(const uint8_t *data, size_t n, uint8_t mode) {
-    const tokenizer *t = vocabulary(mode & 1);
+    const tokenizer *t = vocabulary(mode);
     tokenizer_options o = {.parse_special = (mode & 2) != 0, .space_prefix = (mode & 4) != 0};
     token_list l = {0};
     rp_error err = {0};

@@ -112,6 +112,7 @@ typedef struct rp_model_info {
     const char *architecture; /* "llama" */
     const char *weights;      /* the type of most weights: "Q8_0" */
     const char *chat_format;  /* "chatml" */
+    bool chat_format_guessed; /* the model has a chat template, and it is none of those that are known */
     uint64_t parameters;
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
@@ -354,6 +355,7 @@ typedef struct rp_result {
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
     uint64_t bytes_copied;     /* attention states copied while composing: 0 */
+    uint64_t state_bytes;      /* attention states that the request held at its end: its own and those of its modules */
     rp_timings timings;
     rp_plan_item *plan;
     int32_t n_plan;

@@ -5,6 +5,9 @@
 #   tools/lab.sh setup            makes the lab, or finds that it is there
 #   tools/lab.sh run CMD ARG...   runs a command in it; the repository is /repo there, and the working directory
 #   tools/lab.sh golden [NAME...] makes tests/golden anew, all or some models, and lets llama.cpp check it
+#   tools/lab.sh vocabularies     makes tests/golden/vocab anew
+#   tools/lab.sh tokenizers [SECONDS [SEED]]
+#                                 compares build/token_ids with other tokenizers on random texts
 #
 # REPRISE_LAB         where it is: /var/tmp/reprise-lab unless set; 2 GB
 # REPRISE_LAB_MIRROR  a Debian mirror; unless set, the one of this machine's apt
@@ -97,6 +100,19 @@ golden)
     shift
     inside python3 tools/golden/make.py "$@"
     inside python3 tools/golden/peer.py "$@"
+    ;;
+vocabularies)
+    setup
+    inside python3 tools/golden/vocabularies.py
+    ;;
+tokenizers)
+    setup
+    shift
+    [ -x "$repo/build/token_ids" ] || fail "build/token_ids is missing: run make"
+    cd "$repo"
+    coproc ours { exec build/token_ids; }
+    # opened anew: bash closes what it made for a coprocess, and copies of it, when it runs a program
+    inside python3 tools/golden/compare_tokenizers.py "$@" 3</dev/fd/"${ours[0]}" 4>/dev/fd/"${ours[1]}"
     ;;
 *) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
 esac

@@ -24,14 +24,15 @@ const chat_format *chat_format_at(int i);             /* NULL past the end */
 const chat_format *chat_format_find(const char *name); /* NULL if unknown */
 const char *chat_format_name(const chat_format *f);
 
-/* The format that the model's metadata asks for: by what distinguishes its tokenizer.chat_template, then by control
- * tokens in its vocabulary and its name; "plain" when nothing says otherwise. Never NULL. */
-const chat_format *chat_format_detect(const gguf_file *f, const tokenizer *t);
+/* The format that the model's metadata asks for: by what distinguishes its tokenizer.chat_template, then by special tokens in its
+ * vocabulary; "plain" when nothing says otherwise. Never NULL. *guessed (may be NULL): the file has a template of its own, and it is
+ * none of those that are known. */
+const chat_format *chat_format_detect(const gguf_file *f, const tokenizer *t, bool *guessed);
 
 /* The texts around a message of `role`, when the message before it was of role `previous` (CHAT_ROLE_NONE: it is the first).
  * Formats that put the system message inside the first user message (llama-2, mistral, gemma) depend on it. */
 chat_text chat_format_around(const chat_format *f, chat_role role, int previous);
-/* What makes the model answer after a message of role `previous`: the assistant's `before`. */
+/* What makes the model answer after a message of role `previous`: mostly the assistant's `before`. */
 const char *chat_format_answer(const chat_format *f, int previous);
 
 #endif

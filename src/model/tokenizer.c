@@ -1,5 +1,5 @@
-/* tokenizer.c: opening a vocabulary, special tokens in a text, and the public functions. The two families are in tokenizer_spm.c
- * and tokenizer_bpe.c. Everything that comes from the file is checked here. */
+/* tokenizer.c: opening a vocabulary, and the public functions. What differs by kind is in the files that tokenizer_internal.h lists.
+ * Everything that comes from the file is checked when it is opened. */
 #include "model/tokenizer.h"
 
 #include <stdlib.h>
@@ -43,8 +43,7 @@ static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
     t->scores = base_calloc(n, sizeof(*t->scores));
     t->ends = base_calloc(n, sizeof(*t->ends));
     t->byte_start = base_calloc(n + 1, sizeof(*t->byte_start));
-    t->specials = base_calloc(n, sizeof(*t->specials));
-    if (!t->texts || !t->types || !t->scores || !t->ends || !t->byte_start || !t->specials || token_map_init(&t->by_text, n))
+    if (!t->texts || !t->types || !t->scores || !t->ends || !t->byte_start || token_map_init(&t->by_text, n))
         return base_fail_memory(err, n * 64, "the vocabulary");
     gguf_array_strings(&a, t->texts);
     for (size_t i = 0; i < n; i++)
@@ -67,7 +66,7 @@ static int read_attributes(tokenizer *t, const gguf_file *f, rp_error *err) {
         }
     }
     if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
-        return t->is_spm ? damaged(f, err, "tokenizer.ggml.scores", "is missing") : RP_OK;
+        return t->kind == TOKENIZER_BPE ? RP_OK : damaged(f, err, "tokenizer.ggml.scores", "is missing");
     if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
         return damaged(f, err, "tokenizer.ggml.scores", "is not one F32 a token");
     memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
@@ -82,21 +81,15 @@ static int32_t read_id(const tokenizer *t, const gguf_file *f, const char *key, 
     return id < (uint64_t)t->n_vocab ? (int32_t)id : -1;
 }
 
-/* Names of control tokens that end a turn in the models we know. */
-static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>"};
-
 static void read_ids(tokenizer *t, const gguf_file *f) {
-    t->bos = read_id(t, f, "tokenizer.ggml.bos_token_id", t->is_spm ? 1 : -1);
-    t->eos = read_id(t, f, "tokenizer.ggml.eos_token_id", t->is_spm ? 2 : -1);
-    t->unk = read_id(t, f, "tokenizer.ggml.unknown_token_id", t->is_spm ? 0 : -1);
-    t->pad = read_id(t, f, "tokenizer.ggml.padding_token_id", -1);
+    static const struct {
+        int32_t bos, eos, unk, pad;
+    } defaults[] = {[TOKENIZER_SPM] = {1, 2, 0, -1}, [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0}, [TOKENIZER_BPE] = {-1, -1, -1, -1}};
+    t->bos = read_id(t, f, "tokenizer.ggml.bos_token_id", defaults[t->kind].bos);
+    t->eos = read_id(t, f, "tokenizer.ggml.eos_token_id", defaults[t->kind].eos);
+    t->unk = read_id(t, f, "tokenizer.ggml.unknown_token_id", defaults[t->kind].unk);
+    t->pad = read_id(t, f, "tokenizer.ggml.padding_token_id", defaults[t->kind].pad);
     t->eot = read_id(t, f, "tokenizer.ggml.eot_token_id", -1);
-    if (t->eos >= 0) t->ends[t->eos] = true;
-    if (t->eot >= 0) t->ends[t->eot] = true;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(end_names); i++) {
-        int32_t id = tokenizer_find(t, end_names[i], strlen(end_names[i]));
-        if (id >= 0 && t->types[id] == TOKEN_CONTROL) t->ends[id] = true;
-    }
 }
 
 /* ---- the bytes of every token ---- */
@@ -129,11 +122,11 @@ static size_t bytes_of_token(const tokenizer *t, int32_t id, char *out) {
         out[0] = (char)byte;
         return 1;
     }
-    if (t->types[id] != TOKEN_NORMAL && t->types[id] != TOKEN_UNUSED) {
-        if (s.n > 0) memcpy(out, s.bytes, (size_t)s.n);
-        return (size_t)s.n;
-    }
-    return t->is_spm ? spm_text_to_bytes(s.bytes, (size_t)s.n, out) : bpe_text_to_bytes(s.bytes, (size_t)s.n, out);
+    bool plain = t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_UNUSED;
+    if (plain && t->kind == TOKENIZER_BPE) return bpe_text_to_bytes(s.bytes, (size_t)s.n, out);
+    if (t->kind != TOKENIZER_BPE && (plain || t->types[id] == TOKEN_USER_DEFINED)) return spm_text_to_bytes(s.bytes, (size_t)s.n, out);
+    if (s.n > 0) memcpy(out, s.bytes, (size_t)s.n);
+    return (size_t)s.n;
 }
 
 static int make_bytes(tokenizer *t, rp_error *err) {
@@ -159,74 +152,30 @@ static void map_byte_tokens(tokenizer *t) {
     }
 }
 
-/* ---- special tokens ---- */
-
-static bool is_special(const tokenizer *t, int32_t id) {
-    return t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNKNOWN;
-}
-
-/* For qsort of (first byte, length downwards, id): texts are reached through the key, which holds what is compared. */
-typedef struct special_key {
-    unsigned char first;
-    uint32_t n;
-    int32_t id;
-} special_key;
-
-static int compare_specials(const void *a, const void *b) {
-    const special_key *x = a, *y = b;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    if (x->n != y->n) return x->n > y->n ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-static int list_specials(tokenizer *t, rp_error *err) {
-    size_t n = 0;
-    for (int32_t i = 0; i < t->n_vocab; i++) n += is_special(t, i) && t->texts[i].n > 0;
-    special_key *keys = base_calloc(n + 1, sizeof(*keys));
-    if (!keys) return base_fail_memory(err, n * sizeof(*keys), "special tokens");
-    for (int32_t i = 0; i < t->n_vocab; i++)
-        if (is_special(t, i) && t->texts[i].n > 0)
-            keys[t->n_specials++] = (special_key){(unsigned char)t->texts[i].bytes[0], (uint32_t)t->texts[i].n, i};
-    qsort(keys, n, sizeof(*keys), compare_specials);
-    for (size_t i = 0; i < n; i++) {
-        t->specials[i] = keys[i].id;
-        t->special_first[keys[i].first + 1] = (int32_t)i + 1;
-    }
-    for (int b = 1; b <= 256; b++) t->special_first[b] = BASE_MAX(t->special_first[b], t->special_first[b - 1]);
-    base_free(keys);
-    return RP_OK;
-}
-
-/* The longest special token that begins at text, or -1. */
-static int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control) {
-    unsigned char first = (unsigned char)text[0];
-    for (int32_t i = t->special_first[first]; i < t->special_first[first + 1]; i++) {
-        int32_t id = t->specials[i];
-        if (!control && t->types[id] != TOKEN_USER_DEFINED) continue;
-        if (t->texts[id].n <= n && memcmp(t->texts[id].bytes, text, (size_t)t->texts[id].n) == 0) return id;
-    }
-    return -1;
-}
-
 /* ---- opening ---- */
 
-static int open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
+static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
+    static const char *const names[] = {[TOKENIZER_SPM] = "llama", [TOKENIZER_UNIGRAM] = "t5", [TOKENIZER_BPE] = "gpt2"};
     gguf_string model;
-    int rc;
     if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return damaged(f, err, "tokenizer.ggml.model", "is missing");
-    t->is_spm = is(model, "llama");
-    if (!t->is_spm && !is(model, "gpt2"))
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2)",
-                            (int)BASE_MIN(model.n, 64), model.bytes);
-    if ((rc = read_texts(t, f, err)) || (rc = read_attributes(t, f, err))) return rc;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        if (!is(model, names[i])) continue;
+        t->kind = (tokenizer_kind)i;
+        return RP_OK;
+    }
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5)",
+                        (int)BASE_MIN(model.n, 64), model.bytes);
+}
+
+static int open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
+    int rc;
+    if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = read_attributes(t, f, err))) return rc;
     read_ids(t, f);
-    t->space_prefix = t->adds_bos = t->is_spm;
     map_byte_tokens(t);
-    if (!t->is_spm && (rc = bpe_open(t, f, err))) return rc;
+    if ((rc = t->kind == TOKENIZER_BPE ? bpe_open(t, f, err) : spm_open(t, f, err))) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
-    if (t->is_spm) gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &t->space_prefix);
     if ((rc = make_bytes(t, err))) return rc;
-    return list_specials(t, err);
+    return special_open(t, f, err);
 }
 
 int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err) {
@@ -241,6 +190,7 @@ int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err) {
 
 void tokenizer_free(tokenizer *t) {
     if (!t) return;
+    spm_close(t);
     bpe_close(t);
     base_free(t->texts);
     base_free(t->types);
@@ -249,23 +199,15 @@ void tokenizer_free(tokenizer *t) {
     base_free(t->by_text.slots);
     base_free(t->bytes);
     base_free(t->byte_start);
-    base_free(t->specials);
+    base_free(t->specials.texts);
     base_free(t);
 }
 
 /* ---- encoding ---- */
 
-static int encode_plain(const tokenizer *t, const char *text, size_t n, bool prefix, token_list *out, rp_error *err) {
+static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
     if (n == 0) return RP_OK;
-    if (!t->is_spm) return bpe_encode(t, text, n, out, err);
-    if (!prefix || !t->space_prefix) return spm_encode(t, text, n, out, err);
-    char *spaced = base_alloc(n + 1);
-    if (!spaced) return base_fail_memory(err, n + 1, "a text");
-    spaced[0] = ' ';
-    memcpy(spaced + 1, text, n);
-    int rc = spm_encode(t, spaced, n + 1, out, err);
-    base_free(spaced);
-    return rc;
+    return t->kind == TOKENIZER_BPE ? bpe_encode(t, text, n, out, err) : spm_encode(t, text, n, beginning, out, err);
 }
 
 static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
@@ -279,8 +221,8 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
         }
         if ((rc = encode_plain(t, text + begin, i - begin, o.space_prefix, out, err))) return rc;
         if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes gives too many tokens", n);
-        i += (size_t)t->texts[id].n;
-        begin = i;
+        i += t->byte_start[id + 1] - t->byte_start[id] - 1;
+        begin = i += special_strip(t, id, text + i, n - i);
     }
     return encode_plain(t, text + begin, n - begin, o.space_prefix, out, err);
 }

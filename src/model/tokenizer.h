@@ -1,7 +1,9 @@
 /* tokenizer.h: text to tokens and back, with the vocabulary of a GGUF file.
  *
- * Two families: "llama" (SentencePiece-style BPE: merges by score, U+2581 for space, byte fallback <0xNN>) and "gpt2"
- * (byte-level BPE: a pre-tokenizer pattern cuts the text, merges by rank, bytes shown as printable characters).
+ * Three kinds: "llama" (SentencePiece's BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5" (SentencePiece's unigram:
+ * the most probable pieces) and "gpt2" (byte-level BPE: a pre-tokenizer's patterns cut the text, merges by rank, bytes shown as printable
+ * characters). Tokens stand for the text to the byte, except where the vocabulary asks for less: composed characters (NFC) by its
+ * pre-tokenizer, a table of normalisation, merged spaces; and where it has neither a piece nor bytes for a character.
  * Immutable after opening; any number of threads may use it.
  */
 #ifndef MODEL_TOKENIZER_H
@@ -37,7 +39,8 @@ typedef struct tokenizer_options {
                            (also, as in llama.cpp, after every special token inside the text) */
 } tokenizer_options;
 
-/* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added.
+/* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added. Where the vocabulary merges
+ * spaces, those at the text's end give nothing, and those at its beginning nothing (space_prefix) or one.
  * RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out keeps what it held before the call. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out,
                      rp_error *err);

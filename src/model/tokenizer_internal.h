@@ -1,9 +1,15 @@
-/* tokenizer_internal.h: what the files of the tokenizer share. Nobody else includes it.
+/* tokenizer_internal.h: what the files of the tokenizer share. Nobody else includes it, but for tests of one part.
  *
- *   tokenizer.c        opening: vocabulary, ids, the bytes of every token; special tokens in a text; public functions
- *   tokenizer_map.c    strings -> ids, pairs of ids -> ranks
- *   tokenizer_spm.c    SentencePiece-style: merges by score
- *   tokenizer_bpe.c    byte-level: words by pattern, merges by rank
+ *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions
+ *   tokenizer_special.c    control and user-defined tokens in a text; which tokens end a turn
+ *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
+ *   tokenizer_prefix.c     which texts of a list a text begins with
+ *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
+ *   tokenizer_charsmap.c   SentencePiece: normalisation by the table that the model carries
+ *   tokenizer_unigram.c    SentencePiece: the most probable pieces
+ *   tokenizer_bpe.c        byte-level BPE: merges by rank
+ *   tokenizer_pre.c        byte-level BPE: the table of pre-tokenizers, and cutting a text into words
+ *   tokenizer_nfc.c        byte-level BPE: Unicode's composed form
  */
 #ifndef MODEL_TOKENIZER_INTERNAL_H
 #define MODEL_TOKENIZER_INTERNAL_H
@@ -16,6 +22,10 @@
 
 #define TOKENIZER_MAX_VOCAB (1 << 24)
 #define TOKENIZER_MAX_TOKEN_BYTES (1 << 16)
+#define TOKENIZER_MAX_NORMAL_BYTES (TOKENIZER_MAX_TOKENS * 4) /* of a text after normalisation */
+#define PRE_MAX_PATTERNS 6
+
+typedef enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_UNIGRAM, TOKENIZER_BPE } tokenizer_kind;
 
 typedef enum token_type {
     TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6
@@ -32,20 +42,48 @@ typedef struct token_pair {
 } token_pair;
 
 typedef struct pre_tokenizer {
-    const char *name;
-    const char *patterns[4]; /* applied one after the other: each cuts the pieces of the one before; NULL ends them */
-    bool ignore_merges;      /* a word that is a token is taken whole */
+    const char *names;                      /* of tokenizer.ggml.pre, a space between; the first is the one that messages show */
+    const char *patterns[PRE_MAX_PATTERNS]; /* applied one after the other: each cuts the pieces of the one before; NULL ends them */
+    bool nfc;                               /* the text is composed first */
+    bool ignore_merges;                     /* a word that is a token is taken whole */
     bool adds_bos;
 } pre_tokenizer;
 
+/* See tokenizer_prefix.c. */
+typedef struct prefix_text {
+    const char *bytes; /* borrowed */
+    uint32_t n;        /* > 0 */
+    int32_t id;
+} prefix_text;
+
+typedef struct prefix_list {
+    prefix_text *texts; /* owned; sorted: by bytes, a text before those that it begins, equal ones by id */
+    int32_t n;
+} prefix_list;
+
+typedef struct prefix_walk {
+    int32_t low, high; /* the texts that begin as the walk went */
+    size_t depth;      /* bytes walked */
+} prefix_walk;
+
+/* See tokenizer_charsmap.c. */
+typedef struct charsmap {
+    uint32_t *units;    /* owned; NULL: no normalisation */
+    size_t n_units;
+    const char *texts;  /* in the file's map; each ends with a NUL */
+    size_t texts_bytes;
+} charsmap;
+
 struct tokenizer {
-    bool is_spm;
-    bool space_prefix; /* SentencePiece's dummy space */
+    tokenizer_kind kind;
+    bool space_prefix;  /* SentencePiece's dummy space */
+    bool merges_spaces; /* SentencePiece: runs of spaces become one, those at the ends none */
+    bool strips_right;  /* white space behind a special token belongs to it */
     bool adds_bos;
     int32_t n_vocab, bos, eos, eot, unk, pad;
     gguf_string *texts; /* [n_vocab], in the file's map */
     uint8_t *types;     /* [n_vocab] token_type */
-    float *scores;      /* [n_vocab], SPM */
+    float *scores;      /* [n_vocab], SentencePiece */
     bool *ends;         /* [n_vocab] */
     token_map by_text;
 
@@ -53,14 +91,19 @@ struct tokenizer {
     size_t *byte_start; /* [n_vocab + 1] */
     int32_t byte_tokens[256];
 
-    int32_t *specials;  /* ids of control and user-defined tokens, by first byte, then longest first */
-    int32_t n_specials;
+    prefix_list specials;       /* control, user-defined and unknown tokens, as they are written in a text */
     int32_t special_first[257]; /* by first byte: where its specials begin */
 
+    /* SentencePiece */
+    charsmap map;
+    prefix_list pieces; /* of a unigram vocabulary */
+    float unknown_score;
+
     /* byte-level BPE */
+    size_t longest; /* bytes of the longest token's text */
     const pre_tokenizer *pre;
     pcre2_general_context *pcre_memory;
-    pcre2_code *codes[4];
+    pcre2_code *codes[PRE_MAX_PATTERNS];
     int n_codes;
     token_pair *merges; /* by rank */
     int32_t n_merges;
@@ -75,7 +118,39 @@ void tokenizer_map_fill(tokenizer *t);
 int32_t tokenizer_pair_rank(const tokenizer *t, int32_t left, int32_t right); /* -1: no merge */
 void tokenizer_pairs_fill(tokenizer *t);
 
-int spm_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err);
+void prefix_sort(prefix_list *l);
+prefix_walk prefix_begin(const prefix_list *l);
+/* Walks on by a byte: is there a text that goes on with it? */
+bool prefix_step(const prefix_list *l, prefix_walk *w, char next);
+/* The texts that are as long as the walk: their number, equal ones beside each other from *first on. The last step was true. */
+int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first);
+
+/* After the bytes of tokens are known. RP_ERR_MEMORY. */
+int special_open(tokenizer *t, const gguf_file *f, rp_error *err);
+/* The longest special token that begins at text, or -1. control: all of them, else those that users defined. */
+int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control);
+/* Bytes behind a special token that belong to it. */
+size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n);
+
+/* RP_ERR_FORMAT, RP_ERR_MEMORY. */
+int spm_open(tokenizer *t, const gguf_file *f, rp_error *err);
+void spm_close(tokenizer *t);
+/* beginning: the dummy space, if the vocabulary has one, goes before the text. */
+int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err);
+/* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
+size_t spm_character_bytes(const char *s, size_t n);
+/* A character that no piece writes: byte tokens if the vocabulary has them; else the unknown token, once for a run of such characters:
+ * *after_unknown tells whether the one before was one, and is updated. */
+int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
+
+/* Absent: no normalisation. RP_ERR_FORMAT, RP_ERR_MEMORY. */
+int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err);
+void charsmap_close(charsmap *m);
+/* What stands at text (n > 0), normalised: returns the bytes of text that *out is for. */
+size_t charsmap_step(const charsmap *m, const char *text, size_t n, gguf_string *out);
+
+int unigram_open(tokenizer *t, rp_error *err); /* RP_ERR_MEMORY */
+int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *out);
 
 int bpe_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void bpe_close(tokenizer *t);
@@ -85,7 +160,18 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out);
 /* The stand-in of a byte as UTF-8; returns its length (1 or 2). */
 int bpe_byte_to_text(uint8_t byte, char out[2]);
 
-/* ---- merging: shared by both families ----
+/* RP_ERR_UNSUPPORTED (the message lists what there is), RP_ERR_MEMORY. */
+int pre_open(tokenizer *t, const gguf_file *f, rp_error *err);
+void pre_close(tokenizer *t);
+/* Calls `word` for the words of a text, in order; together they are the text. Stops at the first that returns not 0, and returns
+ * that. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n), void *user);
+
+/* Appends text in normal form C; bytes that are no UTF-8 stay as they are. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int nfc_append(base_buffer *out, const char *text, size_t n);
+bool nfc_is_plain(const char *text, size_t n); /* nothing in it can be composed */
+
+/* ---- merging ----
  * A text as a list of pieces; the best adjacent pair is merged until none is left. */
 typedef struct merge_piece {
     int32_t prev, next;

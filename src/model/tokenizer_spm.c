@@ -1,20 +1,82 @@
-/* tokenizer_spm.c: SentencePiece-style BPE (Kudo and Richardson 2018, as llama.cpp's "llama" vocabularies): characters are merged, the
- * pair whose union has the highest score first, the leftmost among equals; what is no token falls back to byte tokens. */
+/* tokenizer_spm.c: SentencePiece (Kudo and Richardson 2018): spaces written as U+2581, and its two ways to cut. BPE, as in GGUF's "llama"
+ * vocabularies, is here: characters are merged, the pair whose union has the highest score first, the leftmost among equals; what is no
+ * token falls back to byte tokens. The most probable pieces ("t5") are in tokenizer_unigram.c.
+ */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer_internal.h"
 
+#define SPACE "\xe2\x96\x81"
+
+int spm_open(tokenizer *t, const gguf_file *f, rp_error *err) {
+    int rc = charsmap_open(&t->map, f, err);
+    if (rc) return rc;
+    t->space_prefix = true;
+    t->adds_bos = t->kind == TOKENIZER_SPM;
+    gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &t->space_prefix);
+    gguf_get_bool(f, "tokenizer.ggml.remove_extra_whitespaces", &t->merges_spaces);
+    return t->kind == TOKENIZER_UNIGRAM ? unigram_open(t, err) : RP_OK;
+}
+
+void spm_close(tokenizer *t) {
+    charsmap_close(&t->map);
+    base_free(t->pieces.texts);
+}
+
+/* ---- spaces ---- */
+
+/* Where spaces are merged, one is not written behind another, and none at the text's beginning (but the dummy space). */
+typedef struct escaper {
+    base_buffer out;
+    bool merges, after_space;
+} escaper;
+
+static int escape(escaper *e, const char *text, size_t n) {
+    int rc = RP_OK;
+    for (size_t i = 0; i < n && !rc;) {
+        const char *space = memchr(text + i, ' ', n - i);
+        size_t plain = space ? (size_t)(space - text) - i : n - i;
+        if (plain > 0) rc = base_buffer_append(&e->out, text + i, plain);
+        else if (!e->merges || !e->after_space) rc = base_buffer_append(&e->out, SPACE, 3);
+        e->after_space = plain == 0;
+        i += plain > 0 ? plain : 1;
+    }
+    return rc;
+}
+
+static int normalise(const tokenizer *t, const char *text, size_t n, bool beginning, base_buffer *out) {
+    escaper e = {.out = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES), .merges = t->merges_spaces, .after_space = beginning};
+    int rc = beginning && t->space_prefix ? base_buffer_append(&e.out, SPACE, 3) : RP_OK;
+    if (!rc && !t->map.units) rc = escape(&e, text, n);
+    for (size_t i = 0; t->map.units && i < n && !rc;) {
+        gguf_string s;
+        i += charsmap_step(&t->map, text + i, n - i, &s);
+        rc = escape(&e, s.bytes, (size_t)s.n);
+    }
+    *out = e.out;
+    while (t->merges_spaces && out->len >= 3 && memcmp(out->data + out->len - 3, SPACE, 3) == 0) out->len -= 3;
+    return rc;
+}
+
+/* ---- BPE ---- */
+
+/* The piece that is written so, or -1: no text becomes a control, byte or unknown token by being merged. */
+static int32_t find_piece(const tokenizer *t, const char *text, size_t n) {
+    int32_t id = tokenizer_map_find(t, text, n);
+    bool piece = id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);
+    return piece ? id : -1;
+}
+
 static bool propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
-    c->id = tokenizer_map_find(w->t, w->text + left->start, left->n + right->n);
+    c->id = find_piece(w->t, w->text + left->start, left->n + right->n);
     if (c->id < 0) return false;
     c->priority = w->t->scores[c->id];
     return true;
 }
 
-/* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
-static size_t character_bytes(const char *s, size_t n) {
+size_t spm_character_bytes(const char *s, size_t n) {
     unsigned char c = (unsigned char)s[0];
     size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
     if (length > n) return 1;
@@ -23,45 +85,48 @@ static size_t character_bytes(const char *s, size_t n) {
     return length;
 }
 
-static int add_bytes(const tokenizer *t, const char *text, size_t n, token_list *out) {
-    for (size_t i = 0; i < n; i++) {
-        int32_t id = t->byte_tokens[(unsigned char)text[i]];
-        if (id < 0) id = t->unk;
-        int rc = id >= 0 ? token_list_push(out, id) : RP_OK;
-        if (rc) return rc;
-    }
-    return RP_OK;
+static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
+    return true;
+}
+
+int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out) {
+    bool bytes = has_bytes(t, text, n);
+    int rc = RP_OK;
+    for (size_t i = 0; bytes && i < n && !rc; i++) rc = token_list_push(out, t->byte_tokens[(unsigned char)text[i]]);
+    if (!bytes && !*after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
+    *after_unknown = !bytes;
+    return rc;
 }
 
 static int merge_text(merge_work *w, size_t n, token_list *out) {
+    bool after_unknown = false;
     int rc;
     for (size_t i = 0; i < n;) {
-        size_t length = character_bytes(w->text + i, n - i);
-        if ((rc = merge_add_piece(w, i, length, tokenizer_map_find(w->t, w->text + i, length)))) return rc;
+        size_t length = spm_character_bytes(w->text + i, n - i);
+        if ((rc = merge_add_piece(w, i, length, find_piece(w->t, w->text + i, length)))) return rc;
         i += length;
     }
     if ((rc = merge_run(w))) return rc;
     for (size_t i = 0; i < w->n_pieces && !rc; i++) {
         const merge_piece *p = &w->pieces[i];
         if (p->n == 0) continue;
-        rc = p->id >= 0 ? token_list_push(out, p->id) : add_bytes(w->t, w->text + p->start, p->n, out);
+        rc = p->id >= 0 ? token_list_push(out, p->id) : spm_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
+        after_unknown = after_unknown && p->id < 0;
     }
     return rc;
 }
 
-int spm_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err) {
-    base_buffer escaped = BASE_BUFFER(TOKENIZER_MAX_TOKENS * 4);
-    int rc = RP_OK;
-    for (size_t i = 0; i < n && !rc;) {
-        size_t plain = 0;
-        while (i + plain < n && text[i + plain] != ' ') plain++;
-        if (plain > 0) rc = base_buffer_append(&escaped, text + i, plain);
-        else rc = base_buffer_append(&escaped, "\xe2\x96\x81", 3);
-        i += plain > 0 ? plain : 1;
+int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
+    base_buffer normal;
+    int rc = normalise(t, text, n, beginning, &normal);
+    if (!rc && t->kind == TOKENIZER_UNIGRAM) rc = unigram_encode(t, normal.data, normal.len, out);
+    else if (!rc) {
+        merge_work w = {.t = t, .text = normal.data, .propose = propose};
+        rc = merge_text(&w, normal.len, out);
+        merge_free(&w);
     }
-    merge_work w = {.t = t, .text = escaped.data, .propose = propose};
-    if (!rc) rc = merge_text(&w, escaped.len, out);
-    merge_free(&w);
-    base_buffer_free(&escaped);
+    base_buffer_free(&normal);
     return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or no memory", n) : RP_OK;
 }

@@ -127,17 +127,17 @@ static void check_silu_mul(const kernel_table *t, int arg) {
         float *gate = row(n), *up = row(n), *y = row(n);
         gate_inputs(gate, n, round);
         check_fill(up, n, CHECK_NORMAL);
-        t->silu_mul(gate, up, y, n);
+        t->act[KERNEL_SILU](gate, up, y, n);
         for (int64_t i = 0; i < n; i++) {
             const double want = silu(gate[i]) * (double)up[i];
             if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, and should */
             check_near(y[i], want, 16 * CHECK_UNIT * fabs(want) + 1.2e-36 * fabs((double)up[i]) + 0x1p-148, "silu", i);
         }
         if (round % 2) {
-            t->silu_mul(gate, up, up, n);
+            t->act[KERNEL_SILU](gate, up, up, n);
             check_same_bytes(up, y, (size_t)n * 4, "silu over up");
         } else {
-            t->silu_mul(gate, up, gate, n);
+            t->act[KERNEL_SILU](gate, up, gate, n);
             check_same_bytes(gate, y, (size_t)n * 4, "silu over gate");
         }
         check_release(gate);
@@ -153,9 +153,9 @@ static void check_silu_places(const kernel_table *t, int arg) {
         float gate[33], up[33], y[33], alone;
         check_fill(gate, 33, CHECK_NORMAL);
         check_fill(up, 33, CHECK_NORMAL);
-        t->silu_mul(gate, up, y, 33);
+        t->act[KERNEL_SILU](gate, up, y, 33);
         for (int i = 0; i < 33; i++) {
-            t->silu_mul(gate + i, up + i, &alone, 1);
+            t->act[KERNEL_SILU](gate + i, up + i, &alone, 1);
             check_same_bytes(&alone, y + i, 4, "silu alone");
         }
     }
@@ -169,10 +169,10 @@ static void check_add(const kernel_table *t, int arg) {
         check_fill(a, n, (check_kind)(round % CHECK_KINDS));
         check_fill(b, n, (check_kind)(round / CHECK_KINDS % CHECK_KINDS));
         for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
-        t->add(a, b, y, n);
+        t->add(a, b, 1.0f, y, n);
         check_same_bytes(y, want, (size_t)n * 4, "sum");
         float *in_place = round % 2 ? a : b;
-        t->add(a, b, in_place, n);
+        t->add(a, b, 1.0f, in_place, n);
         check_same_bytes(in_place, want, (size_t)n * 4, "sum in place");
         check_release(a);
         check_release(b);
@@ -254,12 +254,12 @@ static void time_rms_norm(void *arg) {
 
 static void time_silu_mul(void *arg) {
     const timing *t = arg;
-    t->table->silu_mul(t->a, t->b, t->y, WIDTH);
+    t->table->act[KERNEL_SILU](t->a, t->b, t->y, WIDTH);
 }
 
 static void time_add(void *arg) {
     const timing *t = arg;
-    t->table->add(t->a, t->b, t->y, WIDTH);
+    t->table->add(t->a, t->b, 1.0f, t->y, WIDTH);
 }
 
 static void time_rope(void *arg) {

@@ -1,5 +1,5 @@
-/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the patterns' cuts against cuts made by hand, and damaged
- * vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
+/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts
+ * against cuts made by hand, and damaged vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +22,8 @@ static const char *const pieces[N_PIECES] = {"ab", "cd", "bc", "aa", "abcd", "aa
 static const char *const merges[N_PIECES] = {"a b", "c d", "b c", "a a", "ab cd", "a ab", "d a", "d ab", "cd cd", "b cd"};
 static const char *const letters[4] = {"a", "b", "c", "d"};
 
+typedef enum family { BPE, SPM, UNIGRAM } family;
+
 typedef enum damage {
     NO_DAMAGE, NO_MODEL, OTHER_MODEL, NO_TOKENS, TOKENS_ARE_NUMBERS, EMPTY_TOKENS, SHORT_TYPES, SHORT_SCORES, NO_SCORES, SCORES_ARE_IDS,
     SCORE_IS_NAN, NO_MERGES, MERGE_WITHOUT_SPACE, OTHER_PRE, IDS_OUT_OF_RANGE
@@ -33,18 +35,19 @@ typedef struct vocabulary {
     tokenizer *t;
 } vocabulary;
 
-static void write_attributes(gguf_writer *w, bool spm, damage d, int n) {
+static void write_attributes(gguf_writer *w, family k, damage d, int n) {
     float scores[4 + N_PIECES] = {0};
     int32_t types[4 + N_PIECES];
     for (int i = 0; i < n; i++) types[i] = 1;
-    for (int i = 4; i < n; i++) scores[i] = (float)(4 - i);
+    for (int i = 0; i < n; i++) scores[i] = i >= 4 ? (float)(4 - i) : k == UNIGRAM ? -7.5f : 0.0f;
     if (d == SCORE_IS_NAN) memset(&scores[5], 0xff, sizeof(scores[5]));
     gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (size_t)(d == SHORT_TYPES ? n - 1 : n));
-    if (!spm || d == NO_SCORES) return;
+    if (k == BPE || d == NO_SCORES) return;
     gguf_writer_array(w, "tokenizer.ggml.scores", d == SCORES_ARE_IDS ? GGUF_I32 : GGUF_F32, scores, (size_t)(d == SHORT_SCORES ? n - 1 : n));
 }
 
-static gguf_writer *write_vocabulary(bool spm, damage d) {
+static gguf_writer *write_vocabulary(family k, damage d) {
+    static const char *const models[] = {[BPE] = "gpt2", [SPM] = "llama", [UNIGRAM] = "t5"};
     const char *tokens[4 + N_PIECES], *lines[N_PIECES];
     int n = 4 + N_PIECES;
     gguf_writer *w = gguf_writer_new(3, 0);
@@ -52,12 +55,12 @@ static gguf_writer *write_vocabulary(bool spm, damage d) {
     memcpy(tokens + 4, pieces, sizeof(pieces));
     memcpy(lines, merges, sizeof(merges));
     if (d == MERGE_WITHOUT_SPACE) lines[3] = "aa";
-    if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "bert" : spm ? "llama" : "gpt2");
+    if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "bert" : models[k]);
     if (d == TOKENS_ARE_NUMBERS) gguf_writer_array(w, "tokenizer.ggml.tokens", GGUF_I32, (int32_t[]){1, 2}, 2);
     else if (d != NO_TOKENS) gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)(d == EMPTY_TOKENS ? 0 : n));
-    write_attributes(w, spm, d, n);
+    write_attributes(w, k, d, n);
     if (d == IDS_OUT_OF_RANGE) gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1000), gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", UINT32_MAX);
-    if (spm) return w;
+    if (k != BPE) return w;
     gguf_writer_string(w, "tokenizer.ggml.pre", d == OTHER_PRE ? "klingon" : "gpt-2");
     if (d != NO_MERGES) gguf_writer_strings(w, "tokenizer.ggml.merges", lines, N_PIECES);
     return w;
@@ -124,7 +127,7 @@ static void merging_is_what_the_quadratic_way_gives(void **state) {
     printf("seed %llu\n", (unsigned long long)(given ? strtoull(given, NULL, 0) : 20260103));
     for (int spm = 0; spm < 2; spm++) {
         vocabulary v;
-        assert_int_equal(open_written(&v, write_vocabulary(spm != 0, NO_DAMAGE), NULL), RP_OK);
+        assert_int_equal(open_written(&v, write_vocabulary(spm ? SPM : BPE, NO_DAMAGE), NULL), RP_OK);
         for (int i = 0; i < 4000; i++) {
             char text[64];
             size_t n = 1 + (size_t)tiny_random_below(&r, 63);
@@ -133,6 +136,53 @@ static void merging_is_what_the_quadratic_way_gives(void **state) {
         }
         close_vocabulary(&v);
     }
+}
+
+/* ---- the most probable pieces ---- */
+
+static double score_of(const tokenizer *t, int32_t id) {
+    size_t n;
+    const char *text = tokenizer_bytes(t, id, true, &n);
+    for (int i = 0; i < N_PIECES; i++)
+        if (strlen(pieces[i]) == n && memcmp(pieces[i], text, n) == 0) return -i;
+    return n == 1 ? -7.5 : -1e9;
+}
+
+/* The best sum over every way to cut text in pieces and letters, by trying them all. */
+static double best_score(const char *text, size_t n) {
+    double best = n == 0 ? 0 : -7.5 + best_score(text + 1, n - 1);
+    for (int i = 0; i < N_PIECES; i++) {
+        size_t k = strlen(pieces[i]);
+        double score = k <= n && memcmp(text, pieces[i], k) == 0 ? -i + best_score(text + k, n - k) : -1e9;
+        if (score > best) best = score;
+    }
+    return best;
+}
+
+static void no_other_pieces_are_more_probable(void **state) {
+    (void)state;
+    tiny_random r = {20260104};
+    vocabulary v;
+    assert_int_equal(open_written(&v, write_vocabulary(UNIGRAM, NO_DAMAGE), NULL), RP_OK);
+    for (int i = 0; i < 2000; i++) {
+        char text[16];
+        size_t n = 1 + (size_t)tiny_random_below(&r, 15), at = 0;
+        token_list l = {0};
+        double score = 0;
+        for (size_t k = 0; k < n; k++) text[k] = "abcd"[tiny_random_below(&r, 4)];
+        assert_int_equal(tokenizer_encode(v.t, text, n, (tokenizer_options){0}, &l, NULL), RP_OK);
+        for (size_t k = 0; k < l.n; k++) {
+            size_t bytes;
+            const char *piece = tokenizer_bytes(v.t, l.ids[k], true, &bytes);
+            assert_true(at + bytes <= n && memcmp(piece, text + at, bytes) == 0);
+            at += bytes;
+            score += score_of(v.t, l.ids[k]);
+        }
+        assert_int_equal(at, n);
+        assert_true(score == best_score(text, n)); /* halves: sums are exact */
+        token_list_free(&l);
+    }
+    close_vocabulary(&v);
 }
 
 /* ---- patterns ---- */
@@ -175,25 +225,72 @@ static void patterns_cut_where_they_should(void **state) {
     }
 }
 
+/* ---- long words ---- */
+
+enum { LONG_STEPS = 12 }; /* the longest token: 4096 line feeds, whose stand-in U+010A has two bytes */
+
+/* Doubles of doubles of the line feed; GPT-2 merges them, Llama 3 takes the longest whole although no merge leads to it. */
+static vocabulary open_long(const char *pre, int n_merges) {
+    static char runs[LONG_STEPS + 1][(2 << LONG_STEPS) + 1], lines[LONG_STEPS][(2 << LONG_STEPS) + 2];
+    const char *tokens[LONG_STEPS + 1], *rules[LONG_STEPS];
+    vocabulary v;
+    gguf_writer *w = gguf_writer_new(3, 0);
+    for (int i = 0; i <= LONG_STEPS; i++) {
+        for (int k = 0; k < 1 << i; k++) memcpy(runs[i] + 2 * k, "\xc4\x8a", 2);
+        if (i > 0) snprintf(lines[i - 1], sizeof(lines[0]), "%s %s", runs[i - 1], runs[i - 1]);
+        tokens[i] = runs[i];
+        if (i > 0) rules[i - 1] = lines[i - 1];
+    }
+    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(w, "tokenizer.ggml.pre", pre);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, LONG_STEPS + 1);
+    gguf_writer_strings(w, "tokenizer.ggml.merges", rules, (size_t)n_merges);
+    assert_int_equal(open_written(&v, w, NULL), RP_OK);
+    return v;
+}
+
+static void long_tokens_are_merged_and_taken_whole(void **state) {
+    (void)state;
+    static const struct {
+        const char *pre;
+        int n_merges;
+        size_t n_tokens;
+    } cases[] = {{"gpt-2", LONG_STEPS, 1}, {"llama-bpe", LONG_STEPS, 1}, {"llama-bpe", 3, 1}, {"gpt-2", 3, (1 << LONG_STEPS) / 8}};
+    static char text[1 << LONG_STEPS];
+    memset(text, '\n', sizeof(text));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        vocabulary v = open_long(cases[i].pre, cases[i].n_merges);
+        token_list l = {0};
+        assert_int_equal(tokenizer_encode(v.t, text, sizeof(text), (tokenizer_options){0}, &l, NULL), RP_OK);
+        assert_int_equal(l.n, cases[i].n_tokens);
+        token_list_free(&l);
+        assert_int_equal(tokenizer_encode(v.t, text, sizeof(text) - 1, (tokenizer_options){0}, &l, NULL), RP_OK);
+        assert_int_equal(l.n, cases[i].n_merges == 3 ? (1 << LONG_STEPS) / 8 + 2 : LONG_STEPS);
+        token_list_free(&l);
+        close_vocabulary(&v);
+    }
+}
+
 /* ---- damage ---- */
 
 static void damaged_vocabularies_are_refused(void **state) {
     (void)state;
     static const struct {
-        bool spm;
+        family k;
         damage d;
         int code;
     } cases[] = {
-        {true, NO_MODEL, RP_ERR_FORMAT},      {true, OTHER_MODEL, RP_ERR_UNSUPPORTED}, {true, NO_TOKENS, RP_ERR_FORMAT},
-        {true, TOKENS_ARE_NUMBERS, RP_ERR_FORMAT}, {true, EMPTY_TOKENS, RP_ERR_FORMAT}, {true, SHORT_TYPES, RP_ERR_FORMAT},
-        {true, SHORT_SCORES, RP_ERR_FORMAT},  {true, NO_SCORES, RP_ERR_FORMAT},        {true, SCORES_ARE_IDS, RP_ERR_FORMAT},
-        {true, SCORE_IS_NAN, RP_ERR_FORMAT},  {false, NO_MERGES, RP_ERR_FORMAT},       {false, MERGE_WITHOUT_SPACE, RP_ERR_FORMAT},
-        {false, OTHER_PRE, RP_ERR_UNSUPPORTED},
+        {SPM, NO_MODEL, RP_ERR_FORMAT},      {SPM, OTHER_MODEL, RP_ERR_UNSUPPORTED}, {SPM, NO_TOKENS, RP_ERR_FORMAT},
+        {SPM, TOKENS_ARE_NUMBERS, RP_ERR_FORMAT}, {SPM, EMPTY_TOKENS, RP_ERR_FORMAT}, {SPM, SHORT_TYPES, RP_ERR_FORMAT},
+        {SPM, SHORT_SCORES, RP_ERR_FORMAT},  {SPM, NO_SCORES, RP_ERR_FORMAT},        {SPM, SCORES_ARE_IDS, RP_ERR_FORMAT},
+        {SPM, SCORE_IS_NAN, RP_ERR_FORMAT},  {BPE, NO_MERGES, RP_ERR_FORMAT},       {BPE, MERGE_WITHOUT_SPACE, RP_ERR_FORMAT},
+        {BPE, OTHER_PRE, RP_ERR_UNSUPPORTED}, {UNIGRAM, NO_SCORES, RP_ERR_FORMAT},     {UNIGRAM, SHORT_SCORES, RP_ERR_FORMAT},
+        {UNIGRAM, SCORE_IS_NAN, RP_ERR_FORMAT}, {UNIGRAM, SHORT_TYPES, RP_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         vocabulary v;
         rp_error err = {0};
-        assert_int_equal(open_written(&v, write_vocabulary(cases[i].spm, cases[i].d), &err), cases[i].code);
+        assert_int_equal(open_written(&v, write_vocabulary(cases[i].k, cases[i].d), &err), cases[i].code);
         assert_int_equal(err.code, cases[i].code);
         assert_true(err.message[0] != '\0');
         assert_null(v.t);
@@ -205,7 +302,7 @@ static void damaged_vocabularies_are_refused(void **state) {
 static void ids_out_of_range_are_none(void **state) {
     (void)state;
     vocabulary v;
-    assert_int_equal(open_written(&v, write_vocabulary(true, IDS_OUT_OF_RANGE), NULL), RP_OK);
+    assert_int_equal(open_written(&v, write_vocabulary(SPM, IDS_OUT_OF_RANGE), NULL), RP_OK);
     assert_int_equal(tokenizer_bos(v.t), -1);
     assert_int_equal(tokenizer_eos(v.t), -1);
     close_vocabulary(&v);
@@ -214,6 +311,7 @@ static void ids_out_of_range_are_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_what_the_quadratic_way_gives),
+        cmocka_unit_test(no_other_pieces_are_more_probable), cmocka_unit_test(long_tokens_are_merged_and_taken_whole),
         cmocka_unit_test(patterns_cut_where_they_should),
         cmocka_unit_test(damaged_vocabularies_are_refused),
         cmocka_unit_test(ids_out_of_range_are_none),

@@ -584,7 +584,7 @@ int reference_open(reference **out, const char *path, const char *chat, int32_t 
         return rc;
     }
     r->words.tokenizer = r->tokenizer;
-    r->words.chat = chat ? chat_format_find(chat) : chat_format_detect(r->file, r->tokenizer);
+    r->words.chat = chat ? chat_format_find(chat) : chat_format_detect(r->file, r->tokenizer, NULL);
     *out = r;
     return 0;
 }

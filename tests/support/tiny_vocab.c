@@ -179,8 +179,9 @@ static int write_merges(gguf_writer *w, const vocab *v) {
 }
 
 static int write_vocab(gguf_writer *w, const vocab *v, const tiny_vocab_options *o) {
-    bool spm = o->kind == TINY_VOCAB_SPM;
-    gguf_writer_string(w, "tokenizer.ggml.model", spm ? "llama" : "gpt2");
+    static const char *const models[] = {[TINY_VOCAB_SPM] = "llama", [TINY_VOCAB_BPE] = "gpt2", [TINY_VOCAB_UNIGRAM] = "t5"};
+    bool spm = o->kind != TINY_VOCAB_BPE;
+    gguf_writer_string(w, "tokenizer.ggml.model", models[o->kind]);
     gguf_writer_string(w, "tokenizer.ggml.pre", spm ? "default" : o->pre ? o->pre : "gpt-2");
     int rc = write_tokens(w, v, spm);
     if (!rc && !spm) rc = write_merges(w, v);
@@ -194,7 +195,7 @@ static int write_vocab(gguf_writer *w, const vocab *v, const tiny_vocab_options 
 }
 
 int tiny_vocab_add(gguf_writer *w, const tiny_vocab_options *options, int32_t *n_vocab, rp_error *err) {
-    bool spm = options->kind == TINY_VOCAB_SPM;
+    bool spm = options->kind != TINY_VOCAB_BPE;
     size_t limit = options->n_vocab > 0 ? (size_t)options->n_vocab : TOKENS_MAX, n_control = 0;
     while (options->control && options->control[n_control]) n_control++;
     size_t needed = (spm ? 259 : 257) + n_control;

@@ -1,0 +1,139 @@
+/* tokenizer_charsmap.c: SentencePiece's normalisation (Kudo and Richardson 2018): a table from strings to strings, of which the longest
+ * that fits replaces what stands in the text. Models carry it as "precompiled_charsmap":
+ *
+ *   u32 bytes of the array | u32 units[] | replacements, each with a NUL behind it
+ *
+ * The array is a trie as a double array (Aoe 1989, in the compact form of Yata's Darts-clone). A unit, little-endian:
+ *
+ *   bits 0-7   label: the byte that leads here      bit 8   the node is a key: unit[base] holds its value
+ *   bits 10-30 offset, times 256 if bit 9 is set    bit 31  this unit is a value: where its replacement begins (bits 0-30)
+ *
+ *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label says so
+ *
+ * Nodes that go on alike are one node, so it is a graph; a trie unfolded. Offsets come from the file and may point anywhere, so the whole
+ * graph is walked when it is opened: without a cycle, and every value at a replacement. A step of a look-up reads a byte of text.
+ */
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/tokenizer_internal.h"
+
+#define KEY "tokenizer.ggml.precompiled_charsmap"
+#define MAX_BYTES (1u << 24) /* those of published models hold 250 KB */
+
+static bool is_key(uint32_t unit) { return unit >> 8 & 1; }
+static uint32_t base_of(uint32_t node, uint32_t unit) { return node ^ (unit >> 10) << ((unit >> 6) & 8); }
+static uint32_t value_of(uint32_t unit) { return unit & 0x7fffffff; }
+
+/* The child of the node whose base is given, or 0: the root is nobody's child. */
+static uint32_t child(const charsmap *m, uint32_t base, unsigned char byte) {
+    uint32_t node = base ^ byte;
+    return byte && node < m->n_units && (m->units[node] & 0x800000ff) == byte ? node : 0;
+}
+
+/* ---- opening ---- */
+
+/* A node on the way from the root, and the byte that was last tried behind it. */
+typedef struct step {
+    uint32_t node, byte;
+} step;
+
+enum { NEW, ON_PATH, DONE };
+
+static bool leads_to_text(const charsmap *m, uint32_t node) {
+    uint32_t unit = m->units[node], base = base_of(node, unit);
+    return !is_key(unit) || (base < m->n_units && value_of(m->units[base]) < m->texts_bytes);
+}
+
+/* Walks the trie, depth first. No node is twice on a path, so no path is longer than the array. */
+static bool is_sound(const charsmap *m, uint8_t *state, step *path) {
+    size_t n = 0;
+    state[0] = ON_PATH;
+    path[n++] = (step){0, 0};
+    if (!leads_to_text(m, 0)) return false;
+    while (n > 0) {
+        step *s = &path[n - 1];
+        uint32_t base = base_of(s->node, m->units[s->node]), next = 0;
+        while (next == 0 && ++s->byte < 256) {
+            next = child(m, base, (unsigned char)s->byte);
+            if (next && state[next] == ON_PATH) return false;
+            if (state[next] == DONE) next = 0;
+        }
+        if (next == 0) {
+            state[s->node] = DONE;
+            n--;
+            continue;
+        }
+        if (!leads_to_text(m, next)) return false;
+        state[next] = ON_PATH;
+        path[n++] = (step){next, 0};
+    }
+    return true;
+}
+
+static int check(const charsmap *m, const gguf_file *f, rp_error *err) {
+    uint8_t *state = base_calloc(m->n_units, 1);
+    step *path = base_calloc(m->n_units, sizeof(*path));
+    int rc = RP_OK;
+    if (!state || !path) rc = base_fail_memory(err, m->n_units * sizeof(*path), "a table of normalisation");
+    else if (!is_sound(m, state, path))
+        rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is damaged: its trie has a cycle or leads out of it", KEY);
+    base_free(state);
+    base_free(path);
+    return rc;
+}
+
+int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err) {
+    gguf_array a;
+    uint32_t bytes;
+    *m = (charsmap){0};
+    if (!gguf_has(f, KEY)) return RP_OK;
+    if (!gguf_get_array(f, KEY, &a) || (a.type != GGUF_U8 && a.type != GGUF_I8))
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is no list of bytes", KEY);
+    if (a.n == 0) return RP_OK;
+    if (a.n < 8 || a.n > MAX_BYTES) return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is too short or too long", KEY);
+    memcpy(&bytes, a.data, 4);
+    const char *texts = (const char *)a.data + 4;
+    if (bytes == 0 || bytes % 4 != 0 || bytes > a.n - 4 || (bytes < a.n - 4 && texts[a.n - 5] != '\0'))
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is cut off", KEY);
+    m->n_units = bytes / 4;
+    m->texts = texts + bytes;
+    m->texts_bytes = (size_t)a.n - 4 - bytes;
+    m->units = base_alloc(bytes);
+    if (!m->units) return base_fail_memory(err, bytes, "a table of normalisation");
+    memcpy(m->units, texts, bytes);
+    return check(m, f, err);
+}
+
+void charsmap_close(charsmap *m) { base_free(m->units); }
+
+/* ---- use ---- */
+
+/* The longest key that text begins with: its bytes, 0 if there is none, and its value. */
+static size_t longest(const charsmap *m, const char *text, size_t n, uint32_t *value) {
+    uint32_t node = 0, base = base_of(0, m->units[0]);
+    size_t found = 0;
+    for (size_t i = 0; i < n && (node = child(m, base, (unsigned char)text[i])) != 0; i++) {
+        base = base_of(node, m->units[node]);
+        if (!is_key(m->units[node])) continue;
+        *value = value_of(m->units[base]);
+        found = i + 1;
+    }
+    return found;
+}
+
+size_t charsmap_step(const charsmap *m, const char *text, size_t n, gguf_string *out) {
+    uint32_t value = 0;
+    size_t used = longest(m, text, n, &value);
+    if (used > 0) {
+        *out = (gguf_string){m->texts + value, strlen(m->texts + value)};
+        return used;
+    }
+    utf8proc_int32_t c;
+    utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)BASE_MIN(n, 4), &c);
+    *out = length > 0 ? (gguf_string){text, (uint64_t)length} : (gguf_string){"\xef\xbf\xbd", 3}; /* U+FFFD */
+    return length > 0 ? (size_t)length : 1;
+}

@@ -1,0 +1,49 @@
+/* tokenizer_prefix.c: which of a list's texts a text begins with. The list is sorted by bytes, so that those that begin alike stand
+ * together, and a walk along the text narrows a range of it:
+ *
+ *   text "abd":   a.. -> [a, ab, abc, abd, b]   ab. -> [ab, abc, abd]   abd -> [abd]
+ *                         ^ is whole                 ^ is whole             ^ is whole
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/tokenizer_internal.h"
+
+static int compare(const void *a, const void *b) {
+    const prefix_text *x = a, *y = b;
+    int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
+    if (order) return order;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+void prefix_sort(prefix_list *l) { qsort(l->texts, (size_t)l->n, sizeof(*l->texts), compare); }
+
+prefix_walk prefix_begin(const prefix_list *l) { return (prefix_walk){0, l->n, 0}; }
+
+/* The first text of the walk that goes on with at least `byte`. */
+static int32_t first_from(const prefix_list *l, const prefix_walk *w, int byte) {
+    int32_t low = w->low, high = w->high;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        const prefix_text *p = &l->texts[middle];
+        if (p->n <= w->depth || (unsigned char)p->bytes[w->depth] < byte) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+bool prefix_step(const prefix_list *l, prefix_walk *w, char next) {
+    int byte = (unsigned char)next;
+    w->low = first_from(l, w, byte);
+    w->high = first_from(l, w, byte + 1);
+    w->depth++;
+    return w->low < w->high;
+}
+
+int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first) {
+    int n = 0;
+    *first = &l->texts[w->low];
+    while (w->low + n < w->high && l->texts[w->low + n].n == w->depth) n++;
+    return n;
+}

@@ -1,0 +1,91 @@
+/* tokenizer_unigram.c: the most probable way to write a text in pieces (Kudo 2018): Viterbi over the sum of the pieces' scores, which are
+ * logarithms of probabilities. A character that no piece writes costs 10 more than the worst piece; it becomes byte tokens if the
+ * vocabulary has them, else a run of such characters becomes one unknown token.
+ */
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/tokenizer_internal.h"
+
+#define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
+#define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */
+
+int unigram_open(tokenizer *t, rp_error *err) {
+    prefix_list *l = &t->pieces;
+    float lowest = 0;
+    l->texts = base_calloc((size_t)t->n_vocab, sizeof(*l->texts));
+    if (!l->texts) return base_fail_memory(err, (size_t)t->n_vocab * sizeof(*l->texts), "the vocabulary");
+    for (int32_t i = 0; i < t->n_vocab; i++) {
+        if (t->types[i] != TOKEN_NORMAL || t->texts[i].n == 0 || t->texts[i].n > MAX_PIECE_BYTES) continue;
+        if (l->n == 0 || t->scores[i] < lowest) lowest = t->scores[i];
+        l->texts[l->n++] = (prefix_text){t->texts[i].bytes, (uint32_t)t->texts[i].n, i};
+    }
+    prefix_sort(l);
+    t->unknown_score = lowest - UNKNOWN_PENALTY;
+    return RP_OK;
+}
+
+/* ---- the best path ---- */
+
+/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). The score is a float as in
+ * SentencePiece, and rounded where it rounds: pieces in another order have the same sum but for rounding, and that decides. */
+typedef struct path {
+    float score;
+    uint32_t from; /* UINT32_MAX: not reached yet */
+    int32_t id;
+} path;
+
+static void offer(path *to, float score, size_t from, int32_t id) {
+    if (to->from == UINT32_MAX || score > to->score) *to = (path){score, (uint32_t)from, id};
+}
+
+/* Extends the path that ends at `at` by every piece that begins there. */
+static void extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
+    size_t character = spm_character_bytes(text + at, n - at);
+    prefix_walk walk = prefix_begin(&t->pieces);
+    bool written = false;
+    for (size_t end = at; end < n && prefix_step(&t->pieces, &walk, text[end++]);) {
+        const prefix_text *piece;
+        if (prefix_whole(&t->pieces, &walk, &piece) == 0) continue;
+        offer(&paths[end], paths[at].score + t->scores[piece->id], at, piece->id);
+        written = written || walk.depth == character;
+    }
+    if (!written) offer(&paths[at + character], paths[at].score + t->unknown_score, at, -1);
+}
+
+/* Turns the links of the best path around, so that it can be followed from its beginning. */
+static void turn_around(path *paths, size_t n) {
+    path ahead = {.from = UINT32_MAX};
+    for (size_t at = n, next = n;;) {
+        path p = paths[at];
+        paths[at] = (path){0, (uint32_t)next, ahead.id};
+        if (at == 0) break;
+        ahead = p;
+        next = at;
+        at = p.from;
+    }
+}
+
+/* Follows the path: from[at] is where the piece that begins at `at` ends, id what it is. */
+static int write_path(const tokenizer *t, const char *text, size_t n, const path *paths, token_list *out) {
+    bool after_unknown = false;
+    int rc = RP_OK;
+    for (size_t at = 0, end; at < n && !rc; at = end) {
+        end = paths[at].from;
+        int32_t id = paths[at].id;
+        rc = id >= 0 ? token_list_push(out, id) : spm_add_unknown(t, text + at, end - at, &after_unknown, out);
+        after_unknown = after_unknown && id < 0;
+    }
+    return rc;
+}
+
+int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *out) {
+    path *paths = base_alloc((n + 1) * sizeof(*paths));
+    if (!paths) return RP_ERR_MEMORY;
+    for (size_t i = 0; i <= n; i++) paths[i].from = UINT32_MAX;
+    paths[0].score = 0;
+    for (size_t at = 0; at < n; at += spm_character_bytes(text + at, n - at)) extend(t, text, n, at, paths);
+    turn_around(paths, n);
+    int rc = write_path(t, text, n, paths, out);
+    base_free(paths);
+    return rc;
+}

@@ -1,0 +1,213 @@
+/* test_golden.c: every family of tests/golden against what transformers computed: logits of several prompts and 64 greedy tokens.
+ *
+ *   test_golden [-v] [NAME...]     -v: the worst error of each model
+ */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "kv/context.h"
+#include "model/forward.h"
+#include "model/gguf_writer.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+/* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
+#define LIMIT 1e-4
+/* Quantised weights multiply activations of 8 bits: in rows of 64 elements that costs this much (llama.cpp: 3e-2). Greedy tokens may then
+ * differ. What such a file holds is checked apart, by a copy of it in F32. */
+#define LIMIT_QUANTIZED 4e-2
+#define MAX_ROWS 64
+#define BUDGET_BYTES ((uint64_t)64 << 20)
+
+typedef struct runner {
+    rp_model *model;
+    backend *backend;
+    model_forward *forward;
+    kv_pool *pool;
+    kv_context context;
+    int32_t chunk, n_vocab;
+} runner;
+
+static void must(int rc, const rp_error *err) {
+    if (!rc) return;
+    fprintf(stderr, "test_golden: %s: %s\n", err->where, err->message);
+    exit(1);
+}
+
+/* n_ctx: positions that the prompt and what follows take; it chooses the factors of long-rope, as the length does in transformers. */
+static runner open_runner(const char *path, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
+    rp_error err = {0};
+    runner r = {.chunk = chunk};
+    must(model_open(&r.model, path, NULL, &err), &err);
+    cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = MAX_ROWS};
+    kv_shape shape = model_state_shape(r.model, KV_F32);
+    must(cpu_backend_new(&r.backend, r.model, &o, &err), &err);
+    must(model_forward_new(&r.forward, r.model, r.backend, MAX_ROWS, MAX_ROWS, &err), &err);
+    must(kv_pool_new(&r.pool, &shape, BUDGET_BYTES, NULL, &err), &err);
+    kv_context_init(&r.context, r.pool);
+    r.n_vocab = r.model->hp.n_vocab;
+    return r;
+}
+
+static void close_runner(runner *r) {
+    kv_context_clear(&r->context);
+    model_forward_free(r->forward);
+    kv_pool_free(r->pool);
+    r->backend->ops->free(r->backend);
+    model_close(r->model);
+}
+
+/* Appends tokens to the context at rising positions; logits of the last `rows` of them. */
+static void feed(runner *r, const int32_t *tokens, int32_t first, int32_t n, int32_t rows, float *logits) {
+    rp_error err = {0};
+    const kv_context *contexts[] = {&r->context};
+    for (int32_t done = 0; done < n;) {
+        model_row row[MAX_ROWS];
+        int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
+        for (int32_t i = 0; i < k; i++) {
+            row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
+            must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
+            wanted += row[i].wants_logits;
+        }
+        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
+        must(model_forward_step(r->forward, &step, logits, &err), &err);
+        logits += (size_t)wanted * (size_t)r->n_vocab;
+        done += k;
+        kv_context_trim(&r->context, first + done);
+    }
+}
+
+static int32_t best(const float *logits, int32_t n) {
+    int32_t b = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[b]) b = i;
+    return b;
+}
+
+/* Tokens of the greedy continuation that are the stored ones. */
+static int32_t continue_greedily(runner *r, const golden_prompt *p, float *logits) {
+    for (int32_t i = 0; i < p->n_greedy; i++) {
+        int32_t token = best(logits, r->n_vocab);
+        if (token != p->greedy[i]) return i;
+        feed(r, &token, p->n_tokens + i, 1, 1, logits);
+    }
+    return p->n_greedy;
+}
+
+typedef struct outcome {
+    double worst;
+    int32_t greedy, n_greedy;
+} outcome;
+
+static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk, outcome *o) {
+    runner r = open_runner(m->path, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
+    float *logits = calloc((size_t)p->rows * (size_t)m->vocabulary, sizeof(float));
+    size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
+    feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
+    for (int32_t i = 0; i < p->rows; i++)
+        o->worst = fmax(o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
+    memmove(logits, logits + last, sizeof(float) * (size_t)m->vocabulary);
+    o->greedy += continue_greedily(&r, p, logits);
+    o->n_greedy += p->n_greedy;
+    free(logits);
+    close_runner(&r);
+}
+
+static outcome check_file(const golden_model *m, const char *path, base_cpu_level level) {
+    static const int32_t chunks[] = {1, 7, 64};
+    golden_model file = *m;
+    outcome o = {0};
+    file.path = (char *)path;
+    for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++)
+        for (int32_t i = 0; i < m->n_prompts; i++) check_prompt(&file, &m->prompts[i], level, chunks[c], &o);
+    return o;
+}
+
+/* Writes the model with all tensors in F32, if it has others. */
+static bool write_decoded(const char *from, const char *to) {
+    rp_error err = {0};
+    gguf_file *f;
+    bool quantized = false;
+    gguf_writer *w = gguf_writer_new(3, 0);
+    must(gguf_open(&f, from, &err), &err);
+    for (size_t i = 0; i < gguf_n_metadata(f); i++) {
+        char key[GGUF_MAX_NAME + 1];
+        gguf_value_type type;
+        gguf_bytes value = gguf_metadata_raw(f, i, &type);
+        snprintf(key, sizeof(key), "%.*s", (int)gguf_metadata_key(f, i).n, gguf_metadata_key(f, i).bytes);
+        gguf_writer_raw(w, key, type, value.data, value.n);
+    }
+    for (size_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        char name[GGUF_MAX_NAME + 1];
+        int64_t n = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        float *values = calloc((size_t)n, sizeof(float));
+        snprintf(name, sizeof(name), "%.*s", (int)t->name.n, t->name.bytes);
+        kernel_dequantize(t->type, t->data, values, n);
+        gguf_writer_tensor(w, name, KERNEL_F32, t->n_dims, t->dims, values);
+        quantized |= kernel_type_quantized(t->type);
+        free(values);
+    }
+    if (quantized) must(gguf_writer_save(w, to, &err), &err);
+    gguf_writer_free(w);
+    gguf_close(f);
+    return quantized;
+}
+
+static bool report(const golden_model *m, const char *kind, outcome o, double limit, int32_t greedy, bool verbose) {
+    bool ok = o.worst <= limit && o.greedy >= greedy;
+    if (verbose || !ok)
+        printf("%-20s %-10s %-12s %.1e  %d of %d greedy tokens%s\n", m->name, m->architecture, kind, o.worst, (int)o.greedy,
+               (int)o.n_greedy, ok ? "" : "  FAILED");
+    return ok;
+}
+
+static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
+    char path[] = "/tmp/test_golden_XXXXXX";
+    int fd = mkstemp(path);
+    if (fd >= 0) close(fd);
+    bool quantized = write_decoded(m->path, path);
+    outcome o = check_file(m, m->path, level);
+    bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT, quantized ? 0 : o.n_greedy, verbose);
+    if (quantized) {
+        o = check_file(m, path, level);
+        ok &= report(m, "decoded", o, LIMIT, o.n_greedy, verbose);
+    }
+    unlink(path);
+    return ok;
+}
+
+static bool is_wanted(const golden_model *m, int argc, char **argv) {
+    bool any = false;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') continue;
+        if (strcmp(argv[i], m->name) == 0) return true;
+        any = true;
+    }
+    return !any;
+}
+
+int main(int argc, char **argv) {
+    bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    base_cpu_level best_level;
+    rp_error err = {0};
+    golden *g = golden_open();
+    int failed = 0, n = 0;
+    must(base_cpu_detect(&best_level, &err), &err);
+    for (int32_t i = 0; i < g->n_models; i++) {
+        if (!is_wanted(&g->models[i], argc, argv)) continue;
+        failed += !check_model(&g->models[i], best_level, verbose);
+        if (best_level != BASE_CPU_GENERIC) failed += !check_model(&g->models[i], BASE_CPU_GENERIC, false);
+        n++;
+    }
+    golden_close(g);
+    printf("%d models, %d failures\n", n, failed);
+    return failed > 0 || n == 0;
+}
