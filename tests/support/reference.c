@@ -616,6 +616,12 @@ static reference_prompt *new_prompt(reference *r, const pml_document *schema, co
     return p;
 }
 
+static void check_end(reference_prompt *p) {
+    const int32_t most = reference_model_n_positions(p->r->model);
+    if (most > 0 && p->end > most)
+        p->rc = base_fail(p->err, RP_ERR_CONTEXT, "reference: the prompt ends at %d, the model has %d positions", p->end, most);
+}
+
 static void lay_out(reference_prompt *p, bool exact) {
     p->taken[0] = true;
     note_imports(p, 0, 0);
@@ -626,6 +632,8 @@ static void lay_out(reference_prompt *p, bool exact) {
     else place_packed(p);
     if (p->rc) return;
     open_answer(p);
+    check_end(p);
+    if (p->rc) return;
     flatten(p, exact);
     if (p->n_entries == 0) p->rc = base_fail(p->err, RP_ERR_INVALID, "reference: no tokens");
     if (!exact) choose_joints(p);
@@ -696,6 +704,8 @@ int32_t reference_prompt_reused(const reference_prompt *p) {
 }
 
 int32_t reference_prompt_end(const reference_prompt *p) { return p->end; }
+
+double reference_prompt_margin(const reference_prompt *p) { return reference_states_margin(p->states); }
 
 int32_t reference_prompt_joint(const reference_prompt *p) {
     int32_t n = 0;

@@ -103,9 +103,10 @@ static reference_mlp expert_of(const reference_mlp *stack, int32_t e) {
     return (reference_mlp){.gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
 }
 
-/* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others become 0. */
-static void choose(const reference_model *m, double *p) {
-    double sum = 0;
+/* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others become 0.
+ * Returns the margin of the choice. */
+static double choose(const reference_model *m, double *p) {
+    double sum = 0, least = INFINITY, other = -INFINITY;
     bool *chosen = reference_alloc((size_t)m->n_experts, sizeof *chosen);
     for (int32_t k = 0; k < m->n_used; k++) {
         int32_t best = -1;
@@ -113,20 +114,23 @@ static void choose(const reference_model *m, double *p) {
             if (!chosen[e] && (best < 0 || p[e] > p[best])) best = e;
         chosen[best] = true;
         sum += p[best];
+        least = p[best];
     }
+    for (int32_t e = 0; e < m->n_experts; e++) other = chosen[e] ? other : fmax(other, p[e]);
     for (int32_t e = 0; e < m->n_experts; e++) p[e] = !chosen[e] ? 0 : m->family->renormalised ? p[e] / sum : p[e];
     free(chosen);
+    return least - other;
 }
 
 static void add_scaled(double *y, const double *x, double factor, int32_t n) {
     for (int32_t i = 0; i < n; i++) y[i] += factor * x[i];
 }
 
-static void apply_experts(const reference_model *m, const reference_layer *l, const double *x, double *y) {
+static double apply_experts(const reference_model *m, const reference_layer *l, const double *x, double *y) {
     double *p = reference_alloc((size_t)m->n_experts, sizeof *p), *one = reference_alloc((size_t)m->n_embd, sizeof *one);
     reference_apply(&l->router, x, p);
     reference_softmax(p, (size_t)m->n_experts, NULL);
-    choose(m, p);
+    const double margin = choose(m, p);
     for (int32_t d = 0; d < m->n_embd; d++) y[d] = 0;
     for (int32_t e = 0; e < m->n_experts; e++) {
         if (p[e] == 0) continue;
@@ -136,6 +140,7 @@ static void apply_experts(const reference_model *m, const reference_layer *l, co
     }
     free(one);
     free(p);
+    return margin;
 }
 
 /* The expert that every token takes, behind a sigmoid gate where there is one. */
@@ -147,8 +152,10 @@ static void add_shared(const reference_model *m, const reference_layer *l, const
     free(one);
 }
 
-void reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, double *y) {
-    if (l->router.w) apply_experts(m, l, x, y);
+double reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, double *y) {
+    double margin = INFINITY;
+    if (l->router.w) margin = apply_experts(m, l, x, y);
     else apply_mlp(m->family->activation, &l->mlp, x, y);
     if (l->shared.up.w) add_shared(m, l, x, y);
+    return margin;
 }

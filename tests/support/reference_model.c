@@ -22,6 +22,7 @@ struct reference_states {
     token_states *tokens;
     int32_t n, cap;
     reference_angles angles[2]; /* of the model's ropes */
+    double margin;              /* of the closest choice of experts so far */
 };
 
 /* What one token sees in a layer. */
@@ -76,6 +77,7 @@ int32_t reference_model_n_positions(const reference_model *m) { return m->n_posi
 reference_states *reference_states_new(const reference_model *m) {
     reference_states *s = reference_alloc(1, sizeof *s);
     s->m = m;
+    s->margin = INFINITY;
     return s;
 }
 
@@ -91,6 +93,8 @@ void reference_states_free(reference_states *s) {
 }
 
 int32_t reference_states_count(const reference_states *s) { return s->n; }
+
+double reference_states_margin(const reference_states *s) { return s->margin; }
 
 static void new_token(reference_states *s) {
     if (s->n == s->cap) {
@@ -203,7 +207,7 @@ static void run_layer(reference_states *s, int32_t i, double *x, sight_list all)
     reference_normalise(m, &l->post_attn_norm, y, m->n_embd);
     add(m, x, y);
     if (!l->parallel || l->mlp_norm.w) norm_of(m, &l->mlp_norm, l->parallel ? before : x, normed);
-    reference_mlp_apply(m, l, normed, y);
+    s->margin = fmin(s->margin, reference_mlp_apply(m, l, normed, y));
     reference_normalise(m, &l->post_mlp_norm, y, m->n_embd);
     add(m, x, y);
     free(before);

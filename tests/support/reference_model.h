@@ -44,6 +44,9 @@ typedef struct reference_states reference_states;
 reference_states *reference_states_new(const reference_model *m);
 void reference_states_free(reference_states *s);
 int32_t reference_states_count(const reference_states *s);
+/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the others. Where
+ * it is as small as rounding, another implementation may rightly choose another expert. Infinite without experts. */
+double reference_states_margin(const reference_states *s);
 
 /* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not look at it.
  * logits: n_vocab floats, or NULL if nobody asks. */
