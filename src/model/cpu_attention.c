@@ -190,6 +190,7 @@ typedef struct tile {
     const kv_context *context;
     cpu_scratch *scratch;
     int32_t kv_head, first_head, n_heads, n_queries;
+    int32_t lowest; /* position of the rows */
     int64_t done[CPU_TILE_QUERIES]; /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
 } tile;
 
@@ -219,6 +220,12 @@ static void rotate_queries(tile *t, int32_t shift, const float *shift_cs) {
         if (!t->j->angles) memcpy(out, q, sizeof(float) * (size_t)width);
         else b->kernels.rope(q, shifted_angles(t, r, shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
     }
+}
+
+/* Does the view end before the window of the first row begins? Then no row sees any of it. */
+static bool out_of_reach(const tile *t, const kv_view *v) {
+    int64_t end = (int64_t)kv_span_position(v->span) + v->shift + kv_span_tokens(v->span);
+    return t->j->layer->window > 0 && end <= (int64_t)t->lowest - t->j->layer->window + 1;
 }
 
 /* Visible slots of a block for each row; false if no row sees any. */
@@ -276,7 +283,7 @@ static void pass_scores(tile *t) {
     const kv_view *rotated = NULL; /* the queries stand rotated for this view's shift */
     for (size_t i = 0; i < t->context->n_views; i++) {
         const kv_view *v = &t->context->views[i];
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++) {
+        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++) {
             if (!block_visibility(t, v, block, visible)) continue;
             if (!rotated || (t->j->angles && rotated->shift != v->shift))
                 rotate_queries(t, v->shift, t->j->angles ? t->j->angles->views + (t->rows->first_view + i) * rot : NULL);
@@ -331,9 +338,11 @@ static void pass_values(tile *t) {
         t->done[r] = 0;
         memset(output_of(t, r), 0, sizeof(float) * (size_t)t->n_heads * (size_t)t->j->b->shape.value_dim);
     }
-    for (size_t i = 0; i < t->context->n_views; i++)
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++)
-            if (block_visibility(t, &t->context->views[i], block, visible)) add_values(t, &t->context->views[i], block, visible);
+    for (size_t i = 0; i < t->context->n_views; i++) {
+        const kv_view *v = &t->context->views[i];
+        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++)
+            if (block_visibility(t, v, block, visible)) add_values(t, v, block, visible);
+    }
 }
 
 static void attend_tile(const attend_job *j, int64_t task, int thread) {
@@ -346,6 +355,8 @@ static void attend_tile(const attend_job *j, int64_t task, int thread) {
     t.first_head = t.kv_head * j->group + head_tile * b->heads_per_tile;
     t.n_heads = BASE_MIN(b->heads_per_tile, j->group - head_tile * b->heads_per_tile);
     t.n_queries = t.n_heads * t.rows->n_rows;
+    t.lowest = b->step->rows[t.rows->row].pos;
+    for (int32_t r = 1; r < t.rows->n_rows; r++) t.lowest = BASE_MIN(t.lowest, b->step->rows[t.rows->row + r].pos);
     pass_scores(&t);
     for (int32_t r = 0; r < t.rows->n_rows; r++)
         for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h);

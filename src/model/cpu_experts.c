@@ -114,7 +114,7 @@ static int32_t add_parts(cpu_experts *x, int32_t n_parts, const model_weight *w,
         int32_t n = x->first_slot[e + 1] - x->first_slot[e];
         if (n == 0) continue;
         x->parts[n_parts++] = (cpu_linear_part){.weight = model_weight_slice(w, e),
-                                                .bias = bias->data ? (const float *)bias->data + e * bias->n_in : NULL,
+                                                .bias = model_weight_slice(bias, e).data,
                                                 .first_row = x->first_slot[e],
                                                 .n_rows = n,
                                                 .dst = dst};

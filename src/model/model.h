@@ -92,13 +92,14 @@ typedef struct model_weight {
     const void *data;
     kernel_type type;
     int64_t n_in, n_out, n_slices;
+    int64_t slice_bytes; /* from one slice to the next; may be negative */
 } model_weight;
 
 /* The i-th expert's. */
 static inline model_weight model_weight_slice(const model_weight *w, int64_t i) {
     model_weight s = *w;
     s.n_slices = 1;
-    if (w->data) s.data = (const char *)w->data + i * w->n_out * kernel_row_bytes(w->type, w->n_in);
+    if (w->data) s.data = (const char *)w->data + i * w->slice_bytes;
     return s;
 }
 

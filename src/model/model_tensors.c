@@ -162,31 +162,63 @@ static void describe_shape(const int64_t dims[GGUF_MAX_DIMS], char *out, size_t 
         used += (size_t)snprintf(out + used, bytes - used, "%s%lld", i ? " x " : "", (long long)dims[i]);
 }
 
-/* Finds one tensor, checks type and shape, and fills in the weight at base + row->offset. */
-static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t layer) {
-    char name[64], where[RP_ERROR_WHERE_BYTES], is[96], wanted[96];
-    int64_t dims[GGUF_MAX_DIMS];
-    if (!row_applies(b->m, row)) return RP_OK;
-    if (layer >= 0) snprintf(name, sizeof(name), "blk.%d.%s", layer, row->name);
-    else snprintf(name, sizeof(name), "%s", row->name);
-    const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
-    if (!t && !(row->flags & REQUIRED)) return RP_OK;
-    snprintf(where, sizeof(where), "%s: tensor '%s'", gguf_name(b->m->file), name);
-    if (!t) return base_fail_at(b->err, RP_ERR_FORMAT, where, 0, "is missing: is this a whole model?");
-    expected_shape(b->m, row, t, dims);
-    if (memcmp(dims, t->dims, sizeof(dims)) != 0) {
+/* Checks a tensor's type and shape and makes it a weight. */
+static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS], model_weight *w) {
+    char where[RP_ERROR_WHERE_BYTES], is[96], wanted[96];
+    snprintf(where, sizeof(where), "%s: tensor '%.*s'", gguf_name(b->m->file), (int)BASE_MIN(t->name.n, 64), t->name.bytes);
+    if (memcmp(dims, t->dims, sizeof(t->dims)) != 0) {
         describe_shape(t->dims, is, sizeof(is));
         describe_shape(dims, wanted, sizeof(wanted));
         return base_fail_at(b->err, RP_ERR_FORMAT, where, 0, "has shape %s, the metadata asks for %s", is, wanted);
     }
     if ((row->flags & VECTOR) && t->type != KERNEL_F32)
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, where, 0, "is %s, expected F32", kernel_type_name(t->type));
-    bool slices = (row->flags & EXPERTS) != 0, flat = row->out == D_NONE;
-    model_weight *w = (model_weight *)((char *)base + row->offset);
-    *w = (model_weight){.data = t->data, .type = t->type, .n_in = dims[0], .n_out = slices && flat ? 1 : dims[1],
-                        .n_slices = !slices ? 1 : flat ? dims[1] : dims[2]};
+    bool flat = row->out == D_NONE && (row->flags & EXPERTS);
+    *w = (model_weight){.data = t->data, .type = t->type, .n_in = dims[0], .n_out = flat ? 1 : dims[1], .n_slices = flat ? dims[1] : dims[2]};
+    w->slice_bytes = w->n_out * kernel_row_bytes(w->type, w->n_in);
     b->bound[t - gguf_tensor_at(b->m->file, 0)] = true;
     return RP_OK;
+}
+
+/* Files of early 2024 hold experts one by one: ffn_up.0.weight, ffn_up.1.weight ... They serve where they stand evenly. */
+static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
+    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->hp, row->in), dim_of(&b->m->hp, row->out), 1, 1};
+    for (int32_t e = 0; e < b->m->hp.n_experts; e++) {
+        char name[64];
+        model_weight w;
+        snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name), row->name, e);
+        const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
+        if (!t) return RP_OK; /* the caller misses the tensor */
+        int rc = use_tensor(b, row, t, dims, &w);
+        if (rc) return rc;
+        if (e == 0) *out = w;
+        if (e == 1) out->slice_bytes = (const char *)w.data - (const char *)out->data;
+        if (w.type != out->type || w.data != (const char *)out->data + e * out->slice_bytes)
+            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                                "tensor '%s' is not of the type or not at the place that the experts before it ask for: convert the model anew",
+                                name);
+        out->n_slices = e + 1;
+    }
+    return RP_OK;
+}
+
+/* Finds one tensor and fills in the weight at base + row->offset. */
+static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t layer) {
+    char name[64];
+    int64_t dims[GGUF_MAX_DIMS];
+    model_weight *w = (model_weight *)((char *)base + row->offset);
+    int rc = RP_OK;
+    if (!row_applies(b->m, row)) return RP_OK;
+    if (layer >= 0) snprintf(name, sizeof(name), "blk.%d.%s", layer, row->name);
+    else snprintf(name, sizeof(name), "%s", row->name);
+    const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
+    if (t) {
+        expected_shape(b->m, row, t, dims);
+        return use_tensor(b, row, t, dims, w);
+    }
+    if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
+    if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->hp.n_experts)) return rc;
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: is this a whole model?", name);
 }
 
 /* ---- what is fused ---- */

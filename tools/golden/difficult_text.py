@@ -1,18 +1,20 @@
 """Random texts that tokenizers get wrong: scripts, marks, emoji, digits, white space, contractions, controls, runs, names of tokens.
 
 Characters are those that Unicode 3.2 assigned, private ones, ones that no version has, and named ranges: so the tables of the tokenizers
-that are compared agree, whatever their version of Unicode is.
+that are compared agree, whatever their version of Unicode is. (They do not on U+0EBA, whose class came with Unicode 12: NFC orders it behind
+marks in old tables, before them in new ones.)
 """
 import random
 import unicodedata
 
 ASSIGNED = [chr(c) for c in range(0x110000) if not 0xd800 <= c < 0xe000 and
             (unicodedata.ucd_3_2_0.category(chr(c)) != "Cn" or c in range(0x50000, 0x50100) or c in (0xfffe, 0xffff))]
-SCRIPTS = [(0xc0, 0x24f), (0x250, 0x2ff), (0x370, 0x3ff), (0x400, 0x52f), (0x531, 0x556), (0x5d0, 0x5ea), (0x620, 0x64a), (0x905, 0x939),
+RANGES = [(0xc0, 0x24f), (0x250, 0x2ff), (0x370, 0x3ff), (0x400, 0x52f), (0x531, 0x556), (0x5d0, 0x5ea), (0x620, 0x64a), (0x905, 0x939),
            (0x985, 0x9b9), (0xb85, 0xbb9), (0xe01, 0xe3a), (0xe81, 0xec4), (0xf40, 0xf6a), (0x10a0, 0x10f0), (0x1100, 0x11ff), (0x1200, 0x135a),
            (0x13a0, 0x13f4), (0x1780, 0x17b3), (0x1820, 0x1877), (0x1e00, 0x1eff), (0x1f00, 0x1fff), (0x2100, 0x214f), (0x3041, 0x30ff),
            (0x4e00, 0x9fa5), (0xa000, 0xa48c), (0xac00, 0xd7a3), (0xf900, 0xfa2d), (0xfb00, 0xfb06), (0xff10, 0xff5e), (0x10400, 0x1044f), (0x1d400, 0x1d7ff),
            (0x20000, 0x2a6d6)]
+SCRIPTS = [[c for c in map(chr, range(first, last + 1)) if unicodedata.ucd_3_2_0.category(c) != "Cn"] for first, last in RANGES]
 MARKS = [c for c in ASSIGNED if unicodedata.category(c)[0] == "M"]
 SPACES = [" "] * 12 + ["\t", "\n", "\r", "\r\n"] * 3 + list("\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff")
 DIGITS = list("0123456789") * 3 + list("²³¹½¾⅓①⑳Ⅻⅷ〇〡٠٣٩۴४६৪๓໓༢၄០៤᠓０５９") + ["\U0001d7d8", "\U0001d7ff"]
@@ -34,8 +36,7 @@ def word(r):
 
 
 def letters(r):
-    first, last = r.choice(SCRIPTS)
-    return "".join(chr(r.randint(first, last)) for _ in range(r.randint(1, 6)))
+    return "".join(r.choices(r.choice(SCRIPTS), k=r.randint(1, 6)))
 
 
 def marked(r):
