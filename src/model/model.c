@@ -71,11 +71,10 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "unknown chat format '%s' (known: %s)", wanted, list);
 }
 
-static int open_all(rp_model *m, const char *path, const rp_model_options *options, rp_error *err) {
+static int open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
     int rc;
     gguf_string name;
-    if ((rc = gguf_open(&m->file, path, err)) || (rc = find_arch(m, err)) ||
-        (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
+    if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
@@ -86,20 +85,33 @@ static int open_all(rp_model *m, const char *path, const rp_model_options *optio
     return RP_OK;
 }
 
-int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {
+int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err) {
     *out = NULL;
     rp_model *m = base_calloc(1, sizeof(*m));
-    if (!m) return base_fail_memory(err, sizeof(*m), "a model");
-    uint64_t start = base_clock_us();
-    int rc = open_all(m, path, options, err);
+    if (!m) {
+        gguf_close(file);
+        return base_fail_memory(err, sizeof(*m), "a model");
+    }
+    m->file = file;
+    int rc = open_parts(m, options, err);
     if (rc) {
         model_close(m);
         return rc;
     }
-    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s, fingerprint %.16s", path,
-               (double)(base_clock_us() - start) / 1e3, m->arch->name, m->hp.n_layers, chat_format_name(m->chat),
-               m->fingerprint_hex);
     *out = m;
+    return RP_OK;
+}
+
+int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {
+    gguf_file *file = NULL;
+    uint64_t start = base_clock_us();
+    *out = NULL;
+    int rc = gguf_open(&file, path, err);
+    if (!rc) rc = model_open_gguf(out, file, options, err);
+    if (rc) return rc;
+    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s, fingerprint %.16s", path,
+               (double)(base_clock_us() - start) / 1e3, (*out)->arch->name, (*out)->hp.n_layers, chat_format_name((*out)->chat),
+               (*out)->fingerprint_hex);
     return RP_OK;
 }
 

@@ -161,6 +161,8 @@ struct rp_model {
 };
 
 int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err); /* see rp_model_open */
+/* The same over an opened file, which the model takes over; on failure it is closed. */
+int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
 
 /* Can spans be moved to other positions than they were computed at? */

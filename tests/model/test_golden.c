@@ -10,8 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
-#include "kv/context.h"
-#include "model/forward.h"
+#include "support/forward_run.h"
 #include "support/gguf_variant.h"
 #include "support/golden.h"
 #include "support/oracle_run.h"
@@ -21,65 +20,10 @@
 /* Quantised weights multiply activations of 8 bits: in rows of 64 elements that costs this much (llama.cpp: 3e-2). Greedy tokens may then
  * differ. What such a file holds is checked apart, by a copy of it in F32. */
 #define LIMIT_QUANTIZED 4e-2
-#define MAX_ROWS 64
-#define BUDGET_BYTES ((uint64_t)64 << 20)
-
-typedef struct runner {
-    rp_model *model;
-    backend *backend;
-    model_forward *forward;
-    kv_pool *pool;
-    kv_context context;
-    int32_t chunk, n_vocab;
-} runner;
-
 static void must(int rc, const rp_error *err) {
     if (!rc) return;
     fprintf(stderr, "test_golden: %s: %s\n", err->where, err->message);
     exit(1);
-}
-
-/* n_ctx: positions that the prompt and what follows take; it chooses the factors of long-rope, as the length does in transformers. */
-static runner open_runner(const char *path, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
-    rp_error err = {0};
-    runner r = {.chunk = chunk};
-    must(model_open(&r.model, path, NULL, &err), &err);
-    cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = MAX_ROWS};
-    kv_shape shape = model_state_shape(r.model, KV_F32);
-    must(cpu_backend_new(&r.backend, r.model, &o, &err), &err);
-    must(model_forward_new(&r.forward, r.model, r.backend, MAX_ROWS, MAX_ROWS, &err), &err);
-    must(kv_pool_new(&r.pool, &shape, BUDGET_BYTES, NULL, &err), &err);
-    kv_context_init(&r.context, r.pool);
-    r.n_vocab = r.model->hp.n_vocab;
-    return r;
-}
-
-static void close_runner(runner *r) {
-    kv_context_clear(&r->context);
-    model_forward_free(r->forward);
-    kv_pool_free(r->pool);
-    r->backend->ops->free(r->backend);
-    model_close(r->model);
-}
-
-/* Appends tokens to the context at rising positions; logits of the last `rows` of them. */
-static void feed(runner *r, const int32_t *tokens, int32_t first, int32_t n, int32_t rows, float *logits) {
-    rp_error err = {0};
-    const kv_context *contexts[] = {&r->context};
-    for (int32_t done = 0; done < n;) {
-        model_row row[MAX_ROWS];
-        int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
-        for (int32_t i = 0; i < k; i++) {
-            row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
-            must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
-            wanted += row[i].wants_logits;
-        }
-        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
-        must(model_forward_step(r->forward, &step, logits, &err), &err);
-        logits += (size_t)wanted * (size_t)r->n_vocab;
-        done += k;
-        kv_context_trim(&r->context, first + done);
-    }
 }
 
 static int32_t best(const float *logits, int32_t n) {
@@ -90,11 +34,11 @@ static int32_t best(const float *logits, int32_t n) {
 }
 
 /* Tokens of the greedy continuation that are the stored ones. */
-static int32_t continue_greedily(runner *r, const golden_prompt *p, float *logits) {
+static int32_t continue_greedily(forward_run *r, const golden_prompt *p, float *logits) {
     for (int32_t i = 0; i < p->n_greedy; i++) {
-        int32_t token = best(logits, r->n_vocab);
+        int32_t token = best(logits, r->model->hp.n_vocab);
         if (token != p->greedy[i]) return i;
-        feed(r, &token, p->n_tokens + i, 1, 1, logits);
+        forward_run_feed(r, &token, p->n_tokens + i, 1, 1, logits);
     }
     return p->n_greedy;
 }
@@ -105,17 +49,23 @@ typedef struct outcome {
 } outcome;
 
 static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk, outcome *o) {
-    runner r = open_runner(m->path, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
+    rp_error err = {0};
+    rp_model *model;
+    forward_run r;
+    must(model_open(&model, m->path, NULL, &err), &err);
+    /* The factors of long-rope go by the context's positions, as they go by the prompt's length in transformers. */
+    forward_run_open(&r, model, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
     float *logits = calloc((size_t)p->rows * (size_t)m->vocabulary, sizeof(float));
     size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
-    feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
+    forward_run_feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
     for (int32_t i = 0; i < p->rows; i++)
         o->worst = fmax(o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
     memmove(logits, logits + last, sizeof(float) * (size_t)m->vocabulary);
     o->greedy += continue_greedily(&r, p, logits);
     o->n_greedy += p->n_greedy;
     free(logits);
-    close_runner(&r);
+    forward_run_close(&r);
+    model_close(model);
 }
 
 static outcome check_file(const golden_model *m, const char *path, base_cpu_level level) {
