@@ -75,6 +75,7 @@ int run_report_json(const char *prompt, const rp_model *model, const rp_result *
     cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
+    cli_json_set(object, "state_bytes", json_integer((json_int_t)r->state_bytes));
     cli_json_set(object, "timings", timings_object(&r->timings));
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));

@@ -8,6 +8,9 @@
 
 enable_testing()
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
+if(NOT TARGET PkgConfig::jansson)
+  pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
+endif()
 
 # Internal headers are open to these programs: they are linked with the static library.
 add_library(reprise-internal INTERFACE)
@@ -18,7 +21,9 @@ file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
 if(support_sources)
   add_library(reprise-support STATIC ${support_sources})
   target_include_directories(reprise-support PUBLIC tests)
-  target_link_libraries(reprise-support PUBLIC reprise-internal)
+  target_link_libraries(reprise-support PUBLIC reprise-internal PRIVATE PkgConfig::jansson)
+  # Where tests/golden is, for programs that are run by hand.
+  target_compile_definitions(reprise-support PRIVATE REPRISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(reprise-internal INTERFACE reprise-support)
 endif()
 

@@ -355,6 +355,7 @@ typedef struct rp_result {
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
     uint64_t bytes_copied;     /* attention states copied while composing: 0 */
+    uint64_t state_bytes;      /* attention states that the request held at its end: its own and those of its modules */
     rp_timings timings;
     rp_plan_item *plan;
     int32_t n_plan;

@@ -13,16 +13,22 @@
 #include "support/tiny_random.h"
 
 typedef struct shape {
-    const char *name;
-    int layers, embd, ff, heads, kv_heads, vocab, ctx;
+    const char *name, *arch;
+    int layers, embd, ff, heads, kv_heads, head_dim, vocab, ctx;
     float rope_base;
     bool tied;
+    int window;            /* 0: none */
+    int experts, used;     /* 0: none; ff is then an expert's */
+    const char *norms[4];  /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
 } shape;
 
 static const shape shapes[] = {
-    {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 32000, 8192, 10000.0f, false},
-    {"smollm2-135m", 30, 576, 1536, 9, 3, 49152, 8192, 100000.0f, true},
-    {"llama3.2-1b", 16, 2048, 8192, 32, 8, 128256, 131072, 500000.0f, true},
+    {"tinyllama-1.1b", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 8192, 10000.0f, false, 0, 0, 0, {0}},
+    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 100000.0f, true, 0, 0, 0, {0}},
+    {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
+    {"gemma3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000.0f, true, 512, 0, 0,
+     {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"}},
+    {"qwen3moe-4b", "qwen3moe", 12, 2048, 768, 32, 4, 128, 151936, 40960, 1000000.0f, true, 0, 64, 8, {"attn_q_norm", "attn_k_norm"}},
 };
 static const kernel_type types[] = {
 #define X(name, number, block, bytes) KERNEL_##name,
@@ -62,25 +68,41 @@ static matrix *new_matrix(kernel_type type, int64_t n_in, float deviation, tiny_
     return m;
 }
 
-static void add_matrix(gguf_writer *w, const char *name, matrix *m, int64_t n_out) {
-    gguf_writer_tensor_fill(w, name, m->type, 2, (int64_t[]){m->n_in, n_out}, fill, m);
+static void add_matrix(gguf_writer *w, const char *name, matrix *m, int64_t n_out, int slices) {
+    gguf_writer_tensor_fill(w, name, m->type, slices > 0 ? 3 : 2, (int64_t[]){m->n_in, n_out, slices}, fill, m);
+}
+
+static const char *key_of(const shape *s, const char *key) {
+    static char full[128];
+    snprintf(full, sizeof(full), "%s.%s", s->arch, key);
+    return full;
+}
+
+static void add_number(gguf_writer *w, const shape *s, const char *key, int value) {
+    if (value > 0) gguf_writer_u32(w, key_of(s, key), (uint32_t)value);
 }
 
 static void add_metadata(gguf_writer *w, const shape *s) {
     char name[64];
     snprintf(name, sizeof(name), "%s random", s->name);
-    gguf_writer_string(w, "general.architecture", "llama");
+    gguf_writer_string(w, "general.architecture", s->arch);
     gguf_writer_string(w, "general.name", name);
-    gguf_writer_u32(w, "llama.block_count", (uint32_t)s->layers);
-    gguf_writer_u32(w, "llama.context_length", (uint32_t)s->ctx);
-    gguf_writer_u32(w, "llama.embedding_length", (uint32_t)s->embd);
-    gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->ff);
-    gguf_writer_u32(w, "llama.attention.head_count", (uint32_t)s->heads);
-    gguf_writer_u32(w, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
-    gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_writer_f32(w, "llama.rope.freq_base", s->rope_base);
-    gguf_writer_u32(w, "llama.rope.dimension_count", (uint32_t)(s->embd / s->heads));
-    gguf_writer_u32(w, "llama.vocab_size", (uint32_t)s->vocab);
+    add_number(w, s, "block_count", s->layers);
+    add_number(w, s, "context_length", s->ctx);
+    add_number(w, s, "embedding_length", s->embd);
+    add_number(w, s, "feed_forward_length", s->ff);
+    add_number(w, s, "attention.head_count", s->heads);
+    add_number(w, s, "attention.head_count_kv", s->kv_heads);
+    add_number(w, s, "attention.key_length", s->head_dim);
+    add_number(w, s, "attention.value_length", s->head_dim);
+    add_number(w, s, "attention.sliding_window", s->window);
+    add_number(w, s, "expert_count", s->experts);
+    add_number(w, s, "expert_used_count", s->used);
+    add_number(w, s, "expert_feed_forward_length", s->experts > 0 ? s->ff : 0);
+    add_number(w, s, "rope.dimension_count", s->head_dim);
+    add_number(w, s, "vocab_size", s->vocab);
+    gguf_writer_f32(w, key_of(s, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    gguf_writer_f32(w, key_of(s, "rope.freq_base"), s->rope_base);
 }
 
 /* A SentencePiece vocabulary: control tokens, bytes, and numbered words that fill it up. */
@@ -115,35 +137,52 @@ static void add_vocabulary(gguf_writer *w, const shape *s) {
     free(store);
 }
 
+static void add_norm(gguf_writer *w, const shape *s, int layer, const char *norm, const float *ones) {
+    char name[64];
+    bool of_head = strcmp(norm, "attn_q_norm") == 0 || strcmp(norm, "attn_k_norm") == 0;
+    snprintf(name, sizeof(name), "blk.%d.%s.weight", layer, norm);
+    gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){of_head ? s->head_dim : s->embd}, ones);
+}
+
+static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff, const float *ones) {
+    const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim;
+    const char *kind = s->experts > 0 ? "_exps" : "";
+    const struct {
+        const char *name, *suffix;
+        matrix *m;
+        int64_t n_out;
+        int slices;
+    } rows[] = {{"attn_q", "", from_embd, q, 0},
+                {"attn_k", "", from_embd, kv, 0},
+                {"attn_v", "", from_embd, kv, 0},
+                {"attn_output", "", from_value, s->embd, 0},
+                {"ffn_gate", kind, from_embd, s->ff, s->experts},
+                {"ffn_up", kind, from_embd, s->ff, s->experts},
+                {"ffn_down", kind, from_ff, s->embd, s->experts},
+                {"ffn_gate_inp", "", from_embd, s->experts, 0}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%d.%s%s.weight", layer, rows[i].name, rows[i].suffix);
+        if (rows[i].n_out > 0) add_matrix(w, name, rows[i].m, rows[i].n_out, rows[i].slices);
+    }
+    add_norm(w, s, layer, "attn_norm", ones);
+    add_norm(w, s, layer, "ffn_norm", ones);
+    for (size_t i = 0; i < COUNT(s->norms) && s->norms[i]; i++) add_norm(w, s, layer, s->norms[i], ones);
+}
+
 static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64_t seed) {
     tiny_random random = {seed};
-    int64_t head = s->embd / s->heads, kv = head * s->kv_heads;
     float *ones = malloc(sizeof(float) * (size_t)s->embd);
     for (int i = 0; i < s->embd; i++) ones[i] = 1.0f;
     matrix *embedding = new_matrix(type, s->embd, 0.02f, &random);
     matrix *from_embd = new_matrix(type, s->embd, 0.7f / sqrtf((float)s->embd), &random);
     matrix *from_ff = new_matrix(type, s->ff, 0.7f / sqrtf((float)s->ff), &random);
-    const struct {
-        const char *name;
-        matrix *m;
-        int64_t n_out;
-    } rows[] = {{"attn_q", from_embd, s->embd},   {"attn_k", from_embd, kv},      {"attn_v", from_embd, kv},
-                {"attn_output", from_embd, s->embd}, {"ffn_gate", from_embd, s->ff}, {"ffn_up", from_embd, s->ff},
-                {"ffn_down", from_ff, s->embd}};
-    add_matrix(w, "token_embd.weight", embedding, s->vocab);
-    for (int l = 0; l < s->layers; l++) {
-        char name[64];
-        for (size_t i = 0; i < COUNT(rows); i++) {
-            snprintf(name, sizeof(name), "blk.%d.%s.weight", l, rows[i].name);
-            add_matrix(w, name, rows[i].m, rows[i].n_out);
-        }
-        for (int i = 0; i < 2; i++) {
-            snprintf(name, sizeof(name), "blk.%d.%s.weight", l, i ? "ffn_norm" : "attn_norm");
-            gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
-        }
-    }
+    int value = s->heads * s->head_dim;
+    matrix *from_value = value == s->embd ? from_embd : new_matrix(type, value, 0.7f / sqrtf((float)value), &random);
+    add_matrix(w, "token_embd.weight", embedding, s->vocab, 0);
+    for (int l = 0; l < s->layers; l++) add_layer(w, s, l, from_embd, from_value, from_ff, ones);
     gguf_writer_tensor(w, "output_norm.weight", KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
-    if (!s->tied) add_matrix(w, "output.weight", embedding, s->vocab);
+    if (!s->tied) add_matrix(w, "output.weight", embedding, s->vocab, 0);
     free(ones);
 }
 

@@ -125,6 +125,13 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
     return RP_OK;
 }
 
+static int check_context(const rp_engine *e, rp_error *err) {
+    const rp_model *m = e->model;
+    if (model_is_movable(m) || e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
+    return base_fail(err, RP_ERR_CONTEXT, "a context of %d positions: architecture '%s' has learned %d, and no others can be had",
+                     e->n_ctx, m->arch->name, m->hp.n_ctx_train);
+}
+
 /* What the keys of this engine's spans depend on besides scope and tokens. */
 static void make_salt(rp_engine *e, const rp_engine_options *o) {
     const char *tenant = o->tenant ? o->tenant : "";
@@ -132,6 +139,7 @@ static void make_salt(rp_engine *e, const rp_engine_options *o) {
     base_hash_init(&h, "reprise salt 1");
     base_hash_key(&h, &e->model->fingerprint);
     base_hash_u64(&h, (uint64_t)o->state_format);
+    base_hash_u64(&h, model_rope_is_long(e->model, e->n_ctx));
     base_hash_bytes(&h, tenant, strlen(tenant));
     base_hash_final(&h, &e->salt);
 }
@@ -148,9 +156,11 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     kv_shape shape = model_state_shape(e->model, format);
     uint64_t budget = o->state_budget_bytes ? o->state_budget_bytes : DEFAULT_BUDGET_BYTES;
     int32_t threads = o->n_threads ? o->n_threads : base_cpu_count();
-    int rc;
-    if ((rc = base_cpu_detect(&level, err)) ||
-        (rc = cpu_backend_new(&e->backend, e->model, format, level, threads, e->chunk_tokens, err)) ||
+    int rc = base_cpu_detect(&level, err);
+    if (rc) return rc;
+    cpu_backend_options cpu = {
+        .format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = threads, .max_rows = e->chunk_tokens};
+    if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->chunk_tokens, 1, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, err)))
@@ -173,7 +183,8 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     e->model = model;
     e->n_ctx = o.n_ctx ? o.n_ctx : model->hp.n_ctx_train;
     e->chunk_tokens = o.chunk_tokens ? o.chunk_tokens : DEFAULT_CHUNK_TOKENS;
-    rc = open_parts(e, &o, err);
+    rc = check_context(e, err);
+    if (!rc) rc = open_parts(e, &o, err);
     if (rc) {
         rp_engine_free(e);
         return rc;

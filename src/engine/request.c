@@ -65,6 +65,9 @@ static int make_plan(request *q) {
 static int check_plan(request *q) {
     if (q->options->first_position < 0)
         return base_fail(q->err, RP_ERR_INVALID, "first_position is %d", q->options->first_position);
+    if (q->options->first_position > 0 && q->document && !model_is_movable(q->e->model))
+        return base_fail(q->err, RP_ERR_INVALID, "first_position is %d, and modules of architecture '%s' cannot move",
+                         q->options->first_position, q->e->model->arch->name);
     int64_t end = (int64_t)q->plan->end + q->options->first_position;
     if (end > q->e->n_ctx)
         return base_fail(q->err, RP_ERR_CONTEXT,
@@ -188,9 +191,17 @@ static void fill_timings(request *q) {
     if (q->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (q->result->n_tokens - 1) * 1e6 / (double)(end - first);
 }
 
+/* What the request's context holds, modules that others hold too included. */
+static uint64_t state_bytes(const kv_context *c) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
+    return n;
+}
+
 static int finish(request *q) {
     int rc = describe_plan(q);
     if (rc) return rc;
+    q->result->state_bytes = state_bytes(&q->context);
     fill_timings(q);
     return RP_OK;
 }

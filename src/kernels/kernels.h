@@ -96,6 +96,19 @@ typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *q
 typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
                                       int64_t n_q, float *acc, int64_t acc_stride);
 
+/* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
+
+typedef enum kernel_act {
+    KERNEL_SILU,       /* a / (1 + exp(-a)) */
+    KERNEL_GELU,       /* a / 2 * (1 + erf(a / sqrt 2)) */
+    KERNEL_GELU_TANH,  /* its approximation a / (1 + exp(-2 sqrt(2 / pi) (a + 0.044715 a^3))) */
+    KERNEL_SWIGLU_OAI, /* gpt-oss: g = min(a, 7), u = up cut to [-7, 7]: g / (1 + exp(-1.702 g)) * (u + 1) */
+    KERNEL_ACT_COUNT
+} kernel_act;
+
+/* y[i] = act(a[i]) * up[i]; up NULL: act(a[i]) (not for KERNEL_SWIGLU_OAI). y may be a or up. */
+typedef void (*kernel_act_fn)(const float *a, const float *up, float *y, int64_t n);
+
 typedef struct kernel_table {
     const char *name; /* "generic", "avx2" */
     kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for numbers that are no type */
@@ -106,9 +119,14 @@ typedef struct kernel_table {
     void (*softmax)(float *x, int64_t n);
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; y may be x */
     void (*rms_norm)(const float *x, const float *w, float eps, float *y, int64_t n);
-    /* y[i] = silu(gate[i]) * up[i], silu(a) = a / (1 + exp(-a)); y may be gate or up */
-    void (*silu_mul)(const float *gate, const float *up, float *y, int64_t n);
-    void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b; y may be a or b */
+    /* y[i] = (x[i] - mean) / sqrt(variance + eps) * w[i] + b[i]; b may be NULL, y may be x */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, float *y, int64_t n);
+    kernel_act_fn act[KERNEL_ACT_COUNT];
+    /* y[i] = a[i] + scale * b[i], rounded twice (a scale of 1 is a plain sum); y may be a or b */
+    void (*add)(const float *a, const float *b, float scale, float *y, int64_t n);
+    void (*soft_cap)(float *x, float cap, int64_t n);  /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
+    void (*scale)(float *x, float factor, int64_t n);  /* in place */
+    void (*clamp)(float *x, float limit, int64_t n);   /* in place: to [-limit, limit] */
     /* Rotates n_heads heads of `dim` (the first rot_dim of each; rot_dim even) by angles given as
      * cs[2*i] = cos, cs[2*i+1] = sin for pair i in [0, rot_dim/2).
      * neox false: pairs (2i, 2i+1); true: pairs (i, i + rot_dim/2). y may be x. */

@@ -26,6 +26,7 @@ typedef enum kv_format { KV_F16 = 0, KV_F32 = 1 } kv_format;
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
+    const int32_t *windows; /* [n_layers], borrowed: a token reads those less than this behind it; 0: all. NULL: no layer has one */
     kv_format format;
 } kv_shape;
 

@@ -71,6 +71,13 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     return RP_OK;
 }
 
+/* Spans that are not sealed are the context's own; their tokens stand unmoved, so its positions are theirs. */
+void kv_context_trim(kv_context *c, int32_t from) {
+    if (!kv_pool_shape(c->pool)->windows) return;
+    for (size_t i = 0; i < c->n_views; i++)
+        if (!kv_span_is_sealed(c->views[i].span)) kv_span_trim(c->views[i].span, from, c->later, c->n_later);
+}
+
 void kv_context_close(kv_context *c) { c->open = false; }
 
 int64_t kv_context_slots(const kv_context *c) {

@@ -20,6 +20,8 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
+    const kv_positions *later; /* [n_later], borrowed: where a module's arguments will read what is appended now */
+    size_t n_later;
 } kv_context;
 
 void kv_context_init(kv_context *c, kv_pool *pool);
@@ -30,6 +32,9 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
 
 /* Makes a slot for a token at position pos. *span (borrowed) and *slot say where its states go. RP_ERR_MEMORY. */
 int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err);
+
+/* Trims (span.h) the spans that tokens were appended to: what is to come stands at `from` or behind it, or reads from c->later. */
+void kv_context_trim(kv_context *c, int32_t from);
 
 /* From here on appended tokens go into a new span (the end of a run). */
 void kv_context_close(kv_context *c);

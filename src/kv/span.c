@@ -14,7 +14,8 @@ struct kv_span {
     bool sealed;
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
-    void *blocks[]; /* [block][layer]: so that one more block of every layer is taken at once */
+    int32_t n_trimmed; /* blocks given back before the span was */
+    void *blocks[];    /* [block][layer]: so that one more block of every layer is taken at once; NULL: given back */
 };
 
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
@@ -37,7 +38,10 @@ kv_span *kv_span_ref(kv_span *s) {
 
 void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-    kv_pool_give(s->pool, s->blocks, (size_t)s->n_blocks * (size_t)s->n_layers);
+    size_t n = (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
+    kv_pool_give(s->pool, s->blocks, kept);
     base_free(s);
 }
 
@@ -55,6 +59,28 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     return RP_OK;
 }
 
+/* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token
+ * has yet count: they may get one. */
+static bool is_reached(const kv_span *s, int32_t block, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
+    int64_t first = (int64_t)s->first_pos + block * KV_BLOCK_SLOTS, last = first + KV_BLOCK_SLOTS - 1;
+    if (last > (int64_t)from - window) return true;
+    for (size_t i = 0; i < n_later; i++)
+        if (last > (int64_t)later[i].begin - window && first < later[i].end) return true;
+    return false;
+}
+
+void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
+    const int32_t *windows = kv_pool_shape(s->pool)->windows;
+    assert(kv_span_is_unshared(s));
+    for (int32_t i = 0; windows && i < s->n_blocks * s->n_layers; i++) {
+        int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
+        if (!s->blocks[i] || window == 0 || is_reached(s, block, window, from, later, n_later)) continue;
+        kv_pool_give(s->pool, &s->blocks[i], 1);
+        s->blocks[i] = NULL;
+        s->n_trimmed++;
+    }
+}
+
 void kv_span_seal(kv_span *s, const base_key *key) {
     assert(!s->sealed && kv_span_is_unshared(s));
     s->key = *key;
@@ -67,7 +93,7 @@ int32_t kv_span_position(const kv_span *s) { return s->first_pos; }
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 uint64_t kv_span_bytes(const kv_span *s) {
-    return (uint64_t)s->n_blocks * (uint64_t)s->n_layers * kv_pool_block_bytes(s->pool);
+    return ((uint64_t)s->n_blocks * (uint64_t)s->n_layers - (uint64_t)s->n_trimmed) * kv_pool_block_bytes(s->pool);
 }
 
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
@@ -92,7 +118,8 @@ void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
     }
 }
 
-uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos) {
+uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
-    return v->mask[block] & low_bits(pos - first + 1);
+    uint64_t visible = v->mask[block] & low_bits(pos - first + 1);
+    return window > 0 ? visible & ~low_bits(pos - first + 1 - window) : visible;
 }

@@ -35,6 +35,15 @@ bool kv_span_is_unshared(const kv_span *s);
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
  * RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
+/* Positions: [begin, end). */
+typedef struct kv_positions {
+    int32_t begin, end;
+} kv_positions;
+
+/* Gives back the blocks that nobody will read: in layers with a window, those that no token at `from` or behind it reaches, nor one at
+ * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
+ * blocks are gone: whoever takes a view of the span later reads from these positions alone. */
+void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
 /* Names the span and makes it immutable. */
 void kv_span_seal(kv_span *s, const base_key *key);
 
@@ -42,9 +51,9 @@ bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);
 int32_t kv_span_position(const kv_span *s); /* of slot 0 */
 const base_key *kv_span_key(const kv_span *s);
-uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks */
+uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without those given back */
 
-/* The data of one block (0..3) of one layer, and of one head's keys and values inside a block. */
+/* The data of one block (0..3) of one layer (NULL: given back), and of one head's keys and values inside a block. */
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
 static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
     return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);
@@ -66,7 +75,8 @@ void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
 /* Clears slots [begin, end), which may reach outside 0..256. */
 void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 
-/* The slots of one block of a view that a token at position pos sees: those that count and stand at pos or before. */
-uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos);
+/* The slots of one block of a view that a token at position pos sees: those that count and stand at pos or before, and, if there is a
+ * window, less than `window` before. */
+uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window);
 
 #endif

@@ -28,6 +28,8 @@ typedef struct model_step {
     int32_t n_contexts;
 } model_step;
 
+#define BACKEND_MAX_WEIGHTS 4 /* of one call to linear */
+
 typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 
@@ -42,21 +44,28 @@ typedef struct backend_ops {
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
-    /* dst row r = embedding of row r's token */
-    void (*embed)(backend *b, const model_weight *embedding, backend_buffer *dst);
-    /* dst = rms_norm(src) * weight */
-    void (*norm)(backend *b, const backend_buffer *src, const model_weight *weight, int32_t rows, backend_buffer *dst);
-    /* dst[i] = weights[i] * src + biases[i], for n weights that share their input; a bias without data is none */
+    /* dst row r = embedding of row r's token, scaled, and of its position where the model has such */
+    void (*embed)(backend *b, backend_buffer *dst);
+    /* dst = norm(src), over each run of weight.n_in elements; dst may be src */
+    void (*norm)(backend *b, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);
+    /* dst[i] = weights[i] * src + biases[i], for n <= BACKEND_MAX_WEIGHTS weights that share their input; a bias without data is none */
     void (*linear)(backend *b, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
                    const model_weight *const *biases, backend_buffer *const *dst);
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
-    /* dst = attention of each row's queries (not rotated yet) over its context, in context order */
+    /* dst = attention of each row's queries (not rotated yet) over its context, in context order, by the layer's window, rotation, sinks */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
-    /* gate = silu(gate) * up */
-    void (*gate)(backend *b, backend_buffer *gate, const backend_buffer *up, int32_t rows);
-    /* dst += src */
-    void (*add)(backend *b, backend_buffer *dst, const backend_buffer *src, int32_t rows);
+    /* a = act(a) * up; up NULL: a = act(a) */
+    void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
+    /* dst = the mixture of this layer's experts for src; scores: the router's, [rows][n_experts] */
+    void (*experts)(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows, backend_buffer *dst);
+    /* each row of dst times the sigmoid of its gate, [rows][1] */
+    void (*gate_rows)(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows);
+    /* dst += scale * src */
+    void (*add)(backend *b, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
+    void (*clamp)(backend *b, backend_buffer *dst, float limit, int32_t rows);    /* to [-limit, limit] */
+    void (*scale)(backend *b, backend_buffer *dst, float factor, int32_t rows);
+    void (*soft_cap)(backend *b, backend_buffer *dst, float cap, int32_t rows);   /* cap * tanh(dst / cap) */
     /* dst row i = src row indices[i] */
     void (*gather)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
 } backend_ops;
@@ -65,9 +74,15 @@ struct backend {
     const backend_ops *ops;
 };
 
-/* The CPU. level: which kernels; n_threads >= 1; max_rows: of one step. The model is borrowed.
- * RP_ERR_MEMORY, RP_ERR_IO (threads). */
-int cpu_backend_new(backend **out, const rp_model *m, kv_format format, base_cpu_level level, int32_t n_threads,
-                    int32_t max_rows, rp_error *err);
+/* n_ctx: positions that the engine's contexts hold, which chooses the rotation of long-rope models; level: which kernels; n_threads >= 1;
+ * max_rows: of one step. */
+typedef struct cpu_backend_options {
+    kv_format format;
+    base_cpu_level level;
+    int32_t n_ctx, n_threads, max_rows;
+} cpu_backend_options;
+
+/* The CPU. The model is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
+int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err);
 
 #endif

@@ -3,8 +3,9 @@
  * For one key-value head and a tile of rows (all heads of the group, up to CPU_TILE_QUERIES queries), in two passes:
  *
  *   1  for each view: rotate the queries to (position - shift), once for each distinct shift in a row;
- *      for each block: 64 scores a query; those of visible slots are appended to the query's list of scores
- *      softmax of each list
+ *      for each block that the layer's window reaches: 64 scores a query, with ALiBi's bias where the model has it; those of visible
+ *      slots are appended to the query's list of scores
+ *      soft cap and softmax of each list; a head's sink takes part in it as one more score
  *   2  for each view, each block: add the visible slots' values, weighted
  *
  * A query's result is a function of the sequence of visible (key, value) pairs in context order: masked slots, later positions, block
@@ -34,7 +35,14 @@ static void free_scratch(cpu_backend *b) {
     b->scratch_slots = 0;
 }
 
-void cpu_attention_free(cpu_backend *b) { free_scratch(b); }
+void cpu_attention_free(cpu_backend *b) {
+    free_scratch(b);
+    base_free(b->tiles);
+    for (int i = 0; i < CPU_N_ANGLES; i++) {
+        base_free(b->angles[i].rows);
+        base_free(b->angles[i].views);
+    }
+}
 
 static bool alloc_scratch(cpu_backend *b, int64_t slots) {
     const model_hparams *hp = &b->model->hp;
@@ -51,10 +59,10 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
     return true;
 }
 
-/* Makes room for the longest list of scores of the step. Grows by half, so that a generated token rarely allocates. */
+/* Makes room for the longest list of scores of the step, and a sink. Grows by half, so that a generated token rarely allocates. */
 static int reserve_scratch(cpu_backend *b, rp_error *err) {
     int64_t most = 0;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]));
+    for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
     if (most <= b->scratch_slots) return RP_OK;
     int64_t slots = BASE_MAX(most + most / 2, 1024);
     free_scratch(b);
@@ -63,19 +71,29 @@ static int reserve_scratch(cpu_backend *b, rp_error *err) {
     return base_fail_memory(err, (uint64_t)slots * sizeof(float) * CPU_TILE_QUERIES, "attention scores");
 }
 
-/* ---- the plan of a step: angles of every view's shift, tiles of rows ---- */
+/* ---- the plan of a step: angles of every row's position and every view's shift, tiles of rows ---- */
 
-static int view_angles(cpu_backend *b, rp_error *err) {
+static int row_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
+    const model_step *step = b->step;
+    size_t rot = (size_t)b->model->hp.rot_dim;
+    int rc = base_grow((void **)&a->rows, &a->cap_rows, (size_t)step->n_rows * rot, SIZE_MAX / 8, sizeof(float));
+    if (rc) return base_fail_memory(err, (uint64_t)step->n_rows * rot * sizeof(float), "rotations");
+    for (int32_t r = 0; r < step->n_rows; r++)
+        model_rope_angles(b->model, a->rope, step->rows[r].pos, a->rope->magnitude, a->rows + (size_t)r * rot);
+    return RP_OK;
+}
+
+static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
     size_t rot = (size_t)b->model->hp.rot_dim, n = 0;
     for (int32_t i = 0; i < b->step->n_contexts; i++) n += b->step->contexts[i]->n_views;
-    int rc = base_grow((void **)&b->view_angles, &b->cap_view_angles, n * rot, SIZE_MAX / 8, sizeof(float));
+    int rc = base_grow((void **)&a->views, &a->cap_views, n * rot, SIZE_MAX / 8, sizeof(float));
     if (rc) return base_fail_memory(err, n * rot * sizeof(float), "rotations");
-    float *cs = b->view_angles;
+    float *cs = a->views;
     for (int32_t i = 0; i < b->step->n_contexts; i++) {
         const kv_context *c = b->step->contexts[i];
         for (size_t v = 0; v < c->n_views; v++, cs += rot) {
             if (v > 0 && c->views[v].shift == c->views[v - 1].shift) memcpy(cs, cs - rot, rot * sizeof(float));
-            else model_rope_angles(b->model, c->views[v].shift, cs);
+            else model_rope_angles(b->model, a->rope, c->views[v].shift, 1.0f, cs);
         }
     }
     return RP_OK;
@@ -102,9 +120,12 @@ static int cut_tiles(cpu_backend *b, rp_error *err) {
 }
 
 int cpu_attention_begin(cpu_backend *b, rp_error *err) {
-    int rc;
-    if ((rc = reserve_scratch(b, err)) || (rc = view_angles(b, err))) return rc;
-    return cut_tiles(b, err);
+    int rc = reserve_scratch(b, err);
+    for (int i = 0; i < CPU_N_ANGLES && !rc; i++) {
+        cpu_angles *a = &b->angles[i];
+        if (a->rope && !(rc = row_angles(b, a, err))) rc = view_angles(b, a, err);
+    }
+    return rc ? rc : cut_tiles(b, err);
 }
 
 /* ---- storing ---- */
@@ -124,9 +145,11 @@ static void store_row(store_job *j, int64_t r) {
     bool f32 = b->shape.format == KV_F32;
     float *keys = j->keys->data + r * j->keys->width;
     const float *values = j->values->data + r * j->values->width;
-    bool neox = (b->model->arch->features & MODEL_ROPE_NEOX) != 0;
-    k->rope(keys, b->row_angles + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, neox, keys);
-    void *block = kv_span_block(row->span, j->layer, row->slot / KV_BLOCK_SLOTS);
+    const model_layer *layer = &b->model->layers[j->layer];
+    bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    if (layer->rope != MODEL_NO_ROPE)
+        k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
+    void *block = kv_span_block(row->span, layer->states, row->slot / KV_BLOCK_SLOTS);
     int slot = row->slot % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
         (f32 ? k->store_key_f32 : k->store_key_f16)(keys + (int64_t)h * hp->key_dim, hp->key_dim,
@@ -153,7 +176,9 @@ void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend
 
 typedef struct attend_job {
     cpu_backend *b;
-    int32_t layer, group, head_tiles; /* group: heads that share a key-value head, in head_tiles tiles */
+    const model_layer *layer;
+    const cpu_angles *angles; /* NULL: queries are not rotated */
+    int32_t group, head_tiles; /* group: heads that share a key-value head, in head_tiles tiles */
     const backend_buffer *queries;
     backend_buffer *dst;
 } attend_job;
@@ -165,6 +190,7 @@ typedef struct tile {
     const kv_context *context;
     cpu_scratch *scratch;
     int32_t kv_head, first_head, n_heads, n_queries;
+    int32_t lowest; /* position of the rows */
     int64_t done[CPU_TILE_QUERIES]; /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
 } tile;
 
@@ -172,7 +198,7 @@ typedef struct tile {
 static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, const float *shift_cs) {
     const cpu_backend *b = t->j->b;
     int32_t rot = b->model->hp.rot_dim;
-    const float *a = b->row_angles + (int64_t)(t->rows->row + r) * rot;
+    const float *a = t->j->angles->rows + (int64_t)(t->rows->row + r) * rot;
     if (shift == 0) return a;
     float *out = t->scratch->angles;
     for (int32_t i = 0; i < rot; i += 2) {
@@ -182,24 +208,31 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
+/* The queries as they meet the keys of a view that is moved by `shift`. */
 static void rotate_queries(tile *t, int32_t shift, const float *shift_cs) {
     const cpu_backend *b = t->j->b;
     const model_hparams *hp = &b->model->hp;
-    bool neox = (b->model->arch->features & MODEL_ROPE_NEOX) != 0;
+    bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    int64_t width = (int64_t)t->n_heads * hp->key_dim;
     for (int32_t r = 0; r < t->rows->n_rows; r++) {
-        const float *cs = shifted_angles(t, r, shift, shift_cs);
-        const float *q = t->j->queries->data + (int64_t)(t->rows->row + r) * t->j->queries->width +
-                         (int64_t)t->first_head * hp->key_dim;
-        float *out = t->scratch->queries + (int64_t)r * t->n_heads * hp->key_dim;
-        b->kernels.rope(q, cs, t->n_heads, hp->key_dim, hp->rot_dim, neox, out);
+        const float *q = cpu_row_of(t->j->queries, t->rows->row + r) + (int64_t)t->first_head * hp->key_dim;
+        float *out = t->scratch->queries + r * width;
+        if (!t->j->angles) memcpy(out, q, sizeof(float) * (size_t)width);
+        else b->kernels.rope(q, shifted_angles(t, r, shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
     }
+}
+
+/* Does the view end before the window of the first row begins? Then no row sees any of it. */
+static bool out_of_reach(const tile *t, const kv_view *v) {
+    int64_t end = (int64_t)kv_span_position(v->span) + v->shift + kv_span_tokens(v->span);
+    return t->j->layer->window > 0 && end <= (int64_t)t->lowest - t->j->layer->window + 1;
 }
 
 /* Visible slots of a block for each row; false if no row sees any. */
 static bool block_visibility(const tile *t, const kv_view *v, int32_t block, uint64_t *visible) {
     uint64_t any = 0;
     const model_row *rows = t->j->b->step->rows + t->rows->row;
-    for (int32_t r = 0; r < t->rows->n_rows; r++) any |= visible[r] = kv_view_visible(v, block, rows[r].pos);
+    for (int32_t r = 0; r < t->rows->n_rows; r++) any |= visible[r] = kv_view_visible(v, block, rows[r].pos, t->j->layer->window);
     return any != 0;
 }
 
@@ -219,31 +252,56 @@ static void append_scores(tile *t, int32_t r, uint64_t visible, const float *sco
     t->done[r] += base_popcount64(visible);
 }
 
+/* ALiBi: each score less the head's slope times the distance in positions. */
+static void add_bias(const tile *t, const kv_view *v, int32_t block, float *scores) {
+    const cpu_backend *b = t->j->b;
+    int32_t first = kv_span_position(v->span) + v->shift + block * KV_BLOCK_SLOTS;
+    for (int32_t r = 0; r < t->rows->n_rows; r++) {
+        int32_t distance = b->step->rows[t->rows->row + r].pos - first;
+        for (int32_t h = 0; h < t->n_heads; h++) {
+            float slope = b->model->alibi_slopes[t->first_head + h], *s = scores + (int64_t)(r * t->n_heads + h) * KV_BLOCK_SLOTS;
+            for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * (float)(distance - i);
+        }
+    }
+}
+
 static void score_block(tile *t, const kv_view *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     int32_t dim = b->shape.key_dim;
     float scores[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
-    const void *k = kv_block_keys(&b->shape, kv_span_block(v->span, t->j->layer, block), t->kv_head);
+    const void *k = kv_block_keys(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
-    fn(k, dim, t->scratch->queries, dim, t->n_queries, 1.0f / sqrtf((float)dim), scores, KV_BLOCK_SLOTS);
+    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, KV_BLOCK_SLOTS);
+    if (b->model->alibi_slopes) add_bias(t, v, block, scores);
     for (int32_t r = 0; r < t->rows->n_rows; r++)
         if (visible[r]) append_scores(t, r, visible[r], scores);
 }
 
 static void pass_scores(tile *t) {
     uint64_t visible[CPU_TILE_QUERIES];
-    const cpu_backend *b = t->j->b;
-    const float *angles = b->view_angles + t->rows->first_view * (size_t)b->model->hp.rot_dim;
+    size_t rot = (size_t)t->j->b->model->hp.rot_dim;
     const kv_view *rotated = NULL; /* the queries stand rotated for this view's shift */
     for (size_t i = 0; i < t->context->n_views; i++) {
         const kv_view *v = &t->context->views[i];
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++) {
+        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++) {
             if (!block_visibility(t, v, block, visible)) continue;
-            if (!rotated || rotated->shift != v->shift) rotate_queries(t, v->shift, angles + i * (size_t)b->model->hp.rot_dim);
+            if (!rotated || (t->j->angles && rotated->shift != v->shift))
+                rotate_queries(t, v->shift, t->j->angles ? t->j->angles->views + (t->rows->first_view + i) * rot : NULL);
             rotated = v;
             score_block(t, v, block, visible);
         }
     }
+}
+
+/* Scores become weights. The weight of a sink is left behind the others, and not used. */
+static void weigh_scores(const tile *t, int32_t r, int32_t head) {
+    const cpu_backend *b = t->j->b;
+    const float *sinks = t->j->layer->sinks.data;
+    float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
+    int64_t n = t->done[r];
+    if (cap > 0) b->kernels.soft_cap(list, cap, n);
+    if (sinks) list[n++] = sinks[t->first_head + head];
+    if (n > 0) b->kernels.softmax(list, n);
 }
 
 static float *output_of(const tile *t, int32_t r) {
@@ -260,7 +318,7 @@ static bool rows_agree(const tile *t, const uint64_t *visible) {
 static void add_values(tile *t, const kv_view *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     int32_t dim = b->shape.value_dim;
-    const void *values = kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer, block), t->kv_head);
+    const void *values = kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_values_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
     /* the heads of one row are `dim` apart in the output; rows are not, so each row is a call unless there is but one head */
     bool together = t->n_heads == 1 && rows_agree(t, visible);
@@ -280,9 +338,11 @@ static void pass_values(tile *t) {
         t->done[r] = 0;
         memset(output_of(t, r), 0, sizeof(float) * (size_t)t->n_heads * (size_t)t->j->b->shape.value_dim);
     }
-    for (size_t i = 0; i < t->context->n_views; i++)
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++)
-            if (block_visibility(t, &t->context->views[i], block, visible)) add_values(t, &t->context->views[i], block, visible);
+    for (size_t i = 0; i < t->context->n_views; i++) {
+        const kv_view *v = &t->context->views[i];
+        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++)
+            if (block_visibility(t, v, block, visible)) add_values(t, v, block, visible);
+    }
 }
 
 static void attend_tile(const attend_job *j, int64_t task, int thread) {
@@ -295,10 +355,11 @@ static void attend_tile(const attend_job *j, int64_t task, int thread) {
     t.first_head = t.kv_head * j->group + head_tile * b->heads_per_tile;
     t.n_heads = BASE_MIN(b->heads_per_tile, j->group - head_tile * b->heads_per_tile);
     t.n_queries = t.n_heads * t.rows->n_rows;
+    t.lowest = b->step->rows[t.rows->row].pos;
+    for (int32_t r = 1; r < t.rows->n_rows; r++) t.lowest = BASE_MIN(t.lowest, b->step->rows[t.rows->row + r].pos);
     pass_scores(&t);
     for (int32_t r = 0; r < t.rows->n_rows; r++)
-        for (int32_t h = 0; h < t.n_heads; h++)
-            if (t.done[r] > 0) b->kernels.softmax(scores_of(&t, r, h), t.done[r]);
+        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h);
     pass_values(&t);
 }
 
@@ -309,7 +370,9 @@ static void attend_tasks(void *arg, int64_t begin, int64_t end, int thread) {
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads;
-    attend_job j = {.b = b, .layer = layer, .group = group, .queries = queries, .dst = dst};
+    const model_layer *l = &b->model->layers[layer];
+    attend_job j = {.b = b, .layer = l, .group = group, .queries = queries, .dst = dst};
+    if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
     j.head_tiles = (group + b->heads_per_tile - 1) / b->heads_per_tile;
     int64_t n = (int64_t)b->n_tiles * b->shape.n_kv_heads * j.head_tiles;
     base_threads_for(b->threads, attend_tasks, &j, n, 1);

@@ -1,4 +1,12 @@
-/* cpu_backend.h: inside of the CPU backend, shared by cpu_backend.c (buffers, linear algebra) and cpu_attention.c. */
+/* cpu_backend.h: inside of the CPU backend.
+ *
+ *   cpu_backend.c     opening, buffers, embeddings, what works element by element or row by row
+ *   cpu_linear.c      linear layers
+ *   cpu_experts.c     mixtures of experts
+ *   cpu_attention.c   keys and values into blocks, attention over views
+ *
+ * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
+ */
 #ifndef MODEL_CPU_BACKEND_H
 #define MODEL_CPU_BACKEND_H
 
@@ -10,6 +18,9 @@ struct backend_buffer {
     int32_t rows, width;
     float data[];
 };
+
+static inline const float *cpu_row_of(const backend_buffer *b, int64_t row) { return b->data + row * b->width; }
+static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data + row * b->width; }
 
 /* Queries (rows x heads of a group) that are attended together: a block is read once for all of them, and their scores, at
  * 8,192 slots, stay within 1 MiB. */
@@ -28,21 +39,43 @@ typedef struct cpu_row_tile {
     size_t first_view; /* of the context, in view_angles */
 } cpu_row_tile;
 
+/* The angles of a step for one kind of layer (rp_model.ropes). */
+typedef struct cpu_angles {
+    const model_rope *rope; /* NULL: no layer is of this kind */
+    float *rows;            /* [n_rows][rot_dim]: of each row's position */
+    float *views;           /* [views of all contexts][rot_dim]: of each view's shift */
+    size_t cap_rows, cap_views;
+} cpu_angles;
+
+#define CPU_N_ANGLES (MODEL_ROPE_LOCAL_BASE + 1) /* kinds that layers name */
+
+/* One matrix of a call to cpu_linear: rows [first_row, first_row + n_rows) of the source give those of dst. */
+typedef struct cpu_linear_part {
+    model_weight weight;
+    const float *bias; /* [n_out] or NULL */
+    int32_t first_row, n_rows;
+    backend_buffer *dst;
+    int64_t first_task; /* cpu_linear's own */
+} cpu_linear_part;
+
+typedef struct cpu_experts cpu_experts;
+
 typedef struct cpu_backend {
     backend base;
     const rp_model *model;
     kv_shape shape;
     kernel_table kernels;
     base_threads *threads;
-    char *q8; /* activations of the current linear, quantised once for all of its weights */
+    char *q8;     /* activations of the current linear, quantised once for all of its weights */
+    float *row;   /* [n_embd] */
     int32_t heads_per_tile, rows_per_tile;
+    cpu_experts *experts; /* NULL: the model has none */
 
     /* of the current step */
     const model_step *step;
-    float *row_angles;  /* [n_rows][rot_dim]: of each row's position */
-    float *view_angles; /* [views of all contexts][rot_dim]: of each view's shift */
+    cpu_angles angles[CPU_N_ANGLES];
     cpu_row_tile *tiles;
-    size_t cap_row_angles, cap_view_angles, cap_tiles, n_tiles;
+    size_t cap_tiles, n_tiles;
 
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* that the scratch has room for */
@@ -52,5 +85,20 @@ int cpu_attention_begin(cpu_backend *b, rp_error *err);
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+
+/* q8 for calls of at most so many rows. RP_ERR_MEMORY. */
+int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+/* Runs all parts over the first `rows` rows of src. */
+void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts);
+
+/* Scratch for a model with experts, in steps of at most max_rows rows. RP_ERR_MEMORY. */
+int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+void cpu_experts_free(cpu_backend *b);
+void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
+                     backend_buffer *dst);
+
+int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
+void cpu_buffer_free(backend *self, backend_buffer *buffer);
+void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
 
 #endif

@@ -6,7 +6,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { X, NORMED, Q, K, V, ATTENDED, PROJECTED, GATE, UP, HEAD, LOGITS, N_BUFFERS };
+/* X: the residual rows. MIXED: what the feed-forward gives. SHARED, ROUTES, GATES: of a mixture of experts. */
+enum { X, NORMED, Q, K, V, ATTENDED, PROJECTED, GATE, UP, MIXED, ROUTES, SHARED, GATES, HEAD, LOGITS, N_BUFFERS };
 
 struct model_forward {
     const rp_model *model;
@@ -18,7 +19,8 @@ struct model_forward {
 
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->hp;
-    const int32_t widths[N_BUFFERS] = {
+    const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
+    const int32_t widths[N_BUFFERS] = { /* 0: not needed */
         [X] = hp->n_embd,
         [NORMED] = hp->n_embd,
         [Q] = hp->n_heads * hp->key_dim,
@@ -26,13 +28,18 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [V] = hp->n_kv_heads * hp->value_dim,
         [ATTENDED] = hp->n_heads * hp->value_dim,
         [PROJECTED] = hp->n_embd,
-        [GATE] = hp->n_ff,
-        [UP] = hp->n_ff,
+        [GATE] = n_ff,
+        [UP] = n_ff,
+        [MIXED] = hp->n_embd,
+        [ROUTES] = hp->n_experts,
+        [SHARED] = hp->n_ff_shared > 0 ? hp->n_embd : 0,
+        [GATES] = hp->n_ff_shared > 0 ? 1 : 0,
         [HEAD] = hp->n_embd,
         [LOGITS] = hp->n_vocab,
     };
     for (int i = 0; i < N_BUFFERS; i++) {
         int32_t rows = i == HEAD || i == LOGITS ? f->max_logits : f->max_rows;
+        if (widths[i] == 0) continue;
         int rc = f->backend->ops->buffer_new(f->backend, rows, widths[i], &f->buffers[i], err);
         if (rc) return rc;
     }
@@ -62,32 +69,71 @@ void model_forward_free(model_forward *f) {
     base_free(f);
 }
 
-/* x += attention(norm(x)) */
-static void attention(model_forward *f, const model_layer *l, int32_t layer, int32_t rows) {
+typedef const model_weight *const weights[];
+
+/* PROJECTED = attention over `in` */
+static void attention(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+    const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
-    op->norm(b, buf[X], &l->attn_norm, rows, buf[NORMED]);
-    op->linear(b, buf[NORMED], rows, 3, (const model_weight *[]){&l->q, &l->k, &l->v},
-               (const model_weight *[]){&l->q_bias, &l->k_bias, &l->v_bias}, (backend_buffer *[]){buf[Q], buf[K], buf[V]});
-    op->store(b, layer, buf[K], buf[V]);
+    float limit = f->model->hp.qkv_limit;
+    int32_t n = l->owns_states ? 3 : 1; /* q alone, or q, k and v */
+    op->linear(b, in, rows, n, (weights){&l->q, &l->k, &l->v}, (weights){&l->q_bias, &l->k_bias, &l->v_bias},
+               (backend_buffer *[]){buf[Q], buf[K], buf[V]});
+    for (int32_t i = 0; i < n && limit > 0; i++) op->clamp(b, buf[Q + i], limit, rows);
+    if (l->q_norm.weight.data) op->norm(b, buf[Q], &l->q_norm, rows, buf[Q]);
+    if (l->owns_states) {
+        if (l->k_norm.weight.data) op->norm(b, buf[K], &l->k_norm, rows, buf[K]);
+        op->store(b, layer, buf[K], buf[V]);
+    }
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
-    op->linear(b, buf[ATTENDED], rows, 1, (const model_weight *[]){&l->o}, (const model_weight *[]){&l->o_bias}, &buf[PROJECTED]);
-    op->add(b, buf[X], buf[PROJECTED], rows);
+    op->linear(b, buf[ATTENDED], rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))) */
-static void feed_forward(model_forward *f, const model_layer *l, int32_t rows) {
+/* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */
+static void dense(model_forward *f, const model_ffn *ffn, const backend_buffer *in, int32_t rows, backend_buffer *dst) {
+    backend *b = f->backend;
+    const backend_ops *op = b->ops;
+    backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
+    op->linear(b, in, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate}, (weights){&ffn->up_bias, &ffn->gate_bias},
+               (backend_buffer *[]){up, gate});
+    op->act(b, f->model->arch->act, mixed, ffn->gate.data ? up : NULL, rows);
+    op->linear(b, mixed, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
+}
+
+/* MIXED = the chosen experts' outputs, weighted, and that of the shared expert, if there is one */
+static void mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+    const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
-    op->norm(b, buf[X], &l->ffn_norm, rows, buf[NORMED]);
-    op->linear(b, buf[NORMED], rows, 2, (const model_weight *[]){&l->gate, &l->up},
-               (const model_weight *[]){&l->gate_bias, &l->up_bias}, (backend_buffer *[]){buf[GATE], buf[UP]});
-    op->gate(b, buf[GATE], buf[UP], rows);
-    op->linear(b, buf[GATE], rows, 1, (const model_weight *[]){&l->down}, (const model_weight *[]){&l->down_bias},
-               &buf[PROJECTED]);
-    op->add(b, buf[X], buf[PROJECTED], rows);
+    op->linear(b, in, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
+    op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
+    if (!l->shared.up.data) return;
+    dense(f, &l->shared, in, rows, buf[SHARED]);
+    op->linear(b, in, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
+    op->gate_rows(b, buf[SHARED], buf[GATES], rows);
+    op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
+}
+
+/* One block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both of the same x. */
+static void block(model_forward *f, int32_t layer, int32_t rows) {
+    const model_layer *l = &f->model->layers[layer];
+    const model_hparams *hp = &f->model->hp;
+    backend *b = f->backend;
+    const backend_ops *op = b->ops;
+    backend_buffer **buf = f->buffers, *in = buf[X];
+    if (l->attn_norm.weight.data) op->norm(b, buf[X], &l->attn_norm, rows, in = buf[NORMED]);
+    attention(f, layer, in, rows);
+    if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
+    if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
+    if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
+    if (l->router.data) mixture(f, layer, in, rows);
+    else dense(f, &l->ffn, in, rows, buf[MIXED]);
+    if (l->post_ffn_norm.weight.data) op->norm(b, buf[MIXED], &l->post_ffn_norm, rows, buf[MIXED]);
+    if (hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
+    op->add(b, buf[X], buf[MIXED], hp->residual_scale, rows);
 }
 
 /* Only the rows that asked pass the output head. */
@@ -101,22 +147,24 @@ static void head(model_forward *f, const model_step *step, float *logits) {
         f->wanted[n++] = r;
     }
     if (n == 0) return;
-    b->ops->gather(b, f->buffers[X], f->wanted, n, f->buffers[HEAD]);
-    b->ops->norm(b, f->buffers[HEAD], &m->output_norm, n, f->buffers[HEAD]);
-    b->ops->linear(b, f->buffers[HEAD], n, 1, (const model_weight *[]){&m->output}, NULL, &f->buffers[LOGITS]);
-    b->ops->buffer_read(b, f->buffers[LOGITS], n, logits);
+    backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
+    b->ops->gather(b, f->buffers[X], f->wanted, n, head);
+    b->ops->norm(b, head, &m->output_norm, n, head);
+    b->ops->linear(b, head, n, 1, (weights){&m->output}, (weights){&m->output_bias}, &out);
+    if (m->hp.logit_scale != 1.0f) b->ops->scale(b, out, m->hp.logit_scale, n);
+    if (m->hp.logit_cap > 0) b->ops->soft_cap(b, out, m->hp.logit_cap, n);
+    b->ops->buffer_read(b, out, n, logits);
 }
 
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
     assert(step->n_rows <= f->max_rows);
+    const rp_model *m = f->model;
     backend *b = f->backend;
     int rc = b->ops->begin(b, step, err);
     if (rc) return rc;
-    b->ops->embed(b, &f->model->embedding, f->buffers[X]);
-    for (int32_t l = 0; l < f->model->hp.n_layers; l++) {
-        attention(f, &f->model->layers[l], l, step->n_rows);
-        feed_forward(f, &f->model->layers[l], step->n_rows);
-    }
+    b->ops->embed(b, f->buffers[X]);
+    if (m->embed_norm.weight.data) b->ops->norm(b, f->buffers[X], &m->embed_norm, step->n_rows, f->buffers[X]);
+    for (int32_t l = 0; l < m->hp.n_layers; l++) block(f, l, step->n_rows);
     head(f, step, logits);
     return RP_OK;
 }

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "reprise.h"
@@ -38,6 +39,8 @@ typedef struct gguf_string {
     const char *bytes; /* in the map, not NUL-terminated */
     uint64_t n;
 } gguf_string;
+
+static inline bool gguf_string_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, s.n) == 0; }
 
 typedef struct gguf_tensor {
     gguf_string name;

@@ -1,7 +1,14 @@
 /* model.h: an opened model: what the GGUF file says about shape, features and weights.
  *
- * Architectures are rows of a table (model_archs in model.c): a name and features. Tensors are rows of another
- * (model_tensors). The forward pass (forward.h) reads both and has no branch for a name.
+ * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c). The forward
+ * pass (forward.h) reads what they left in rp_model and has no branch for a name.
+ *
+ *   model_arch.c      the table of architectures
+ *   model_hparams.c   shape and numbers, from the metadata
+ *   model_tensors.c   weights: names, shapes, fused ones taken apart
+ *   model_layers.c    what differs from layer to layer: windows, rotations, shared states
+ *   model_rope.c      rotary frequencies
+ *   model.c           opening, fingerprint
  *
  * Immutable after opening; any number of threads may use it.
  */
@@ -19,48 +26,132 @@
 #include "model/tokenizer.h"
 #include "reprise.h"
 
-/* What an architecture does; a row of the table is a set of these. */
+/* What an architecture does; a row of the table is a set of these. What its files say by having a tensor or not (biases, fused or tied
+ * weights) needs none. */
 enum {
-    MODEL_NORM_RMS = 1 << 0,
-    MODEL_ROPE = 1 << 1,       /* rotary positions: spans can move */
-    MODEL_ROPE_NEOX = 1 << 2,  /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_FFN_SWIGLU = 1 << 3,
+    MODEL_LAYER_NORM = 1 << 0,       /* every norm is a LayerNorm; else RMSNorm */
+    MODEL_PRE_NORM = 1 << 1,         /* attention reads normed rows (attn_norm) */
+    MODEL_FFN_NORM = 1 << 2,         /* so does the feed-forward, by a norm of its own (ffn_norm) */
+    MODEL_FFN_NORM_RENAMED = 1 << 3, /* which the files call post_attention_norm */
+    MODEL_POST_NORM = 1 << 4,        /* what attention and feed-forward give is normed before it is added */
+    MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
+    MODEL_EMBED_NORM = 1 << 6,
+    MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows, unless the file says otherwise */
+    MODEL_ROPE = 1 << 8,             /* rotary positions */
+    MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
+    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window have a base of their own, and no scaling */
+    MODEL_ALIBI = 1 << 11,
+    MODEL_POSITIONS = 1 << 12,       /* learned positions, added to the embedding: states cannot move */
+    MODEL_FFN_GATED = 1 << 13,
+    MODEL_EMBED_SQRT = 1 << 14,      /* embeddings times sqrt(n_embd) */
+    MODEL_LOGIT_DIVISOR = 1 << 15,   /* logit_scale divides */
+    MODEL_EXPERTS = 1 << 16,         /* always a mixture of experts */
+    MODEL_EXPERTS_SHARED = 1 << 17,  /* and one more that every row passes, through a gate */
+    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the chosen experts sum to 1 */
+    MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, that stands for no token */
+    MODEL_YARN_EXACT = 1 << 20,      /* YaRN's range is not rounded to whole dimensions, unless the file says otherwise */
 };
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
     uint32_t features;
+    kernel_act act;
+    int32_t global_every;  /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
+    int32_t no_rope_every; /* every n-th layer has no positions */
+    int32_t wide_layers;   /* a model of so many layers scales scores by the width a head would have: n_embd / n_heads */
 } model_arch;
+
+/* NULL: not supported. */
+const model_arch *model_arch_find(const char *name, size_t n);
+const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at its end */
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    int32_t rot_dim;   /* dimensions of a head that are rotated */
-    double rope_base;
-    double rope_factor; /* linear scaling: positions are divided by it; 1 for none */
+    int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
+    int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
+    int32_t window;       /* a token sees those less than this behind it, in layers that have a window; 0: none has */
+    int32_t n_shared;     /* layers at the end that attend to the states of a layer before them */
+    bool parallel;
     float norm_eps;
+    float embed_scale, residual_scale, logit_scale;
+    float score_scale, score_cap, logit_cap; /* caps: 0 for none */
+    float qkv_limit;      /* q, k and v are clamped to +- this; 0: not */
+    float alibi_max;      /* the largest exponent of ALiBi's slopes */
+    struct {
+        double base, base_local; /* of layers without and with a window */
+        double factor;           /* positions are divided by it; 1 for none */
+        double magnitude;        /* cos and sin are multiplied by it, for q and k */
+        bool yarn, yarn_truncate;
+        double beta_fast, beta_slow;
+        int32_t n_ctx_original;  /* that the model had before its context was extended */
+    } rope;
 } model_hparams;
 
-/* One tensor of weights, rows of n_in elements. data NULL: the model has none. */
+/* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL: the model has none. */
 typedef struct model_weight {
     const void *data;
     kernel_type type;
-    int64_t n_in, n_out;
+    int64_t n_in, n_out, n_slices;
+    int64_t slice_bytes; /* from one slice to the next; may be negative */
 } model_weight;
 
+/* The i-th expert's. */
+static inline model_weight model_weight_slice(const model_weight *w, int64_t i) {
+    model_weight s = *w;
+    s.n_slices = 1;
+    if (w->data) s.data = (const char *)w->data + i * w->slice_bytes;
+    return s;
+}
+
+/* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) where there is no gate. Biases are F32 and optional. */
+typedef struct model_ffn {
+    model_weight gate, up, down;                /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
+    model_weight gate_bias, up_bias, down_bias;
+} model_ffn;
+
+/* A norm works on runs of weight.n_in elements; weight.n_out > 1: each run of a row has its own weights. */
+typedef struct model_norm {
+    model_weight weight, bias; /* F32; without data: there is no norm, or no bias */
+} model_norm;
+
+/* Frequencies of rotation. */
+typedef struct model_rope {
+    double *frequencies; /* [rot_dim / 2] */
+    float magnitude;     /* of the rotated q and k */
+} model_rope;
+
+enum { MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE, MODEL_ROPE_LONG, MODEL_N_ROPES, MODEL_NO_ROPE = -1 };
+
 typedef struct model_layer {
-    model_weight attn_norm, ffn_norm; /* F32 [n_embd] */
-    model_weight q, k, v, o;          /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
-    model_weight gate, up, down;      /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
-    model_weight q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias; /* F32, optional */
+    model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
+    model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
+    model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
+    model_weight sinks;                          /* F32 [n_heads], optional */
+    model_ffn ffn;
+    model_weight router, router_bias;            /* [n_experts][n_embd]; without data: the feed-forward is ffn */
+    model_ffn experts;                           /* n_experts slices */
+    model_ffn shared;
+    model_weight shared_gate;                    /* [1][n_embd] */
+
+    int32_t window; /* 0: sees everything */
+    int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
+    int32_t states; /* where its keys and values are: layer of a span. Its own, or those of a layer before it */
+    bool owns_states;
 } model_layer;
 
 struct rp_model {
     gguf_file *file;
     const model_arch *arch;
     model_hparams hp;
-    model_weight embedding, output_norm, output; /* output: the embedding where the file ties them */
-    model_weight rope_factors;                   /* F32 [rot_dim / 2], optional: frequencies are divided by them (Llama 3) */
+    model_weight embedding, output, output_bias; /* output: the embedding where the file ties them */
+    model_weight positions;                      /* [positions][n_embd] */
+    model_norm embed_norm, output_norm;
+    model_weight rope_factors, rope_factors_long, rope_factors_short; /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_layer *layers;
+    model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
+    float *alibi_slopes;                         /* [n_heads]; NULL: none */
+    int32_t *state_windows;                      /* [layers of a span]: their windows */
+    int32_t n_state_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
     bool chat_guessed; /* the file's own template is none of those that are known */
@@ -70,14 +161,23 @@ struct rp_model {
 };
 
 int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err); /* see rp_model_open */
+/* The same over an opened file, which the model takes over; on failure it is closed. */
+int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
 
 /* Can spans be moved to other positions than they were computed at? */
-static inline bool model_is_movable(const rp_model *m) { return (m->arch->features & MODEL_ROPE) != 0; }
+static inline bool model_is_movable(const rp_model *m) { return (m->arch->features & MODEL_POSITIONS) == 0; }
+/* The result borrows from the model. */
 kv_shape model_state_shape(const rp_model *m, kv_format format);
 
-/* Rotation angles of one position: cs[2i] = cos, cs[2i+1] = sin of position * frequency(i), i < rot_dim / 2.
+/* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions: models with
+ * factors for long contexts (long-rope) take those if the context is longer than what they had before it was extended. */
+const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ctx);
+/* Does n_ctx choose other frequencies than the shortest context? Then states of the two do not mix. */
+bool model_rope_is_long(const rp_model *m, int32_t n_ctx);
+
+/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim / 2.
  * Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
-void model_rope_angles(const rp_model *m, int32_t pos, float *cs);
+void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs);
 
 #endif

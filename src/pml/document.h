@@ -31,7 +31,8 @@ typedef enum pml_kind {
 } pml_kind;
 
 typedef enum pml_scope { PML_SCOPE_INHERIT, PML_SCOPE_PATH, PML_SCOPE_MODULE } pml_scope;
-typedef enum pml_layout_kind { PML_LAYOUT_PACKED, PML_LAYOUT_FIXED } pml_layout_kind;
+/* PML_LAYOUT_DEFAULT: packed where the model's positions can move, else fixed. */
+typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT, PML_LAYOUT_PACKED, PML_LAYOUT_FIXED } pml_layout_kind;
 
 /* An argument: an attribute of an import. */
 typedef struct pml_argument {

@@ -277,7 +277,9 @@ static int build(pml_layout *l, const base_key *salt, rp_error *err) {
     if (!l->sequence || !l->scope_of) return base_fail_memory(err, n * 8, "a layout");
     if (!l->fixed && !model_is_movable(l->model))
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
-                        "positions of architecture '%s' cannot move: write layout=\"fixed\"", l->model->arch->name);
+                        "layout=\"packed\" moves modules, and architecture '%s' has learned positions, which are part of their states: write "
+                        "layout=\"fixed\"",
+                        l->model->arch->name);
     int rc;
     if ((rc = walk_schema(l, err)) || (rc = pml_layout_join(l, err))) return rc;
     return pml_layout_name(l, salt, err);
@@ -289,7 +291,8 @@ int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model 
     if (!l) return base_fail_memory(err, sizeof(*l), "a layout");
     l->schema = schema;
     l->model = model;
-    l->fixed = schema->nodes[0].layout == PML_LAYOUT_FIXED;
+    pml_layout_kind kind = schema->nodes[0].layout;
+    l->fixed = kind == PML_LAYOUT_FIXED || (kind == PML_LAYOUT_DEFAULT && !model_is_movable(model));
     int rc = build(l, salt, err);
     if (rc) {
         pml_layout_free(l);

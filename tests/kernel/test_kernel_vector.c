@@ -1,4 +1,4 @@
-/* test_kernel_vector.c: softmax, rms_norm, silu_mul, add, rope.
+/* test_kernel_vector.c: softmax, norms, activations, add, soft_cap, scale, clamp, rope.
  *
  * Truths are in double. Unit u = 2^-24 (half a unit in the last place); a vector exponential may be 8 u off (4 ulp).
  */
@@ -108,56 +108,143 @@ static void check_rms_norm(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- gate and add -------------------------------------------------------------------------------------------------- */
-
-static double silu(double a) { return a >= 0 ? a / (1 + exp(-a)) : a * exp(a) / (1 + exp(a)); }
-
-static void gate_inputs(float *gate, int64_t n, int round) {
-    static const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 1000.0f, -1000.0f, 3e38f, -3e38f, 1e-40f, -87.3f};
-    check_fill(gate, n, (check_kind)(round % CHECK_KINDS));
-    for (int64_t i = 0; i < n; i++) gate[i] *= round % 2 ? 8.0f : 1.0f;
-    for (int64_t i = 0; i < n; i += 3) gate[i] = extremes[check_random() % BASE_ARRAY_LEN(extremes)];
-}
-
-/* exp 8 u, product, sum, quotient and product 4 u; where exp is flushed |a| exp(-|a|) is below 1.2e-36. */
-static void check_silu_mul(const kernel_table *t, int arg) {
+/* The mean and the squares are kept in double; the mean, the difference, the root and two products and a sum round. The difference
+ * rounds in units of x and mean, which the root makes relative to the spread. */
+static void check_layer_norm(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 300; round++) {
         const int64_t n = random_length(round);
-        float *gate = row(n), *up = row(n), *y = row(n);
-        gate_inputs(gate, n, round);
-        check_fill(up, n, CHECK_NORMAL);
-        t->silu_mul(gate, up, y, n);
+        const float eps = round % 2 ? 1e-5f : 1e-3f, offset = round % 3 ? 0.0f : 10.0f;
+        float *x = row(n), *w = row(n), *b = round % 4 ? row(n) : NULL, *y = row(n);
+        check_fill(x, n, CHECK_NORMAL);
+        check_fill(w, n, CHECK_NORMAL);
+        if (b) check_fill(b, n, CHECK_NORMAL);
+        double mean = 0, squares = 0;
+        for (int64_t i = 0; i < n; i++) mean += (double)(x[i] += offset);
+        mean /= (double)n;
+        for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+        const double inverse = 1 / sqrt(squares / (double)n + (double)eps);
+        t->layer_norm(x, w, b, eps, y, n);
         for (int64_t i = 0; i < n; i++) {
-            const double want = silu(gate[i]) * (double)up[i];
+            const double scaled = ((double)x[i] - mean) * inverse * (double)w[i], want = scaled + (b ? (double)b[i] : 0);
+            const double lost = (fabs((double)x[i]) + fabs(mean)) * inverse * fabs((double)w[i]);
+            check_near(y[i], want, CHECK_UNIT * (8 * fabs(scaled) + 4 * lost + 2 * fabs(want)) + 0x1p-147, "layer norm", i);
+        }
+        t->layer_norm(x, w, b, eps, x, n);
+        check_same_bytes(x, y, (size_t)n * 4, "layer norm in place");
+        check_release(x);
+        check_release(w);
+        if (b) check_release(b);
+        check_release(y);
+    }
+}
+
+/* ---- activations and sums ------------------------------------------------------------------------------------------ */
+
+static double sigmoid(double t) { return t >= 0 ? 1 / (1 + exp(-t)) : exp(t) / (1 + exp(t)); }
+static double cut(double x, double limit) { return fmin(fmax(x, -limit), limit); }
+
+static double act_of(int act, double a) {
+    switch (act) {
+    case KERNEL_SILU: return a * sigmoid(a);
+    case KERNEL_GELU: return 0.5 * a * erfc(-a / sqrt(2));
+    case KERNEL_GELU_TANH: return a * sigmoid(2 * sqrt(2 / acos(-1.0)) * (a + 0.044715 * a * a * a));
+    default: return fmin(a, 7) * sigmoid(1.702 * fmin(a, 7));
+    }
+}
+
+static double up_of(int act, double up) { return act == KERNEL_SWIGLU_OAI ? cut(up, 7) + 1 : up; }
+
+static void act_inputs(float *a, int64_t n, int round) {
+    static const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 1000.0f, -1000.0f, 3e38f, -3e38f, 1e-40f, -87.3f, 7.0f, 7.5f};
+    check_fill(a, n, (check_kind)(round % CHECK_KINDS));
+    for (int64_t i = 0; i < n; i++) a[i] *= round % 2 ? 8.0f : 1.0f;
+    for (int64_t i = 0; i < n; i += 3) a[i] = extremes[check_random() % BASE_ARRAY_LEN(extremes)];
+}
+
+/* exp or erfc 8 u, products, sum and quotient 5 u. Where the exponent of exp is computed, its rounding (3 u of the exponent, which is at
+ * most 104 before the result vanishes) is relative to the result. Where exp is flushed the result is below 1.2e-36 |a|. */
+static void check_act(const kernel_table *t, int act) {
+    for (int round = 0; round < 300; round++) {
+        const int64_t n = random_length(round);
+        const bool alone = act != KERNEL_SWIGLU_OAI && round % 4 == 0;
+        float *a = row(n), *up = row(n), *y = row(n);
+        act_inputs(a, n, round);
+        check_fill(up, n, CHECK_NORMAL);
+        for (int64_t i = 0; i < n && round % 3 == 0; i++) up[i] *= 10.0f;
+        t->act[act](a, alone ? NULL : up, y, n);
+        for (int64_t i = 0; i < n; i++) {
+            const double by = alone ? 1 : up_of(act, up[i]), want = act_of(act, a[i]) * by;
+            const double exponent = act == KERNEL_SILU ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
             if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, and should */
-            check_near(y[i], want, 16 * CHECK_UNIT * fabs(want) + 1.2e-36 * fabs((double)up[i]) + 0x1p-148, "silu", i);
+            const double bound = (16 + 4 * exponent) * CHECK_UNIT * fabs(want) + 4 * CHECK_UNIT * fabs(act_of(act, a[i]));
+            check_near(y[i], want, bound + 1.2e-36 * fabs(by) + 0x1p-148, "act", i);
         }
-        if (round % 2) {
-            t->silu_mul(gate, up, up, n);
-            check_same_bytes(up, y, (size_t)n * 4, "silu over up");
-        } else {
-            t->silu_mul(gate, up, gate, n);
-            check_same_bytes(gate, y, (size_t)n * 4, "silu over gate");
-        }
-        check_release(gate);
+        float *in_place = round % 2 && !alone ? up : a;
+        t->act[act](a, alone ? NULL : up, in_place, n);
+        check_same_bytes(in_place, y, (size_t)n * 4, "act in place");
+        check_release(a);
         check_release(up);
         check_release(y);
     }
 }
 
 /* A value of an element-wise function does not depend on where in the row it stands. */
-static void check_silu_places(const kernel_table *t, int arg) {
+static void check_places(const kernel_table *t, int act) {
+    for (int round = 0; round < 100; round++) {
+        float a[33], up[33], y[33], capped[33], alone;
+        check_fill(a, 33, CHECK_NORMAL);
+        check_fill(up, 33, CHECK_NORMAL);
+        t->act[act](a, up, y, 33);
+        memcpy(capped, a, sizeof capped);
+        t->soft_cap(capped, 0.7f, 33);
+        for (int i = 0; i < 33; i++) {
+            t->act[act](a + i, up + i, &alone, 1);
+            check_same_bytes(&alone, y + i, 4, "act alone");
+            alone = a[i];
+            t->soft_cap(&alone, 0.7f, 1);
+            check_same_bytes(&alone, capped + i, 4, "soft cap alone");
+        }
+    }
+}
+
+/* tanh is off by its last places near its limit of 1, where the cap is flat: relative to the cap. */
+static void check_soft_cap(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = random_length(round);
+        const float cap = round % 2 ? 50.0f : 0.3f;
+        float *x = row(n), *y = row(n);
+        act_inputs(x, n, round);
+        memcpy(y, x, (size_t)n * 4);
+        t->soft_cap(y, cap, n);
+        for (int64_t i = 0; i < n; i++) {
+            check_near(y[i], (double)cap * tanh((double)x[i] / (double)cap), 8 * CHECK_UNIT * (double)cap, "soft cap", i);
+            check_that(fabsf(y[i]) <= cap, "soft cap of %g is %g", (double)x[i], (double)y[i]);
+        }
+        check_release(x);
+        check_release(y);
+    }
+}
+
+static void check_scale_and_clamp(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 100; round++) {
-        float gate[33], up[33], y[33], alone;
-        check_fill(gate, 33, CHECK_NORMAL);
-        check_fill(up, 33, CHECK_NORMAL);
-        t->silu_mul(gate, up, y, 33);
-        for (int i = 0; i < 33; i++) {
-            t->silu_mul(gate + i, up + i, &alone, 1);
-            check_same_bytes(&alone, y + i, 4, "silu alone");
+        const int64_t n = random_length(round);
+        float *x = row(n), *scaled = row(n), *clamped = row(n);
+        check_fill(x, n, (check_kind)(round % CHECK_KINDS));
+        memcpy(scaled, x, (size_t)n * 4);
+        memcpy(clamped, x, (size_t)n * 4);
+        t->scale(scaled, 1.7f, n);
+        t->clamp(clamped, 0.5f, n);
+        for (int64_t i = 0; i < n; i++) {
+            const float s = x[i] * 1.7f, c = x[i] > 0.5f ? 0.5f : x[i] < -0.5f ? -0.5f : x[i];
+            check_same_bytes(&scaled[i], &s, 4, "scaled");
+            check_same_bytes(&clamped[i], &c, 4, "clamped");
         }
+        check_release(x);
+        check_release(scaled);
+        check_release(clamped);
     }
 }
 
@@ -168,11 +255,15 @@ static void check_add(const kernel_table *t, int arg) {
         float *a = row(n), *b = row(n), *y = row(n), *want = row(n);
         check_fill(a, n, (check_kind)(round % CHECK_KINDS));
         check_fill(b, n, (check_kind)(round / CHECK_KINDS % CHECK_KINDS));
-        for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
-        t->add(a, b, y, n);
+        const float factor = round % 3 ? 1.0f : 0.3f;
+        for (int64_t i = 0; i < n; i++) {
+            const float scaled = factor * b[i];
+            want[i] = a[i] + scaled;
+        }
+        t->add(a, b, factor, y, n);
         check_same_bytes(y, want, (size_t)n * 4, "sum");
         float *in_place = round % 2 ? a : b;
-        t->add(a, b, in_place, n);
+        t->add(a, b, factor, in_place, n);
         check_same_bytes(in_place, want, (size_t)n * 4, "sum in place");
         check_release(a);
         check_release(b);
@@ -252,14 +343,34 @@ static void time_rms_norm(void *arg) {
     t->table->rms_norm(t->a, t->b, 1e-5f, t->y, WIDTH);
 }
 
-static void time_silu_mul(void *arg) {
+static void time_layer_norm(void *arg) {
     const timing *t = arg;
-    t->table->silu_mul(t->a, t->b, t->y, WIDTH);
+    t->table->layer_norm(t->a, t->b, t->b, 1e-5f, t->y, WIDTH);
+}
+
+static void time_silu(void *arg) {
+    const timing *t = arg;
+    t->table->act[KERNEL_SILU](t->a, t->b, t->y, WIDTH);
+}
+
+static void time_gelu(void *arg) {
+    const timing *t = arg;
+    t->table->act[KERNEL_GELU](t->a, NULL, t->y, WIDTH);
+}
+
+static void time_gelu_tanh(void *arg) {
+    const timing *t = arg;
+    t->table->act[KERNEL_GELU_TANH](t->a, t->b, t->y, WIDTH);
+}
+
+static void time_soft_cap(void *arg) {
+    const timing *t = arg;
+    t->table->soft_cap(t->a, 50.0f, WIDTH);
 }
 
 static void time_add(void *arg) {
     const timing *t = arg;
-    t->table->add(t->a, t->b, t->y, WIDTH);
+    t->table->add(t->a, t->b, 1.0f, t->y, WIDTH);
 }
 
 static void time_rope(void *arg) {
@@ -284,16 +395,33 @@ static void bench(const kernel_table *t, void (*fn)(void *)) {
 
 static void bench_softmax(const kernel_table *t, int arg) { (void)arg, bench(t, time_softmax); }
 static void bench_rms_norm(const kernel_table *t, int arg) { (void)arg, bench(t, time_rms_norm); }
-static void bench_silu_mul(const kernel_table *t, int arg) { (void)arg, bench(t, time_silu_mul); }
+static void bench_layer_norm(const kernel_table *t, int arg) { (void)arg, bench(t, time_layer_norm); }
+static void bench_soft_cap(const kernel_table *t, int arg) { (void)arg, bench(t, time_soft_cap); }
+static void bench_act(const kernel_table *t, int act) {
+    bench(t, act == KERNEL_SILU ? time_silu : act == KERNEL_GELU ? time_gelu : time_gelu_tanh);
+}
 static void bench_add(const kernel_table *t, int arg) { (void)arg, bench(t, time_add); }
 static void bench_rope(const kernel_table *t, int neox) { bench(t, neox ? time_rope_neox : time_rope); }
 
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
-        {"softmax", 0, check_softmax, bench_softmax},    {"exponential", 0, check_exponential, NULL},
-        {"rms_norm", 0, check_rms_norm, bench_rms_norm}, {"silu_mul", 0, check_silu_mul, bench_silu_mul},
-        {"silu_mul_places", 0, check_silu_places, NULL}, {"add", 0, check_add, bench_add},
-        {"rope", 0, check_rope, bench_rope},             {"rope_neox", 1, check_rope, bench_rope},
+        {"softmax", 0, check_softmax, bench_softmax},
+        {"exponential", 0, check_exponential, NULL},
+        {"rms_norm", 0, check_rms_norm, bench_rms_norm},
+        {"layer_norm", 0, check_layer_norm, bench_layer_norm},
+        {"silu", KERNEL_SILU, check_act, bench_act},
+        {"gelu", KERNEL_GELU, check_act, bench_act},
+        {"gelu_tanh", KERNEL_GELU_TANH, check_act, bench_act},
+        {"swiglu_oai", KERNEL_SWIGLU_OAI, check_act, NULL},
+        {"silu_places", KERNEL_SILU, check_places, NULL},
+        {"gelu_places", KERNEL_GELU, check_places, NULL},
+        {"gelu_tanh_places", KERNEL_GELU_TANH, check_places, NULL},
+        {"swiglu_oai_places", KERNEL_SWIGLU_OAI, check_places, NULL},
+        {"soft_cap", 0, check_soft_cap, bench_soft_cap},
+        {"scale_and_clamp", 0, check_scale_and_clamp, NULL},
+        {"add", 0, check_add, bench_add},
+        {"rope", 0, check_rope, bench_rope},
+        {"rope_neox", 1, check_rope, bench_rope},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -49,7 +49,7 @@ static void a_token_sees_what_counts_and_stands_before_it(void **state) {
                 for (int j = 0; j < 64; j++) {
                     int s = block * 64 + j;
                     bool expected = s < 150 && !(s >= 60 && s < 70) && 100 + s + shift <= pos;
-                    assert_int_equal(kv_view_visible(&v, block, pos) >> j & 1, expected);
+                    assert_int_equal(kv_view_visible(&v, block, pos, 0) >> j & 1, expected);
                 }
     }
     kv_span_unref(span);

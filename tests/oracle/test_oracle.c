@@ -42,30 +42,10 @@ typedef struct tally {
 
 static const char *format_name(int format) { return format == RP_STATE_F32 ? "f32" : "f16"; }
 
-/* Tokens in the plan's views; some of them may have been computed just now. */
-static int32_t tokens_in_views(const rp_result *result) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < result->n_plan; i++) n += result->plan[i].is_view ? result->plan[i].n_tokens : 0;
-    return n;
-}
-
 static void print_case(const round *c, const reference_prompt *ref, const oracle_run *run) {
     printf("REPRISE_TEST_SEED=%llu REPRISE_TEST_ROUNDS=1, shape %d, chat %s\n%s\n%s\n", (unsigned long long)c->seed,
            c->shape, c->model->chat, c->pml.schema.data, c->pml.prompt.data);
-    if (ref) {
-        printf("reference: %d tokens, %d reused, end %d\n", reference_prompt_tokens(ref), reference_prompt_reused(ref),
-               reference_prompt_end(ref));
-        reference_prompt_print(ref, stdout);
-    }
-    if (run->rc) {
-        printf("engine: %s\n", run->err.message);
-        return;
-    }
-    printf("engine: %d tokens, %d in views\n", run->result->prompt_tokens, tokens_in_views(run->result));
-    for (int32_t i = 0; i < run->result->n_plan; i++) {
-        const rp_plan_item *t = &run->result->plan[i];
-        printf("  %5d +%-4d %s '%s' shift %d\n", t->position, t->n_tokens, t->is_view ? "view" : "run", t->module, t->shift);
-    }
+    oracle_run_print(run, ref);
 }
 
 static void check_logits(const round *c, const reference_prompt *ref, const oracle_run *run, const float *expected,
@@ -78,12 +58,6 @@ static void check_logits(const round *c, const reference_prompt *ref, const orac
     fail_msg("%s states: logits before token %d deviate by %.3g", format_name(format), step, d);
 }
 
-/* A greedy token is the largest of the logits that it was drawn from. */
-static void check_greedy(const oracle_run *run, int32_t step) {
-    const float *logits = oracle_run_logits(run, step);
-    for (int32_t i = 0; i < run->n_vocab; i++) assert_true(logits[i] <= logits[run->result->tokens[step]]);
-}
-
 /* The reference follows the tokens of the f32 engine; f16's logits are compared as long as its tokens are the same. */
 static void compare(const round *c, reference_prompt *ref, const oracle_run runs[2], tally *t) {
     const oracle_run *f32 = &runs[RP_STATE_F32], *f16 = &runs[RP_STATE_F16];
@@ -92,17 +66,14 @@ static void compare(const round *c, reference_prompt *ref, const oracle_run runs
     for (int32_t step = 0; step < f32->n_steps; step++) {
         check_logits(c, ref, f32, expected, RP_STATE_F32, step, t);
         if (together && step < f16->n_steps) check_logits(c, ref, f16, expected, RP_STATE_F16, step, t);
-        check_greedy(f32, step);
+        assert_true(oracle_run_is_greedy(f32, step));
         together = together && step < f16->n_steps && f16->result->tokens[step] == f32->result->tokens[step];
         if (step + 1 < f32->n_steps) expected = reference_prompt_append(ref, f32->result->tokens[step]);
     }
 }
 
 static void check_counts(const round *c, const reference_prompt *ref, const oracle_run *run) {
-    const rp_result *result = run->result;
-    if (result->prompt_tokens == reference_prompt_tokens(ref) && tokens_in_views(result) == reference_prompt_reused(ref) &&
-        result->cached_tokens <= reference_prompt_reused(ref) && result->bytes_copied == 0)
-        return;
+    if (oracle_run_counts_agree(run, ref)) return;
     print_case(c, ref, run);
     fail_msg("the engine and the reference count different tokens");
 }
@@ -219,7 +190,7 @@ static void reference_tells_the_known_story(void **state) {
     assert_true(fread(known, 1, sizeof known - 1, f) > 0);
     fclose(f);
     snprintf(path, sizeof path, "%s/models/stories260K.gguf", data);
-    if (reference_open(&r, path, NULL, &err) || rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
+    if (reference_open(&r, path, NULL, 0, &err) || rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
     reference_prompt *p = reference_plain_new(r, NULL, 0);
     const float *logits = reference_prompt_logits(p);
     for (int i = 0; i < 60; i++) {

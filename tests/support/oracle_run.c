@@ -80,7 +80,7 @@ void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const cha
     must(gguf_open(&m->file, m->path, &err), &err);
     must(tokenizer_new(&m->tokenizer, m->file, &err), &err);
     if (shape->weight_type == KERNEL_F32 && shape->embd_type == KERNEL_F32)
-        must(reference_open(&m->ref, m->path, chat, &err), &err);
+        must(reference_open(&m->ref, m->path, chat, 0, &err), &err);
     unlink(m->path); /* it stays mapped */
 }
 
@@ -131,6 +131,43 @@ bool oracle_run_same(const oracle_run *a, const oracle_run *b) {
     size_t logits = (size_t)a->n_steps * (size_t)a->n_vocab * sizeof *a->logits;
     return (tokens == 0 || memcmp(a->result->tokens, b->result->tokens, tokens) == 0) &&
            (logits == 0 || memcmp(a->logits, b->logits, logits) == 0);
+}
+
+bool oracle_run_is_greedy(const oracle_run *run, int32_t step) {
+    const float *logits = oracle_run_logits(run, step);
+    for (int32_t i = 0; i < run->n_vocab; i++)
+        if (logits[i] > logits[run->result->tokens[step]]) return false;
+    return true;
+}
+
+/* Tokens in the plan's views; some of them may have been computed just now. */
+static int32_t tokens_in_views(const rp_result *result) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < result->n_plan; i++) n += result->plan[i].is_view ? result->plan[i].n_tokens : 0;
+    return n;
+}
+
+bool oracle_run_counts_agree(const oracle_run *run, const reference_prompt *ref) {
+    const rp_result *r = run->result;
+    return r->prompt_tokens == reference_prompt_tokens(ref) && tokens_in_views(r) == reference_prompt_reused(ref) &&
+           r->cached_tokens <= reference_prompt_reused(ref) && r->bytes_copied == 0;
+}
+
+void oracle_run_print(const oracle_run *run, const reference_prompt *ref) {
+    if (ref) {
+        printf("reference: %d tokens, %d reused, end %d\n", reference_prompt_tokens(ref), reference_prompt_reused(ref),
+               reference_prompt_end(ref));
+        reference_prompt_print(ref, stdout);
+    }
+    if (run->rc) {
+        printf("engine: %s\n", run->err.message);
+        return;
+    }
+    printf("engine: %d tokens, %d in views\n", run->result->prompt_tokens, tokens_in_views(run->result));
+    for (int32_t i = 0; i < run->result->n_plan; i++) {
+        const rp_plan_item *t = &run->result->plan[i];
+        printf("  %5d +%-4d %s '%s' shift %d\n", t->position, t->n_tokens, t->is_view ? "view" : "run", t->module, t->shift);
+    }
 }
 
 double oracle_deviation(const float *a, const float *b, int32_t n) {

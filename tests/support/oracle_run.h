@@ -53,6 +53,13 @@ const float *oracle_run_logits(const oracle_run *run, int32_t step);
 /* Same steps, same bytes, same tokens? Or both failed with the same code. */
 bool oracle_run_same(const oracle_run *a, const oracle_run *b);
 
+/* Is the token of a step the largest of the logits that it was drawn from? */
+bool oracle_run_is_greedy(const oracle_run *run, int32_t step);
+/* Do the engine and the reference count the same tokens, and was nothing copied? run must not have failed. */
+bool oracle_run_counts_agree(const oracle_run *run, const reference_prompt *ref);
+/* Both plans, for people. ref may be NULL, run may have failed. */
+void oracle_run_print(const oracle_run *run, const reference_prompt *ref);
+
 /* max |a - b| / max |b|; infinite if something is not a number. */
 double oracle_deviation(const float *a, const float *b, int32_t n);
 

@@ -43,13 +43,14 @@ static void put_text(random_pml *p, base_buffer *b) {
     put_white(p, b);
     if (chance(p, 25)) put(b, "<![CDATA[ <&> ]]>");
     if (chance(p, 40)) put(b, "<!-- nothing -->");
-    put_words(p, b, chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7);
+    put_words(p, b, (chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7) / p->shorter);
     put_white(p, b);
 }
 
 void random_pml_init(random_pml *p, tiny_random *r) {
     memset(p, 0, sizeof *p);
     p->r = r;
+    p->shorter = 1;
     p->schema = BASE_BUFFER(DOCUMENT_LIMIT);
     p->prompt = BASE_BUFFER(DOCUMENT_LIMIT);
 }
@@ -202,6 +203,7 @@ static void scaffold_element(random_pml *p) {
 void random_pml_schema(random_pml *p) {
     p->n_modules = p->n_unions = p->n_scaffolds = 0;
     p->fixed = chance(p, 3);
+    if (p->layout != RANDOM_PML_ANY) p->fixed = p->layout == RANDOM_PML_FIXED;
     base_buffer_clear(&p->schema);
     put(&p->schema, "<schema name=\"s\"");
     if (p->fixed) put(&p->schema, " layout=\"fixed\"");

@@ -21,6 +21,8 @@
 #define RANDOM_PML_SCAFFOLDS 3
 #define RANDOM_PML_NAMED 4
 
+typedef enum random_pml_layout { RANDOM_PML_ANY, RANDOM_PML_PACKED, RANDOM_PML_FIXED } random_pml_layout;
+
 typedef struct random_pml_module {
     char name[16];
     char path[128];
@@ -34,6 +36,8 @@ typedef struct random_pml_module {
 typedef struct random_pml {
     tiny_random *r;
     base_buffer schema, prompt; /* documents, NUL-terminated */
+    random_pml_layout layout;   /* of schemas to come; may be set after init */
+    int32_t shorter;            /* texts have so many times fewer words, 1 by init: for vocabularies where a word is many tokens */
     bool fixed;
     random_pml_module modules[RANDOM_PML_MODULES];
     int32_t n_modules, n_unions;

@@ -495,7 +495,7 @@ static int32_t compute_segment(reference_prompt *p, const reference_segment *g, 
             for (int32_t j = 0; j < (int32_t)p->s->segments[scope[k].segment].tokens.n; j++)
                 see(&l, firsts[k] + j, position + i - (scope[k].position + j));
         for (int32_t j = 0; j < i; j++) see(&l, first + j, i - j);
-        reference_states_add(p->states, g->tokens.ids[i], l.list, l.n, NULL);
+        reference_states_add(p->states, g->tokens.ids[i], position + i, l.list, l.n, NULL);
         free(l.list);
     }
     return first;
@@ -558,7 +558,7 @@ static void compute_fresh(reference_prompt *p, entry *e, bool last) {
     sights l = {0};
     for (const entry *b = p->entries; b < e; b++) see(&l, b->token, e->position - b->position);
     e->token = reference_states_count(p->states);
-    reference_states_add(p->states, e->id, l.list, l.n, last ? p->logits : NULL);
+    reference_states_add(p->states, e->id, e->position, l.list, l.n, last ? p->logits : NULL);
     free(l.list);
 }
 
@@ -573,11 +573,11 @@ static void compute(reference_prompt *p) {
 
 /* ---- the interface --------------------------------------------------------------------------------------------- */
 
-int reference_open(reference **out, const char *path, const char *chat, rp_error *err) {
+int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err) {
     reference *r = reference_alloc(1, sizeof *r);
     int rc = gguf_open(&r->file, path, err);
     if (!rc) rc = tokenizer_new(&r->tokenizer, r->file, err);
-    if (!rc) rc = reference_model_open(&r->model, r->file, err);
+    if (!rc) rc = reference_model_open(&r->model, r->file, n_ctx, err);
     if (rc) {
         reference_close(r);
         *out = NULL;
@@ -616,6 +616,12 @@ static reference_prompt *new_prompt(reference *r, const pml_document *schema, co
     return p;
 }
 
+static void check_end(reference_prompt *p) {
+    const int32_t most = reference_model_n_positions(p->r->model);
+    if (most > 0 && p->end > most)
+        p->rc = base_fail(p->err, RP_ERR_CONTEXT, "reference: the prompt ends at %d, the model has %d positions", p->end, most);
+}
+
 static void lay_out(reference_prompt *p, bool exact) {
     p->taken[0] = true;
     note_imports(p, 0, 0);
@@ -626,6 +632,8 @@ static void lay_out(reference_prompt *p, bool exact) {
     else place_packed(p);
     if (p->rc) return;
     open_answer(p);
+    check_end(p);
+    if (p->rc) return;
     flatten(p, exact);
     if (p->n_entries == 0) p->rc = base_fail(p->err, RP_ERR_INVALID, "reference: no tokens");
     if (!exact) choose_joints(p);
@@ -696,6 +704,8 @@ int32_t reference_prompt_reused(const reference_prompt *p) {
 }
 
 int32_t reference_prompt_end(const reference_prompt *p) { return p->end; }
+
+double reference_prompt_margin(const reference_prompt *p) { return reference_states_margin(p->states); }
 
 int32_t reference_prompt_joint(const reference_prompt *p) {
     int32_t n = 0;

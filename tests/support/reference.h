@@ -21,14 +21,15 @@
 typedef struct reference reference;
 typedef struct reference_prompt reference_prompt;
 
-/* A model of architecture `llama` with F32 weights. chat: a chat format's name; NULL: as the model says. */
-int reference_open(reference **out, const char *path, const char *chat, rp_error *err);
+/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as reference_model_open
+ * takes it. */
+int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err);
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
 /* Lays out and computes a prompt. exact: every token sees everything at lower positions.
  * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
- * RP_ERR_INVALID: no token at all. */
+ * RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned positions. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
                          bool exact, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
@@ -43,6 +44,7 @@ const float *reference_prompt_append(reference_prompt *p, int32_t token);
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
 int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
+double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_states_margin */
 /* Segments that the prompt takes as a scaffold's joint states. */
 int32_t reference_prompt_joint(const reference_prompt *p);
 /* Tokens with positions and origin, for people. */

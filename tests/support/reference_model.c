@@ -1,5 +1,5 @@
-/* reference_model.c: the slow, obvious transformer. Owns: weights as pointers into the GGUF file, and every token's keys and
- * values. Does not own: what a token sees (reference.c). Written to be read, one formula a function. Threads: none.
+/* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's way through the layers. Does
+ * not own: what a token sees (reference.c). Threads: none.
  */
 #include "reference_model.h"
 
@@ -9,19 +9,8 @@
 #include <string.h>
 
 #include "base/error.h"
-
-typedef struct layer {
-    const float *attn_norm, *ffn_norm;
-    const float *q, *k, *v, *o, *gate, *up, *down;
-    const float *q_bias, *k_bias, *v_bias, *o_bias, *gate_bias, *up_bias, *down_bias; /* NULL: none */
-} layer;
-
-struct reference_model {
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, rot_dim;
-    double eps, rope_base, rope_factor;
-    const float *embedding, *output_norm, *output, *rope_freqs;
-    layer *layers;
-};
+#include "reference_layers.h"
+#include "reference_weights.h"
 
 /* One token's keys and values in every layer, un-rotated. */
 typedef struct token_states {
@@ -32,9 +21,15 @@ struct reference_states {
     const reference_model *m;
     token_states *tokens;
     int32_t n, cap;
-    double **angles; /* [distance]: cos, sin of each pair; NULL until asked for */
-    int32_t n_angles;
+    reference_angles angles[2]; /* of the model's ropes */
+    double margin;              /* of the closest choice of experts so far */
 };
+
+/* What one token sees in a layer. */
+typedef struct sight_list {
+    const reference_sight *list;
+    size_t n;
+} sight_list;
 
 void *reference_alloc(size_t n, size_t bytes) {
     void *p = calloc(n ? n : 1, bytes);
@@ -45,91 +40,17 @@ void *reference_alloc(size_t n, size_t bytes) {
     return p;
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------------- */
+static double *doubles(int32_t n) { return reference_alloc((size_t)n, sizeof(double)); }
 
-typedef struct opening {
-    const gguf_file *f;
-    rp_error *err;
-    int rc;
-} opening;
+/* ---- the model ------------------------------------------------------------------------------------------------- */
 
-static const float *find(opening *o, const char *name, bool required) {
-    const gguf_tensor *t = gguf_find_tensor(o->f, name);
-    if (t && t->type == KERNEL_F32) return t->data;
-    if (t) o->rc = base_fail(o->err, RP_ERR_UNSUPPORTED, "reference: %s is not F32", name);
-    else if (required) o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: no tensor %s", name);
-    return NULL;
-}
-
-static const float *find_in_layer(opening *o, int i, const char *name, bool required) {
-    char full[128];
-    snprintf(full, sizeof full, "blk.%d.%s", i, name);
-    return find(o, full, required);
-}
-
-static int32_t number(opening *o, const char *key, int64_t otherwise) {
-    uint64_t v = 0;
-    if (gguf_get_u64(o->f, key, &v)) return (int32_t)v;
-    if (otherwise < 0) o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: no %s", key);
-    return (int32_t)otherwise;
-}
-
-static void read_shape(opening *o, reference_model *m) {
-    gguf_string scaling = {0};
-    m->n_layers = number(o, "llama.block_count", -1);
-    m->n_embd = number(o, "llama.embedding_length", -1);
-    m->n_ff = number(o, "llama.feed_forward_length", -1);
-    m->n_heads = number(o, "llama.attention.head_count", -1);
-    if (o->rc) return;
-    m->n_kv_heads = number(o, "llama.attention.head_count_kv", m->n_heads);
-    m->key_dim = number(o, "llama.attention.key_length", m->n_embd / m->n_heads);
-    m->value_dim = number(o, "llama.attention.value_length", m->n_embd / m->n_heads);
-    m->rot_dim = number(o, "llama.rope.dimension_count", m->key_dim);
-    m->eps = 1e-5;
-    m->rope_base = 10000.0;
-    m->rope_factor = 1.0;
-    gguf_get_f64(o->f, "llama.attention.layer_norm_rms_epsilon", &m->eps);
-    gguf_get_f64(o->f, "llama.rope.freq_base", &m->rope_base);
-    if (gguf_get_string(o->f, "llama.rope.scaling.type", &scaling) && scaling.n == 6 &&
-        memcmp(scaling.bytes, "linear", 6) == 0)
-        gguf_get_f64(o->f, "llama.rope.scaling.factor", &m->rope_factor);
-}
-
-static void read_layer(opening *o, layer *l, int i) {
-    l->attn_norm = find_in_layer(o, i, "attn_norm.weight", true);
-    l->ffn_norm = find_in_layer(o, i, "ffn_norm.weight", true);
-    l->q = find_in_layer(o, i, "attn_q.weight", true);
-    l->k = find_in_layer(o, i, "attn_k.weight", true);
-    l->v = find_in_layer(o, i, "attn_v.weight", true);
-    l->o = find_in_layer(o, i, "attn_output.weight", true);
-    l->gate = find_in_layer(o, i, "ffn_gate.weight", true);
-    l->up = find_in_layer(o, i, "ffn_up.weight", true);
-    l->down = find_in_layer(o, i, "ffn_down.weight", true);
-    l->q_bias = find_in_layer(o, i, "attn_q.bias", false);
-    l->k_bias = find_in_layer(o, i, "attn_k.bias", false);
-    l->v_bias = find_in_layer(o, i, "attn_v.bias", false);
-    l->o_bias = find_in_layer(o, i, "attn_output.bias", false);
-    l->gate_bias = find_in_layer(o, i, "ffn_gate.bias", false);
-    l->up_bias = find_in_layer(o, i, "ffn_up.bias", false);
-    l->down_bias = find_in_layer(o, i, "ffn_down.bias", false);
-}
-
-static void read_weights(opening *o, reference_model *m) {
-    m->embedding = find(o, "token_embd.weight", true);
-    m->output_norm = find(o, "output_norm.weight", true);
-    m->output = find(o, "output.weight", false);
-    m->rope_freqs = find(o, "rope_freqs.weight", false);
-    if (!m->output) m->output = m->embedding;
-    if (m->embedding) m->n_vocab = (int32_t)gguf_find_tensor(o->f, "token_embd.weight")->dims[1];
-    m->layers = reference_alloc((size_t)m->n_layers, sizeof *m->layers);
-    for (int i = 0; i < m->n_layers; i++) read_layer(o, &m->layers[i], i);
-}
-
-int reference_model_open(reference_model **out, const gguf_file *f, rp_error *err) {
-    opening o = {.f = f, .err = err};
+int reference_model_open(reference_model **out, const gguf_file *f, int32_t n_ctx, rp_error *err) {
     reference_model *m = reference_alloc(1, sizeof *m);
-    read_shape(&o, m);
-    if (!o.rc) read_weights(&o, m);
+    reference_opening o = {.f = f, .m = m, .err = err};
+    m->n_ctx = n_ctx;
+    reference_read_keys(&o);
+    if (!o.rc) reference_read_ropes(&o);
+    if (!o.rc) reference_read_weights(&o);
     if (o.rc) {
         reference_model_close(m);
         m = NULL;
@@ -139,17 +60,24 @@ int reference_model_open(reference_model **out, const gguf_file *f, rp_error *er
 }
 
 void reference_model_close(reference_model *m) {
-    if (m) free(m->layers);
+    if (!m) return;
+    for (size_t i = 0; i < m->n_owned; i++) free(m->owned[i]);
+    for (int i = 0; i < 2; i++) free(m->ropes[i].frequencies);
+    free(m->owned);
+    free(m->layers);
     free(m);
 }
 
 int32_t reference_model_n_vocab(const reference_model *m) { return m->n_vocab; }
+
+int32_t reference_model_n_positions(const reference_model *m) { return m->n_positions; }
 
 /* ---- states ---------------------------------------------------------------------------------------------------- */
 
 reference_states *reference_states_new(const reference_model *m) {
     reference_states *s = reference_alloc(1, sizeof *s);
     s->m = m;
+    s->margin = INFINITY;
     return s;
 }
 
@@ -159,176 +87,165 @@ void reference_states_free(reference_states *s) {
         free(s->tokens[i].keys);
         free(s->tokens[i].values);
     }
-    for (int32_t i = 0; i < s->n_angles; i++) free(s->angles[i]);
-    free(s->angles);
+    for (int i = 0; i < 2; i++) reference_angles_free(&s->angles[i]);
     free(s->tokens);
     free(s);
 }
 
 int32_t reference_states_count(const reference_states *s) { return s->n; }
 
-static void *grown(void *items, size_t old, size_t new, size_t bytes) {
-    void *p = reference_alloc(new, bytes);
-    if (old) memcpy(p, items, old * bytes);
-    free(items);
-    return p;
-}
+double reference_states_margin(const reference_states *s) { return s->margin; }
 
-static token_states *new_token(reference_states *s) {
+static void new_token(reference_states *s) {
     if (s->n == s->cap) {
+        token_states *more = reference_alloc(2 * (size_t)s->cap + 64, sizeof *more);
+        if (s->n) memcpy(more, s->tokens, (size_t)s->n * sizeof *more);
+        free(s->tokens);
+        s->tokens = more;
         s->cap = 2 * s->cap + 64;
-        s->tokens = grown(s->tokens, (size_t)s->n, (size_t)s->cap, sizeof *s->tokens);
     }
     token_states *t = &s->tokens[s->n++];
-    size_t heads = (size_t)s->m->n_layers * (size_t)s->m->n_kv_heads;
-    t->keys = reference_alloc(heads * (size_t)s->m->key_dim, sizeof *t->keys);
-    t->values = reference_alloc(heads * (size_t)s->m->value_dim, sizeof *t->values);
-    return t;
+    t->keys = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->key_dim);
+    t->values = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->value_dim);
 }
 
-/* The angles of R(distance): distance / factor * base^(-2i / rot_dim) / rope_freqs[i]. */
-static const double *angles(reference_states *s, int32_t distance) {
-    const reference_model *m = s->m;
-    if (distance < 0) {
-        fprintf(stderr, "reference: a token sees one that stands %d behind it\n", -distance);
-        abort();
-    }
-    if (distance >= s->n_angles) {
-        int32_t n = 2 * distance + 64;
-        s->angles = grown(s->angles, (size_t)s->n_angles, (size_t)n, sizeof *s->angles);
-        s->n_angles = n;
-    }
-    if (!s->angles[distance]) {
-        double *cs = s->angles[distance] = reference_alloc((size_t)m->rot_dim, sizeof *cs);
-        for (int i = 0; i < m->rot_dim / 2; i++) {
-            double a = distance / m->rope_factor * pow(m->rope_base, -2.0 * i / m->rot_dim);
-            if (m->rope_freqs) a /= m->rope_freqs[i];
-            cs[2 * i] = cos(a);
-            cs[2 * i + 1] = sin(a);
-        }
-    }
-    return s->angles[distance];
+static double *keys_of(const reference_states *s, int32_t token, int32_t layer, int32_t head) {
+    return s->tokens[token].keys + (layer * s->m->n_kv_heads + head) * s->m->key_dim;
 }
 
-/* ---- the transformer ------------------------------------------------------------------------------------------- */
-
-/* Four sums, so that the processor need not wait for each addition. */
-static double dot(const float *w, const double *x, int n) {
-    double sum[4] = {0};
-    for (int i = 0; i < n; i++) sum[i % 4] += w[i] * x[i];
-    return sum[0] + sum[1] + sum[2] + sum[3];
+static double *values_of(const reference_states *s, int32_t token, int32_t layer, int32_t head) {
+    return s->tokens[token].values + (layer * s->m->n_kv_heads + head) * s->m->value_dim;
 }
 
-static void linear(const float *w, const float *bias, int n_in, int n_out, const double *x, double *y) {
-    for (int o = 0; o < n_out; o++) y[o] = dot(w + (size_t)o * (size_t)n_in, x, n_in) + (bias ? bias[o] : 0);
-}
+/* ---- attention ------------------------------------------------------------------------------------------------- */
 
-static void rms_norm(const reference_model *m, const float *w, const double *x, double *y) {
+static double product(reference_states *s, const reference_layer *l, const double *q, const double *k, int32_t distance) {
     double sum = 0;
-    for (int i = 0; i < m->n_embd; i++) sum += x[i] * x[i];
-    for (int i = 0; i < m->n_embd; i++) y[i] = x[i] / sqrt(sum / m->n_embd + m->eps) * w[i];
-}
-
-static void softmax(double *p, size_t n) {
-    double max = p[0], sum = 0;
-    for (size_t i = 1; i < n; i++) max = p[i] > max ? p[i] : max;
-    for (size_t i = 0; i < n; i++) sum += p[i] = exp(p[i] - max);
-    for (size_t i = 0; i < n; i++) p[i] /= sum;
-}
-
-/* (R(distance) q) . k / sqrt(dim) */
-static double score(reference_states *s, const double *q, const double *k, int32_t distance) {
-    const reference_model *m = s->m;
-    const double *cs = angles(s, distance);
-    double sum0 = 0, sum1 = 0;
-    for (int i = 0; i < m->rot_dim; i += 2) {
-        sum0 += (q[i] * cs[i] - q[i + 1] * cs[i + 1]) * k[i];
-        sum1 += (q[i] * cs[i + 1] + q[i + 1] * cs[i]) * k[i + 1];
+    if (l->rope) {
+        reference_angles *a = &s->angles[l->rope - s->m->ropes];
+        return reference_rope_dot(l->rope, reference_angles_at(a, l->rope, distance), q, k, s->m->key_dim);
     }
-    for (int i = m->rot_dim; i < m->key_dim; i++) sum0 += q[i] * k[i];
-    return (sum0 + sum1) / sqrt(m->key_dim);
+    for (int32_t d = 0; d < s->m->key_dim; d++) sum += q[d] * k[d];
+    return sum;
 }
 
-/* One head: what query q takes from the tokens it sees. */
-static void attend(reference_states *s, int layer_index, int kv_head, const double *q, const reference_sight *sights,
-                   size_t n, double *p, double *out) {
+/* One head: what its query takes from the tokens it sees. p: scratch, a number for each of them. */
+static void attend(reference_states *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p, double *out) {
     const reference_model *m = s->m;
-    size_t head = (size_t)layer_index * (size_t)m->n_kv_heads + (size_t)kv_head;
-    for (size_t i = 0; i < n; i++) {
-        const double *k = s->tokens[sights[i].token].keys + head * (size_t)m->key_dim;
-        p[i] = score(s, q, k, sights[i].distance);
+    const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
+    for (size_t i = 0; i < seen.n; i++) {
+        const reference_sight *t = &seen.list[i];
+        double score = m->score_scale * product(s, l, q, keys_of(s, t->token, l->states_of, kv_head), t->distance);
+        p[i] = reference_soft_cap(score, m->score_cap) - reference_alibi_slope(m, head) * t->distance;
     }
-    softmax(p, n);
-    for (int d = 0; d < m->value_dim; d++) out[d] = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double *v = s->tokens[sights[i].token].values + head * (size_t)m->value_dim;
-        for (int d = 0; d < m->value_dim; d++) out[d] += p[i] * v[d];
+    reference_softmax(p, seen.n, l->sinks ? &l->sinks[head] : NULL);
+    for (int32_t d = 0; d < m->value_dim; d++) out[d] = 0;
+    for (size_t i = 0; i < seen.n; i++) {
+        const double *v = values_of(s, seen.list[i].token, l->states_of, kv_head);
+        for (int32_t d = 0; d < m->value_dim; d++) out[d] += p[i] * v[d];
     }
 }
 
-static void attention(reference_states *s, int i, const double *x, const reference_sight *sights, size_t n, double *y) {
+static void clip(const reference_model *m, double *x, int32_t n) {
+    for (int32_t i = 0; i < n && m->clamp > 0; i++) x[i] = fmin(fmax(x[i], -m->clamp), m->clamp);
+}
+
+/* A row of q, k or v: product, clip, norm. A layer without this matrix leaves y alone. */
+static void project(const reference_model *m, const reference_linear *w, const reference_norm *norm, const double *x, double *y) {
+    if (!w->w) return;
+    reference_apply(w, x, y);
+    clip(m, y, w->n_out);
+    reference_normalise(m, norm, y, w->n_out);
+}
+
+/* The sights that a layer's window holds. The caller frees the list. */
+static sight_list within(const reference_layer *l, sight_list all) {
+    sight_list some = {0};
+    reference_sight *list = reference_alloc(all.n, sizeof *list);
+    for (size_t i = 0; i < all.n; i++)
+        if (l->window == 0 || all.list[i].distance < l->window) list[some.n++] = all.list[i];
+    some.list = list;
+    return some;
+}
+
+static void attention(reference_states *s, int32_t i, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
-    const layer *l = &m->layers[i];
-    token_states *t = &s->tokens[s->n - 1];
-    size_t first_head = (size_t)i * (size_t)m->n_kv_heads;
-    double *q = reference_alloc((size_t)(m->n_heads * m->key_dim), sizeof *q);
-    double *mix = reference_alloc((size_t)(m->n_heads * m->value_dim), sizeof *mix);
-    double *p = reference_alloc(n, sizeof *p);
-    linear(l->q, l->q_bias, m->n_embd, m->n_heads * m->key_dim, x, q);
-    linear(l->k, l->k_bias, m->n_embd, m->n_kv_heads * m->key_dim, x, t->keys + first_head * (size_t)m->key_dim);
-    linear(l->v, l->v_bias, m->n_embd, m->n_kv_heads * m->value_dim, x, t->values + first_head * (size_t)m->value_dim);
-    for (int h = 0; h < m->n_heads; h++)
-        attend(s, i, h / (m->n_heads / m->n_kv_heads), q + h * m->key_dim, sights, n, p, mix + h * m->value_dim);
-    linear(l->o, l->o_bias, m->n_heads * m->value_dim, m->n_embd, mix, y);
+    const reference_layer *l = &m->layers[i];
+    const sight_list seen = within(l, all);
+    double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim), *p = doubles((int32_t)seen.n);
+    project(m, &l->q, &l->q_norm, x, q);
+    project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
+    project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
+    for (int32_t h = 0; h < m->n_heads; h++) attend(s, l, h, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
+    reference_apply(&l->o, mix, y);
     free(p);
     free(mix);
     free(q);
+    free((void *)seen.list);
 }
 
-static void feed_forward(const reference_model *m, const layer *l, const double *x, double *y) {
-    double *gate = reference_alloc((size_t)m->n_ff, sizeof *gate), *up = reference_alloc((size_t)m->n_ff, sizeof *up);
-    linear(l->gate, l->gate_bias, m->n_embd, m->n_ff, x, gate);
-    linear(l->up, l->up_bias, m->n_embd, m->n_ff, x, up);
-    for (int i = 0; i < m->n_ff; i++) up[i] *= gate[i] / (1 + exp(-gate[i]));
-    linear(l->down, l->down_bias, m->n_ff, m->n_embd, up, y);
-    free(gate);
-    free(up);
+/* ---- one token ------------------------------------------------------------------------------------------------- */
+
+static void add(const reference_model *m, double *x, const double *y) {
+    for (int32_t d = 0; d < m->n_embd; d++) x[d] += m->residual_scale * y[d];
 }
 
-static void run_layers(reference_states *s, double *x, const reference_sight *sights, size_t n) {
+/* normed = norm(x) */
+static void norm_of(const reference_model *m, const reference_norm *norm, const double *x, double *normed) {
+    memcpy(normed, x, (size_t)m->n_embd * sizeof *x);
+    reference_normalise(m, norm, normed, m->n_embd);
+}
+
+/* x += attention, x += mlp; parallel layers give both the same x, and the same norm unless the mlp has its own. */
+static void run_layer(reference_states *s, int32_t i, double *x, sight_list all) {
     const reference_model *m = s->m;
-    double *normed = reference_alloc((size_t)m->n_embd, sizeof *normed);
-    double *y = reference_alloc((size_t)m->n_embd, sizeof *y);
-    for (int i = 0; i < m->n_layers; i++) {
-        rms_norm(m, m->layers[i].attn_norm, x, normed);
-        attention(s, i, normed, sights, n, y);
-        for (int d = 0; d < m->n_embd; d++) x[d] += y[d];
-        rms_norm(m, m->layers[i].ffn_norm, x, normed);
-        feed_forward(m, &m->layers[i], normed, y);
-        for (int d = 0; d < m->n_embd; d++) x[d] += y[d];
-    }
+    const reference_layer *l = &m->layers[i];
+    double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd);
+    memcpy(before, x, (size_t)m->n_embd * sizeof *x);
+    norm_of(m, &l->attn_norm, x, normed);
+    attention(s, i, normed, all, y);
+    reference_normalise(m, &l->post_attn_norm, y, m->n_embd);
+    add(m, x, y);
+    if (!l->parallel || l->mlp_norm.w) norm_of(m, &l->mlp_norm, l->parallel ? before : x, normed);
+    s->margin = fmin(s->margin, reference_mlp_apply(m, l, normed, y));
+    reference_normalise(m, &l->post_mlp_norm, y, m->n_embd);
+    add(m, x, y);
+    free(before);
     free(y);
     free(normed);
 }
 
-static void head(const reference_model *m, double *x, float *logits) {
-    double *y = reference_alloc((size_t)m->n_vocab, sizeof *y);
-    rms_norm(m, m->output_norm, x, x);
-    linear(m->output, NULL, m->n_embd, m->n_vocab, x, y);
-    for (int i = 0; i < m->n_vocab; i++) logits[i] = (float)y[i];
+static void embed(const reference_model *m, int32_t id, int32_t position, double *x) {
+    if (m->positions && position >= m->n_positions) {
+        fprintf(stderr, "reference: position %d of %d learned ones\n", position, m->n_positions);
+        abort();
+    }
+    for (int32_t d = 0; d < m->n_embd; d++) {
+        x[d] = m->embedding_scale * m->embedding[(size_t)id * (size_t)m->n_embd + (size_t)d];
+        if (m->positions) x[d] += m->positions[(size_t)position * (size_t)m->n_embd + (size_t)d];
+    }
+    reference_normalise(m, &m->embedding_norm, x, m->n_embd);
+}
+
+static void unembed(const reference_model *m, double *x, float *logits) {
+    double *y = doubles(m->n_vocab);
+    reference_normalise(m, &m->output_norm, x, m->n_embd);
+    reference_apply(&m->output, x, y);
+    for (int32_t i = 0; i < m->n_vocab; i++) logits[i] = (float)reference_soft_cap(m->logit_scale * y[i], m->logit_cap);
     free(y);
 }
 
-void reference_states_add(reference_states *s, int32_t id, const reference_sight *sights, size_t n_sights, float *logits) {
+void reference_states_add(reference_states *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
+                          float *logits) {
     const reference_model *m = s->m;
     reference_sight *all = reference_alloc(n_sights + 1, sizeof *all);
-    double *x = reference_alloc((size_t)m->n_embd, sizeof *x);
+    double *x = doubles(m->n_embd);
     if (n_sights) memcpy(all, sights, n_sights * sizeof *all);
     all[n_sights] = (reference_sight){.token = s->n, .distance = 0};
     new_token(s);
-    for (int d = 0; d < m->n_embd; d++) x[d] = m->embedding[(size_t)id * (size_t)m->n_embd + (size_t)d];
-    run_layers(s, x, all, n_sights + 1);
-    if (logits) head(m, x, logits);
+    embed(m, id, position, x);
+    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, x, (sight_list){all, n_sights + 1});
+    if (logits) unembed(m, x, logits);
     free(x);
     free(all);
 }

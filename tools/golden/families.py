@@ -152,7 +152,7 @@ FAMILIES = [
     Family("gpt-oss", "GptOss",
            dict(**shape(ff=32, heads=4, context=1024), head_dim=16, sliding_window=24, num_local_experts=4, num_experts_per_tok=2,
                 layer_types=layers_of("sf"),
-                rope_parameters=rope(150000.0, "yarn", factor=4.0, original_max_position_embeddings=256)),
+                rope_parameters=rope(150000.0, "yarn", factor=4.0, truncate=True, original_max_position_embeddings=256)),
            "sinks, windows in every other layer, experts with biases and clamped gates, YaRN", "gpt-4o", PROMPTS + (PAST,)),
     Family("gpt-oss-mxfp4", "GptOss",
            dict(**shape(width=64, ff=64, heads=4, context=1024), head_dim=16, sliding_window=24, num_local_experts=4, num_experts_per_tok=2,

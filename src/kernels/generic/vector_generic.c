@@ -1,5 +1,5 @@
-/* vector_generic.c: everything that works along one row, in plain C: quantising activations, softmax, norm, gate, add,
- * rotation.
+/* vector_generic.c: everything that works along one row, in plain C: quantising activations, softmax, norms, activations,
+ * sums, rotation.
  *
  * Sums run from the first element to the last, in double, so that their rounding does not show in the f32 result.
  */
@@ -60,17 +60,61 @@ static void rms_norm(const float *x, const float *w, float eps, float *y, int64_
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * inverse * w[i];
 }
 
-/* With e = exp(-|a|), which cannot overflow: a / (1 + e) for a >= 0, a * e / (1 + e) below. */
-static void silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+static void layer_norm(const float *x, const float *w, const float *b, float eps, float *y, int64_t n) {
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    const float mean = (float)(sum / (double)n);
     for (int64_t i = 0; i < n; i++) {
-        const float a = gate[i];
-        const float e = expf(-fabsf(a));
-        y[i] = (a >= 0.0f ? a : a * e) / (1.0f + e) * up[i];
+        const float d = x[i] - mean;
+        squares += (double)d * (double)d;
+    }
+    const float inverse = (float)(1.0 / sqrt(squares / (double)n + (double)eps));
+    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * inverse * w[i] + (b ? b[i] : 0.0f);
+}
+
+/* a / (1 + exp(-t)). With e = exp(-|t|), which cannot overflow: a / (1 + e) for t >= 0, a * e / (1 + e) below. */
+static float times_sigmoid(float a, float t) {
+    const float e = expf(-fabsf(t));
+    return (t >= 0.0f ? a : a * e) / (1.0f + e);
+}
+
+static float silu(float a) { return times_sigmoid(a, a); }
+static float gelu(float a) { return 0.5f * a * erfcf(a * -0x1.6a09e6p-1f); }
+static float gelu_tanh(float a) { return times_sigmoid(a, a * (0x1.988454p+0f + 0x1.2444f2p-4f * a * a)); }
+
+static void silu_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = silu(a[i]) * (up ? up[i] : 1.0f);
+}
+
+static void gelu_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = gelu(a[i]) * (up ? up[i] : 1.0f);
+}
+
+static void gelu_tanh_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh(a[i]) * (up ? up[i] : 1.0f);
+}
+
+static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const float g = fminf(a[i], 7.0f), u = fminf(fmaxf(up[i], -7.0f), 7.0f);
+        y[i] = times_sigmoid(g, 1.702f * g) * (u + 1.0f);
     }
 }
 
-static void add(const float *a, const float *b, float *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+static void add(const float *a, const float *b, float factor, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] + factor * b[i];
+}
+
+static void soft_cap(float *x, float cap, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = cap * tanhf(x[i] / cap);
+}
+
+static void scale(float *x, float factor, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static void clamp(float *x, float limit, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = fminf(fmaxf(x[i], -limit), limit);
 }
 
 static void rope_head(const float *x, const float *cs, int64_t dim, int64_t rot_dim, bool neox, float *y) {
@@ -93,7 +137,14 @@ void generic_vector_entries(kernel_table *t) {
     t->quantize_row = quantize_row;
     t->softmax = softmax;
     t->rms_norm = rms_norm;
-    t->silu_mul = silu_mul;
+    t->layer_norm = layer_norm;
+    t->act[KERNEL_SILU] = silu_row;
+    t->act[KERNEL_GELU] = gelu_row;
+    t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
+    t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
     t->add = add;
+    t->soft_cap = soft_cap;
+    t->scale = scale;
+    t->clamp = clamp;
     t->rope = rope;
 }

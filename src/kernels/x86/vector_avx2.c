@@ -1,6 +1,7 @@
-/* vector_avx2.c: everything that works along one row: quantising activations, softmax, norm, gate, add, rotation.
+/* vector_avx2.c: everything that works along one row: quantising activations, softmax, norms, activations, sums, rotation.
+ * The exact GELU, scale and clamp stay those of generic/.
  *
- * Element-wise results do not depend on n. Sums (softmax, rms_norm) are kept in double in 8 lanes, element i in lane
+ * Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes, element i in lane
  * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
  */
 #include <assert.h>
@@ -153,25 +154,82 @@ static void rms_norm(const float *x, const float *w, float eps, float *y, int64_
     }
 }
 
-/* With e = exp(-|a|), which cannot overflow: a / (1 + e) for a >= 0, a * e / (1 + e) below. */
-static __m256 silu(__m256 a) {
-    const __m256 e = exp_negative(_mm256_or_ps(a, _mm256_set1_ps(-0.0f)));
-    const __m256 numerator = _mm256_blendv_ps(a, _mm256_mul_ps(a, e), a); /* chooses by the sign of a */
-    return _mm256_div_ps(numerator, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
-}
-
-static void silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+/* Two passes, the second over differences from the mean, as in generic/. */
+static void layer_norm(const float *x, const float *w, const float *b, float eps, float *y, int64_t n) {
+    sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()}, squares = sum;
+    for (int64_t i = 0; i < n; i += 8) sum8_add(&sum, avx2_load_first(x + i, BASE_MIN(8, n - i)));
+    const __m256 mean = _mm256_set1_ps((float)(sum8_total(&sum) / (double)n));
     for (int64_t i = 0; i < n; i += 8) {
         const int64_t lanes = BASE_MIN(8, n - i);
-        const __m256 g = silu(avx2_load_first(gate + i, lanes));
-        avx2_store_first(y + i, _mm256_mul_ps(g, avx2_load_first(up + i, lanes)), lanes);
+        const __m256 d = _mm256_sub_ps(avx2_load_first(x + i, lanes), mean);
+        sum8_add_squares(&squares, _mm256_and_ps(d, _mm256_castsi256_ps(avx2_first_lanes(lanes))));
+    }
+    const __m256 inverse = _mm256_set1_ps((float)(1.0 / sqrt(sum8_total(&squares) / (double)n + (double)eps)));
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        __m256 v = _mm256_mul_ps(_mm256_sub_ps(avx2_load_first(x + i, lanes), mean), inverse);
+        v = _mm256_mul_ps(v, avx2_load_first(w + i, lanes));
+        avx2_store_first(y + i, b ? _mm256_add_ps(v, avx2_load_first(b + i, lanes)) : v, lanes);
     }
 }
 
-static void add(const float *a, const float *b, float *y, int64_t n) {
+/* a / (1 + exp(-t)). With e = exp(-|t|), which cannot overflow: a / (1 + e) for t >= 0, a * e / (1 + e) below. */
+static __m256 times_sigmoid(__m256 a, __m256 t) {
+    const __m256 e = exp_negative(_mm256_or_ps(t, _mm256_set1_ps(-0.0f)));
+    const __m256 numerator = _mm256_blendv_ps(a, _mm256_mul_ps(a, e), t); /* chooses by the sign of t */
+    return _mm256_div_ps(numerator, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+}
+
+static __m256 silu(__m256 a) { return times_sigmoid(a, a); }
+
+/* The argument a (c + d a^2) with c = 2 sqrt(2 / pi), d = 0.044715 c. */
+static __m256 gelu_tanh(__m256 a) {
+    const __m256 inner = _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(0x1.2444f2p-4f), a), a);
+    return times_sigmoid(a, _mm256_mul_ps(a, _mm256_add_ps(_mm256_set1_ps(0x1.988454p+0f), inner)));
+}
+
+/* One loop for all: inlined with a constant act. */
+static BASE_ALWAYS_INLINE void act_row(__m256 (*act)(__m256), const float *a, const float *up, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i += 8) {
         const int64_t lanes = BASE_MIN(8, n - i);
-        avx2_store_first(y + i, _mm256_add_ps(avx2_load_first(a + i, lanes), avx2_load_first(b + i, lanes)), lanes);
+        const __m256 v = act(avx2_load_first(a + i, lanes));
+        avx2_store_first(y + i, up ? _mm256_mul_ps(v, avx2_load_first(up + i, lanes)) : v, lanes);
+    }
+}
+
+static void silu_row(const float *a, const float *up, float *y, int64_t n) { act_row(silu, a, up, y, n); }
+static void gelu_tanh_row(const float *a, const float *up, float *y, int64_t n) { act_row(gelu_tanh, a, up, y, n); }
+
+/* The second operand of min and max is what a NaN gives: it passes through. */
+static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n) {
+    const __m256 seven = _mm256_set1_ps(7.0f), below = _mm256_set1_ps(-7.0f);
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 g = _mm256_min_ps(seven, avx2_load_first(a + i, lanes));
+        const __m256 u = _mm256_min_ps(seven, _mm256_max_ps(below, avx2_load_first(up + i, lanes)));
+        const __m256 v = times_sigmoid(g, _mm256_mul_ps(_mm256_set1_ps(1.702f), g));
+        avx2_store_first(y + i, _mm256_mul_ps(v, _mm256_add_ps(u, _mm256_set1_ps(1.0f))), lanes);
+    }
+}
+
+static void add(const float *a, const float *b, float factor, float *y, int64_t n) {
+    const __m256 f = _mm256_set1_ps(factor);
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 scaled = _mm256_mul_ps(f, avx2_load_first(b + i, lanes));
+        avx2_store_first(y + i, _mm256_add_ps(avx2_load_first(a + i, lanes), scaled), lanes);
+    }
+}
+
+/* tanh(t) = (1 - e) / (1 + e) with e = exp(-2 |t|), and the sign of t: off by 2^-23 of the cap. */
+static void soft_cap(float *x, float cap, int64_t n) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f), c = _mm256_set1_ps(cap);
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t lanes = BASE_MIN(8, n - i);
+        const __m256 t = _mm256_div_ps(avx2_load_first(x + i, lanes), c);
+        const __m256 e = exp_negative(_mm256_or_ps(_mm256_add_ps(t, t), sign));
+        const __m256 v = _mm256_mul_ps(c, _mm256_div_ps(_mm256_sub_ps(one, e), _mm256_add_ps(one, e)));
+        avx2_store_first(x + i, _mm256_or_ps(v, _mm256_and_ps(t, sign)), lanes);
     }
 }
 
@@ -229,7 +287,11 @@ void avx2_vector_entries(kernel_table *t) {
     t->quantize_row = quantize_row;
     t->softmax = softmax;
     t->rms_norm = rms_norm;
-    t->silu_mul = silu_mul;
+    t->layer_norm = layer_norm;
+    t->act[KERNEL_SILU] = silu_row;
+    t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
+    t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
     t->add = add;
+    t->soft_cap = soft_cap;
     t->rope = rope;
 }

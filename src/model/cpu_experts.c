@@ -1,0 +1,188 @@
+/* cpu_experts.c: mixtures of experts on the CPU.
+ *
+ *   scores [row][expert] -> choices: the best few of each row, with weights
+ *   slots: one for each (expert, row) that chose it, sorted by expert, then by row:
+ *
+ *     expert 0: row 3, row 7 | expert 2: row 0, row 3, row 5 | ...
+ *
+ *   rows gathered into slots -> gate, up -> act -> down, each expert over its slots, all in one loop of tasks
+ *   each row adds its slots' outputs by rising expert
+ *
+ * so that a row's result does not depend on which other rows chose the same expert.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/cpu_backend.h"
+
+#define ROWS_PER_TASK 4
+
+typedef struct choice {
+    int32_t expert;
+    int32_t slot;
+    float weight;
+} choice;
+
+struct cpu_experts {
+    int32_t n_used;              /* of each row */
+    choice *choices;             /* [max_rows][n_used], by rising expert */
+    int32_t *first_slot;         /* [n_experts + 1] */
+    int32_t *slot_rows;          /* [max_rows * n_used] */
+    backend_buffer *gathered, *gate, *up, *out; /* [max_rows * n_used][...] */
+    cpu_linear_part *parts;      /* [2 * n_experts] */
+};
+
+/* ---- choosing ---- */
+
+/* The n_used best by score; of equal ones the first. Sorted by rising expert. */
+static void choose(const float *scores, int32_t n_experts, choice *out, int32_t n_used) {
+    int32_t n = 0;
+    for (int32_t e = 0; e < n_experts; e++) {
+        int32_t i = n;
+        if (n < n_used) n++;
+        else if (!(scores[e] > scores[out[n_used - 1].expert])) continue;
+        else i = n_used - 1;
+        for (; i > 0 && scores[e] > scores[out[i - 1].expert]; i--) out[i] = out[i - 1];
+        out[i] = (choice){.expert = e};
+    }
+    for (int32_t i = 1; i < n_used; i++) /* few: sorted by insertion */
+        for (int32_t k = i; k > 0 && out[k - 1].expert > out[k].expert; k--) {
+            choice swap = out[k];
+            out[k] = out[k - 1];
+            out[k - 1] = swap;
+        }
+}
+
+/* The softmax over all experts, or, where chosen weights sum to 1, over the chosen ones. */
+static void weigh(const rp_model *m, const float *scores, choice *choices) {
+    const model_hparams *hp = &m->hp;
+    bool sum_1 = (m->arch->features & MODEL_EXPERTS_SUM_1) != 0;
+    double max = scores[0], sum = 0.0;
+    for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
+    for (int32_t e = 0; e < hp->n_experts && !sum_1; e++) sum += exp(scores[e] - max);
+    for (int32_t i = 0; i < hp->n_experts_used && sum_1; i++) sum += exp(scores[choices[i].expert] - max);
+    for (int32_t i = 0; i < hp->n_experts_used; i++) choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum);
+}
+
+/* Counts each expert's slots, sums up to their ends, and fills them in from the last row back, which leaves their beginnings. */
+static void assign_slots(cpu_experts *x, int32_t n_experts, int32_t rows) {
+    int32_t n = rows * x->n_used;
+    memset(x->first_slot, 0, sizeof(*x->first_slot) * (size_t)n_experts);
+    for (int32_t i = 0; i < n; i++) x->first_slot[x->choices[i].expert]++;
+    for (int32_t e = 1; e < n_experts; e++) x->first_slot[e] += x->first_slot[e - 1];
+    for (int32_t i = n - 1; i >= 0; i--) {
+        x->choices[i].slot = --x->first_slot[x->choices[i].expert];
+        x->slot_rows[x->choices[i].slot] = i / x->n_used;
+    }
+    x->first_slot[n_experts] = n;
+}
+
+/* ---- computing ---- */
+
+typedef struct mix_job {
+    cpu_backend *b;
+    const cpu_experts *x;
+    const backend_buffer *src;
+    backend_buffer *dst;
+} mix_job;
+
+static void gather_slots(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    mix_job *j = arg;
+    for (int64_t s = begin; s < end; s++)
+        memcpy(cpu_row_at(j->x->gathered, s), cpu_row_of(j->src, j->x->slot_rows[s]), sizeof(float) * (size_t)j->src->width);
+}
+
+static void sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    mix_job *j = arg;
+    for (int64_t r = begin; r < end; r++) {
+        float *y = cpu_row_at(j->dst, r);
+        memset(y, 0, sizeof(float) * (size_t)j->dst->width);
+        for (int32_t i = 0; i < j->x->n_used; i++) {
+            const choice *c = &j->x->choices[r * j->x->n_used + i];
+            j->b->kernels.add(y, cpu_row_of(j->x->out, c->slot), c->weight, y, j->dst->width);
+        }
+    }
+}
+
+/* Adds a part for each expert that has slots. */
+static int32_t add_parts(cpu_experts *x, int32_t n_parts, const model_weight *w, const model_weight *bias, backend_buffer *dst) {
+    for (int32_t e = 0; e < w->n_slices; e++) {
+        int32_t n = x->first_slot[e + 1] - x->first_slot[e];
+        if (n == 0) continue;
+        x->parts[n_parts++] = (cpu_linear_part){.weight = model_weight_slice(w, e),
+                                                .bias = model_weight_slice(bias, e).data,
+                                                .first_row = x->first_slot[e],
+                                                .n_rows = n,
+                                                .dst = dst};
+    }
+    return n_parts;
+}
+
+void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
+                     backend_buffer *dst) {
+    cpu_backend *b = (cpu_backend *)self;
+    cpu_experts *x = b->experts;
+    const rp_model *m = b->model;
+    const model_ffn *ffn = &m->layers[layer].experts;
+    mix_job j = {b, x, src, dst};
+    for (int32_t r = 0; r < rows; r++) {
+        choose(cpu_row_of(scores, r), m->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
+        weigh(m, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
+    }
+    assign_slots(x, m->hp.n_experts, rows);
+    int32_t n_slots = rows * x->n_used;
+    base_threads_for(b->threads, gather_slots, &j, n_slots, ROWS_PER_TASK);
+    int32_t n = add_parts(x, 0, &ffn->up, &ffn->up_bias, x->up);
+    if (ffn->gate.data) n = add_parts(x, n, &ffn->gate, &ffn->gate_bias, x->gate);
+    cpu_linear(b, x->gathered, n_slots, x->parts, n);
+    backend_buffer *mixed = ffn->gate.data ? x->gate : x->up;
+    cpu_act(self, m->arch->act, mixed, ffn->gate.data ? x->up : NULL, n_slots);
+    n = add_parts(x, 0, &ffn->down, &ffn->down_bias, x->out);
+    cpu_linear(b, mixed, n_slots, x->parts, n);
+    base_threads_for(b->threads, sum_rows, &j, rows, ROWS_PER_TASK);
+}
+
+/* ---- opening ---- */
+
+static int open_parts(cpu_backend *b, cpu_experts *x, int32_t max_rows, rp_error *err) {
+    const model_hparams *hp = &b->model->hp;
+    int32_t slots = max_rows * x->n_used;
+    int rc;
+    x->choices = base_calloc((size_t)slots, sizeof(*x->choices));
+    x->first_slot = base_calloc((size_t)hp->n_experts + 1, sizeof(*x->first_slot));
+    x->slot_rows = base_calloc((size_t)slots, sizeof(*x->slot_rows));
+    x->parts = base_calloc(2 * (size_t)hp->n_experts, sizeof(*x->parts));
+    if (!x->choices || !x->first_slot || !x->slot_rows || !x->parts)
+        return base_fail_memory(err, (uint64_t)slots * sizeof(*x->choices), "experts");
+    if ((rc = cpu_buffer_new(&b->base, slots, hp->n_embd, &x->gathered, err)) ||
+        (rc = cpu_buffer_new(&b->base, slots, hp->n_ff_expert, &x->gate, err)) ||
+        (rc = cpu_buffer_new(&b->base, slots, hp->n_ff_expert, &x->up, err)))
+        return rc;
+    return cpu_buffer_new(&b->base, slots, hp->n_embd, &x->out, err);
+}
+
+int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
+    if (b->model->hp.n_experts == 0) return RP_OK;
+    b->experts = base_calloc(1, sizeof(*b->experts));
+    if (!b->experts) return base_fail_memory(err, sizeof(*b->experts), "experts");
+    b->experts->n_used = b->model->hp.n_experts_used;
+    return open_parts(b, b->experts, max_rows, err);
+}
+
+void cpu_experts_free(cpu_backend *b) {
+    cpu_experts *x = b->experts;
+    if (!x) return;
+    base_free(x->choices);
+    base_free(x->first_slot);
+    base_free(x->slot_rows);
+    base_free(x->parts);
+    cpu_buffer_free(&b->base, x->gathered);
+    cpu_buffer_free(&b->base, x->gate);
+    cpu_buffer_free(&b->base, x->up);
+    cpu_buffer_free(&b->base, x->out);
+    base_free(x);
+}

@@ -1,0 +1,81 @@
+/* cpu_linear.c: linear layers on the CPU: several matrices over rows that they share, as one loop of tasks. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/cpu_backend.h"
+
+/* Outputs that one task computes: enough to hide the cost of taking a task, few enough for two threads to end together. A task's
+ * weights (32 rows of a few KB) stay in the second-level cache while the rows of activations pass. */
+#define OUTPUTS_PER_TASK 32
+#define QUANTIZE_ROWS_PER_TASK 4
+
+typedef struct linear_job {
+    cpu_backend *b;
+    const backend_buffer *src;
+    cpu_linear_part *parts;
+    int32_t n_parts;
+    int64_t q8_stride;
+} linear_job;
+
+static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    linear_job *j = arg;
+    for (int64_t r = begin; r < end; r++)
+        j->b->kernels.quantize_row(cpu_row_of(j->src, r), j->b->q8 + r * j->q8_stride, j->src->width);
+}
+
+static void add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begin, int64_t end) {
+    for (int32_t r = p->first_row; r < p->first_row + p->n_rows; r++) {
+        float *y = cpu_row_at(p->dst, r) + begin;
+        j->b->kernels.add(y, p->bias + begin, 1.0f, y, end - begin);
+    }
+}
+
+static void linear_task(linear_job *j, int64_t task) {
+    int32_t i = j->n_parts - 1;
+    while (task < j->parts[i].first_task) i--;
+    const cpu_linear_part *p = &j->parts[i];
+    const model_weight *w = &p->weight;
+    int64_t begin = (task - p->first_task) * OUTPUTS_PER_TASK;
+    int64_t end = BASE_MIN(begin + OUTPUTS_PER_TASK, w->n_out);
+    bool quantized = kernel_type_quantized(w->type);
+    int64_t x_stride = quantized ? j->q8_stride : (int64_t)sizeof(float) * j->src->width;
+    const char *x = quantized ? j->b->q8 : (const char *)j->src->data;
+    j->b->kernels.linear[w->type](w->data, w->n_in, begin, end, x + p->first_row * x_stride, x_stride, p->n_rows,
+                                  cpu_row_at(p->dst, p->first_row), p->dst->width);
+    if (p->bias) add_bias(j, p, begin, end);
+}
+
+static void linear_tasks(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    for (int64_t t = begin; t < end; t++) linear_task(arg, t);
+}
+
+void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts) {
+    linear_job j = {.b = b, .src = src, .parts = parts, .n_parts = n_parts};
+    bool quantized = false;
+    int64_t tasks = 0;
+    for (int32_t i = 0; i < n_parts; i++) {
+        parts[i].first_task = tasks;
+        tasks += (parts[i].weight.n_out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK;
+        quantized |= kernel_type_quantized(parts[i].weight.type);
+    }
+    if (quantized) {
+        j.q8_stride = kernel_q8_bytes(src->width);
+        base_threads_for(b->threads, quantize_rows, &j, rows, QUANTIZE_ROWS_PER_TASK);
+    }
+    base_threads_for(b->threads, linear_tasks, &j, tasks, 1);
+}
+
+/* Bytes of the widest rows that a linear layer may have to quantise, over all of its rows. */
+int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
+    const model_hparams *hp = &b->model->hp;
+    int64_t value = (int64_t)hp->n_heads * hp->value_dim;
+    int64_t width = BASE_MAX(BASE_MAX(hp->n_embd, hp->n_ff_shared), value);
+    if (hp->n_experts == 0) width = BASE_MAX(width, hp->n_ff);
+    int64_t expert_width = hp->n_experts > 0 ? BASE_MAX(hp->n_embd, hp->n_ff_expert) : 0;
+    size_t bytes = (size_t)kernel_q8_bytes((width + 31) / 32 * 32) * (size_t)max_rows;
+    size_t expert_bytes = (size_t)kernel_q8_bytes((expert_width + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_experts_used;
+    bytes = BASE_MAX(bytes, expert_bytes);
+    b->q8 = base_alloc_aligned(bytes, 64);
+    return b->q8 ? RP_OK : base_fail_memory(err, bytes, "activations");
+}

@@ -1,0 +1,48 @@
+/* model_arch.c: the table of architectures. docs/models.md tells what each row stands for and how it was checked. */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "model/model.h"
+
+#define LLAMA (MODEL_PRE_NORM | MODEL_FFN_NORM | MODEL_ROPE | MODEL_FFN_GATED | MODEL_EXPERTS_SUM_1)
+#define QWEN (LLAMA | MODEL_ROPE_HALVES)
+#define GEMMA (QWEN | MODEL_EMBED_SQRT)
+#define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
+#define FALCON (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_ROPE_HALVES)
+
+static const model_arch archs[] = {
+    {.name = "llama", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "gpt2", .features = GPT2 | MODEL_POSITIONS, .act = KERNEL_GELU_TANH},
+    {.name = "falcon", .features = FALCON, .act = KERNEL_GELU},
+    {.name = "mpt", .features = GPT2 | MODEL_ALIBI, .act = KERNEL_GELU},
+    {.name = "bloom", .features = GPT2 | MODEL_ALIBI | MODEL_EMBED_NORM, .act = KERNEL_GELU_TANH},
+    {.name = "gptneox", .features = FALCON | MODEL_FFN_NORM, .act = KERNEL_GELU},
+    {.name = "phi2", .features = FALCON, .act = KERNEL_GELU_TANH},
+    {.name = "phi3", .features = QWEN, .act = KERNEL_SILU},
+    {.name = "qwen2", .features = QWEN, .act = KERNEL_SILU},
+    {.name = "qwen2moe", .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED, .act = KERNEL_SILU},
+    {.name = "qwen3", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU},
+    {.name = "qwen3moe", .features = QWEN | MODEL_QK_NORM | MODEL_EXPERTS, .act = KERNEL_SILU},
+    {.name = "gemma", .features = GEMMA, .act = KERNEL_GELU_TANH},
+    {.name = "gemma2", .features = GEMMA | MODEL_POST_NORM, .act = KERNEL_GELU_TANH, .global_every = 2, .wide_layers = 46},
+    {.name = "gemma3", .features = GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL, .act = KERNEL_GELU_TANH,
+     .global_every = 6, .wide_layers = 62},
+    {.name = "stablelm", .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED,
+     .act = KERNEL_SILU},
+    {.name = "starcoder2", .features = GPT2 | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU_TANH},
+    {.name = "olmo2", .features = (QWEN & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM | MODEL_QK_NORM, .act = KERNEL_SILU},
+    {.name = "command-r", .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
+     .act = KERNEL_SILU},
+    {.name = "granite", .features = LLAMA | MODEL_LOGIT_DIVISOR, .act = KERNEL_SILU},
+    {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
+    {.name = "gpt-oss", .features = QWEN | MODEL_FFN_NORM_RENAMED | MODEL_EXPERTS | MODEL_SINKS | MODEL_YARN_EXACT,
+     .act = KERNEL_SWIGLU_OAI, .global_every = 2},
+};
+
+const model_arch *model_arch_find(const char *name, size_t n) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(archs); i++)
+        if (strlen(archs[i].name) == n && memcmp(archs[i].name, name, n) == 0) return &archs[i];
+    return NULL;
+}
+
+const model_arch *model_arch_at(size_t i) { return i < BASE_ARRAY_LEN(archs) ? &archs[i] : NULL; }

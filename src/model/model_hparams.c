@@ -1,0 +1,188 @@
+/* model_hparams.c: a model's shape and numbers, from the metadata of its file, each checked against its range and the others. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model_internal.h"
+
+#define KEY_BYTES 128
+
+/* "<arch>.<key>" */
+static const char *full_key(const rp_model *m, const char *key, char full[KEY_BYTES]) {
+    snprintf(full, KEY_BYTES, "%s.%s", m->arch->name, key);
+    return full;
+}
+
+/* Reads an integer in [min, max]. fallback < 0: the key is required. */
+static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+    char full[KEY_BYTES];
+    uint64_t v = 0;
+    if (!gguf_get_u64(m->file, full_key(m, key, full), &v)) {
+        if (gguf_has(m->file, full))
+            return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                                "metadata '%s' is not one number: layers that differ are not supported", full);
+        if (fallback < 0)
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is missing: is this a whole model?",
+                                full);
+        *out = fallback;
+        return RP_OK;
+    }
+    if (v < (uint64_t)min || v > (uint64_t)max)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is %llu, expected %d to %d", full,
+                            (unsigned long long)v, min, max);
+    *out = (int32_t)v;
+    return RP_OK;
+}
+
+static int read_size(const rp_model *m, const char *key, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+    return read_int(m, key, 1, max, fallback, out, err);
+}
+
+/* Reads a finite number in [min, max]. */
+static int read_number(const rp_model *m, const char *key, double min, double max, double fallback, double *out, rp_error *err) {
+    char full[KEY_BYTES];
+    *out = fallback;
+    if (!gguf_get_f64(m->file, full_key(m, key, full), out) || (*out >= min && *out <= max)) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is %g, expected %g to %g", full, *out, min, max);
+}
+
+static int read_float(const rp_model *m, const char *key, double min, double max, double fallback, float *out, rp_error *err) {
+    double v;
+    int rc = read_number(m, key, min, max, fallback, &v, err);
+    *out = (float)v;
+    return rc;
+}
+
+static bool read_flag(const rp_model *m, const char *key, bool fallback) {
+    char full[KEY_BYTES];
+    bool v = fallback;
+    gguf_get_bool(m->file, full_key(m, key, full), &v);
+    return v;
+}
+
+/* Numbers beyond these are mistakes: they would overflow or vanish in f32. */
+#define SMALL 1e-12
+#define LARGE 1e12
+
+/* ---- rotation ---- */
+
+static int read_rope_scaling(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    char full[KEY_BYTES];
+    gguf_string type = {"none", 4};
+    bool linear = false;
+    if (gguf_get_string(m->file, full_key(m, "rope.scaling.type", full), &type)) {
+        linear = gguf_string_is(type, "linear");
+        hp->rope.yarn = gguf_string_is(type, "yarn");
+        if (!linear && !hp->rope.yarn && !gguf_string_is(type, "none") && !gguf_string_is(type, "longrope"))
+            return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                                "rope scaling '%.*s' is not supported (supported: none, linear, yarn, longrope, and the factors of Llama 3)",
+                                (int)BASE_MIN(type.n, 32), type.bytes);
+    }
+    int rc = read_number(m, linear || hp->rope.yarn ? "rope.scaling.factor" : "rope.scale_linear", SMALL, LARGE, 1.0, &hp->rope.factor, err);
+    if (rc || !hp->rope.yarn) return rc;
+    hp->rope.yarn_truncate = read_flag(m, "rope.scaling.yarn_truncate", !(m->arch->features & MODEL_YARN_EXACT));
+    hp->rope.magnitude *= 1.0 + 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
+    if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
+    return read_number(m, "rope.scaling.yarn_beta_slow", SMALL, LARGE, 1.0, &hp->rope.beta_slow, err);
+}
+
+static int read_rope(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    int rc;
+    if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
+    if ((rc = read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
+        (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
+        (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base_local, err)) ||
+        (rc = read_number(m, "rope.scaling.attn_factor", SMALL, LARGE, 1.0, &hp->rope.magnitude, err)) ||
+        (rc = read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train, &hp->rope.n_ctx_original, err)))
+        return rc;
+    if (hp->rot_dim % 2)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
+    return read_rope_scaling(m, err);
+}
+
+/* ---- shape ---- */
+
+static int read_heads(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    int rc;
+    if ((rc = read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
+        (rc = read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
+        return rc;
+    if (hp->n_heads % hp->n_kv_heads)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads cannot share %d key-value heads evenly",
+                            hp->n_heads, hp->n_kv_heads);
+    int32_t head_dim = hp->n_embd / hp->n_heads;
+    if ((rc = read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
+        (rc = read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
+        (rc = read_int(m, "attention.sliding_window", 0, INT32_MAX, 0, &hp->window, err)))
+        return rc;
+    if (hp->window > MODEL_MAX_CONTEXT) hp->window = 0; /* wider than any context */
+    return read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
+}
+
+static int read_experts(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    int rc;
+    if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0, &hp->n_experts, err)) ||
+        hp->n_experts == 0)
+        return rc;
+    if ((rc = read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err))) return rc;
+    return read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_expert, err);
+}
+
+static int read_shape(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    int rc;
+    if ((rc = read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
+        (rc = read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
+        (rc = read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
+        (rc = read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) || (rc = read_heads(m, err)) ||
+        (rc = read_experts(m, err)))
+        return rc;
+    hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
+    if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
+    if (!(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
+    return read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared, err);
+}
+
+/* ---- numbers ---- */
+
+static int read_scales(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    uint32_t features = m->arch->features;
+    bool wide = m->arch->wide_layers == hp->n_layers;
+    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : hp->key_dim);
+    double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
+    int rc;
+    if ((rc = read_float(m, "attention.scale", SMALL, LARGE, score, &hp->score_scale, err)) ||
+        (rc = read_float(m, "embedding_scale", SMALL, LARGE, embed, &hp->embed_scale, err)) ||
+        (rc = read_float(m, "residual_scale", SMALL, LARGE, 1.0, &hp->residual_scale, err)) ||
+        (rc = read_float(m, "logit_scale", SMALL, LARGE, 1.0, &hp->logit_scale, err)))
+        return rc;
+    if (features & MODEL_LOGIT_DIVISOR) hp->logit_scale = 1.0f / hp->logit_scale;
+    return RP_OK;
+}
+
+static int read_numbers(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    const char *eps = m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    int rc;
+    hp->parallel = read_flag(m, "use_parallel_residual", (m->arch->features & MODEL_PARALLEL) != 0);
+    if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
+        (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, 0.0, &hp->score_cap, err)) ||
+        (rc = read_float(m, "final_logit_softcapping", 0.0, LARGE, 0.0, &hp->logit_cap, err)) ||
+        (rc = read_float(m, "attention.clamp_kqv", 0.0, LARGE, 0.0, &hp->qkv_limit, err)) ||
+        (rc = read_float(m, "attention.max_alibi_bias", SMALL, LARGE, 8.0, &hp->alibi_max, err)))
+        return rc;
+    return read_scales(m, err);
+}
+
+int model_read_hparams(rp_model *m, rp_error *err) {
+    int rc;
+    if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
+    return read_rope(m, err);
+}

@@ -1,0 +1,78 @@
+/* model_rope.c: frequencies of rotary positions.
+ *
+ * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each from the file
+ * (Llama 3, long-rope), or YaRN's ramp (Peng et al., 2023), which leaves frequencies that turn often within the original context
+ * and divides those that do not come round once.
+ */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/model_internal.h"
+
+/* The dimension whose frequency turns `turns` times within the original context. */
+static double yarn_dimension(const model_hparams *hp, double turns) {
+    return hp->rot_dim * log(hp->rope.n_ctx_original / (turns * 2.0 * 3.14159265358979323846)) / (2.0 * log(hp->rope.base));
+}
+
+/* How much of frequency i is divided by the factor: 0 up to the fast end of the ramp, 1 from its slow end on. */
+static double yarn_share(const model_hparams *hp, int32_t i) {
+    double low = yarn_dimension(hp, hp->rope.beta_fast), high = yarn_dimension(hp, hp->rope.beta_slow);
+    if (hp->rope.yarn_truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = BASE_MAX(low, 0.0);
+    high = BASE_MIN(high, hp->rot_dim - 1.0);
+    double share = (i - low) / BASE_MAX(high - low, 0.001);
+    return BASE_MIN(BASE_MAX(share, 0.0), 1.0);
+}
+
+static double scaled_frequency(const model_hparams *hp, double frequency, int32_t i) {
+    double slow = frequency / hp->rope.factor;
+    if (!hp->rope.yarn) return slow;
+    double share = yarn_share(hp, i);
+    return slow * share + frequency * (1.0 - share);
+}
+
+static int set_rope(rp_model *m, int32_t kind, const model_weight *factors, rp_error *err) {
+    const model_hparams *hp = &m->hp;
+    bool local = kind == MODEL_ROPE_LOCAL_BASE;
+    model_rope *r = &m->ropes[kind];
+    r->magnitude = local ? 1.0f : (float)hp->rope.magnitude;
+    r->frequencies = base_calloc((size_t)(hp->rot_dim / 2), sizeof(double));
+    if (!r->frequencies) return base_fail_memory(err, (uint64_t)hp->rot_dim * 4, "rotations");
+    for (int32_t i = 0; i < hp->rot_dim / 2; i++) {
+        double frequency = pow(local ? hp->rope.base_local : hp->rope.base, -2.0 * i / hp->rot_dim);
+        if (!local) frequency = scaled_frequency(hp, frequency, i);
+        if (factors->data) frequency /= ((const float *)factors->data)[i];
+        r->frequencies[i] = frequency;
+    }
+    return RP_OK;
+}
+
+int model_set_ropes(rp_model *m, rp_error *err) {
+    static const model_weight none = {0};
+    const model_weight *shortest = m->rope_factors_short.data ? &m->rope_factors_short : &m->rope_factors;
+    int rc;
+    if (m->hp.rot_dim == 0) return RP_OK;
+    if ((rc = set_rope(m, MODEL_ROPE_GLOBAL, shortest, err))) return rc;
+    if (m->rope_factors_long.data && (rc = set_rope(m, MODEL_ROPE_LONG, &m->rope_factors_long, err))) return rc;
+    return m->arch->features & MODEL_ROPE_LOCAL ? set_rope(m, MODEL_ROPE_LOCAL_BASE, &none, err) : RP_OK;
+}
+
+bool model_rope_is_long(const rp_model *m, int32_t n_ctx) {
+    return m->ropes[MODEL_ROPE_LONG].frequencies && n_ctx > m->hp.rope.n_ctx_original;
+}
+
+const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ctx) {
+    return &m->ropes[rope == MODEL_ROPE_GLOBAL && model_rope_is_long(m, n_ctx) ? MODEL_ROPE_LONG : rope];
+}
+
+void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs) {
+    for (int32_t i = 0; i < m->hp.rot_dim / 2; i++) {
+        double angle = pos * rope->frequencies[i];
+        cs[2 * i] = (float)(scale * cos(angle));
+        cs[2 * i + 1] = (float)(scale * sin(angle));
+    }
+}

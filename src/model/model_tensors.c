@@ -1,0 +1,330 @@
+/* model_tensors.c: finds a model's weights in its file and checks their shapes, once, so that the forward pass need not.
+ *
+ * Rows of two tables say what may stand in a file, under which name and with which shape, for which architectures. What files hold
+ * fused is taken apart here: q, k and v are rows of one matrix, gate and up of another.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/model_internal.h"
+
+/* A layer as its file has it. */
+typedef struct file_layer {
+    model_layer l;
+    model_weight qkv, qkv_bias;
+    model_norm attn_norm_2;
+} file_layer;
+
+enum dim { D_NONE, D_EMBD, D_FF, D_Q, D_K, D_V, D_QKV, D_VALUE, D_HEADS, D_VOCAB, D_ROT_PAIRS, D_EXPERTS, D_FF_EXPERT, D_FF_SHARED,
+           D_POSITIONS };
+enum {
+    REQUIRED = 1,
+    VECTOR = 2,    /* F32, used elementwise */
+    RUNS = 4,      /* a norm of heads: [key_dim], [heads][key_dim] or [heads * key_dim] */
+    WITH_GATE = 8, /* twice as many outputs: the gate's come first */
+    DENSE = 16,    /* only without experts */
+    EXPERTS = 32,  /* only with experts, a slice for each */
+    SHARED = 64,   /* only with a shared expert */
+    ROUTER = 128,  /* only with experts */
+};
+
+typedef struct tensor_row {
+    const char *name;      /* of a layer's: behind "blk.N." */
+    size_t offset;         /* of the model_weight in rp_model or file_layer */
+    enum dim in, out;
+    unsigned flags;
+    uint32_t only, unless; /* features that an architecture must have (any of them), or must not */
+} tensor_row;
+
+static const tensor_row model_rows[] = {
+    {"token_embd.weight", offsetof(rp_model, embedding), D_EMBD, D_VOCAB, REQUIRED, 0, 0},
+    {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
+    {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
+    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
+    {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
+    {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
+    {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, 0},
+    {"output.bias", offsetof(rp_model, output_bias), D_VOCAB, D_NONE, VECTOR, 0, 0},
+    {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
+    {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
+    {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
+};
+
+#define L(member) offsetof(file_layer, member)
+static const tensor_row layer_rows[] = {
+    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM, 0},
+    {"attn_norm.bias", L(l.attn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
+    {"attn_norm_2.weight", L(attn_norm_2.weight), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
+    {"attn_norm_2.bias", L(attn_norm_2.bias), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
+    {"attn_qkv.weight", L(qkv), D_EMBD, D_QKV, 0, 0, 0},
+    {"attn_qkv.bias", L(qkv_bias), D_QKV, D_NONE, VECTOR, 0, 0},
+    {"attn_q.weight", L(l.q), D_EMBD, D_Q, 0, 0, 0},
+    {"attn_k.weight", L(l.k), D_EMBD, D_K, 0, 0, 0},
+    {"attn_v.weight", L(l.v), D_EMBD, D_V, 0, 0, 0},
+    {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR, 0, 0},
+    {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR, 0, 0},
+    {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR, 0, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED, MODEL_QK_NORM, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_QK_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
+    {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
+    {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED, 0, 0},
+    {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR, 0, 0},
+    {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
+    {"post_attention_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM_RENAMED, 0},
+    {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM, MODEL_FFN_NORM_RENAMED},
+    {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_PRE_NORM, MODEL_FFN_NORM},
+    {"ffn_norm.bias", L(l.ffn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
+    {"post_ffw_norm.weight", L(l.post_ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
+    {"ffn_gate.weight", L(l.ffn.gate), D_EMBD, D_FF, DENSE, MODEL_FFN_GATED, 0},
+    {"ffn_up.weight", L(l.ffn.up), D_EMBD, D_FF, DENSE | REQUIRED | WITH_GATE, 0, 0},
+    {"ffn_down.weight", L(l.ffn.down), D_FF, D_EMBD, DENSE | REQUIRED, 0, 0},
+    {"ffn_gate.bias", L(l.ffn.gate_bias), D_FF, D_NONE, DENSE | VECTOR, MODEL_FFN_GATED, 0},
+    {"ffn_up.bias", L(l.ffn.up_bias), D_FF, D_NONE, DENSE | VECTOR, 0, 0},
+    {"ffn_down.bias", L(l.ffn.down_bias), D_EMBD, D_NONE, DENSE | VECTOR, 0, 0},
+    {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
+    {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
+    {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, MODEL_FFN_GATED, 0},
+    {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, 0, 0},
+    {"ffn_down_exps.weight", L(l.experts.down), D_FF_EXPERT, D_EMBD, EXPERTS | REQUIRED, 0, 0},
+    {"ffn_gate_exps.bias", L(l.experts.gate_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, MODEL_FFN_GATED, 0},
+    {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
+    {"ffn_down_exps.bias", L(l.experts.down_bias), D_EMBD, D_NONE, EXPERTS | VECTOR, 0, 0},
+    {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, 0, 0},
+    {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED, 0},
+    {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, 0},
+    {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, 0},
+};
+#undef L
+
+/* Copies of what the metadata say, that old converters wrote. */
+static const char *const ignored_tensors[] = {"attn_rot_embd.weight", "attn_rot_embd"};
+
+typedef struct binding {
+    rp_model *m;
+    bool *bound; /* by tensor of the file: has a place */
+    rp_error *err;
+} binding;
+
+static int64_t dim_of(const model_hparams *hp, enum dim d) {
+    switch (d) {
+    case D_NONE: return 1;
+    case D_EMBD: return hp->n_embd;
+    case D_FF: return hp->n_ff;
+    case D_Q: return (int64_t)hp->n_heads * hp->key_dim;
+    case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
+    case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
+    case D_QKV: return (int64_t)(hp->n_heads + hp->n_kv_heads) * hp->key_dim + (int64_t)hp->n_kv_heads * hp->value_dim;
+    case D_VALUE: return (int64_t)hp->n_heads * hp->value_dim;
+    case D_HEADS: return hp->n_heads;
+    case D_VOCAB: return hp->n_vocab;
+    case D_ROT_PAIRS: return hp->rot_dim / 2;
+    case D_EXPERTS: return hp->n_experts;
+    case D_FF_EXPERT: return hp->n_ff_expert;
+    case D_FF_SHARED: return hp->n_ff_shared;
+    case D_POSITIONS: return hp->n_ctx_train;
+    }
+    return 0;
+}
+
+static bool row_applies(const rp_model *m, const tensor_row *row) {
+    uint32_t features = m->arch->features;
+    if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
+    if (row->flags & DENSE) return m->hp.n_experts == 0;
+    if (row->flags & (EXPERTS | ROUTER)) return m->hp.n_experts > 0;
+    return !(row->flags & SHARED) || m->hp.n_ff_shared > 0;
+}
+
+/* The shape that the metadata ask for; adjusted to the file's where it may choose. */
+static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t, int64_t dims[GGUF_MAX_DIMS]) {
+    int n = 0;
+    for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
+    dims[n++] = dim_of(&m->hp, row->in);
+    if (row->out != D_NONE) dims[n++] = dim_of(&m->hp, row->out);
+    if (row->flags & EXPERTS) dims[n++] = m->hp.n_experts;
+    if ((row->flags & RUNS) && t->dims[0] == m->hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->hp.key_dim)) {
+        dims[0] = m->hp.key_dim;
+        dims[1] = t->dims[1];
+    }
+    if ((row->flags & WITH_GATE) && (m->arch->features & MODEL_FFN_GATED) && t->dims[1] == 2 * dims[1]) dims[1] *= 2;
+}
+
+/* "2048 x 32000" */
+static void describe_shape(const int64_t dims[GGUF_MAX_DIMS], char *out, size_t bytes) {
+    int n = GGUF_MAX_DIMS;
+    while (n > 1 && dims[n - 1] == 1) n--;
+    size_t used = 0;
+    for (int i = 0; i < n && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%lld", i ? " x " : "", (long long)dims[i]);
+}
+
+/* Checks a tensor's type and shape and makes it a weight. */
+static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS], model_weight *w) {
+    char where[RP_ERROR_WHERE_BYTES], is[96], wanted[96];
+    snprintf(where, sizeof(where), "%s: tensor '%.*s'", gguf_name(b->m->file), (int)BASE_MIN(t->name.n, 64), t->name.bytes);
+    if (memcmp(dims, t->dims, sizeof(t->dims)) != 0) {
+        describe_shape(t->dims, is, sizeof(is));
+        describe_shape(dims, wanted, sizeof(wanted));
+        return base_fail_at(b->err, RP_ERR_FORMAT, where, 0, "has shape %s, the metadata asks for %s", is, wanted);
+    }
+    if ((row->flags & VECTOR) && t->type != KERNEL_F32)
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, where, 0, "is %s, expected F32", kernel_type_name(t->type));
+    bool flat = row->out == D_NONE && (row->flags & EXPERTS);
+    *w = (model_weight){.data = t->data, .type = t->type, .n_in = dims[0], .n_out = flat ? 1 : dims[1], .n_slices = flat ? dims[1] : dims[2]};
+    w->slice_bytes = w->n_out * kernel_row_bytes(w->type, w->n_in);
+    b->bound[t - gguf_tensor_at(b->m->file, 0)] = true;
+    return RP_OK;
+}
+
+/* Files of early 2024 hold experts one by one: ffn_up.0.weight, ffn_up.1.weight ... They serve where they stand evenly. */
+static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
+    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->hp, row->in), dim_of(&b->m->hp, row->out), 1, 1};
+    for (int32_t e = 0; e < b->m->hp.n_experts; e++) {
+        char name[64];
+        model_weight w;
+        snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name), row->name, e);
+        const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
+        if (!t) return RP_OK; /* the caller misses the tensor */
+        int rc = use_tensor(b, row, t, dims, &w);
+        if (rc) return rc;
+        if (e == 0) *out = w;
+        if (e == 1) out->slice_bytes = (const char *)w.data - (const char *)out->data;
+        if (w.type != out->type || w.data != (const char *)out->data + e * out->slice_bytes)
+            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                                "tensor '%s' is not of the type or not at the place that the experts before it ask for: convert the model anew",
+                                name);
+        out->n_slices = e + 1;
+    }
+    return RP_OK;
+}
+
+/* Finds one tensor and fills in the weight at base + row->offset. */
+static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t layer) {
+    char name[64];
+    int64_t dims[GGUF_MAX_DIMS];
+    model_weight *w = (model_weight *)((char *)base + row->offset);
+    int rc = RP_OK;
+    if (!row_applies(b->m, row)) return RP_OK;
+    if (layer >= 0) snprintf(name, sizeof(name), "blk.%d.%s", layer, row->name);
+    else snprintf(name, sizeof(name), "%s", row->name);
+    const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
+    if (t) {
+        expected_shape(b->m, row, t, dims);
+        return use_tensor(b, row, t, dims, w);
+    }
+    if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
+    if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->hp.n_experts)) return rc;
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: is this a whole model?", name);
+}
+
+/* ---- what is fused ---- */
+
+/* Rows [first, first + n) of a matrix, or elements of a vector. */
+static model_weight part_of(const model_weight *w, int64_t first, int64_t n) {
+    model_weight part = *w;
+    if (!w->data) return part;
+    bool vector = w->n_out == 1;
+    part.data = (const char *)w->data + (vector ? first * (int64_t)sizeof(float) : first * kernel_row_bytes(w->type, w->n_in));
+    *(vector ? &part.n_in : &part.n_out) = n;
+    return part;
+}
+
+static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k, model_weight *v) {
+    int64_t n_q = dim_of(hp, D_Q), n_k = dim_of(hp, D_K);
+    if (!fused->data) return;
+    *q = part_of(fused, 0, n_q);
+    *k = part_of(fused, n_q, n_k);
+    *v = part_of(fused, n_q + n_k, dim_of(hp, D_V));
+}
+
+static int missing(const binding *b, int32_t layer, const char *name) {
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor 'blk.%d.%s' is missing: is this a whole model?", layer,
+                        name);
+}
+
+static int settle_layer(binding *b, file_layer *f, int32_t layer) {
+    const model_hparams *hp = &b->m->hp;
+    model_layer *l = &f->l;
+    split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
+    split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
+    l->owns_states = layer < hp->n_layers - hp->n_shared;
+    if (!l->q.data) return missing(b, layer, "attn_q.weight");
+    if (l->owns_states && !l->k.data) return missing(b, layer, "attn_k.weight");
+    if (l->owns_states && !l->v.data) return missing(b, layer, "attn_v.weight");
+    if (l->owns_states && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
+        return missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
+    if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
+        model_weight both = l->ffn.up;
+        if (l->ffn.gate.data || l->ffn.up_bias.data)
+            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                                "tensor 'blk.%d.ffn_up.weight' holds the gate too, beside a gate or a bias of its own", layer);
+        l->ffn.gate = part_of(&both, 0, hp->n_ff);
+        l->ffn.up = part_of(&both, hp->n_ff, hp->n_ff);
+    }
+    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data) return missing(b, layer, "ffn_gate.weight");
+    if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention reads this norm, the feed-forward the other */
+        l->ffn_norm = l->attn_norm;
+        l->attn_norm = f->attn_norm_2;
+    }
+    b->m->layers[layer] = *l;
+    return RP_OK;
+}
+
+/* A sequential layer whose feed-forward had no norm would read raw rows: only architectures without any norm before do that. */
+static int check_ffn_norm(const binding *b, int32_t layer) {
+    const rp_model *m = b->m;
+    if (m->hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->layers[layer].ffn_norm.weight.data) return RP_OK;
+    return missing(b, layer, "ffn_norm.weight");
+}
+
+/* ---- all ---- */
+
+static bool is_ignored(gguf_string name) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ignored_tensors); i++) {
+        size_t n = strlen(ignored_tensors[i]);
+        if (name.n > n && memcmp(name.bytes + name.n - n, ignored_tensors[i], n) == 0) return true;
+    }
+    return false;
+}
+
+static int check_all_bound(const binding *b) {
+    for (size_t i = 0; i < gguf_n_tensors(b->m->file); i++) {
+        gguf_string name = gguf_tensor_at(b->m->file, i)->name;
+        if (b->bound[i] || is_ignored(name)) continue;
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                            "tensor '%.*s' has no place in architecture '%s': the file is of a variant that is not supported",
+                            (int)BASE_MIN(name.n, 64), name.bytes, b->m->arch->name);
+    }
+    return RP_OK;
+}
+
+static int bind_all(binding *b) {
+    rp_model *m = b->m;
+    int rc;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(model_rows); i++)
+        if ((rc = bind_tensor(b, m, &model_rows[i], -1))) return rc;
+    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+        file_layer f = {0};
+        for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
+            if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
+        if ((rc = settle_layer(b, &f, l)) || (rc = check_ffn_norm(b, l))) return rc;
+    }
+    if (!m->output.data) m->output = m->embedding;
+    return check_all_bound(b);
+}
+
+int model_bind_tensors(rp_model *m, rp_error *err) {
+    binding b = {.m = m, .err = err};
+    size_t n_tensors = gguf_n_tensors(m->file);
+    m->layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->layers));
+    if (!m->layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->layers), "the layers");
+    b.bound = base_calloc(n_tensors + 1, sizeof(bool));
+    if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
+    int rc = bind_all(&b);
+    base_free(b.bound);
+    return rc;
+}

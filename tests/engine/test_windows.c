@@ -1,0 +1,139 @@
+/* test_windows.c: layers with a sliding window keep only the blocks that it reaches; what they forget changes no result. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kv/block_pool.h"
+#include "model/model.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+#define LONG_TOKENS 16384
+#define MAX_CTX 20000
+
+static golden *models;
+
+typedef struct opened {
+    rp_model *model;
+    rp_engine *engine;
+} opened;
+
+static opened open_model(const char *name, int32_t chunk) {
+    rp_error err = {0};
+    opened o = {0};
+    rp_engine_options options = rp_engine_options_defaults();
+    options.n_ctx = MAX_CTX;
+    options.chunk_tokens = chunk;
+    if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) || rp_engine_new(&o.engine, o.model, &options, &err))
+        fail_msg("%s", err.message);
+    return o;
+}
+
+static void close_model(opened *o) {
+    rp_engine_free(o->engine);
+    rp_model_close(o->model);
+}
+
+/* Text of at least n tokens, whatever its tokens are: the caller looks at how many there were. Owned by the caller. */
+static char *words(size_t n) {
+    char *text = malloc(n + 1);
+    for (size_t i = 0; i < n; i++) text[i] = (char)(i % 7 == 6 ? ' ' : 'a' + (i * i + i / 5) % 26);
+    text[n] = '\0';
+    return text;
+}
+
+static void run(opened *o, rp_request req, oracle_run *out) {
+    oracle_run_make(out, o->engine, &req);
+    if (out->rc) fail_msg("%s", out->err.message);
+}
+
+/* Blocks of one layer that the last token still reaches, of the n that its sequence took. */
+static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) {
+    int32_t window = m->layers[layer].window, n = (n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    int32_t first = window > 0 && n_tokens > window ? (n_tokens - window) / KV_BLOCK_SLOTS : 0;
+    return (uint64_t)(n - first);
+}
+
+static void a_long_sequence_keeps_what_windows_reach(void **state) {
+    (void)state;
+    opened o = open_model("gemma3", 256);
+    char *text = words(LONG_TOKENS);
+    rp_request req = rp_request_defaults();
+    oracle_run r;
+    kv_shape shape = model_state_shape(o.model, KV_F16);
+    uint64_t block = kv_shape_token_bytes(&shape) / (uint64_t)shape.n_layers * KV_BLOCK_SLOTS, expected = 0, whole = 0;
+    req.text = text;
+    req.max_tokens = 1;
+    req.sampling.temperature = 0;
+    run(&o, req, &r);
+    int32_t n = r.result->prompt_tokens;
+    assert_true(n > LONG_TOKENS / 2);
+    for (int32_t l = 0; l < o.model->hp.n_layers; l++) {
+        expected += kept_blocks(o.model, l, n) * block;
+        whole += (uint64_t)((n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) * block;
+    }
+    printf("%d tokens, 6 local layers to 1 global: %llu KiB of states, %llu KiB without windows\n", (int)n,
+           (unsigned long long)r.result->state_bytes >> 10, (unsigned long long)whole >> 10);
+    assert_int_equal(r.result->state_bytes, expected);
+    oracle_run_free(&r);
+    free(text);
+    close_model(&o);
+}
+
+#define PARTS 4
+
+/* A module far longer than the windows, with parameters in its middle and at its end, and one nested in it. */
+static char *schema_of(const char *text) {
+    char *s = malloc(strlen(text) * PARTS + 1024);
+    sprintf(s, "<schema name='w'><module name='m'>%s <param name='a' len='6'/> %s<module name='inner'>%s</module>%s <param name='b' len='4'/>"
+               "</module></schema>", text, text, text, text);
+    return s;
+}
+
+/* Modules forget what only their own middle could see; arguments there, text behind them and a prompt that ends with a module's last
+ * token find what they need: the same bytes as when everything is computed by single tokens anew. */
+static void modules_keep_what_prompts_may_read(void **state) {
+    (void)state;
+    static const char *const names[] = {"gemma3", "gemma2", "gpt-oss", "mistral", "phi3"};
+    static const char *const prompts[] = {
+        "<prompt schema='w'><m a='x y' b='z'><inner/></m> and so on</prompt>", "<prompt schema='w'><m a='x y'><inner/></m></prompt>",
+        "<prompt schema='w'><m b='z'/>and so on</prompt>", "<prompt schema='w'><m><inner/></m></prompt>", "<prompt schema='w'><m/></prompt>"};
+    char *text = words(200), *schema = schema_of(text);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        opened o = open_model(names[i], 64);
+        rp_error err = {0};
+        if (rp_schema_parse(o.engine, schema, strlen(schema), "w", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
+        for (size_t k = 0; k < sizeof(prompts) / sizeof(prompts[0]); k++) {
+            oracle_run on, off;
+            rp_request req = rp_request_defaults();
+            req.prompt = prompts[k];
+            req.max_tokens = 40;
+            req.ignore_eos = true;
+            req.sampling.temperature = 0;
+            run(&o, req, &on);
+            req.reuse = RP_REUSE_OFF;
+            run(&o, req, &off);
+            assert_true(oracle_run_same(&on, &off));
+            oracle_run_free(&on);
+            oracle_run_free(&off);
+        }
+        close_model(&o);
+    }
+    free(text);
+    free(schema);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_long_sequence_keeps_what_windows_reach),
+                                       cmocka_unit_test(modules_keep_what_prompts_may_read)};
+    models = golden_open();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    golden_close(models);
+    return failed;
+}

@@ -1,0 +1,143 @@
+/* test_golden.c: every family of tests/golden against what transformers computed: logits of several prompts and 64 greedy tokens.
+ *
+ *   test_golden [-v] [NAME...]     -v: the worst error of each model
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "support/forward_run.h"
+#include "support/gguf_variant.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+/* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
+#define LIMIT 1e-4
+/* Quantised weights multiply activations of 8 bits: in rows of 64 elements that costs this much (llama.cpp: 3e-2). Greedy tokens may then
+ * differ. What such a file holds is checked apart, by a copy of it in F32. */
+#define LIMIT_QUANTIZED 4e-2
+static void must(int rc, const rp_error *err) {
+    if (!rc) return;
+    fprintf(stderr, "test_golden: %s: %s\n", err->where, err->message);
+    exit(1);
+}
+
+static int32_t best(const float *logits, int32_t n) {
+    int32_t b = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[b]) b = i;
+    return b;
+}
+
+/* Tokens of the greedy continuation that are the stored ones. */
+static int32_t continue_greedily(forward_run *r, const golden_prompt *p, float *logits) {
+    for (int32_t i = 0; i < p->n_greedy; i++) {
+        int32_t token = best(logits, r->model->hp.n_vocab);
+        if (token != p->greedy[i]) return i;
+        forward_run_feed(r, &token, p->n_tokens + i, 1, 1, logits);
+    }
+    return p->n_greedy;
+}
+
+typedef struct outcome {
+    double worst;
+    int32_t greedy, n_greedy;
+} outcome;
+
+static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk, outcome *o) {
+    rp_error err = {0};
+    rp_model *model;
+    forward_run r;
+    must(model_open(&model, m->path, NULL, &err), &err);
+    /* The factors of long-rope go by the context's positions, as they go by the prompt's length in transformers. */
+    forward_run_open(&r, model, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
+    float *logits = calloc((size_t)p->rows * (size_t)m->vocabulary, sizeof(float));
+    size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
+    forward_run_feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
+    for (int32_t i = 0; i < p->rows; i++)
+        o->worst = fmax(o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
+    memmove(logits, logits + last, sizeof(float) * (size_t)m->vocabulary);
+    o->greedy += continue_greedily(&r, p, logits);
+    o->n_greedy += p->n_greedy;
+    free(logits);
+    forward_run_close(&r);
+    model_close(model);
+}
+
+static outcome check_file(const golden_model *m, const char *path, base_cpu_level level) {
+    static const int32_t chunks[] = {1, 7, 64};
+    golden_model file = *m;
+    outcome o = {0};
+    file.path = (char *)path;
+    for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++)
+        for (int32_t i = 0; i < m->n_prompts; i++) check_prompt(&file, &m->prompts[i], level, chunks[c], &o);
+    return o;
+}
+
+static bool is_quantized(const golden_model *m) {
+    rp_error err = {0};
+    gguf_file *f;
+    bool quantized = false;
+    must(gguf_open(&f, m->path, &err), &err);
+    for (size_t i = 0; i < gguf_n_tensors(f); i++) quantized |= kernel_type_quantized(gguf_tensor_at(f, i)->type);
+    gguf_close(f);
+    return quantized;
+}
+
+static bool report(const golden_model *m, const char *kind, outcome o, double limit, int32_t greedy, bool verbose) {
+    bool ok = o.worst <= limit && o.greedy >= greedy;
+    if (verbose || !ok)
+        printf("%-20s %-10s %-12s %.1e  %d of %d greedy tokens%s\n", m->name, m->architecture, kind, o.worst, (int)o.greedy,
+               (int)o.n_greedy, ok ? "" : "  FAILED");
+    return ok;
+}
+
+/* A copy of the model, with all tensors in F32 and what else the variant says. */
+static bool check_variant(const golden_model *m, const gguf_variant *v, const char *kind, base_cpu_level level, bool verbose) {
+    char path[64];
+    gguf_variant_write(m->path, v, path);
+    outcome o = check_file(m, path, level);
+    unlink(path);
+    return report(m, kind, o, LIMIT, o.n_greedy, verbose);
+}
+
+static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
+    bool quantized = is_quantized(m);
+    outcome o = check_file(m, m->path, level);
+    bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT, quantized ? 0 : o.n_greedy, verbose);
+    if (quantized) ok &= check_variant(m, &(gguf_variant){0}, "decoded", level, verbose);
+    if (strcmp(m->name, "mixtral") == 0) ok &= check_variant(m, &(gguf_variant){.split_experts = true}, "old experts", level, verbose);
+    return ok;
+}
+
+static bool is_wanted(const golden_model *m, int argc, char **argv) {
+    bool any = false;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') continue;
+        if (strcmp(argv[i], m->name) == 0) return true;
+        any = true;
+    }
+    return !any;
+}
+
+int main(int argc, char **argv) {
+    bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    base_cpu_level best_level;
+    rp_error err = {0};
+    golden *g = golden_open();
+    int failed = 0, n = 0;
+    must(base_cpu_detect(&best_level, &err), &err);
+    for (int32_t i = 0; i < g->n_models; i++) {
+        if (!is_wanted(&g->models[i], argc, argv)) continue;
+        failed += !check_model(&g->models[i], best_level, verbose);
+        if (best_level != BASE_CPU_GENERIC) failed += !check_model(&g->models[i], BASE_CPU_GENERIC, false);
+        n++;
+    }
+    golden_close(g);
+    printf("%d models, %d failures\n", n, failed);
+    return failed > 0 || n == 0;
+}

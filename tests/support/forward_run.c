@@ -1,0 +1,50 @@
+/* forward_run.c: see forward_run.h. */
+#include "forward_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BUDGET_BYTES ((uint64_t)64 << 20)
+
+static void must(int rc, const rp_error *err) {
+    if (!rc) return;
+    fprintf(stderr, "forward_run: %s: %s\n", err->where, err->message);
+    abort();
+}
+
+void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
+    rp_error err = {0};
+    *r = (forward_run){.model = m, .chunk = chunk};
+    cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    kv_shape shape = model_state_shape(m, KV_F32);
+    must(cpu_backend_new(&r->backend, m, &o, &err), &err);
+    must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
+    must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
+    kv_context_init(&r->context, r->pool);
+}
+
+void forward_run_close(forward_run *r) {
+    kv_context_clear(&r->context);
+    model_forward_free(r->forward);
+    kv_pool_free(r->pool);
+    r->backend->ops->free(r->backend);
+}
+
+void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int32_t n, int32_t rows, float *logits) {
+    rp_error err = {0};
+    const kv_context *contexts[] = {&r->context};
+    for (int32_t done = 0; done < n;) {
+        model_row row[FORWARD_RUN_ROWS];
+        int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
+        for (int32_t i = 0; i < k; i++) {
+            row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
+            must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
+            wanted += row[i].wants_logits;
+        }
+        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
+        must(model_forward_step(r->forward, &step, logits, &err), &err);
+        logits += (size_t)wanted * (size_t)r->model->hp.n_vocab;
+        done += k;
+        kv_context_trim(&r->context, first + done);
+    }
+}

@@ -1,0 +1,28 @@
+/* forward_run.h: a model's forward pass by itself: token ids at rising positions in one context of f32 states, logits out.
+ * For tests: what cannot be set up ends the program. Not thread-safe.
+ */
+#ifndef SUPPORT_FORWARD_RUN_H
+#define SUPPORT_FORWARD_RUN_H
+
+#include "kv/context.h"
+#include "model/forward.h"
+
+#define FORWARD_RUN_ROWS 64 /* of a step at most */
+
+typedef struct forward_run {
+    const rp_model *model;
+    backend *backend;
+    model_forward *forward;
+    kv_pool *pool;
+    kv_context context;
+    int32_t chunk;
+} forward_run;
+
+/* n_ctx: positions of the context, which chooses the factors of long-rope; chunk: rows of a step. The model is borrowed. */
+void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads);
+void forward_run_close(forward_run *r);
+
+/* Appends n tokens at positions from `first` on. logits: [rows][n_vocab], of the last `rows` of them. */
+void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int32_t n, int32_t rows, float *logits);
+
+#endif

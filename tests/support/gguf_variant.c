@@ -1,0 +1,105 @@
+/* gguf_variant.c: copies a GGUF file key by key and tensor by tensor. Threads: none. */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
+
+#include "gguf_variant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/gguf.h"
+#include "model/gguf_writer.h"
+#include "reference_model.h"
+
+typedef struct copying {
+    const gguf_variant *v;
+    gguf_file *from;
+    gguf_writer *to;
+    char architecture[64];
+    uint64_t n_layers;
+} copying;
+
+static void must(int rc, const rp_error *err) {
+    if (rc == 0) return;
+    fprintf(stderr, "gguf_variant: %s\n", err->message);
+    abort();
+}
+
+static void begin(copying *c) {
+    gguf_string name = {0};
+    char key[128];
+    gguf_get_string(c->from, "general.architecture", &name);
+    snprintf(c->architecture, sizeof c->architecture, "%.*s", (int)name.n, name.bytes);
+    snprintf(key, sizeof key, "%s.block_count", c->architecture);
+    gguf_get_u64(c->from, key, &c->n_layers);
+}
+
+static void copy_keys(copying *c) {
+    for (size_t i = 0; i < gguf_n_metadata(c->from); i++) {
+        gguf_string key = gguf_metadata_key(c->from, i);
+        gguf_value_type type;
+        gguf_bytes value = gguf_metadata_raw(c->from, i, &type);
+        char name[GGUF_MAX_NAME + 1];
+        snprintf(name, sizeof name, "%.*s", (int)key.n, key.bytes);
+        if (c->v->without_key && strcmp(name, c->v->without_key) == 0) continue;
+        gguf_writer_raw(c->to, name, type, value.data, value.n);
+    }
+    if (c->v->shared_kv_layers > 0) {
+        char key[128];
+        snprintf(key, sizeof key, "%s.attention.shared_kv_layers", c->architecture);
+        gguf_writer_u32(c->to, key, (uint32_t)c->v->shared_kv_layers);
+    }
+}
+
+/* Of keys or values in a layer that shall have none? */
+static bool is_dropped(const copying *c, const char *name) {
+    unsigned layer = 0;
+    char rest[GGUF_MAX_NAME + 1] = "";
+    if (sscanf(name, "blk.%u.%256s", &layer, rest) != 2 || layer + (uint64_t)c->v->shared_kv_layers < c->n_layers) return false;
+    return strncmp(rest, "attn_k.", 7) == 0 || strncmp(rest, "attn_v.", 7) == 0 || strncmp(rest, "attn_k_norm.", 12) == 0;
+}
+
+static float *floats_of(const gguf_tensor *t, int64_t n_rows) {
+    const int64_t row_bytes = kernel_row_bytes(t->type, t->dims[0]);
+    float *all = reference_alloc((size_t)(n_rows * t->dims[0]), sizeof *all);
+    for (int64_t r = 0; r < n_rows; r++)
+        kernel_dequantize(t->type, (const char *)t->data + r * row_bytes, all + r * t->dims[0], t->dims[0]);
+    return all;
+}
+
+/* blk.1.ffn_up_exps.weight becomes blk.1.ffn_up.0.weight and so on. */
+static void write_experts(copying *c, const gguf_tensor *t, const char *name, const float *all) {
+    char one[GGUF_MAX_NAME + 32];
+    const int before = (int)(strstr(name, "_exps.weight") - name);
+    for (int64_t e = 0; e < t->dims[2]; e++) {
+        snprintf(one, sizeof one, "%.*s.%d.weight", before, name, (int)e);
+        gguf_writer_tensor(c->to, one, KERNEL_F32, 2, t->dims, all + e * t->dims[0] * t->dims[1]);
+    }
+}
+
+static void copy_tensor(copying *c, const gguf_tensor *t) {
+    char name[GGUF_MAX_NAME + 1];
+    snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
+    if (is_dropped(c, name)) return;
+    float *all = floats_of(t, t->dims[1] * t->dims[2] * t->dims[3]);
+    if (c->v->split_experts && strstr(name, "_exps.weight")) write_experts(c, t, name, all);
+    else gguf_writer_tensor(c->to, name, KERNEL_F32, t->n_dims, t->dims, all);
+    free(all);
+}
+
+void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]) {
+    rp_error err = {0};
+    copying c = {.v = v, .to = gguf_writer_new(3, 0)};
+    must(gguf_open(&c.from, from, &err), &err);
+    begin(&c);
+    copy_keys(&c);
+    for (size_t i = 0; i < gguf_n_tensors(c.from); i++) copy_tensor(&c, gguf_tensor_at(c.from, i));
+    snprintf(path, 64, "/tmp/reprise-variant-XXXXXX");
+    int fd = mkstemp(path);
+    if (fd < 0) abort();
+    close(fd);
+    must(gguf_writer_save(c.to, path, &err), &err);
+    gguf_writer_free(c.to);
+    gguf_close(c.from);
+}

@@ -1,0 +1,19 @@
+/* gguf_variant.h: copies of GGUF files with something changed: what users' files have and the golden ones do not.
+ * For tests: what cannot be read or written ends the program. Not thread-safe.
+ */
+#ifndef SUPPORT_GGUF_VARIANT_H
+#define SUPPORT_GGUF_VARIANT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct gguf_variant {
+    const char *without_key;  /* left out; NULL: none */
+    bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have it; so up, down */
+    int32_t shared_kv_layers; /* the last n layers lose the tensors of their keys and values, and the file says so */
+} gguf_variant;
+
+/* Writes a copy of `from`, with every tensor as F32, to a new temporary file and puts its name into path. The caller unlinks it. */
+void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]);
+
+#endif

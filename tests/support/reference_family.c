@@ -1,0 +1,125 @@
+/* reference_family.c: the architectures that the slow reference knows, and a file's keys. Written from tools/golden/README.md.
+ * Threads: none.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "reference_weights.h"
+
+static const reference_family families[] = {
+    {.name = "bloom", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED, .alibi = 8},
+    {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
+    {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
+    {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
+    {.name = "gemma2", .activation = REFERENCE_GELU_TANH, .root_embedding = true, .locality = REFERENCE_LOCAL_EVEN, .wide_layers = 46},
+    {.name = "gemma3", .activation = REFERENCE_GELU_TANH, .root_embedding = true, .locality = REFERENCE_LOCAL_FIVE_OF_SIX,
+     .wide_layers = 62},
+    {.name = "gpt-oss", .activation = REFERENCE_CLAMPED, .locality = REFERENCE_LOCAL_EVEN, .renormalised = true,
+     .yarn_unrounded = true, .mlp_norm = "post_attention_norm"},
+    {.name = "gpt2", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED},
+    {.name = "gptneox", .activation = REFERENCE_GELU_ERF},
+    {.name = "granite", .rotation = REFERENCE_ADJACENT, .divided_logits = true},
+    {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
+    {.name = "olmo2"},
+    {.name = "phi2", .activation = REFERENCE_GELU_TANH, .parallel = true},
+    {.name = "phi3"},
+    {.name = "qwen2"},
+    {.name = "qwen2moe"},
+    {.name = "qwen3"},
+    {.name = "qwen3moe", .renormalised = true},
+    {.name = "smollm3", .rotation = REFERENCE_ADJACENT, .unrotated_every = 4},
+    {.name = "stablelm", .parallel_without_norm = true},
+    {.name = "starcoder2", .activation = REFERENCE_GELU_TANH},
+};
+
+/* ---- keys ------------------------------------------------------------------------------------------------------ */
+
+static const char *full_key(reference_opening *o, const char *key, char *buffer, size_t bytes) {
+    snprintf(buffer, bytes, "%s.%s", o->m->family->name, key);
+    return buffer;
+}
+
+int32_t reference_number(reference_opening *o, const char *key, int64_t otherwise) {
+    char full[128];
+    uint64_t v = 0;
+    if (gguf_get_u64(o->f, full_key(o, key, full, sizeof full), &v)) return (int32_t)v;
+    if (otherwise < 0) o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: no %s", full);
+    return (int32_t)otherwise;
+}
+
+double reference_real(reference_opening *o, const char *key, double otherwise) {
+    char full[128];
+    gguf_get_f64(o->f, full_key(o, key, full, sizeof full), &otherwise);
+    return otherwise;
+}
+
+bool reference_has(reference_opening *o, const char *key) {
+    char full[128];
+    return gguf_has(o->f, full_key(o, key, full, sizeof full));
+}
+
+static void find_family(reference_opening *o) {
+    gguf_string name = {0};
+    gguf_get_string(o->f, "general.architecture", &name);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++)
+        if (name.n == strlen(families[i].name) && memcmp(name.bytes, families[i].name, name.n) == 0) o->m->family = &families[i];
+    if (!o->m->family)
+        o->rc = base_fail(o->err, RP_ERR_UNSUPPORTED, "reference: unknown architecture '%.*s'", (int)name.n, name.bytes);
+}
+
+static void read_sizes(reference_opening *o) {
+    reference_model *m = o->m;
+    m->n_layers = reference_number(o, "block_count", -1);
+    m->n_embd = reference_number(o, "embedding_length", -1);
+    m->n_ff = reference_number(o, "feed_forward_length", -1);
+    m->n_heads = reference_number(o, "attention.head_count", -1);
+    m->n_trained = reference_number(o, "context_length", -1);
+    if (o->rc) return;
+    if (m->n_ctx == 0) m->n_ctx = m->n_trained;
+    m->n_kv_heads = reference_number(o, "attention.head_count_kv", m->n_heads);
+    m->key_dim = reference_number(o, "attention.key_length", m->n_embd / m->n_heads);
+    m->value_dim = reference_number(o, "attention.value_length", m->n_embd / m->n_heads);
+    m->n_experts = reference_number(o, "expert_count", 0);
+    m->n_used = reference_number(o, "expert_used_count", 0);
+    m->window = reference_number(o, "attention.sliding_window", 0);
+    m->n_shared_layers = reference_number(o, "attention.shared_kv_layers", 0);
+}
+
+static void read_scales(reference_opening *o) {
+    reference_model *m = o->m;
+    const bool wide = m->family->wide_layers == m->n_layers;
+    m->score_scale = reference_real(o, "attention.scale", 1 / sqrt(wide ? (double)m->n_embd / m->n_heads : m->key_dim));
+    m->score_cap = reference_real(o, "attn_logit_softcapping", 0);
+    m->logit_cap = reference_real(o, "final_logit_softcapping", 0);
+    m->clamp = reference_real(o, "attention.clamp_kqv", 0);
+    m->alibi = reference_real(o, "attention.max_alibi_bias", m->family->alibi);
+    m->embedding_scale = reference_real(o, "embedding_scale", m->family->root_embedding ? sqrt(m->n_embd) : 1);
+    m->residual_scale = reference_real(o, "residual_scale", 1);
+    m->logit_scale = reference_real(o, "logit_scale", 1);
+    if (m->family->divided_logits) m->logit_scale = 1 / m->logit_scale;
+}
+
+void reference_read_keys(reference_opening *o) {
+    find_family(o);
+    if (!o->rc) read_sizes(o);
+    if (o->rc) return;
+    read_scales(o);
+    o->m->layer_norm = !reference_has(o, "attention.layer_norm_rms_epsilon") && reference_has(o, "attention.layer_norm_epsilon");
+    o->m->eps = reference_real(o, o->m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5);
+    o->m->parallel = o->m->family->parallel;
+    if (strcmp(o->m->family->name, "gptneox") == 0) {
+        o->m->parallel = true;
+        gguf_get_bool(o->f, "gptneox.use_parallel_residual", &o->m->parallel);
+    }
+}
+
+bool reference_layer_is_local(const reference_model *m, int32_t layer) {
+    if (m->window == 0) return false;
+    if (m->family->locality == REFERENCE_LOCAL_EVEN) return layer % 2 == 0;
+    if (m->family->locality == REFERENCE_LOCAL_FIVE_OF_SIX) return (layer + 1) % 6 != 0;
+    return true;
+}

@@ -1,0 +1,239 @@
+/* reference_weights.c: the tensors of a file as arrays of F32, fused ones cut into their parts. Written from tools/golden/README.md.
+ * Every array is the model's (reference_model.owned). Threads: none.
+ */
+#include "reference_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- one tensor ------------------------------------------------------------------------------------------------ */
+
+static float *own(reference_model *m, size_t n) {
+    if (m->n_owned == m->cap_owned) {
+        float **more = reference_alloc(2 * m->cap_owned + 64, sizeof *more);
+        if (m->n_owned) memcpy(more, m->owned, m->n_owned * sizeof *more);
+        free(m->owned);
+        m->owned = more;
+        m->cap_owned = 2 * m->cap_owned + 64;
+    }
+    return m->owned[m->n_owned++] = reference_alloc(n, sizeof(float));
+}
+
+static int64_t rows_of(const gguf_tensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
+
+static void dequantize(const gguf_tensor *t, float *to) {
+    const int64_t row_bytes = kernel_row_bytes(t->type, t->dims[0]);
+    for (int64_t r = 0; r < rows_of(t); r++)
+        kernel_dequantize(t->type, (const char *)t->data + r * row_bytes, to + r * t->dims[0], t->dims[0]);
+}
+
+const float *reference_tensor(reference_opening *o, const char *name, bool required, const gguf_tensor **t) {
+    const gguf_tensor *found = gguf_find_tensor(o->f, name);
+    if (t) *t = found;
+    if (!found) {
+        if (required) o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: no tensor %s", name);
+        return NULL;
+    }
+    float *w = own(o->m, (size_t)(found->dims[0] * rows_of(found)));
+    dequantize(found, w);
+    return w;
+}
+
+/* ---- matrices and norms, of a layer or (layer -1) of the model ------------------------------------------------- */
+
+typedef struct tensor_name {
+    char text[128];
+} tensor_name;
+
+static tensor_name name_of(int32_t layer, const char *name, const char *ending) {
+    tensor_name full;
+    if (layer < 0) snprintf(full.text, sizeof full.text, "%s.%s", name, ending);
+    else snprintf(full.text, sizeof full.text, "blk.%d.%s.%s", layer, name, ending);
+    return full;
+}
+
+static bool exists(reference_opening *o, int32_t layer, const char *name) {
+    return gguf_find_tensor(o->f, name_of(layer, name, "weight").text) != NULL;
+}
+
+/* n_out 0: as the file has it. */
+static reference_linear read_linear(reference_opening *o, int32_t layer, const char *name, int32_t n_in, int32_t n_out, bool required) {
+    const gguf_tensor *t = NULL;
+    const tensor_name full = name_of(layer, name, "weight");
+    reference_linear l = {.w = reference_tensor(o, full.text, required, &t)};
+    if (!l.w) return l;
+    l.bias = reference_tensor(o, name_of(layer, name, "bias").text, false, NULL);
+    l.n_in = (int32_t)t->dims[0];
+    l.n_out = (int32_t)t->dims[1];
+    if (l.n_in != n_in || (n_out && l.n_out != n_out))
+        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s is %d x %d, not %d x %d", full.text, l.n_in, l.n_out, n_in, n_out);
+    return l;
+}
+
+/* width: of what is normed, a multiple of the norm's own. */
+static reference_norm read_norm(reference_opening *o, int32_t layer, const char *name, int32_t width, bool required) {
+    const gguf_tensor *t = NULL;
+    const tensor_name full = name_of(layer, name, "weight");
+    reference_norm n = {.w = reference_tensor(o, full.text, required, &t)};
+    if (!n.w) return n;
+    n.bias = reference_tensor(o, name_of(layer, name, "bias").text, false, NULL);
+    n.n = (int32_t)t->dims[0];
+    n.rows = (int32_t)t->dims[1];
+    if (width % (n.n * n.rows) != 0)
+        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s is %d x %d for %d", full.text, n.n, n.rows, width);
+    return n;
+}
+
+/* Outputs [first, first + n) of a matrix. */
+static reference_linear part(const reference_linear *l, int32_t first, int32_t n) {
+    reference_linear p = {.w = l->w + (size_t)first * (size_t)l->n_in, .n_in = l->n_in, .n_out = n};
+    p.bias = l->bias ? l->bias + first : NULL;
+    return p;
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------- */
+
+static void read_fused(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    const int32_t n_q = m->n_heads * m->key_dim, n_k = m->n_kv_heads * m->key_dim, n_v = m->n_kv_heads * m->value_dim;
+    reference_linear all = read_linear(o, i, "attn_qkv", m->n_embd, n_q + n_k + n_v, true);
+    if (o->rc) return;
+    l->q = part(&all, 0, n_q);
+    l->k = part(&all, n_q, n_k);
+    l->v = part(&all, n_q + n_k, n_v);
+}
+
+static void read_separate(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    l->q = read_linear(o, i, "attn_q", m->n_embd, m->n_heads * m->key_dim, true);
+    if (l->states_of != i) return;
+    l->k = read_linear(o, i, "attn_k", m->n_embd, m->n_kv_heads * m->key_dim, true);
+    l->v = read_linear(o, i, "attn_v", m->n_embd, m->n_kv_heads * m->value_dim, true);
+}
+
+static void read_attention(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
+    else read_separate(o, l, i);
+    l->o = read_linear(o, i, "attn_output", m->n_heads * m->value_dim, m->n_embd, true);
+    l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * m->key_dim, false);
+    l->k_norm = read_norm(o, i, "attn_k_norm", m->n_kv_heads * m->key_dim, false);
+    l->sinks = reference_tensor(o, name_of(i, "attn_sinks", "weight").text, false, NULL);
+}
+
+/* The last n_shared_layers have no keys and values: they attend to those of the last layer before all of them that has the
+ * same window, or to the last one, if none has. */
+static int32_t states_of(const reference_model *m, int32_t i) {
+    const int32_t n_own = m->n_layers - m->n_shared_layers;
+    if (i < n_own) return i;
+    for (int32_t k = n_own - 1; k >= 0; k--)
+        if (m->layers[k].window == m->layers[i].window) return k;
+    return n_own - 1;
+}
+
+/* ---- mlp ------------------------------------------------------------------------------------------------------- */
+
+static reference_mlp read_mlp(reference_opening *o, int32_t i, const char *gate, const char *up, const char *down) {
+    const int32_t n_embd = o->m->n_embd;
+    reference_mlp p = {.up = read_linear(o, i, up, n_embd, 0, true), .gate = read_linear(o, i, gate, n_embd, 0, false)};
+    p.down = read_linear(o, i, down, p.gate.w ? p.gate.n_out : p.up.n_out, n_embd, true);
+    return p;
+}
+
+/* Gate and up in one matrix, the gate first. */
+static reference_mlp read_fused_mlp(reference_opening *o, int32_t i) {
+    const int32_t n_embd = o->m->n_embd, n_ff = o->m->n_ff;
+    reference_linear both = read_linear(o, i, "ffn_up", n_embd, 2 * n_ff, true);
+    reference_mlp p = {.down = read_linear(o, i, "ffn_down", n_ff, n_embd, true)};
+    if (o->rc) return p;
+    p.gate = part(&both, 0, n_ff);
+    p.up = part(&both, n_ff, n_ff);
+    return p;
+}
+
+static bool gate_is_in_up(reference_opening *o, int32_t i) {
+    const gguf_tensor *up = gguf_find_tensor(o->f, name_of(i, "ffn_up", "weight").text);
+    return up && up->dims[1] == 2 * (int64_t)o->m->n_ff && !exists(o, i, "ffn_gate");
+}
+
+/* Older files hold experts one by one: stacks what is called ffn_KIND.0, ffn_KIND.1, ... */
+static reference_linear stack_experts(reference_opening *o, int32_t i, const char *kind, int32_t n_in) {
+    reference_linear all = {0};
+    float *w = NULL;
+    for (int32_t e = 0; e < o->m->n_experts && !o->rc; e++) {
+        char name[64];
+        snprintf(name, sizeof name, "ffn_%s.%d", kind, e);
+        reference_linear one = read_linear(o, i, name, n_in, all.n_out, true);
+        if (!one.w) break;
+        size_t n = (size_t)n_in * (size_t)one.n_out;
+        if (e == 0) all = (reference_linear){.w = w = own(o->m, n * (size_t)o->m->n_experts), .n_in = n_in, .n_out = one.n_out};
+        memcpy(w + (size_t)e * n, one.w, n * sizeof *w);
+    }
+    return all;
+}
+
+static reference_mlp read_experts(reference_opening *o, int32_t i) {
+    if (exists(o, i, "ffn_up_exps")) return read_mlp(o, i, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps");
+    reference_mlp p = {.gate = stack_experts(o, i, "gate", o->m->n_embd), .up = stack_experts(o, i, "up", o->m->n_embd)};
+    p.down = stack_experts(o, i, "down", p.up.n_out);
+    return p;
+}
+
+static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    l->router = read_linear(o, i, "ffn_gate_inp", m->n_embd, m->n_experts, false);
+    if (l->router.w) l->mlp = read_experts(o, i);
+    else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
+    else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
+    if (exists(o, i, "ffn_up_shexp")) l->shared = read_mlp(o, i, "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp");
+    if (exists(o, i, "ffn_gate_inp_shexp")) l->shared_gate = read_linear(o, i, "ffn_gate_inp_shexp", m->n_embd, 1, true);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------------------------- */
+
+static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    const char *mlp_norm = m->family->mlp_norm;
+    const bool two = exists(o, i, "attn_norm_2"); /* falcon 40B: then the first is the mlp's */
+    l->attn_norm = read_norm(o, i, two ? "attn_norm_2" : "attn_norm", m->n_embd, false);
+    l->mlp_norm = read_norm(o, i, two ? "attn_norm" : mlp_norm ? mlp_norm : "ffn_norm", m->n_embd, false);
+    if (!mlp_norm) l->post_attn_norm = read_norm(o, i, "post_attention_norm", m->n_embd, false);
+    l->post_mlp_norm = read_norm(o, i, "post_ffw_norm", m->n_embd, false);
+    l->parallel = m->parallel || (m->family->parallel_without_norm && !l->mlp_norm.w);
+}
+
+static const reference_rope *rope_of(const reference_model *m, int32_t i) {
+    const int32_t every = m->family->unrotated_every;
+    if (m->family->rotation == REFERENCE_UNROTATED || (every && (i + 1) % every == 0)) return NULL;
+    return &m->ropes[reference_layer_is_local(m, i)];
+}
+
+static void read_layer(reference_opening *o, int32_t i) {
+    reference_model *m = o->m;
+    reference_layer *l = &m->layers[i];
+    l->window = reference_layer_is_local(m, i) ? m->window : 0;
+    l->rope = rope_of(m, i);
+    l->states_of = states_of(m, i);
+    read_norms(o, l, i);
+    read_attention(o, l, i);
+    read_mlps(o, l, i);
+}
+
+void reference_read_weights(reference_opening *o) {
+    reference_model *m = o->m;
+    const gguf_tensor *t = NULL;
+    m->embedding = reference_tensor(o, "token_embd.weight", true, &t);
+    if (o->rc) return;
+    m->n_vocab = (int32_t)t->dims[1];
+    m->positions = reference_tensor(o, "position_embd.weight", false, &t);
+    m->n_positions = t ? (int32_t)t->dims[1] : 0;
+    m->embedding_norm = read_norm(o, -1, "token_embd_norm", m->n_embd, false);
+    m->output_norm = read_norm(o, -1, "output_norm", m->n_embd, true);
+    m->output = read_linear(o, -1, "output", m->n_embd, m->n_vocab, false);
+    if (!m->output.w) m->output = (reference_linear){.w = m->embedding, .n_in = m->n_embd, .n_out = m->n_vocab};
+    m->layers = reference_alloc((size_t)m->n_layers, sizeof *m->layers);
+    for (int32_t i = 0; i < m->n_layers && !o->rc; i++) read_layer(o, i);
+}

@@ -1,0 +1,114 @@
+/* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the facts that
+ * GGUF's keys and tensors leave to convention. Internal to reference_*.c.
+ *
+ *   reference_family.c   which architectures there are, and the keys of a file
+ *   reference_weights.c  the tensors of a file
+ *   reference_rope.c     frequencies of the rotation
+ */
+#ifndef SUPPORT_REFERENCE_WEIGHTS_H
+#define SUPPORT_REFERENCE_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/gguf.h"
+#include "reference_model.h"
+#include "reference_rope.h"
+
+typedef enum reference_activation { REFERENCE_SILU, REFERENCE_GELU_ERF, REFERENCE_GELU_TANH, REFERENCE_CLAMPED } reference_activation;
+typedef enum reference_rotation { REFERENCE_HALVES, REFERENCE_ADJACENT, REFERENCE_UNROTATED } reference_rotation;
+/* Which layers the window holds for, counted from 0: all; 0, 2, 4, ...; all but 5, 11, 17, ... */
+typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX } reference_locality;
+
+/* What no key of the file says. */
+typedef struct reference_family {
+    const char *name;                /* general.architecture */
+    reference_activation activation;
+    reference_rotation rotation;
+    reference_locality locality;
+    bool parallel;                   /* x + attention(x) + mlp(x); else one after the other */
+    bool parallel_without_norm;      /* parallel are the layers that have no norm before their mlp */
+    bool renormalised;               /* the chosen experts' weights sum to 1 */
+    bool root_embedding;             /* embeddings times sqrt(n_embd) */
+    bool divided_logits;             /* logit_scale divides */
+    bool yarn_unrounded;             /* what an absent rope.scaling.yarn_truncate means */
+    int32_t unrotated_every;         /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
+    int32_t wide_layers;             /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
+    double alibi;                    /* the largest bias, where no key gives it; 0: no bias */
+    const char *mlp_norm;            /* the tensor; NULL: "ffn_norm" */
+} reference_family;
+
+typedef struct reference_linear {
+    const float *w, *bias; /* [n_out][n_in], [n_out]; w NULL: there is none; bias NULL: none */
+    int32_t n_in, n_out;   /* of one expert, where several are stacked */
+} reference_linear;
+
+/* Cuts its input into pieces of n, each normed alone: piece i by row i % rows of w. So one struct serves norms of a whole row
+ * (rows 1, n the width), of every head by the same weights (rows 1, n a head's size), and of every head by its own. */
+typedef struct reference_norm {
+    const float *w, *bias; /* [rows][n]; w NULL: there is none, and the input is the output */
+    int32_t n, rows;
+} reference_norm;
+
+typedef struct reference_mlp {
+    reference_linear gate, up, down; /* gate.w NULL: a plain one */
+} reference_mlp;
+
+typedef struct reference_layer {
+    reference_norm attn_norm, mlp_norm;           /* before; without mlp_norm, a parallel mlp takes what attention takes */
+    reference_norm post_attn_norm, post_mlp_norm; /* after, before the result is added */
+    reference_norm q_norm, k_norm;
+    reference_linear q, k, v, o;   /* k, v: none where the layer shares another's states */
+    const float *sinks;            /* [n_heads], or NULL */
+    reference_mlp mlp, shared;     /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
+    reference_linear router, shared_gate;
+    int32_t window;                /* it sees distances below; 0: all */
+    int32_t states_of;             /* the layer whose keys and values it attends to */
+    const reference_rope *rope;    /* NULL: not rotated */
+    bool parallel;
+} reference_layer;
+
+struct reference_model {
+    const reference_family *family;
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx, n_trained; /* positions: that may occur; of the training */
+    int32_t n_experts, n_used, n_shared_layers, window;
+    bool layer_norm, parallel;     /* layer_norm: subtracts the mean, else RMS */
+    double eps, clamp, alibi, score_scale, score_cap, logit_cap;      /* clamp, alibi, caps: 0 none */
+    double embedding_scale, residual_scale, logit_scale;
+    reference_rope ropes[2];       /* of global layers and, where they have a base of their own, of local ones */
+    reference_norm embedding_norm, output_norm;
+    reference_linear output;
+    const float *embedding;        /* [n_vocab][n_embd] */
+    const float *positions;        /* [n_positions][n_embd], or NULL */
+    int32_t n_positions;
+    reference_layer *layers;
+    float **owned;                 /* [n_owned]: every tensor that was read */
+    size_t n_owned, cap_owned;
+};
+
+/* Opening in progress: the first thing that is wrong stays in rc. */
+typedef struct reference_opening {
+    const gguf_file *f;
+    reference_model *m;
+    rp_error *err;
+    int rc;
+} reference_opening;
+
+/* Keys, with the architecture's name put before them. An integer that is required is asked for with `otherwise` -1. */
+int32_t reference_number(reference_opening *o, const char *key, int64_t otherwise);
+double reference_real(reference_opening *o, const char *key, double otherwise);
+bool reference_has(reference_opening *o, const char *key);
+/* Finds the family and reads every key but those of the rotation. */
+void reference_read_keys(reference_opening *o);
+bool reference_layer_is_local(const reference_model *m, int32_t layer); /* does the window hold there? */
+
+/* A tensor dequantised to F32, owned by the model; *t (may be NULL): its shape. NULL: there is none, an error if required. */
+const float *reference_tensor(reference_opening *o, const char *name, bool required, const gguf_tensor **t);
+/* Reads all tensors; keys and rotation come first. */
+void reference_read_weights(reference_opening *o);
+
+/* Fills in m->ropes. n_ctx: positions that may occur, by which long-rope picks its factors. */
+void reference_read_ropes(reference_opening *o);
+
+#endif
