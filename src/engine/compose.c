@@ -75,18 +75,6 @@ static int keep_spans(rp_engine *e, kv_context *c, const pml_layout *l, const pm
     return RP_OK;
 }
 
-/* Where a prompt's arguments will read a segment, each with the token before it, which may be the prompt's last. */
-static int list_holes(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err) {
-    const pml_hole *holes = pml_segment_holes(l, s);
-    *out = NULL;
-    if (s->n_holes == 0) return RP_OK;
-    *out = base_calloc((size_t)s->n_holes, sizeof(**out));
-    if (!*out) return base_fail_memory(err, (uint64_t)s->n_holes * sizeof(**out), "a module");
-    for (int32_t i = 0; i < s->n_holes; i++)
-        (*out)[i] = (kv_positions){s->pos + holes[i].offset - 1, s->pos + holes[i].offset + holes[i].len};
-    return RP_OK;
-}
-
 /* Computes a segment in its scope. c ends with its spans. */
 static int compute_segment(rp_engine *e, kv_context *c, const pml_layout *l, const pml_segment *s, engine_encoding *encoding,
                            rp_error *err) {
@@ -99,7 +87,7 @@ static int compute_segment(rp_engine *e, kv_context *c, const pml_layout *l, con
         rc = engine_add_segment(e, c, l, &view, encoding, NULL, err);
     }
     kv_positions *holes = NULL;
-    if (!rc) rc = list_holes(l, s, &holes, err);
+    if (!rc) rc = pml_segment_readers(l, s, &holes, err);
     c->later = holes;
     c->n_later = (size_t)s->n_holes;
     if (!rc) rc = compute_tokens(e, c, l, s, encoding, err);

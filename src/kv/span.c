@@ -61,9 +61,9 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
 
 /* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token
  * has yet count: they may get one. */
-static bool is_reached(const kv_span *s, int32_t block, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
-    int64_t first = (int64_t)s->first_pos + block * KV_BLOCK_SLOTS, last = first + KV_BLOCK_SLOTS - 1;
-    if (last > (int64_t)from - window) return true;
+bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
+    int64_t first = pos, last = first + KV_BLOCK_SLOTS - 1;
+    if (window == 0 || last > (int64_t)from - window) return true;
     for (size_t i = 0; i < n_later; i++)
         if (last > (int64_t)later[i].begin - window && first < later[i].end) return true;
     return false;
@@ -74,7 +74,7 @@ void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_
     assert(kv_span_is_unshared(s));
     for (int32_t i = 0; windows && i < s->n_blocks * s->n_layers; i++) {
         int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
-        if (!s->blocks[i] || window == 0 || is_reached(s, block, window, from, later, n_later)) continue;
+        if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
         kv_pool_give(s->pool, &s->blocks[i], 1);
         s->blocks[i] = NULL;
         s->n_trimmed++;

@@ -40,9 +40,11 @@ typedef struct kv_positions {
     int32_t begin, end;
 } kv_positions;
 
+/* Does a token at `from` or behind it, or one at the n_later stretches, see anything of the block that begins at pos through a window? */
+bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later);
 /* Gives back the blocks that nobody will read: in layers with a window, those that no token at `from` or behind it reaches, nor one at
  * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
- * blocks are gone: whoever takes a view of the span later reads from these positions alone. */
+ * blocks are gone: whoever takes a view of the span later reads from these positions alone, so the span's name must tell what it kept. */
 void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
 /* Names the span and makes it immutable. */
 void kv_span_seal(kv_span *s, const base_key *key);

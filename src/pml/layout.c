@@ -56,6 +56,17 @@ int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i,
     return pos;
 }
 
+int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err) {
+    const pml_hole *holes = pml_segment_holes(l, s);
+    *out = NULL;
+    if (s->n_holes == 0) return RP_OK;
+    *out = base_calloc((size_t)s->n_holes, sizeof(**out));
+    if (!*out) return base_fail_memory(err, (uint64_t)s->n_holes * sizeof(**out), "a module");
+    for (int32_t i = 0; i < s->n_holes; i++)
+        (*out)[i] = (kv_positions){s->pos + holes[i].offset - 1, s->pos + holes[i].offset + holes[i].len};
+    return RP_OK;
+}
+
 /* ---- the walk ---- */
 
 /* `certain` is the list of segments that whatever comes next surely has before it: the own segments of the open holders, and of

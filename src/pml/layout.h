@@ -88,6 +88,10 @@ static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_s
 }
 static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
 
+/* Where, besides behind a segment, prompts read it: at its parameters, each with the token before it, which may be a prompt's last.
+ * *out: [n_holes], the caller's; NULL without holes. RP_ERR_MEMORY. */
+int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err);
+
 /* Where the i-th segment of a scope stands in the frame of the segment: the canonical position in a fixed layout, else the length of
  * the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */
 int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor);

@@ -1,6 +1,6 @@
 /* layout_keys.c: names of spans.
  *
- *   key of a span = H(salt, scope, position, tokens)
+ *   key of a span = H(salt, scope, position, tokens, blocks kept)
  *   scope of a segment's first span:  nothing             H(root, position)
  *                                     one chain           the key of the chain's last span
  *                                     anything else       H(list of (last key, position))
@@ -8,6 +8,9 @@
  *
  * A chain is a scope whose last segment has the rest of it, at the same positions, for its own scope, and ends where the segment
  * begins. Then the last key already stands for all of it, and the segment has the key that a plain prefix of these tokens would have.
+ *
+ * Blocks kept: in layers with a window a span forgets blocks by what follows it in its segment and where the segment's holes are
+ * (kv_span_trim), so those of two segments that begin alike may differ. Nothing is hashed where no layer has a window.
  */
 #include "base/error.h"
 #include "base/memory.h"
@@ -43,12 +46,25 @@ static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) 
     base_hash_final(&h, out);
 }
 
+/* A bit for each block of n tokens at pos, layer by layer, that its segment keeps. */
+static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t pos, int32_t n, const kv_positions *readers, base_hash *h) {
+    kv_shape shape = model_state_shape(l->model, KV_F16);
+    for (int32_t layer = 0; shape.windows && layer < shape.n_layers; layer++) {
+        uint64_t kept = 0;
+        for (int32_t slot = 0; slot < n; slot += KV_BLOCK_SLOTS)
+            kept = kept << 1 | kv_block_is_reached(pos + slot, shape.windows[layer], s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
+        base_hash_u64(h, kept);
+    }
+}
+
 static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_error *err) {
+    kv_positions *readers;
     s->n_spans = (s->n_tokens + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
     s->first_key = l->n_keys;
     int rc = base_grow((void **)&l->keys, &l->cap_keys, l->n_keys + (size_t)s->n_spans, KV_MAX_VIEWS, sizeof(base_key));
     if (rc) return base_fail(err, rc, "schema '%s': no room for its keys", l->schema->nodes[0].name);
     l->n_keys += (size_t)s->n_spans;
+    if ((rc = pml_segment_readers(l, s, &readers, err))) return rc;
     base_key scope;
     scope_key(l, s, &scope);
     for (int32_t i = 0; i < s->n_spans; i++) {
@@ -59,9 +75,11 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
         base_hash_key(&h, &scope);
         base_hash_u64(&h, (uint64_t)(s->pos + first));
         base_hash_bytes(&h, pml_segment_tokens(l, s) + first, (size_t)n * sizeof(int32_t));
+        hash_kept_blocks(l, s, s->pos + first, n, readers, &h);
         base_hash_final(&h, &l->keys[s->first_key + (size_t)i]);
         scope = l->keys[s->first_key + (size_t)i];
     }
+    base_free(readers);
     return RP_OK;
 }
 
