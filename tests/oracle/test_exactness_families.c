@@ -1,0 +1,93 @@
+/* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows, ALiBi, learned
+ * positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+#define STEPS 6
+
+/* Past every window (24), in a context of 128. */
+static const char schema[] = "<schema name='s'>Be brief.<module name='m'>The river runs to <param name='p' len='4'/> the sea"
+                             "<module name='inner'>and back</module> again.</module><module name='n'>Seven hills</module></schema>";
+static const char prompt[] = "<prompt schema='s'><m p='x'><inner/></m><n/> why?</prompt>";
+
+static golden *models;
+
+typedef struct variant {
+    int32_t chunk, threads;
+    rp_reuse reuse;
+} variant;
+
+static rp_engine *new_engine(rp_model *model, variant v) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *engine;
+    rp_error err = {0};
+    o.chunk_tokens = v.chunk;
+    o.n_threads = v.threads;
+    if (rp_engine_new(&engine, model, &o, &err) || rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
+        fail_msg("%s", err.message);
+    return engine;
+}
+
+static void ask(rp_engine *engine, variant v, oracle_run *run) {
+    rp_request req = rp_request_defaults();
+    req.prompt = prompt;
+    req.reuse = v.reuse;
+    req.max_tokens = STEPS;
+    req.ignore_eos = true;
+    oracle_run_make(run, engine, &req);
+    if (run->rc) fail_msg("%s", run->err.message);
+}
+
+/* Two requests, the second over what the first left. */
+static void check(rp_model *model, const char *name, variant v, const oracle_run *expected) {
+    rp_engine *engine = new_engine(model, v);
+    for (int i = 0; i < 2; i++) {
+        oracle_run run;
+        ask(engine, v, &run);
+        if (!oracle_run_same(expected, &run))
+            fail_msg("%s: not the same bytes: chunks of %d, %d threads, reuse %s, request %d", name, (int)v.chunk, (int)v.threads,
+                     v.reuse == RP_REUSE_OFF ? "off" : "on", i + 1);
+        assert_true(v.reuse == RP_REUSE_OFF ? run.result->cached_tokens == 0 : i == 0 || run.result->cached_tokens > 0);
+        oracle_run_free(&run);
+    }
+    rp_engine_free(engine);
+}
+
+static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
+    static const int32_t chunks[] = {1, 7, 64};
+    (void)state;
+    for (int32_t i = 0; i < models->n_models; i++) {
+        rp_error err = {0};
+        rp_model *model;
+        oracle_run expected;
+        if (rp_model_open(&model, models->models[i].path, NULL, &err)) fail_msg("%s", err.message);
+        rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1});
+        ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
+        assert_true(expected.result->prompt_tokens > 2 * 24);
+        rp_engine_free(engine);
+        for (size_t k = 0; k < 4 * BASE_ARRAY_LEN(chunks); k++)
+            check(model, models->models[i].name,
+                  (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON}, &expected);
+        oracle_run_free(&expected);
+        rp_model_close(model);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_threads_and_reuse_leave_every_familys_bytes)};
+    models = golden_open();
+    int failed = cmocka_run_group_tests_name("exactness of families", tests, NULL, NULL);
+    golden_close(models);
+    return failed;
+}
