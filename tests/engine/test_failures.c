@@ -11,8 +11,10 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "base/memory.h"
 #include "reprise.h"
+#include "support/golden.h"
 #include "support/tiny_model.h"
 
 static const char schema_text[] =
@@ -24,6 +26,7 @@ static const char prompt_text[] =
     "<prompt schema='cities'><plan duration='3'><miami/></plan> Surf? <diet/><user>And with <![CDATA[children]]>?</user></prompt>";
 
 static char model_path[64];
+static const char *used_path = model_path; /* of the model that do_all opens */
 
 static int make_model(void **state) {
     (void)state;
@@ -69,7 +72,7 @@ static int do_all(things *t, rp_error *err) {
     rp_engine_options o = rp_engine_options_defaults();
     int rc;
     o.n_threads = 2;
-    if ((rc = rp_model_open(&t->model, model_path, NULL, err)) || (rc = rp_engine_new(&t->engine, t->model, &o, err)) ||
+    if ((rc = rp_model_open(&t->model, used_path, NULL, err)) || (rc = rp_engine_new(&t->engine, t->model, &o, err)) ||
         (rc = rp_schema_parse(t->engine, schema_text, strlen(schema_text), "cities.xml", NULL, NULL, NULL, err)) ||
         (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)))
         return rc;
@@ -83,8 +86,7 @@ static void free_all(things *t) {
     rp_model_close(t->model);
 }
 
-static void every_allocation_fails_cleanly(void **state) {
-    (void)state;
+static void fail_every_allocation(void) {
     things t = {0};
     rp_error err = {0};
     base_alloc_count();
@@ -113,6 +115,24 @@ static void every_allocation_fails_cleanly(void **state) {
     free(expected);
 }
 
+static void every_allocation_fails_cleanly(void **state) {
+    (void)state;
+    fail_every_allocation();
+}
+
+/* Experts, shared and with biases; windows that forget blocks; sinks; frequencies of two kinds; ALiBi. */
+static void every_allocation_fails_cleanly_in_every_kind_of_model(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2moe", "gpt-oss", "gemma3", "phi3-longrope", "mpt"};
+    golden *g = golden_open();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        used_path = golden_find(g, names[i])->path;
+        fail_every_allocation();
+    }
+    used_path = model_path;
+    golden_close(g);
+}
+
 /* After a request that failed, the engine serves the next one as if nothing had been. */
 static void an_engine_survives_failed_requests(void **state) {
     (void)state;
@@ -136,6 +156,7 @@ static void an_engine_survives_failed_requests(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_fails_cleanly),
+        cmocka_unit_test(every_allocation_fails_cleanly_in_every_kind_of_model),
         cmocka_unit_test(an_engine_survives_failed_requests),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
