@@ -117,7 +117,7 @@ typedef struct rp_model_info {
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
     int32_t n_ctx_train;          /* positions the model was trained for */
-    const char *positions;        /* "rotary", "ALiBi" or "learned"; static */
+    const char *positions;        /* "rotary", "ALiBi", "learned" or "none"; static */
     bool movable;                 /* modules can be packed: their states may stand at other positions than they were computed at */
     int32_t window;               /* layers with a window see so many tokens, themselves included; 0: none has one */
     int32_t n_window_layers;

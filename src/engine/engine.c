@@ -12,6 +12,7 @@
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
+#define MAX_CTX (1 << 30) /* sums and differences of two positions fit */
 
 /* ---- models ---- */
 
@@ -63,7 +64,7 @@ static int32_t count_windows(const rp_model *m) {
 
 static const char *name_positions(const rp_model *m) {
     if (!model_is_movable(m)) return "learned";
-    return m->alibi_slopes ? "ALiBi" : "rotary";
+    return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
 }
 
 void rp_model_describe(const rp_model *m, rp_model_info *out) {
@@ -134,7 +135,7 @@ rp_engine_options rp_engine_options_defaults(void) {
 static int check_options(const rp_engine_options *o, rp_error *err) {
     int rc = check_threads(o->n_threads, err);
     if (rc) return rc;
-    if (o->n_ctx < 0) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
+    if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
         return base_fail(err, RP_ERR_INVALID, "chunks of %d tokens: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
     if (o->state_format != RP_STATE_F16 && o->state_format != RP_STATE_F32)

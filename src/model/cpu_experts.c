@@ -58,7 +58,7 @@ static void choose(const float *scores, int32_t n_experts, choice *out, int32_t 
 /* The softmax over all experts, or, where chosen weights sum to 1, over the chosen ones. */
 static void weigh(const rp_model *m, const float *scores, choice *choices) {
     const model_hparams *hp = &m->hp;
-    bool sum_1 = (m->arch->features & MODEL_EXPERTS_SUM_1) != 0;
+    bool sum_1 = hp->experts_sum_1;
     double max = scores[0], sum = 0.0;
     for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
     for (int32_t e = 0; e < hp->n_experts && !sum_1; e++) sum += exp(scores[e] - max);

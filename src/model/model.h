@@ -39,15 +39,15 @@ enum {
     MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
     MODEL_ROPE = 1 << 8,             /* rotary positions */
     MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window have a base of their own, and no scaling */
+    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a base of their own, and have no scaling */
     MODEL_ALIBI = 1 << 11,
-    MODEL_POSITIONS = 1 << 12,       /* learned positions, added to the embedding: states cannot move */
+    MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: states cannot move */
     MODEL_FFN_GATED = 1 << 13,
     MODEL_EMBED_SQRT = 1 << 14,      /* embeddings times sqrt(n_embd) */
     MODEL_LOGIT_DIVISOR = 1 << 15,   /* logit_scale divides */
     MODEL_EXPERTS = 1 << 16,         /* always a mixture of experts */
     MODEL_EXPERTS_SHARED = 1 << 17,  /* and one more that every row passes, through a gate */
-    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the chosen experts sum to 1 */
+    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the chosen experts sum to 1, unless the file says otherwise */
     MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, that stands for no token */
     MODEL_PARALLEL_TOLD = 1 << 20,   /* whether they are parallel stands in the metadata; if it does not, they are */
     MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel where the feed-forward has no norm of its own */
@@ -61,6 +61,9 @@ typedef struct model_arch {
     int32_t global_every;  /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
     int32_t no_rope_every; /* every n-th layer has no positions */
     int32_t wide_layers;   /* a model of so many layers scales scores by the width a head would have: n_embd / n_heads */
+    double local_base;     /* of rotation in layers with a window; 0: that of the others */
+    int32_t window;        /* these three: of files so old that they do not say */
+    float score_cap, logit_cap;
 } model_arch;
 
 /* NULL: not supported. */
@@ -70,15 +73,17 @@ const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
+    bool experts_sum_1;   /* weights of the chosen experts sum to 1 */
     int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
     int32_t window;       /* a token sees those less than this behind it, in layers that have a window; 0: none has */
+    int32_t global_every; /* as in model_arch */
     int32_t n_shared;     /* layers at the end that attend to the states of a layer before them */
     bool parallel;        /* attention and feed-forward read the same rows */
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
     float qkv_limit;      /* q, k and v are clamped to +- this; 0: not */
-    float alibi_max;      /* the largest exponent of ALiBi's slopes */
+    float alibi_max;      /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
     struct {
         double base, base_local; /* of layers without and with a window */
         double factor;           /* positions are divided by it; 1 for none */
@@ -146,7 +151,7 @@ struct rp_model {
     const model_arch *arch;
     model_hparams hp;
     model_weight embedding, output, output_bias; /* output: the embedding where the file ties them */
-    model_weight positions;                      /* [positions][n_embd] */
+    model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
     model_norm embed_norm, output_norm;
     model_weight rope_factors, rope_factors_long, rope_factors_short; /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_layer *layers;
@@ -168,7 +173,7 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
 void model_close(rp_model *m);
 
 /* Can spans be moved to other positions than they were computed at? */
-static inline bool model_is_movable(const rp_model *m) { return (m->arch->features & MODEL_POSITIONS) == 0; }
+static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
 /* The result borrows from the model. */
 kv_shape model_state_shape(const rp_model *m, kv_format format);
 

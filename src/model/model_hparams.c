@@ -14,11 +14,26 @@ static const char *full_key(const rp_model *m, const char *key, char full[KEY_BY
     return full;
 }
 
+/* A number, or an array with the same number for every layer. */
+static bool get_number(const rp_model *m, const char *full, uint64_t *out) {
+    gguf_array a;
+    uint32_t first, v;
+    if (gguf_get_u64(m->file, full, out)) return true;
+    if (!gguf_get_array(m->file, full, &a) || a.n == 0 || (a.type != GGUF_U32 && a.type != GGUF_I32)) return false;
+    memcpy(&first, a.data, sizeof(first));
+    for (uint64_t i = 1; i < a.n; i++) {
+        memcpy(&v, (const char *)a.data + i * sizeof(v), sizeof(v));
+        if (v != first) return false;
+    }
+    *out = first;
+    return true;
+}
+
 /* Reads an integer in [min, max]. fallback < 0: the key is required. */
 static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
     char full[KEY_BYTES];
     uint64_t v = 0;
-    if (!gguf_get_u64(m->file, full_key(m, key, full), &v)) {
+    if (!get_number(m, full_key(m, key, full), &v)) {
         if (gguf_has(m->file, full))
             return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                                 "metadata '%s' is not one number: layers that differ are not supported", full);
@@ -70,8 +85,8 @@ static bool read_flag(const rp_model *m, const char *key, bool fallback) {
 static int read_rope_scaling(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     char full[KEY_BYTES];
-    gguf_string type = {"none", 4};
-    bool linear = false;
+    gguf_string type;
+    bool linear = !gguf_has(m->file, full_key(m, "rope.scaling.type", full)) && gguf_has(m->file, full_key(m, "rope.scaling.factor", full));
     if (gguf_get_string(m->file, full_key(m, "rope.scaling.type", full), &type)) {
         linear = gguf_string_is(type, "linear");
         hp->rope.yarn = gguf_string_is(type, "yarn");
@@ -83,7 +98,9 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     int rc = read_number(m, linear || hp->rope.yarn ? "rope.scaling.factor" : "rope.scale_linear", SMALL, LARGE, 1.0, &hp->rope.factor, err);
     if (rc || !hp->rope.yarn) return rc;
     hp->rope.yarn_truncate = read_flag(m, "rope.scaling.yarn_truncate", !(m->arch->features & MODEL_YARN_EXACT));
-    double magnitude, usual = 1.0 + 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
+    double magnitude, less, growth = 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
+    if ((rc = read_number(m, "rope.scaling.yarn_log_multiplier", 0.0, LARGE, 0.0, &less, err))) return rc;
+    double usual = (1.0 + growth) / (1.0 + less * growth);
     if ((rc = read_number(m, "rope.scaling.yarn_attn_factor", SMALL, LARGE, usual, &magnitude, err))) return rc;
     hp->rope.magnitude *= magnitude;
     if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
@@ -96,7 +113,8 @@ static int read_rope(rp_model *m, rp_error *err) {
     if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
     if ((rc = read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
         (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
-        (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base_local, err)) ||
+        (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE, m->arch->local_base > 0 ? m->arch->local_base : hp->rope.base,
+                          &hp->rope.base_local, err)) ||
         (rc = read_number(m, "rope.scaling.attn_factor", SMALL, LARGE, 1.0, &hp->rope.magnitude, err)) ||
         (rc = read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train, &hp->rope.n_ctx_original, err)))
         return rc;
@@ -106,6 +124,22 @@ static int read_rope(rp_model *m, rp_error *err) {
 }
 
 /* ---- shape ---- */
+
+/* Which layers have the window stands in the file as a period, as a list (model_layers.c reads it), or not at all. */
+static int read_window(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->hp;
+    char full[KEY_BYTES];
+    gguf_array list;
+    int rc = read_int(m, "attention.sliding_window", 0, INT32_MAX, m->arch->window, &hp->window, err);
+    if (rc) return rc;
+    if (hp->window > MODEL_MAX_CONTEXT) hp->window = 0; /* wider than any context */
+    hp->global_every = m->arch->global_every;
+    if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
+        return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
+    if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "metadata '%s' is not a truth value for each of %d layers", full,
+                        hp->n_layers);
+}
 
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
@@ -119,10 +153,26 @@ static int read_heads(rp_model *m, rp_error *err) {
     int32_t head_dim = hp->n_embd / hp->n_heads;
     if ((rc = read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
         (rc = read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
-        (rc = read_int(m, "attention.sliding_window", 0, INT32_MAX, 0, &hp->window, err)))
+        (rc = read_window(m, err)))
         return rc;
-    if (hp->window > MODEL_MAX_CONTEXT) hp->window = 0; /* wider than any context */
+    if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads, hp->key_dim,
+                            hp->value_dim);
     return read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
+}
+
+#define GATING_SOFTMAX 1 /* of expert_gating_func */
+
+static int check_gating(const rp_model *m, rp_error *err) {
+    int32_t gating;
+    double scale;
+    int rc;
+    if ((rc = read_int(m, "expert_gating_func", 0, INT32_MAX, GATING_SOFTMAX, &gating, err)) ||
+        (rc = read_number(m, "expert_weights_scale", 0.0, LARGE, 1.0, &scale, err)))
+        return rc;
+    if (gating == GATING_SOFTMAX && (scale == 0.0 || scale == 1.0)) return RP_OK; /* 0: not used */
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "experts are weighed by function %d and times %g: only a softmax (1), unscaled, is supported", gating, scale);
 }
 
 static int read_experts(rp_model *m, rp_error *err) {
@@ -131,8 +181,11 @@ static int read_experts(rp_model *m, rp_error *err) {
     if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0, &hp->n_experts, err)) ||
         hp->n_experts == 0)
         return rc;
-    if ((rc = read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err))) return rc;
-    return read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_expert, err);
+    if ((rc = read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) || (rc = check_gating(m, err))) return rc;
+    hp->experts_sum_1 = read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
+    /* Files of early 2024 give the experts' width for all that a row passes together. */
+    int32_t width = m->arch->features & MODEL_EXPERTS ? BASE_MAX(hp->n_ff / hp->n_experts_used, 1) : hp->n_ff;
+    return read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
 }
 
 static int read_shape(rp_model *m, rp_error *err) {
@@ -176,16 +229,18 @@ static int read_numbers(rp_model *m, rp_error *err) {
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
     if (m->arch->features & MODEL_PARALLEL_TOLD) hp->parallel = read_flag(m, "use_parallel_residual", true);
     if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
-        (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, 0.0, &hp->score_cap, err)) ||
-        (rc = read_float(m, "final_logit_softcapping", 0.0, LARGE, 0.0, &hp->logit_cap, err)) ||
+        (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, m->arch->score_cap, &hp->score_cap, err)) ||
+        (rc = read_float(m, "final_logit_softcapping", 0.0, LARGE, m->arch->logit_cap, &hp->logit_cap, err)) ||
         (rc = read_float(m, "attention.clamp_kqv", 0.0, LARGE, 0.0, &hp->qkv_limit, err)) ||
-        (rc = read_float(m, "attention.max_alibi_bias", SMALL, LARGE, 8.0, &hp->alibi_max, err)))
+        (rc = read_float(m, "attention.max_alibi_bias", 0.0, LARGE, 8.0, &hp->alibi_max, err)))
         return rc;
     return read_scales(m, err);
 }
 
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
+    if (!read_flag(m, "attention.causal", true))
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its tokens attend to those behind them too: it is made to embed texts");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
     return read_rope(m, err);
 }

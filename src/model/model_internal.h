@@ -11,6 +11,9 @@
 #define MODEL_MAX_CONTEXT (1 << 26)
 #define MODEL_MAX_EXPERTS 4096
 
+/* Key of: every n-th layer has no window; or, for each layer, whether it has. */
+#define MODEL_WINDOW_PATTERN "attention.sliding_window_pattern"
+
 /* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */
 int model_read_hparams(rp_model *m, rp_error *err);
 /* Needs hparams. Every tensor of the file must have a place: one that has none means something that this architecture is not known to

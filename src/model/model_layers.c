@@ -1,5 +1,6 @@
 /* model_layers.c: what differs from layer to layer: windows, rotations, whose states it attends to; and ALiBi's slopes. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -8,9 +9,17 @@
 /* Is this the last of every n layers? */
 static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n == 0; }
 
+static bool has_window(const rp_model *m, int32_t i) {
+    char key[128];
+    gguf_array list;
+    snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
+    if (!gguf_get_array(m->file, key, &list)) return !is_nth(i, m->hp.global_every);
+    return ((const uint8_t *)list.data)[i] != 0;
+}
+
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->layers[i];
-    l->window = is_nth(i, m->arch->global_every) ? 0 : m->hp.window;
+    l->window = has_window(m, i) ? m->hp.window : 0;
     l->rope = MODEL_NO_ROPE;
     if (m->hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
@@ -56,7 +65,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
         int rc = m->layers[i].owns_states ? RP_OK : share_states(m, i, err);
         if (rc) return rc;
     }
-    return m->arch->features & MODEL_ALIBI ? set_slopes(m, err) : RP_OK;
+    return m->arch->features & MODEL_ALIBI && m->hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
 kv_shape model_state_shape(const rp_model *m, kv_format format) {

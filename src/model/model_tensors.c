@@ -44,6 +44,7 @@ static const tensor_row model_rows[] = {
     {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
     {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
+    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0}, /* instead, in some */
     {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
     {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, 0},
@@ -71,6 +72,8 @@ static const tensor_row layer_rows[] = {
     {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_QK_NORM, 0},
     {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
+    {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
+    {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
     {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED, 0, 0},
     {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR, 0, 0},
@@ -246,6 +249,9 @@ static int missing(const binding *b, int32_t layer, const char *name) {
                         name);
 }
 
+/* A bias is as long as all heads together, so it goes with a norm over all of them. */
+static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
+
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     const model_hparams *hp = &b->m->hp;
     model_layer *l = &f->l;
@@ -257,6 +263,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     if (l->owns_states && !l->v.data) return missing(b, layer, "attn_v.weight");
     if (l->owns_states && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
+    if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "norms of single heads in layer %d have biases", layer);
     if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
         model_weight both = l->ffn.up;
         if (l->ffn.gate.data || l->ffn.up_bias.data)

@@ -2,9 +2,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -12,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "model/model.h"
+#include "support/gguf_variant.h"
 #include "support/golden.h"
 
 #define MAX_FILE_BYTES ((size_t)16 << 20)
@@ -156,8 +159,160 @@ static void learned_positions_bound_the_context(void **state) {
     model_close(m);
 }
 
+/* ---- what published files say and the golden ones do not ---- */
+
+static int open_variant(const char *name, const char *without, void (*add)(gguf_writer *), rp_model **m, rp_error *err) {
+    char path[64];
+    gguf_variant v = {.without_key = without, .add = add};
+    gguf_variant_write(golden_find(models, name)->path, &v, path);
+    int rc = model_open(m, path, NULL, err);
+    unlink(path);
+    return rc;
+}
+
+static rp_model *variant(const char *name, const char *without, void (*add)(gguf_writer *)) {
+    rp_error err = {0};
+    rp_model *m = NULL;
+    if (open_variant(name, without, add, &m, &err)) fail_msg("%s: %s", name, err.message);
+    return m;
+}
+
+static void expect_variant_refused(const char *name, void (*add)(gguf_writer *), int code, const char *part) {
+    rp_error err = {0};
+    rp_model *m = NULL;
+    assert_int_equal(open_variant(name, NULL, add, &m, &err), code);
+    if (!strstr(err.message, part)) fail_msg("'%s' does not say '%s'", err.message, part);
+}
+
+/* OLMo 3 goes by the architecture of OLMo 2: three layers with a window, in which YaRN is not applied, to one without. */
+static void add_olmo3(gguf_writer *w) {
+    static const uint8_t pattern[] = {0, 1, 1, 0};
+    gguf_writer_u32(w, "olmo2.attention.sliding_window", 24);
+    gguf_writer_array(w, "olmo2.attention.sliding_window_pattern", GGUF_BOOL, pattern, sizeof(pattern));
+    gguf_writer_string(w, "olmo2.rope.scaling.type", "yarn");
+    gguf_writer_f32(w, "olmo2.rope.scaling.factor", 8);
+}
+
+static void add_period(gguf_writer *w) {
+    gguf_writer_u32(w, "llama.attention.sliding_window", 24);
+    gguf_writer_u32(w, "llama.attention.sliding_window_pattern", 2);
+}
+
+static void add_short_pattern(gguf_writer *w) {
+    gguf_writer_u32(w, "olmo2.attention.sliding_window", 24);
+    gguf_writer_array(w, "olmo2.attention.sliding_window_pattern", GGUF_BOOL, "\1", 1);
+}
+
+static void a_file_may_say_which_layers_have_the_window(void **state) {
+    (void)state;
+    rp_model *m = variant("olmo2", NULL, add_olmo3);
+    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+        bool local = l == 1 || l == 2;
+        assert_int_equal(m->layers[l].window, local ? 24 : 0);
+        assert_int_equal(m->layers[l].rope, local ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL);
+    }
+    const model_rope *global = &m->ropes[MODEL_ROPE_GLOBAL], *local = &m->ropes[MODEL_ROPE_LOCAL_BASE];
+    int32_t slowest = m->hp.rot_dim / 2 - 1;
+    assert_true(local->magnitude == 1.0f && global->magnitude > 1.0f);
+    assert_true(fabs(local->frequencies[slowest] - pow(m->hp.rope.base, -2.0 * slowest / m->hp.rot_dim)) < 1e-12);
+    assert_true(global->frequencies[slowest] < local->frequencies[slowest]);
+    model_close(m);
+    m = variant("llama", NULL, add_period);
+    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].window, l % 2 ? 0 : 24);
+    model_close(m);
+    expect_variant_refused("olmo2", add_short_pattern, RP_ERR_UNSUPPORTED, "is not a truth value for each of");
+}
+
+/* Files from before the keys came: llama.cpp takes the same numbers. */
+static void old_files_mean_what_they_do_not_say(void **state) {
+    (void)state;
+    rp_model *m = variant("gemma2", "gemma2.attn_logit_softcapping", NULL);
+    assert_true(m->hp.score_cap == 50.0f);
+    model_close(m);
+    m = variant("gemma2", "gemma2.final_logit_softcapping", NULL);
+    assert_true(m->hp.logit_cap == 30.0f);
+    model_close(m);
+    m = variant("gemma2", "gemma2.attention.sliding_window", NULL);
+    assert_int_equal(m->layers[0].window, 4096);
+    model_close(m);
+    m = variant("llama-linear", "llama.rope.scaling.type", NULL);
+    rp_model *said = open_golden("llama-linear");
+    assert_true(m->hp.rope.factor > 1.0 && m->hp.rope.factor == said->hp.rope.factor);
+    model_close(said);
+    model_close(m);
+}
+
+static void add_log_multiplier(gguf_writer *w) { gguf_writer_f32(w, "llama.rope.scaling.yarn_log_multiplier", 1.0f); }
+static void add_sigmoid(gguf_writer *w) { gguf_writer_u32(w, "qwen3moe.expert_gating_func", 2); }
+static void add_no_norm(gguf_writer *w) { gguf_writer_bool(w, "qwen3moe.expert_weights_norm", false); }
+static void add_not_causal(gguf_writer *w) { gguf_writer_bool(w, "qwen2.attention.causal", false); }
+
+static void numbers_beside_the_shape_are_honoured_or_refused(void **state) {
+    (void)state;
+    rp_model *m = variant("llama-yarn", "llama.rope.scaling.yarn_attn_factor", add_log_multiplier); /* as Mistral's own format has it */
+    assert_true(m->ropes[MODEL_ROPE_GLOBAL].magnitude == 1.0f);
+    model_close(m);
+    m = variant("qwen3moe", NULL, add_no_norm);
+    assert_false(m->hp.experts_sum_1);
+    model_close(m);
+    expect_variant_refused("qwen3moe", add_sigmoid, RP_ERR_UNSUPPORTED, "only a softmax");
+    expect_variant_refused("qwen2", add_not_causal, RP_ERR_UNSUPPORTED, "made to embed texts");
+}
+
+static void add_equal_heads(gguf_writer *w) {
+    rp_model *m = open_golden("llama");
+    uint32_t all[8];
+    for (int32_t l = 0; l < m->hp.n_layers; l++) all[l] = (uint32_t)m->hp.n_heads;
+    gguf_writer_array(w, "llama.attention.head_count", GGUF_U32, all, (size_t)m->hp.n_layers);
+    model_close(m);
+}
+
+static void add_other_widths(gguf_writer *w) {
+    static const uint32_t widths[] = {64, 128, 64};
+    gguf_writer_array(w, "llama.feed_forward_length", GGUF_U32, widths, 3);
+}
+
+static void a_list_of_equal_numbers_is_a_number(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_model *m = variant("llama", "llama.attention.head_count", add_equal_heads);
+    model_close(m);
+    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_other_widths, &m, &err), RP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "layers that differ are not supported"));
+}
+
+/* MPT without ALiBi (SEA-LION): learned positions, norms of q and k with biases. */
+static void add_positions(gguf_writer *w) {
+    static float zeros[1 << 16];
+    rp_model *m = open_golden("mpt");
+    char name[64];
+    gguf_writer_f32(w, "mpt.attention.max_alibi_bias", 0.0f);
+    gguf_writer_tensor(w, "position_embd.weight", KERNEL_F32, 2, (int64_t[]){m->hp.n_embd, m->hp.n_ctx_train}, zeros);
+    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+        const char *const kinds[] = {"q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias"};
+        for (size_t i = 0; i < BASE_ARRAY_LEN(kinds); i++) {
+            int32_t heads = i < 2 ? m->hp.n_heads : m->hp.n_kv_heads;
+            snprintf(name, sizeof(name), "blk.%d.attn_%s", (int)l, kinds[i]);
+            gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){(int64_t)heads * m->hp.key_dim}, zeros);
+        }
+    }
+    model_close(m);
+}
+
+static void mpt_may_have_learned_positions(void **state) {
+    (void)state;
+    rp_model *m = variant("mpt", "mpt.attention.max_alibi_bias", add_positions);
+    assert_true(m->positions.data && !m->alibi_slopes && !model_is_movable(m) && m->layers[0].q_norm.bias.data);
+    model_close(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_may_say_which_layers_have_the_window),
+        cmocka_unit_test(old_files_mean_what_they_do_not_say),
+        cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),
+        cmocka_unit_test(a_list_of_equal_numbers_is_a_number),
+        cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_those_that_are_known),
         cmocka_unit_test(what_a_file_lacks_or_has_too_much_is_named),
         cmocka_unit_test(windows_follow_the_architecture),

@@ -95,6 +95,7 @@ void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]) 
     begin(&c);
     copy_keys(&c);
     for (size_t i = 0; i < gguf_n_tensors(c.from); i++) copy_tensor(&c, gguf_tensor_at(c.from, i));
+    if (v->add) v->add(c.to);
     snprintf(path, 64, "/tmp/reprise-variant-XXXXXX");
     int fd = mkstemp(path);
     if (fd < 0) abort();

@@ -7,10 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/gguf_writer.h"
+
 typedef struct gguf_variant {
     const char *without_key;  /* left out; NULL: none */
     bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have it; so up, down */
     int32_t shared_kv_layers; /* the last n layers lose the tensors of their keys and values, and the file says so */
+    void (*add)(gguf_writer *w); /* writes further keys and tensors; NULL: none */
 } gguf_variant;
 
 /* Writes a copy of `from`, with every tensor as F32, to a new temporary file and puts its name into path. The caller unlinks it. */
