@@ -97,7 +97,7 @@ static void windows_follow_the_architecture(void **state) {
     (void)state;
     static const struct {
         const char *name, *windows; /* by layer: w or . */
-    } rows[] = {{"llama", "..."}, {"mistral", "ww"}, {"phi3", "ww"}, {"gemma2", "w.w."}, {"gemma3", "wwwww.w"}, {"gpt-oss", "w."}};
+    } rows[] = {{"llama", "..."}, {"mistral", "ww"}, {"phi3", "ww"}, {"gemma2", "w.w."}, {"gemma3", "wwwww.w"}, {"olmo3", "www.w"}, {"gpt-oss", "w."}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         rp_model *m = open_golden(rows[i].name);
         kv_shape shape = model_state_shape(m, KV_F16);

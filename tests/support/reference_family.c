@@ -24,7 +24,7 @@ static const reference_family families[] = {
     {.name = "granite", .rotation = REFERENCE_ADJACENT, .divided_logits = true},
     {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
     {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
-    {.name = "olmo2"},
+    {.name = "olmo2", .locality = REFERENCE_LOCAL_THREE_OF_FOUR},
     {.name = "phi2", .activation = REFERENCE_GELU_TANH, .parallel = true},
     {.name = "phi3"},
     {.name = "qwen2"},
@@ -121,5 +121,6 @@ bool reference_layer_is_local(const reference_model *m, int32_t layer) {
     if (m->window == 0) return false;
     if (m->family->locality == REFERENCE_LOCAL_EVEN) return layer % 2 == 0;
     if (m->family->locality == REFERENCE_LOCAL_FIVE_OF_SIX) return (layer + 1) % 6 != 0;
+    if (m->family->locality == REFERENCE_LOCAL_THREE_OF_FOUR) return (layer + 1) % 4 != 0;
     return true;
 }

@@ -19,7 +19,7 @@
 typedef enum reference_activation { REFERENCE_SILU, REFERENCE_GELU_ERF, REFERENCE_GELU_TANH, REFERENCE_CLAMPED } reference_activation;
 typedef enum reference_rotation { REFERENCE_HALVES, REFERENCE_ADJACENT, REFERENCE_UNROTATED } reference_rotation;
 /* Which layers the window holds for, counted from 0: all; 0, 2, 4, ...; all but 5, 11, 17, ... */
-typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX } reference_locality;
+typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX, REFERENCE_LOCAL_THREE_OF_FOUR } reference_locality;
 
 /* What no key of the file says. */
 typedef struct reference_family {

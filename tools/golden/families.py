@@ -144,6 +144,8 @@ FAMILIES = [
     Family("starcoder2", "Starcoder2", dict(**shape(ff=192, eps="norm_epsilon"), sliding_window=None),
            "LayerNorm, biases, a plain mlp with tanh GELU", "starcoder"),
     Family("olmo2", "Olmo2", dict(**shape()), "norms only after attention and mlp, one norm over all of q and all of k", "olmo"),
+    Family("olmo3", "Olmo3", dict(**shape(layers=5), sliding_window=24, layer_types=layers_of("sssfs")),
+           "by olmo2's name: windows in three layers of four", "olmo"),
     Family("command-r", "Cohere", dict(**shape(eps="layer_norm_eps"), logit_scale=0.25, use_qk_norm=False),
            "parallel block with one LayerNorm without bias, interleaved rotation, scaled logits, tied output", "command-r"),
     Family("granite", "Granite",
