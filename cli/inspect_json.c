@@ -20,6 +20,12 @@ int inspect_json_model(const rp_model_info *m) {
     cli_json_set(o, "n_ff", json_integer(m->n_ff));
     cli_json_set(o, "n_vocab", json_integer(m->n_vocab));
     cli_json_set(o, "n_ctx_train", json_integer(m->n_ctx_train));
+    cli_json_set(o, "positions", cli_json_text(m->positions));
+    cli_json_set(o, "movable", json_boolean(m->movable));
+    cli_json_set(o, "window", json_integer(m->window));
+    cli_json_set(o, "n_window_layers", json_integer(m->n_window_layers));
+    cli_json_set(o, "n_experts", json_integer(m->n_experts));
+    cli_json_set(o, "n_experts_used", json_integer(m->n_experts_used));
     cli_json_set(o, "state_bytes_per_token", json_integer((json_int_t)m->state_bytes_per_token));
     cli_json_set(o, "fingerprint", cli_json_text(m->fingerprint));
     return cli_json_print(o);

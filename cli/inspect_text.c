@@ -49,8 +49,12 @@ void inspect_text_model(const rp_model_info *m) {
     printf("%-15s %d of width %d, feed-forward %d\n", "layers", (int)m->n_layers, (int)m->n_embd, (int)m->n_ff);
     printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
            (int)m->n_kv_heads);
+    if (m->n_experts > 0) printf("%-15s %d, of which a token takes %d\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
     printf("%-15s %d tokens\n", "vocabulary", (int)m->n_vocab);
-    printf("%-15s %d positions\n", "context", (int)m->n_ctx_train);
+    printf("%-15s %d positions, %s%s\n", "context", (int)m->n_ctx_train, m->positions,
+           m->movable ? "" : ": modules cannot move (fixed layouts only)");
+    if (m->window > 0)
+        printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
     print_size("states a token", m->state_bytes_per_token);
     print_row("chat format", m->chat_format);
     if (m->chat_format_guessed) print_row("", "(guessed: the model's own chat template is not known)");

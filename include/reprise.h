@@ -117,6 +117,11 @@ typedef struct rp_model_info {
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
     int32_t n_ctx_train;          /* positions the model was trained for */
+    const char *positions;        /* "rotary", "ALiBi" or "learned"; static */
+    bool movable;                 /* modules can be packed: their states may stand at other positions than they were computed at */
+    int32_t window;               /* layers with a window see so many tokens, themselves included; 0: none has one */
+    int32_t n_window_layers;
+    int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t state_bytes_per_token; /* attention states in f16 */
     const char *fingerprint;      /* 64 hexadecimal digits: part of every key */
 } rp_model_info;

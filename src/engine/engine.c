@@ -55,6 +55,17 @@ static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *param
     return best;
 }
 
+static int32_t count_windows(const rp_model *m) {
+    int32_t n = 0;
+    for (int32_t l = 0; l < m->hp.n_layers; l++) n += m->layers[l].window > 0;
+    return n;
+}
+
+static const char *name_positions(const rp_model *m) {
+    if (!model_is_movable(m)) return "learned";
+    return m->alibi_slopes ? "ALiBi" : "rotary";
+}
+
 void rp_model_describe(const rp_model *m, rp_model_info *out) {
     kv_shape f16 = model_state_shape(m, KV_F16);
     *out = (rp_model_info){
@@ -70,6 +81,12 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         .n_ff = m->hp.n_ff,
         .n_vocab = m->hp.n_vocab,
         .n_ctx_train = m->hp.n_ctx_train,
+        .positions = name_positions(m),
+        .movable = model_is_movable(m),
+        .window = m->hp.window,
+        .n_window_layers = count_windows(m),
+        .n_experts = m->hp.n_experts,
+        .n_experts_used = m->hp.n_experts_used,
         .state_bytes_per_token = kv_shape_token_bytes(&f16),
         .fingerprint = m->fingerprint_hex,
     };

@@ -36,7 +36,7 @@ enum {
     MODEL_POST_NORM = 1 << 4,        /* what attention and feed-forward give is normed before it is added */
     MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
     MODEL_EMBED_NORM = 1 << 6,
-    MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows, unless the file says otherwise */
+    MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
     MODEL_ROPE = 1 << 8,             /* rotary positions */
     MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
     MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window have a base of their own, and no scaling */
@@ -49,7 +49,9 @@ enum {
     MODEL_EXPERTS_SHARED = 1 << 17,  /* and one more that every row passes, through a gate */
     MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the chosen experts sum to 1 */
     MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, that stands for no token */
-    MODEL_YARN_EXACT = 1 << 20,      /* YaRN's range is not rounded to whole dimensions, unless the file says otherwise */
+    MODEL_PARALLEL_TOLD = 1 << 20,   /* whether they are parallel stands in the metadata; if it does not, they are */
+    MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel where the feed-forward has no norm of its own */
+    MODEL_YARN_EXACT = 1 << 22,      /* YaRN's range is not rounded to whole dimensions, unless the file says otherwise */
 };
 
 typedef struct model_arch {
@@ -71,7 +73,7 @@ typedef struct model_hparams {
     int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
     int32_t window;       /* a token sees those less than this behind it, in layers that have a window; 0: none has */
     int32_t n_shared;     /* layers at the end that attend to the states of a layer before them */
-    bool parallel;
+    bool parallel;        /* attention and feed-forward read the same rows */
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */

@@ -8,16 +8,16 @@
 #define QWEN (LLAMA | MODEL_ROPE_HALVES)
 #define GEMMA (QWEN | MODEL_EMBED_SQRT)
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
-#define FALCON (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_ROPE_HALVES)
+#define NEOX (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_ROPE | MODEL_ROPE_HALVES)
 
 static const model_arch archs[] = {
     {.name = "llama", .features = LLAMA, .act = KERNEL_SILU},
     {.name = "gpt2", .features = GPT2 | MODEL_POSITIONS, .act = KERNEL_GELU_TANH},
-    {.name = "falcon", .features = FALCON, .act = KERNEL_GELU},
+    {.name = "falcon", .features = NEOX | MODEL_PARALLEL, .act = KERNEL_GELU},
     {.name = "mpt", .features = GPT2 | MODEL_ALIBI, .act = KERNEL_GELU},
     {.name = "bloom", .features = GPT2 | MODEL_ALIBI | MODEL_EMBED_NORM, .act = KERNEL_GELU_TANH},
-    {.name = "gptneox", .features = FALCON | MODEL_FFN_NORM, .act = KERNEL_GELU},
-    {.name = "phi2", .features = FALCON, .act = KERNEL_GELU_TANH},
+    {.name = "gptneox", .features = NEOX | MODEL_FFN_NORM | MODEL_PARALLEL_TOLD, .act = KERNEL_GELU},
+    {.name = "phi2", .features = NEOX | MODEL_PARALLEL, .act = KERNEL_GELU_TANH},
     {.name = "phi3", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2moe", .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED, .act = KERNEL_SILU},
@@ -27,8 +27,7 @@ static const model_arch archs[] = {
     {.name = "gemma2", .features = GEMMA | MODEL_POST_NORM, .act = KERNEL_GELU_TANH, .global_every = 2, .wide_layers = 46},
     {.name = "gemma3", .features = GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL, .act = KERNEL_GELU_TANH,
      .global_every = 6, .wide_layers = 62},
-    {.name = "stablelm", .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED,
-     .act = KERNEL_SILU},
+    {.name = "stablelm", .features = NEOX | MODEL_PARALLEL_BARE | MODEL_FFN_GATED, .act = KERNEL_SILU},
     {.name = "starcoder2", .features = GPT2 | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU_TANH},
     {.name = "olmo2", .features = (QWEN & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM | MODEL_QK_NORM, .act = KERNEL_SILU},
     {.name = "command-r", .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,

@@ -83,7 +83,9 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     int rc = read_number(m, linear || hp->rope.yarn ? "rope.scaling.factor" : "rope.scale_linear", SMALL, LARGE, 1.0, &hp->rope.factor, err);
     if (rc || !hp->rope.yarn) return rc;
     hp->rope.yarn_truncate = read_flag(m, "rope.scaling.yarn_truncate", !(m->arch->features & MODEL_YARN_EXACT));
-    hp->rope.magnitude *= 1.0 + 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
+    double magnitude, usual = 1.0 + 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
+    if ((rc = read_number(m, "rope.scaling.yarn_attn_factor", SMALL, LARGE, usual, &magnitude, err))) return rc;
+    hp->rope.magnitude *= magnitude;
     if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
     return read_number(m, "rope.scaling.yarn_beta_slow", SMALL, LARGE, 1.0, &hp->rope.beta_slow, err);
 }
@@ -171,7 +173,8 @@ static int read_numbers(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     const char *eps = m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc;
-    hp->parallel = read_flag(m, "use_parallel_residual", (m->arch->features & MODEL_PARALLEL) != 0);
+    hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
+    if (m->arch->features & MODEL_PARALLEL_TOLD) hp->parallel = read_flag(m, "use_parallel_residual", true);
     if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
         (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, 0.0, &hp->score_cap, err)) ||
         (rc = read_float(m, "final_logit_softcapping", 0.0, LARGE, 0.0, &hp->logit_cap, err)) ||

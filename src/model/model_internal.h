@@ -16,7 +16,7 @@ int model_read_hparams(rp_model *m, rp_error *err);
 /* Needs hparams. Every tensor of the file must have a place: one that has none means something that this architecture is not known to
  * do. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int model_bind_tensors(rp_model *m, rp_error *err);
-/* Need tensors. RP_ERR_MEMORY. */
+/* Need tensors. RP_ERR_UNSUPPORTED (shared states that cannot be), RP_ERR_MEMORY. */
 int model_set_layers(rp_model *m, rp_error *err);
 int model_set_ropes(rp_model *m, rp_error *err);
 

@@ -16,20 +16,16 @@ static void set_kind(rp_model *m, int32_t i) {
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
 }
 
-/* A layer without states takes those of the last layer before it that has some and the same window, or else of the last that has some. */
-static int32_t shared_states(const rp_model *m, int32_t i) {
-    for (int32_t k = m->n_state_layers - 1; k >= 0; k--)
-        if (m->state_windows[k] == m->layers[i].window) return k;
-    return m->n_state_layers - 1;
-}
-
-/* A layer that shares states reads as far back as its own window, so they are kept as far as any of their readers. */
-static void share_states(rp_model *m, int32_t i) {
+/* A layer without states takes those of the last layer before all such that has the same window, and whose keys are rotated alike. */
+static int share_states(rp_model *m, int32_t i, rp_error *err) {
     model_layer *l = &m->layers[i];
-    l->states = shared_states(m, i);
-    int32_t *window = &m->state_windows[l->states];
-    if (l->window == 0) *window = 0;
-    else if (*window > 0) *window = BASE_MAX(*window, l->window);
+    for (int32_t k = m->hp.n_layers - m->hp.n_shared - 1; k >= 0; k--) {
+        if (m->layers[k].window != l->window || m->layers[k].rope != l->rope) continue;
+        l->states = m->layers[k].states;
+        return RP_OK;
+    }
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "layer %d shares the states of a layer before it, and none of those has its window and rotation", i);
 }
 
 /* Slopes fall geometrically from 2^(-max/n) to 2^-max, n the largest power of two that is not above the number of heads; heads beyond
@@ -56,8 +52,10 @@ int model_set_layers(rp_model *m, rp_error *err) {
         m->layers[i].states = m->n_state_layers;
         m->state_windows[m->n_state_layers++] = m->layers[i].window;
     }
-    for (int32_t i = 0; i < m->hp.n_layers; i++)
-        if (!m->layers[i].owns_states) share_states(m, i);
+    for (int32_t i = 0; i < m->hp.n_layers; i++) {
+        int rc = m->layers[i].owns_states ? RP_OK : share_states(m, i, err);
+        if (rc) return rc;
+    }
     return m->arch->features & MODEL_ALIBI ? set_slopes(m, err) : RP_OK;
 }
 

@@ -276,7 +276,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
 
 /* A sequential layer whose feed-forward had no norm would read raw rows: only architectures without any norm before do that. */
 static int check_ffn_norm(const binding *b, int32_t layer) {
-    const rp_model *m = b->m;
+    rp_model *m = b->m;
+    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->hp.parallel = !m->layers[0].ffn_norm.weight.data;
     if (m->hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->layers[layer].ffn_norm.weight.data) return RP_OK;
     return missing(b, layer, "ffn_norm.weight");
 }

@@ -659,6 +659,36 @@ static void test_inspect_model(void **state) {
     outcome_free(&json);
 }
 
+static const char *golden_model(const char *name) {
+    static char path[PATH_BYTES];
+    const char *source = getenv("REPRISE_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/tests/golden/%s.gguf", source ? source : ".", name);
+    return path;
+}
+
+/* What a family does besides shows; a layout that it cannot have is an error that says why. */
+static void test_families(void **state) {
+    (void)state;
+    NEEDS_PROGRAM();
+    static const struct {
+        const char *name, *says;
+    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, of which a token takes 2"}, {"mpt", "128 positions, ALiBi\n"},
+                {"gpt2", "learned: modules cannot move"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        outcome o = run("", "inspect", "-m", golden_model(rows[i].name), NULL);
+        expect_fine(&o);
+        if (!strstr(o.out, rows[i].says)) fail_msg("'%s' not in: %s", rows[i].says, o.out);
+        outcome_free(&o);
+    }
+    const char *schema = write_file("learned.xml", "<schema name='s' layout='packed'><module name='m'>a</module></schema>");
+    expect_error(run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL), 1, "has learned positions, which are part of their states");
+    schema = write_file("learned.xml", "<schema name='s'><module name='m'>a</module></schema>");
+    outcome o = run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL);
+    expect_fine(&o);
+    assert_non_null(strstr(o.out, "fixed layout"));
+    outcome_free(&o);
+}
+
 /* The tiles are the plan that `run` carries out. */
 static void test_inspect_json(void **state) {
     (void)state;
@@ -797,7 +827,7 @@ int main(void) {
         cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),
         cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
+        cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_families), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
         cmocka_unit_test(test_svg),          cmocka_unit_test(test_sampling_is_seeded), cmocka_unit_test(test_stop),
         cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),
     };

@@ -47,7 +47,7 @@ static void scale_yarn(reference_opening *o, reference_rope *r, double base, dou
         double divided = fmin(fmax((i - low) / (high - low), 0), 1); /* how much of it */
         r->frequencies[i] *= (1 - divided) + divided / factor;
     }
-    r->magnitude *= factor > 1 ? 0.1 * log(factor) + 1 : 1;
+    r->magnitude *= reference_real(o, "rope.scaling.yarn_attn_factor", factor > 1 ? 0.1 * log(factor) + 1 : 1);
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */

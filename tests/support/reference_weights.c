@@ -125,7 +125,7 @@ static void read_attention(reference_opening *o, reference_layer *l, int32_t i) 
 }
 
 /* The last n_shared_layers have no keys and values: they attend to those of the last layer before all of them that has the
- * same window, or to the last one, if none has. */
+ * same window. (Files where none has it, or where it rotates otherwise, are refused by the library.) */
 static int32_t states_of(const reference_model *m, int32_t i) {
     const int32_t n_own = m->n_layers - m->n_shared_layers;
     if (i < n_own) return i;

@@ -71,7 +71,8 @@ typedef struct reference_layer {
 
 struct reference_model {
     const reference_family *family;
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx, n_trained; /* positions: that may occur; of the training */
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab;
+    int32_t n_ctx, n_trained;      /* positions that may occur, and that occurred in training */
     int32_t n_experts, n_used, n_shared_layers, window;
     bool layer_norm, parallel;     /* layer_norm: subtracts the mean, else RMS */
     double eps, clamp, alibi, score_scale, score_cap, logit_cap;      /* clamp, alibi, caps: 0 none */

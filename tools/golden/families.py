@@ -25,6 +25,7 @@ class Family:
     reference: Callable = lambda model: None      # changes the model before it computes, and after it was saved
     metadata: dict = field(default_factory=dict)  # GGUF keys that the converter leaves out
     experts: str = "F32"                          # type of the experts' matrices
+    gates: float = 1.0                            # how much larger the experts' gate and up are, so that clamps show
     differs: str = ""                             # why llama.cpp computes something else
 
 
@@ -105,8 +106,9 @@ FAMILIES = [
            "Llama 3's scaling as factors of the frequencies, heads that do not divide the width", "llama-bpe", PROMPTS + (PAST,)),
     Family("llama-yarn", "Llama",
            dict(**shape(heads=3, kv_heads=1, context=1024), tie_word_embeddings=True,
-                rope_parameters=rope(kind="yarn", factor=4.0, beta_fast=16.0, beta_slow=1.0, original_max_position_embeddings=256)),
-           "YaRN: the ramp between interpolated and other frequencies, attention factor", "llama", PROMPTS + (PAST,)),
+                rope_parameters=rope(kind="yarn", factor=4.0, beta_fast=4.0, beta_slow=0.25, original_max_position_embeddings=256)),
+           "YaRN: the ramp between interpolated and other frequencies, both betas, attention factor", "llama", PROMPTS + (PAST,),
+           differs="computes with YaRN's betas of 32 and 1 whatever the file says; told the file's, it agrees"),
     Family("mistral", "Mistral", dict(**shape(), sliding_window=24), "a window of 24 in every layer", "llama",
            metadata={"llama.attention.sliding_window": 24}, differs=NO_WINDOW),
     Family("mixtral", "Mixtral", dict(**shape(ff=48, kv_heads=3), num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
@@ -153,7 +155,7 @@ FAMILIES = [
            dict(**shape(ff=32, heads=4, context=1024), head_dim=16, sliding_window=24, num_local_experts=4, num_experts_per_tok=2,
                 layer_types=layers_of("sf"),
                 rope_parameters=rope(150000.0, "yarn", factor=4.0, truncate=True, original_max_position_embeddings=256)),
-           "sinks, windows in every other layer, experts with biases and clamped gates, YaRN", "gpt-4o", PROMPTS + (PAST,)),
+           "sinks, windows in every other layer, experts with biases and clamped gates, YaRN", "gpt-4o", PROMPTS + (PAST,), gates=5.0),
     Family("gpt-oss-mxfp4", "GptOss",
            dict(**shape(width=64, ff=64, heads=4, context=1024), head_dim=16, sliding_window=24, num_local_experts=4, num_experts_per_tok=2,
                 layer_types=layers_of("sf"),

@@ -50,6 +50,8 @@ def build(family):
             p.data = 0.4 * noise
         else:
             p.data = noise * (1.5 if "attn" in name or "attention" in name else 1.0) / width ** 0.5
+        if name.endswith("gate_up_proj"):
+            p.data *= family.gates
         if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
             p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
     return model

@@ -1,0 +1,172 @@
+/* test_model_open.c: what a user reads when a model cannot be had, and what is taken from files that can. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "base/compiler.h"
+#include "base/file.h"
+#include "model/model.h"
+#include "support/golden.h"
+
+#define MAX_FILE_BYTES ((size_t)16 << 20)
+
+static golden *models;
+
+static void read_model(const char *name, base_buffer *bytes) {
+    rp_error err = {0};
+    *bytes = (base_buffer){0};
+    if (base_file_read(golden_find(models, name)->path, MAX_FILE_BYTES, bytes, &err)) fail_msg("%s", err.message);
+}
+
+/* Replaces the first occurrence of `from` by `to`, which is as long. */
+static void patch(base_buffer *bytes, const char *from, const char *to) {
+    size_t n = strlen(from);
+    assert_int_equal(n, strlen(to));
+    for (size_t i = 0; i + n <= bytes->len; i++) {
+        if (memcmp(bytes->data + i, from, n) != 0) continue;
+        memcpy(bytes->data + i, to, n);
+        return;
+    }
+    fail_msg("no '%s' in the file", from);
+}
+
+static int open_bytes(const base_buffer *bytes, rp_model **m, rp_error *err) {
+    gguf_file *f;
+    int rc = gguf_open_memory(&f, bytes->data, bytes->len, "m.gguf", err);
+    return rc ? rc : model_open_gguf(m, f, NULL, err);
+}
+
+static void expect_refused(const char *name, const char *from, const char *to, int code, const char *const *parts) {
+    base_buffer bytes;
+    rp_error err = {0};
+    rp_model *m = NULL;
+    read_model(name, &bytes);
+    patch(&bytes, from, to);
+    assert_int_equal(open_bytes(&bytes, &m, &err), code);
+    for (; *parts; parts++)
+        if (!strstr(err.message, *parts) && !strstr(err.where, *parts)) fail_msg("'%s: %s' does not say '%s'", err.where, err.message, *parts);
+    base_buffer_free(&bytes);
+}
+
+#define PARTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void an_unknown_architecture_is_named_with_those_that_are_known(void **state) {
+    (void)state;
+    const char *parts[64] = {"m.gguf", "architecture 'lyama' is not supported (supported: llama, "};
+    size_t n = 2;
+    for (size_t i = 0; model_arch_at(i); i++) parts[n++] = model_arch_at(i)->name; /* the whole list fits the message */
+    expect_refused("llama", "llama", "lyama", RP_ERR_UNSUPPORTED, parts);
+}
+
+static void what_a_file_lacks_or_has_too_much_is_named(void **state) {
+    (void)state;
+    expect_refused("llama", "blk.1.attn_norm.weight", "blk.9.attn_norm.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.1.attn_norm.weight' is missing"));
+    expect_refused("llama", "blk.0.attn_k.weight", "blk.0.attn_j.weight", RP_ERR_FORMAT, PARTS("tensor 'blk.0.attn_k.weight' is missing"));
+    expect_refused("qwen2", "blk.1.attn_k.bias", "blk.1.attn_j.bias", RP_ERR_UNSUPPORTED,
+                   PARTS("tensor 'blk.1.attn_j.bias' has no place in architecture 'qwen2'"));
+    expect_refused("qwen3", "blk.1.attn_k_norm.weight", "blk.9.attn_k_norm.weight", RP_ERR_FORMAT, PARTS("'blk.1.attn_k_norm.weight' is missing"));
+    expect_refused("gemma3", "blk.2.post_ffw_norm.weight", "blk.9.post_ffw_norm.weight", RP_ERR_FORMAT, PARTS("'blk.2.post_ffw_norm.weight' is missing"));
+    expect_refused("gptneox-sequential", "blk.1.ffn_norm.weight", "blk.9.ffn_norm.weight", RP_ERR_FORMAT, PARTS("'blk.1.ffn_norm.weight' is missing"));
+    expect_refused("mixtral", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_expz.weight", RP_ERR_FORMAT, PARTS("'blk.0.ffn_up_exps.weight' is missing"));
+    expect_refused("bloom", "token_embd_norm.weight", "token_embd_narm.weight", RP_ERR_FORMAT, PARTS("'token_embd_norm.weight' is missing"));
+    expect_refused("gpt2", "position_embd.weight", "position_emba.weight", RP_ERR_FORMAT, PARTS("'position_embd.weight' is missing"));
+    expect_refused("llama", "llama.block_count", "llama.blonk_count", RP_ERR_FORMAT, PARTS("metadata 'llama.block_count' is missing"));
+    expect_refused("llama-linear", "linear", "spiral", RP_ERR_UNSUPPORTED, PARTS("rope scaling 'spiral'", "supported: none, linear, yarn"));
+}
+
+/* ---- what is taken ---- */
+
+static rp_model *open_golden(const char *name) {
+    rp_error err = {0};
+    rp_model *m;
+    if (model_open(&m, golden_find(models, name)->path, NULL, &err)) fail_msg("%s", err.message);
+    return m;
+}
+
+static void windows_follow_the_architecture(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *windows; /* by layer: w or . */
+    } rows[] = {{"llama", "..."}, {"mistral", "ww"}, {"phi3", "ww"}, {"gemma2", "w.w."}, {"gemma3", "wwwww.w"}, {"gpt-oss", "w."}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
+        rp_model *m = open_golden(rows[i].name);
+        kv_shape shape = model_state_shape(m, KV_F16);
+        assert_int_equal(m->hp.n_layers, strlen(rows[i].windows));
+        assert_int_equal(shape.windows != NULL, strchr(rows[i].windows, 'w') != NULL);
+        for (int32_t l = 0; l < m->hp.n_layers; l++) {
+            assert_int_equal(m->layers[l].window, rows[i].windows[l] == 'w' ? 24 : 0);
+            if (shape.windows) assert_int_equal(shape.windows[l], m->layers[l].window);
+        }
+        model_close(m);
+    }
+}
+
+static void layers_rotate_as_their_architecture_says(void **state) {
+    (void)state;
+    rp_model *m = open_golden("smollm3");
+    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].rope, l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL);
+    model_close(m);
+    m = open_golden("gemma3");
+    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].rope, l == 5 ? MODEL_ROPE_GLOBAL : MODEL_ROPE_LOCAL_BASE);
+    assert_true(m->ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 && m->ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
+    model_close(m);
+    m = open_golden("mpt");
+    assert_true(m->hp.rot_dim == 0 && m->alibi_slopes && m->layers[0].rope == MODEL_NO_ROPE && model_is_movable(m));
+    model_close(m);
+    m = open_golden("gpt2");
+    assert_false(model_is_movable(m));
+    model_close(m);
+}
+
+/* The context chooses the factors (docs/decisions/0006), and states of the two do not share keys: engine.c puts it into the salt. */
+static void the_context_chooses_the_factors_of_long_rope(void **state) {
+    (void)state;
+    rp_model *m = open_golden("phi3-longrope");
+    assert_int_equal(m->hp.rope.n_ctx_original, 256);
+    assert_false(model_rope_is_long(m, 256));
+    assert_true(model_rope_is_long(m, 257));
+    assert_ptr_equal(model_layer_rope(m, MODEL_ROPE_GLOBAL, 256), &m->ropes[MODEL_ROPE_GLOBAL]);
+    assert_ptr_equal(model_layer_rope(m, MODEL_ROPE_GLOBAL, 257), &m->ropes[MODEL_ROPE_LONG]);
+    assert_true(model_is_movable(m));
+    model_close(m);
+    m = open_golden("llama");
+    assert_false(model_rope_is_long(m, 1 << 20));
+    model_close(m);
+}
+
+static void learned_positions_bound_the_context(void **state) {
+    (void)state;
+    rp_model *m = open_golden("gpt2");
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e;
+    rp_error err = {0};
+    o.n_ctx = m->hp.n_ctx_train + 1;
+    assert_int_equal(rp_engine_new(&e, m, &o, &err), RP_ERR_CONTEXT);
+    assert_non_null(strstr(err.message, "has learned 256"));
+    o.n_ctx = m->hp.n_ctx_train;
+    assert_int_equal(rp_engine_new(&e, m, &o, &err), RP_OK);
+    rp_engine_free(e);
+    model_close(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_architecture_is_named_with_those_that_are_known),
+        cmocka_unit_test(what_a_file_lacks_or_has_too_much_is_named),
+        cmocka_unit_test(windows_follow_the_architecture),
+        cmocka_unit_test(layers_rotate_as_their_architecture_says),
+        cmocka_unit_test(the_context_chooses_the_factors_of_long_rope),
+        cmocka_unit_test(learned_positions_bound_the_context),
+    };
+    models = golden_open();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    golden_close(models);
+    return failed;
+}
