@@ -84,7 +84,7 @@ static const float *adjust(sampler *s, const float *logits) {
 
 /* ---- Drawing ---- */
 
-/* splitmix64 (Steele, Lea, Flood 2014): one multiplication-free state, any seed is good. */
+/* splitmix64 (Steele, Lea, Flood 2014): its state only counts, so that any seed is good. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -267,6 +267,7 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "rnu", NULL), 2, "'run'");
     expect_error(run("", "help", "tokenise", NULL), 2, "'tokenize'");
     expect_error(run("", "run", "--promt", "x", NULL), 2, "did you mean '--prompt'");
+    expect_error(run("", "run", "--temperature", "1", NULL), 2, "did you mean '--temp'");
     expect_error(run("", "run", "--qqqqqqq", NULL), 2, "see 'reprise run --help'");
     expect_error(run("", "run", "--text", "x", NULL), 2, "--model");
     expect_error(run("", "run", "-m", NULL), 2, "needs a value");
