@@ -33,7 +33,7 @@ const cli_command cli_command_quantize = {
     .name = "quantize",
     .summary = "write a copy of a model with smaller weights",
     .synopsis = "IN OUT TYPE [--threads N]",
-    .notes = "Vectors and norms become F32. Matrices whose rows are not whole blocks of TYPE get another type, which is said.\n",
+    .notes = "Vectors, norms, biases, positions and routers of experts become F32. Matrices whose rows are not\nwhole blocks of TYPE get another type, which is said.\n",
     .options = options,
     .main = quantize_main,
 };
