@@ -33,7 +33,7 @@ const cli_command cli_command_quantize = {
     .name = "quantize",
     .summary = "write a copy of a model with smaller weights",
     .synopsis = "IN OUT TYPE [--threads N]",
-    .notes = "Vectors and norms become F32. Matrices whose rows are not whole blocks of TYPE get another type, which is said.\n",
+    .notes = "Vectors, norms, biases, positions and routers of experts become F32. Matrices whose rows are not\nwhole blocks of TYPE get another type, which is said.\n",
     .options = options,
     .main = quantize_main,
 };
@@ -48,7 +48,7 @@ typedef struct fallback {
 typedef struct session {
     cli_progress progress;
     fallback fallbacks[FALLBACKS_MAX];
-    uint64_t n_tensors;
+    uint64_t n_tensors, read_bytes;
 } session;
 
 static void count_fallback(session *s, const char *type) {
@@ -67,20 +67,23 @@ static bool on_step(void *user, const rp_quantize_step *step) {
         s->n_tensors++;
         if (step->is_fallback) count_fallback(s, step->to);
     }
+    s->read_bytes = step->total_bytes;
     cli_progress_draw(&s->progress, "quantizing", step->done_bytes, step->total_bytes);
     return !cli_interrupted();
 }
 
-static double mebibytes(const char *path) {
+static uint64_t size_of(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 ? (double)st.st_size / 1048576.0 : 0.0;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
+
+static double mebibytes(uint64_t bytes) { return (double)bytes / 1048576.0; }
 
 static void print_summary(const session *s, const quantize_options *o, const char *type) {
     for (int i = 0; i < FALLBACKS_MAX && s->fallbacks[i].n > 0; i++)
         fprintf(stderr, "reprise: note: %llu of %llu tensors are %s: their rows are not whole blocks of %s\n",
                 (unsigned long long)s->fallbacks[i].n, (unsigned long long)s->n_tensors, s->fallbacks[i].type, type);
-    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB\n", type, mebibytes(o->out), mebibytes(o->in));
+    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB of weights\n", type, mebibytes(size_of(o->out)), mebibytes(s->read_bytes));
 }
 
 static int quantize_main(int argc, char **argv) {

@@ -138,6 +138,8 @@ static int check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
     if (o->sampling.logprobs > 0 && !o->json)
         return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too", (int)o->sampling.logprobs);
+    int status = cli_sampling_check(&o->sampling);
+    if (status != CLI_OK) return status;
     size_t standard = 0;
     for (size_t i = 0; i < o->prompts.n; i++) standard += strcmp(o->prompts.items[i], "-") == 0;
     if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - was given twice: standard input can be read once");
@@ -213,6 +215,9 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
     return status;
 }
 
+/* The value of an option, not something in a document? */
+static bool is_wrong_use(const rp_error *err) { return err->code == RP_ERR_INVALID && err->where[0] == '\0'; }
+
 static int run_one(run_state *s, const run_input *in, bool last) {
     rp_request request = make_request(s, in);
     rp_result *result = NULL;
@@ -222,7 +227,7 @@ static int run_one(run_state *s, const run_input *in, bool last) {
     if (rc != RP_OK) {
         end_line(s, false);
         if (rc == RP_ERR_CANCELLED && cli_interrupted()) return CLI_INTERRUPTED;
-        return cli_fail_library(&err);
+        return is_wrong_use(&err) ? cli_fail(CLI_WRONG_USE, "%s", err.message) : cli_fail_library(&err);
     }
     int status = report(s, in, result, last || cli_interrupted());
     rp_result_free(result);

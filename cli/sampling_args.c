@@ -15,28 +15,38 @@ typedef struct bias_list {
 
 cli_sampling_args cli_sampling_defaults(void) { return (cli_sampling_args){.values = rp_sampling_defaults()}; }
 
+int cli_sampling_check(const cli_sampling_args *args) {
+    const cli_list *stops = &args->stops;
+    if (stops->n > RP_MAX_STOPS)
+        return cli_fail(CLI_WRONG_USE, "--stop was given %zu times: give it at most %d times", stops->n, RP_MAX_STOPS);
+    for (size_t i = 0; i < stops->n; i++) {
+        size_t n = strlen(stops->items[i]);
+        if (n == 0) return cli_fail(CLI_WRONG_USE, "--stop '': give a character at least, or leave it out");
+        if (n > RP_MAX_STOP_BYTES)
+            return cli_fail(CLI_WRONG_USE, "--stop '%.20s...' has %zu bytes: give at most %d", stops->items[i], n, RP_MAX_STOP_BYTES);
+    }
+    return CLI_OK;
+}
+
 static void push(bias_list *l, int32_t token, float bias) {
     l->items = cli_realloc(l->items, ((size_t)l->n + 1) * sizeof *l->items);
     l->items[l->n++] = (rp_logit_bias){token, bias};
 }
 
-/* A token by its id: digits alone. */
-static bool push_id(bias_list *l, const char *text, size_t n, float bias) {
-    int64_t id = 0;
+/* Digits alone. Those that are too many for an id give INT64_MAX. */
+static bool parse_id(const char *text, size_t n, int64_t *id) {
+    *id = 0;
     for (size_t i = 0; i < n; i++) {
         if (text[i] < '0' || text[i] > '9') return false;
-        if (id <= INT32_MAX) id = 10 * id + (text[i] - '0');
+        *id = *id > INT32_MAX ? INT64_MAX : 10 * *id + (text[i] - '0');
     }
-    push(l, id <= INT32_MAX ? (int32_t)id : INT32_MAX, bias);
     return true;
 }
 
 /* All tokens with this text: a vocabulary may have one as a piece and as a byte. */
-static bool push_text(bias_list *l, const rp_model *model, const char *text, size_t n, float bias) {
-    rp_model_info info;
+static bool push_text(bias_list *l, const rp_model *model, int32_t n_vocab, const char *text, size_t n, float bias) {
     int32_t before = l->n;
-    rp_model_describe(model, &info);
-    for (int32_t id = 0; id < info.n_vocab; id++) {
+    for (int32_t id = 0; id < n_vocab; id++) {
         size_t n_bytes = 0;
         const char *bytes = rp_token_bytes(model, id, true, &n_bytes);
         if (bytes != NULL && n_bytes == n && memcmp(bytes, text, n) == 0) push(l, id, bias);
@@ -52,7 +62,16 @@ static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
     if (equals == NULL || equals == entry || end == equals + 1 || *end != '\0')
         return cli_fail(CLI_WRONG_USE, "--logit-bias '%s': give TOKEN=B, such as 15=-5 or ' word'=-inf", entry);
     size_t n = (size_t)(equals - entry);
-    if (push_id(l, entry, n, bias) || push_text(l, model, entry, n, bias)) return CLI_OK;
+    int64_t id = 0;
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    if (parse_id(entry, n, &id)) {
+        if (id >= info.n_vocab)
+            return cli_fail(CLI_WRONG_USE, "--logit-bias '%s': give an id from 0 to %d", entry, (int)info.n_vocab - 1);
+        push(l, (int32_t)id, bias);
+        return CLI_OK;
+    }
+    if (push_text(l, model, info.n_vocab, entry, n, bias)) return CLI_OK;
     return cli_fail(CLI_WRONG_USE,
                     "--logit-bias '%s': no token of this model is '%.*s': see 'reprise tokenize'; a word often begins with a space",
                     entry, (int)n, entry);

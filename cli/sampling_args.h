@@ -36,11 +36,14 @@ typedef struct cli_sampling_args {
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = offsetof(type, field.values.seed), \
      .help = "seed for --temp above 0; the same seed gives the same answer (0)"}, \
     {.name = "stop", .kind = CLI_LIST, .value = "STRING", .offset = offsetof(type, field.stops), \
-     .help = "end the answer where this text comes, without it; may be given several times"}, \
+     .help = "end the answer where this text comes, without it; may be given up to 64 times"}, \
     {.name = "logprobs", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.logprobs), .min = 0, .max = RP_MAX_LOGPROBS, \
      .help = "with --json: each token's log-probability and those of the N likeliest; 0: none (0)"}
 
 cli_sampling_args cli_sampling_defaults(void);
+
+/* What can be said of the stop strings before a model is opened. Returns an exit status. */
+int cli_sampling_check(const cli_sampling_args *args);
 
 /* The entries of --logit-bias, and how many. *bias: freed by the caller; NULL for none. Returns an exit status. */
 int cli_sampling_bias(const cli_sampling_args *args, const rp_model *model, rp_logit_bias **bias, int32_t *n);

@@ -137,8 +137,8 @@ void cli_nearest_try(cli_nearest *n, const char *candidate) {
     size_t len = strlen(n->word), other = strlen(candidate);
     if (len == 0 || len >= CLI_NEAREST_BYTES || other >= CLI_NEAREST_BYTES) return;
     size_t d = distance(n->word, candidate);
-    bool begins = len >= 3 && strncmp(n->word, candidate, len) == 0;
-    if (begins) d = 1;
+    size_t shorter = len < other ? len : other;
+    if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* one begins with the other: --temperature */
     if (d < n->distance && d <= 1 + len / 3) {
         n->distance = d;
         n->best = candidate;

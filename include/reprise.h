@@ -164,8 +164,8 @@ typedef struct rp_quantize_options {
 
 RP_API rp_quantize_options rp_quantize_options_defaults(void);
 
-/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors and norms
- * become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
+/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors, norms,
+ * biases, positions and routers of experts become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
  * becomes one file. `out` appears whole or not at all; an older file of that name is replaced.
  * options   NULL for the defaults; borrowed during the call.
  * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are neither F32, F16 nor BF16), RP_ERR_INVALID (in and out are one

@@ -5,6 +5,8 @@
 #   tools/lab.sh setup            makes the lab, or finds that it is there
 #   tools/lab.sh run CMD ARG...   runs a command in it; the repository is /repo there, and the working directory
 #   tools/lab.sh golden [NAME...] makes tests/golden anew, all or some models, and lets llama.cpp check it
+#   tools/lab.sh formats          makes tests/golden/formats anew
+#   tools/lab.sh samplers         makes tests/golden/samplers.txt anew
 #   tools/lab.sh vocabularies     makes tests/golden/vocab anew
 #   tools/lab.sh tokenizers [SECONDS [SEED]]
 #                                 compares build/token_ids with other tokenizers on random texts
@@ -100,6 +102,15 @@ golden)
     shift
     inside python3 tools/golden/make.py "$@"
     inside python3 tools/golden/peer.py "$@"
+    ;;
+formats)
+    setup
+    inside python3 tools/golden/formats.py
+    ;;
+samplers)
+    setup
+    inside sh -c 'gcc -O2 -Wall -Wextra tools/golden/samplers.c -lllama -o /tmp/samplers && /tmp/samplers' >"$repo/tests/golden/samplers.txt.new"
+    mv "$repo/tests/golden/samplers.txt.new" "$repo/tests/golden/samplers.txt"
     ;;
 vocabularies)
     setup

@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "reprise.h"
 
-/* Makes room for n more bytes and the NUL. */
-static int reserve(base_buffer *b, size_t n) {
+/* The NUL has room too. */
+int base_buffer_reserve(base_buffer *b, size_t n) {
     size_t limit = BASE_MIN(b->limit, SIZE_MAX - 1); /* so that the NUL can be counted */
     if (n > limit - b->len) return RP_ERR_LIMIT;
     void *data = b->data;
@@ -21,7 +21,7 @@ static int reserve(base_buffer *b, size_t n) {
 }
 
 int base_buffer_append(base_buffer *b, const void *bytes, size_t n) {
-    int rc = reserve(b, n);
+    int rc = base_buffer_reserve(b, n);
     if (rc != 0) return rc;
     if (n > 0) memcpy(b->data + b->len, bytes, n);
     b->len += n;
@@ -37,7 +37,7 @@ int base_buffer_printf(base_buffer *b, const char *fmt, ...) {
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     if (n < 0) return RP_ERR_LIMIT;
-    int rc = reserve(b, (size_t)n);
+    int rc = base_buffer_reserve(b, (size_t)n);
     if (rc != 0) return rc;
     va_start(ap, fmt);
     vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);

@@ -23,7 +23,7 @@ void base_free(void *p);                                      /* NULL is fine */
 int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) BASE_NODISCARD;
 
 /* Fault injection (tests). The n-th allocation from now (1 = the next) fails, and every one after it if `sticky`.
- * 0 switches it off. base_alloc_count counts the allocations since the last call. Process-wide, atomic. */
+ * 0 switches it off. base_alloc_count counts the allocations since its own last call. Process-wide, atomic. */
 void base_alloc_fail_at(uint64_t n, int sticky);
 uint64_t base_alloc_count(void);
 

@@ -6,8 +6,32 @@
 #include "base/memory.h"
 
 #define MAX_ANSWER_BYTES ((size_t)64 << 20)
+#define RESERVED_TOKENS 4096 /* of an answer: room is made for so many before the first; a longer one makes more now and then */
+#define RESERVED_BYTES 8     /* of text for each; words are shorter on average in all vocabularies */
 
 /* ---- what it holds ---- */
+
+static int grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
+    int rc = base_grow(items, cap, n, TOKENIZER_MAX_TOKENS, bytes);
+    return rc ? base_fail(err, rc, "no room for %zu answer tokens", n) : RP_OK;
+}
+
+/* Room for n tokens in the result. */
+static int reserve_tokens(answer *a, size_t n, rp_error *err) {
+    rp_result *r = a->result;
+    int rc = grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
+    if (rc || r->n_top == 0) return rc;
+    rc = grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err);
+    return rc ? rc : grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs), err);
+}
+
+static int reserve(answer *a, rp_error *err) {
+    size_t n = (size_t)BASE_MAX(BASE_MIN(a->most, RESERVED_TOKENS), 1);
+    int rc = reserve_tokens(a, n, err);
+    if (rc) return rc;
+    rc = base_buffer_reserve(&a->stream.text, n * RESERVED_BYTES);
+    return rc ? base_fail_memory(err, n * RESERVED_BYTES, "an answer's text") : RP_OK;
+}
 
 /* Penalties look back on the prompt too, in the order in which a plain run would have read it. */
 static int accept_prompt(answer *a, const pml_plan *plan, rp_error *err) {
@@ -36,6 +60,7 @@ int answer_open(answer *a, rp_engine *e, const rp_request *o, const pml_plan *pl
         (rc = logprobs_open(&a->logprobs, o->n_logprobs, n_vocab, err)))
         return rc;
     result->n_top = a->logprobs.n_top;
+    if ((rc = reserve(a, err))) return rc;
     return sampling_looks_back(&o->sampling) ? accept_prompt(a, plan, err) : RP_OK;
 }
 
@@ -47,21 +72,12 @@ void answer_close(answer *a) {
 
 /* ---- one token ---- */
 
-static int grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
-    int rc = base_grow(items, cap, n, TOKENIZER_MAX_TOKENS, bytes);
-    return rc ? base_fail(err, rc, "no room for %zu answer tokens", n) : RP_OK;
-}
-
 static int keep_token(answer *a, int32_t token, rp_error *err) {
     rp_result *r = a->result;
     size_t n = (size_t)r->n_tokens + 1;
-    int rc = grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
+    int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
     if (r->n_top > 0) {
-        size_t row = (size_t)r->n_top * sizeof(*r->top_logprobs);
-        if ((rc = grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err)) ||
-            (rc = grow((void **)&r->top_logprobs, &a->cap_top, n, row, err)))
-            return rc;
         rp_token_logprob *top = r->top_logprobs + (n - 1) * (size_t)r->n_top;
         r->logprobs[n - 1] = logprobs_measure(&a->logprobs, a->e->logits, token, top);
     }

@@ -84,7 +84,7 @@ static const float *adjust(sampler *s, const float *logits) {
 
 /* ---- Drawing ---- */
 
-/* splitmix64 (Steele, Lea, Flood 2014): one multiplication-free state, any seed is good. */
+/* splitmix64 (Steele, Lea, Flood 2014): its state only counts, so that any seed is good. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -92,23 +92,28 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
+/* The first of them; what is no number is never among them. 0 if there is no other. */
 static int32_t likeliest(const float *logits, int32_t n) {
     int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
+    float highest = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        if (!(logits[i] > highest)) continue;
+        highest = logits[i];
+        best = i;
+    }
     return best;
 }
 
-/* From softmax(key / temperature). */
-static int32_t draw_candidate(sampler *s, const sampler_candidate *c, int32_t n) {
+/* From softmax(key / temperature). Keys become weights. */
+static int32_t draw_candidate(sampler *s, sampler_candidate *c, int32_t n) {
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++)
         if (c[i].key > c[best].key) best = i;
     double sum = 0, top = c[best].key, scale = 1.0 / s->options.temperature;
-    for (int32_t i = 0; i < n; i++) sum += exp((c[i].key - top) * scale);
+    for (int32_t i = 0; i < n; i++) sum += c[i].key = exp((c[i].key - top) * scale);
     double left = (double)(next_random(&s->random) >> 11) * 0x1p-53 * sum;
     for (int32_t i = 0; i < n; i++) {
-        left -= exp((c[i].key - top) * scale);
+        left -= c[i].key;
         if (left < 0) return c[i].id;
     }
     return c[best].id; /* rounding used up the sum */

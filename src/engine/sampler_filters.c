@@ -1,12 +1,12 @@
-/* sampler_filters.c: which tokens may be drawn: top_k, typical, top_p, min_p. A vocabulary is not sorted whole: the best are brought to
- * the front in growing pieces until there are enough of them. */
+/* sampler_filters.c: which tokens may be drawn: top_k, typical, top_p, min_p. A vocabulary is not sorted whole: of the k best only the
+ * worst must be known, and of those that have a share of the probability only the few near its end. */
 #include <math.h>
 
 #include "base/compiler.h"
 #include "engine/sampler.h"
 
-#define FIRST_PIECE 128 /* a peaked distribution has its mass in fewer */
-#define PIECE_GROWTH 8
+#define BUCKETS 1024       /* of keys: about a hundred tokens in one where they are densest */
+#define BUCKETS_REACH 64.0 /* below the best key. The logits that lie lower weigh e^-50 together, or less */
 
 /* ---- Sorting ---- */
 
@@ -49,38 +49,62 @@ void candidates_sort(sampler_candidate *c, int32_t n, int32_t k) {
 
 /* ---- Filters. Each gets n >= 1 candidates and returns how many are left, at the front, logits as keys. ---- */
 
-static double highest_logit(const sampler_candidate *c, int32_t n) {
+static double highest_key(const sampler_candidate *c, int32_t n) {
     double highest = c[0].key;
     for (int32_t i = 1; i < n; i++) highest = BASE_MAX(highest, c[i].key);
     return highest;
 }
 
-/* The best by key, until they have the wanted mass: the sum of exp(logit - highest). */
-static int32_t keep_mass(const float *logits, double highest, double wanted, sampler_candidate *c, int32_t n) {
-    double mass = 0;
-    int32_t n_sorted = 0, piece = FIRST_PIECE;
-    for (int32_t i = 0; i < n; i++) {
-        if (i == n_sorted) {
-            piece = BASE_MIN(piece, n - n_sorted);
-            candidates_sort(c + n_sorted, n - n_sorted, piece);
-            n_sorted += piece;
-            piece = piece <= n / PIECE_GROWTH ? piece * PIECE_GROWTH : n;
-        }
+/* Where keys fall into buckets, best first: bucket 0 begins with the best key, the last one has no end. */
+typedef struct bucket_scale {
+    double top, per_key;
+} bucket_scale;
+
+static bucket_scale scale_for(const sampler_candidate *c, int32_t n) {
+    double top = highest_key(c, n), lowest = top;
+    for (int32_t i = 0; i < n; i++) lowest = BASE_MIN(lowest, c[i].key);
+    double range = BASE_MIN(top - lowest, BUCKETS_REACH);
+    return (bucket_scale){top, range > 0 ? BUCKETS / range : 0};
+}
+
+static int bucket_of(bucket_scale s, double key) {
+    double at = (s.top - key) * s.per_key;
+    return at >= 0 && at < BUCKETS ? (int)at : BUCKETS - 1; /* what is no number comes last */
+}
+
+/* Brings those in buckets before `end` to the front; returns how many. */
+static int32_t gather(bucket_scale s, int end, sampler_candidate *c, int32_t n) {
+    int32_t front = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (bucket_of(s, c[i].key) < end) swap(&c[i], &c[front++]);
+    return front;
+}
+
+/* The best by key, until they have a share p of the mass, the sum of exp(logit - highest). Whole buckets are taken, and the one in which
+ * the share is reached is sorted. */
+static int32_t keep_share(const float *logits, double highest, float p, sampler_candidate *c, int32_t n) {
+    double masses[BUCKETS] = {0}, sum = 0, mass = 0;
+    bucket_scale s = scale_for(c, n);
+    for (int32_t i = 0; i < n; i++) masses[bucket_of(s, c[i].key)] += exp(logits[c[i].id] - highest);
+    for (int b = 0; b < BUCKETS; b++) sum += masses[b];
+    int last = 0;
+    while (last < BUCKETS - 1 && !(mass + masses[last] >= p * sum)) mass += masses[last++];
+    int32_t first = gather(s, last, c, n), end = first + gather(s, last + 1, c + first, n - first);
+    candidates_sort(c + first, end - first, end - first);
+    for (int32_t i = first; i < end; i++) {
         mass += exp(logits[c[i].id] - highest);
-        if (mass >= wanted) return i + 1;
+        if (mass >= p * sum) return i + 1;
     }
-    return n;
+    return end;
 }
 
 static int32_t keep_top_p(const float *logits, float p, sampler_candidate *c, int32_t n) {
-    double sum = 0, highest = highest_logit(c, n);
-    for (int32_t i = 0; i < n; i++) sum += exp(c[i].key - highest);
-    return keep_mass(logits, highest, p * sum, c, n);
+    return keep_share(logits, highest_key(c, n), p, c, n);
 }
 
 /* Surprise is -log(probability), entropy its mean. Their difference is that between a logit and the mean logit: the sum cancels. */
 static int32_t keep_typical(const float *logits, float p, sampler_candidate *c, int32_t n) {
-    double sum = 0, mean = 0, highest = highest_logit(c, n);
+    double sum = 0, mean = 0, highest = highest_key(c, n);
     for (int32_t i = 0; i < n; i++) {
         double above = c[i].key - highest, weight = exp(above);
         sum += weight;
@@ -88,13 +112,13 @@ static int32_t keep_typical(const float *logits, float p, sampler_candidate *c, 
     }
     mean /= sum;
     for (int32_t i = 0; i < n; i++) c[i].key = -fabs(c[i].key - highest - mean);
-    n = keep_mass(logits, highest, p * sum, c, n);
+    n = keep_share(logits, highest, p, c, n);
     for (int32_t i = 0; i < n; i++) c[i].key = logits[c[i].id];
     return n;
 }
 
 static int32_t keep_min_p(float p, sampler_candidate *c, int32_t n) {
-    double least = highest_logit(c, n) + log(p);
+    double least = highest_key(c, n) + log(p);
     int32_t left = 0;
     for (int32_t i = 0; i < n; i++)
         if (c[i].key >= least) c[left++] = c[i];

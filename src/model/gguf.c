@@ -524,6 +524,7 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name) {
 }
 
 size_t gguf_n_parts(const gguf_file *f) { return 1 + f->n_others; }
+const char *gguf_part_name(const gguf_file *f, size_t part) { return part ? f->others[part - 1]->name : f->name; }
 
 const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes) {
     if (part) f = f->others[part - 1];

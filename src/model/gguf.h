@@ -70,6 +70,7 @@ void gguf_close(gguf_file *f);
 
 const char *gguf_name(const gguf_file *f); /* the path (of the first part), for messages */
 size_t gguf_n_parts(const gguf_file *f);
+const char *gguf_part_name(const gguf_file *f, size_t part); /* its path; of memory, the name it was opened with */
 uint32_t gguf_version(const gguf_file *f);
 size_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);

@@ -74,9 +74,12 @@ static int find_target(const target **out, const char *type, rp_error *err) {
 
 static bool is_float(kernel_type t) { return t == KERNEL_F32 || t == KERNEL_F16 || t == KERNEL_BF16; }
 
-/* Vectors and norms are few, and every bit of them counts. */
+/* Vectors, norms, biases, positions and routers (whose small differences choose experts) are few, and every bit of them counts. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
-    return (t->dims[1] == 1 && t->dims[2] == 1 && t->dims[3] == 1) || strstr(name, "norm");
+    static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(kept); i++)
+        if (strstr(name, kept[i])) return true;
+    return t->dims[1] == 1 && t->dims[2] == 1 && t->dims[3] == 1;
 }
 
 static kernel_type choose_type(const target *wanted, int64_t n_in) {
@@ -205,12 +208,19 @@ static int write_copy(job *j, const char *out, rp_error *err) {
     return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "stopped: '%s' was not written", out) : rc;
 }
 
+/* The file would be replaced while its weights are read. */
+static int check_out(const job *j, const char *out, rp_error *err) {
+    for (size_t i = 0; i < gguf_n_parts(j->in); i++)
+        if (base_file_same(gguf_part_name(j->in, i), out))
+            return base_fail(err, RP_ERR_INVALID, "'%s' would replace the model itself: give another name", out);
+    return RP_OK;
+}
+
 int model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
     job j = {.options = options};
     int rc = find_target(&j.target, type, err);
     if (!rc) rc = gguf_open(&j.in, in, err);
-    if (!rc && base_file_same(in, out))
-        rc = base_fail(err, RP_ERR_INVALID, "'%s' would replace the model itself: give another name", out);
+    if (!rc) rc = check_out(&j, out, err);
     if (!rc) rc = base_threads_new(&j.threads, options->n_threads, err);
     if (!rc) rc = plan_tensors(&j, err);
     if (!rc) rc = write_copy(&j, out, err);

@@ -267,6 +267,7 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "rnu", NULL), 2, "'run'");
     expect_error(run("", "help", "tokenise", NULL), 2, "'tokenize'");
     expect_error(run("", "run", "--promt", "x", NULL), 2, "did you mean '--prompt'");
+    expect_error(run("", "run", "--temperature", "1", NULL), 2, "did you mean '--temp'");
     expect_error(run("", "run", "--qqqqqqq", NULL), 2, "see 'reprise run --help'");
     expect_error(run("", "run", "--text", "x", NULL), 2, "--model");
     expect_error(run("", "run", "-m", NULL), 2, "needs a value");
@@ -505,7 +506,11 @@ static void test_stop(void **state) {
     outcome_free(&whole);
     outcome_free(&text);
     outcome_free(&json);
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 1, "stop string 1 is empty");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 2, "--stop '': give a character");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "\xff", NULL), 2, "stop string 1 is not UTF-8");
+    char many[2000] = "";
+    memset(many, 'a', sizeof many - 1);
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", many, NULL), 2, "has 1999 bytes: give at most 1024");
 }
 
 static void test_logit_bias(void **state) {
@@ -524,9 +529,9 @@ static void test_logit_bias(void **state) {
     static const char *const wrong[] = {"5", "=1", "5=", "5=x", "5=1x", " zebra crossing=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", wrong[i], NULL), 2, "--logit-bias");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "512=1", NULL), 1, "give an id from 0 to 511");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "99999999999999999999=1", NULL), 1, "give an id");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "5=nan", NULL), 1, "bias of token 5");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "512=1", NULL), 2, "--logit-bias '512=1': give an id from 0 to 511");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "99999999999999999999=1", NULL), 2, "give an id");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "5=nan", NULL), 2, "bias of token 5");
 }
 
 /* Greedy takes the first of the likeliest, whose log-probability is the token's own. */

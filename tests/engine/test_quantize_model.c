@@ -17,7 +17,9 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "model/gguf.h"
+#include "model/gguf_writer.h"
 #include "reprise.h"
+#include "support/golden.h"
 #include "support/tiny_model.h"
 
 static char folder[] = "/tmp/reprise-quantize-XXXXXX", in[64], out[64];
@@ -220,6 +222,32 @@ static void rows_that_are_not_whole_blocks_get_another_type(void **state) {
     check_fallback("Q4_0", KERNEL_Q4_0, KERNEL_Q4_0, 2);
 }
 
+/* What no product reads is F32 in every family, or the copy could not be opened (biases of experts) or would choose other experts. */
+static void copies_of_every_family_can_be_opened(void **state) {
+    (void)state;
+    static const char *const small[] = {".bias", "norm", "ffn_gate_inp", "position_embd"};
+    golden *g = golden_open();
+    for (int32_t k = 0; k < g->n_models; k++) {
+        rp_error err = {0};
+        rp_model *m;
+        if (strcmp(g->models[k].name, "gpt-oss-mxfp4") == 0) continue; /* is quantised already */
+        for (int t = 0; t < 2; t++) {
+            if (rp_model_quantize(g->models[k].path, out, t ? "Q4_K" : "Q8_0", NULL, &err)) fail_msg("%s", err.message);
+            if (rp_model_open(&m, out, NULL, &err)) fail_msg("%s: %s", g->models[k].name, err.message);
+            rp_model_close(m);
+        }
+        gguf_file *f = open_file(out);
+        for (size_t i = 0; i < gguf_n_tensors(f); i++) {
+            char name[GGUF_MAX_NAME + 1];
+            c_string(gguf_tensor_at(f, i)->name, name);
+            for (size_t s = 0; s < BASE_ARRAY_LEN(small); s++)
+                if (strstr(name, small[s])) assert_int_equal(gguf_tensor_at(f, i)->type, KERNEL_F32);
+        }
+        gguf_close(f);
+    }
+    golden_close(g);
+}
+
 /* ---- errors ---------------------------------------------------------------------------------------------------------- */
 
 static void expect_error(const char *from, const char *to, const char *type, int code, const char *says) {
@@ -250,6 +278,31 @@ static void what_cannot_be_done_is_said(void **state) {
     s.weight_type = KERNEL_Q8_0;
     write_in(&s);
     expect_error(in, out, "Q4_0", RP_ERR_UNSUPPORTED, "is Q8_0 already: quantise from a model in F32, F16 or BF16");
+}
+
+static void write_part(const char *path, uint32_t no, const char *tensor) {
+    static const float zeros[64];
+    rp_error err = {0};
+    gguf_writer *w = gguf_writer_new(3, 0);
+    assert_non_null(w);
+    gguf_writer_u32(w, "split.no", no);
+    gguf_writer_u32(w, "split.count", 2);
+    gguf_writer_u32(w, "split.tensors.count", 2);
+    gguf_writer_tensor(w, tensor, KERNEL_F32, 2, (const int64_t[]){32, 2}, zeros);
+    if (gguf_writer_save(w, path, &err)) fail_msg("%s", err.message);
+    gguf_writer_free(w);
+}
+
+static void no_part_of_a_split_model_is_replaced(void **state) {
+    (void)state;
+    char parts[2][64];
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(parts[i], sizeof parts[i], "%s/s-0000%u-of-00002.gguf", folder, i + 1);
+        write_part(parts[i], i, i ? "b.weight" : "a.weight");
+    }
+    for (int i = 0; i < 2; i++) expect_error(parts[0], parts[i], "Q8_0", RP_ERR_INVALID, "would replace the model itself");
+    assert_int_equal(rp_model_quantize(parts[0], out, "Q8_0", NULL, NULL), RP_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(remove(parts[i]), 0);
 }
 
 /* The older file of the name is still there, and nothing else. */
@@ -291,7 +344,9 @@ int main(void) {
         cmocka_unit_test(every_tensor_and_key_is_copied),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(rows_that_are_not_whole_blocks_get_another_type),
+        cmocka_unit_test(copies_of_every_family_can_be_opened),
         cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(no_part_of_a_split_model_is_replaced),
         cmocka_unit_test(stopping_leaves_the_older_file),
         cmocka_unit_test(every_failed_allocation_is_a_clean_error),
     };

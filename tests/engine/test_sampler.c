@@ -14,6 +14,7 @@
 #include "engine/sampler.h"
 #include "support/oracle_run.h"
 #include "support/tiny_random.h"
+#include "support/vector_file.h"
 
 #define MOST 300 /* tokens of a small vocabulary */
 
@@ -178,7 +179,54 @@ static void filters_keep_what_the_slow_ones_keep(void **state) {
     }
 }
 
-/* A vocabulary of a real size, with its mass in few tokens and in many. */
+/* ---- llama.cpp's samplers (tests/golden/samplers.txt) ---- */
+
+/* Numbers separated by spaces; returns how many. */
+static int32_t read_numbers(char *text, double *out, int32_t most) {
+    int32_t n = 0;
+    for (char *end = NULL;; text = end) {
+        double v = strtod(text, &end);
+        if (end == text) return n;
+        assert_true(n < most);
+        out[n++] = v;
+    }
+}
+
+static void compare_with_llama_cpp(void *user, vector_case *v) {
+    enum { n_options = 8 };
+    double numbers[MOST], kept[MOST];
+    float logits[MOST];
+    sampler_candidate ours[MOST];
+    (void)user;
+    int32_t n_numbers = read_numbers(v->fields[0], numbers, MOST);
+    rp_sampling o = {.temperature = 1, .top_k = (int32_t)numbers[0], .typical = (float)numbers[1], .top_p = (float)numbers[2],
+                     .min_p = (float)numbers[3], .repeat_penalty = (float)numbers[4], .frequency_penalty = (float)numbers[5],
+                     .presence_penalty = (float)numbers[6], .repeat_last = (int32_t)numbers[7]};
+    int32_t n = read_numbers(v->fields[1], kept, MOST);
+    for (int32_t i = 0; i < n; i++) logits[i] = (float)kept[i];
+    int32_t n_kept = read_numbers(v->fields[2], kept, MOST);
+    sampler s = {0};
+    assert_int_equal(sampler_open(&s, &o, n, n_numbers, NULL), RP_OK);
+    for (int32_t i = n_options; i < n_numbers; i++) sampler_accept(&s, (int32_t)numbers[i]);
+    int32_t token = sampler_draw(&s, logits), drawn = 0;
+    int32_t n_ours = sampler_filter(&o, s.adjusted ? s.adjusted : logits, n, ours);
+    sampler_close(&s);
+    if (n_ours != n_kept) fail_msg("line %d: %d tokens are left, should be %d", v->line, n_ours, n_kept);
+    for (int32_t i = 0; i < n_kept; i++) {
+        int32_t found = 0;
+        for (int32_t k = 0; k < n_ours; k++) found += ours[k].id == (int32_t)kept[i];
+        if (found != 1) fail_msg("line %d: token %g is not left", v->line, kept[i]);
+        drawn += token == (int32_t)kept[i];
+    }
+    assert_int_equal(drawn, 1);
+}
+
+static void filters_and_penalties_are_those_of_llama_cpp(void **state) {
+    (void)state;
+    assert_int_equal(vector_file_each("samplers.txt", 3, compare_with_llama_cpp, NULL), 250);
+}
+
+/* A vocabulary of a real size, with its mass in few tokens and in many, and with one token far below the others. */
 static void a_large_vocabulary_is_no_different(void **state) {
     (void)state;
     enum { n = 150000 };
@@ -189,7 +237,9 @@ static void a_large_vocabulary_is_no_different(void **state) {
     static const float spread[] = {0.05f, 1, 4};
     for (size_t s = 0; s < BASE_ARRAY_LEN(spread); s++) {
         for (int32_t i = 0; i < n; i++) logits[i] = spread[s] * tiny_random_normal(&r);
+        if (s == 1) logits[n / 2] = -1000;
         const rp_sampling options[] = {
+            {.typical = 0.95f, .top_p = 0.97f},                          {.typical = 1, .top_p = 0.9999f},
             {.top_k = 40, .typical = 1, .top_p = 0.95f, .min_p = 0.05f}, {.typical = 1, .top_p = 0.9f},
             {.typical = 0.2f, .top_p = 1},                               {.top_k = 20000, .typical = 1, .top_p = 1},
         };
@@ -266,6 +316,27 @@ static void the_first_of_equals_is_the_likeliest(void **state) {
         assert_int_equal(draw_once(&greedy, logits, n), best);
         assert_int_equal(draw_once(&one, logits, n), best);
         assert_int_equal(draw_once(&cold, logits, n), best);
+    }
+}
+
+/* A damaged model gives such logits: the answer is of no use, but nothing else happens, and an infinite one is the likeliest. */
+static void logits_that_are_no_numbers_do_no_harm(void **state) {
+    (void)state;
+    tiny_random r = {.state = seed + 7};
+    for (int round = 0; round < 2000; round++) {
+        static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
+        float logits[MOST];
+        int32_t n = 2 + (int32_t)tiny_random_below(&r, MOST - 1), infinite = (int32_t)tiny_random_below(&r, (uint64_t)n);
+        for (int32_t i = 0; i < n; i++)
+            logits[i] = tiny_random_below(&r, 3) ? 3 * tiny_random_normal(&r) : odd[tiny_random_below(&r, BASE_ARRAY_LEN(odd))];
+        rp_sampling o = random_filters(&r, n);
+        o.temperature = (float)(round % 3);
+        int32_t token = draw_once(&o, logits, n);
+        assert_true(token >= 0 && token < n);
+        for (int32_t i = 0; i < n; i++)
+            if (logits[i] == INFINITY) logits[i] = i % 2 ? NAN : 0;
+        logits[infinite] = INFINITY;
+        assert_int_equal(draw_once(&o, logits, n), infinite);
     }
 }
 
@@ -408,6 +479,7 @@ int main(void) {
         cmocka_unit_test(what_is_left_alone_is_drawn),             cmocka_unit_test(the_first_of_equals_is_the_likeliest),
         cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(penalties_look_back_on_their_window),
         cmocka_unit_test(greedy_without_penalties_allocates_nothing), cmocka_unit_test(logprobs_are_those_of_the_model),
+        cmocka_unit_test(logits_that_are_no_numbers_do_no_harm),   cmocka_unit_test(filters_and_penalties_are_those_of_llama_cpp),
     };
     seed = oracle_seed("sampler");
     return cmocka_run_group_tests_name("engine/sampler", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "reprise.h"
 #include "support/tiny_model.h"
 
@@ -469,6 +470,38 @@ static void penalties_see_the_same_prompt_composed_and_plain(void **state) {
     }
 }
 
+/* ---- memory ---- */
+
+typedef struct allocation_count {
+    int32_t n_tokens;
+    uint64_t n; /* allocations after the first token */
+} allocation_count;
+
+static bool count_allocations(void *user, const rp_token *token) {
+    allocation_count *c = user;
+    uint64_t n = base_alloc_count(); /* since it was asked last */
+    (void)token;
+    if (c->n_tokens++ > 0) c->n += n;
+    return true;
+}
+
+/* All that a token needs was there when the first came. Attention states come by spans of 256 tokens: this answer stays in its first. */
+static void a_generated_token_allocates_nothing(void **state) {
+    (void)state;
+    static const char *const stops[] = {"never in this text"};
+    allocation_count c = {0};
+    rp_request q = request_of(150);
+    q.sampling = all_on(3);
+    q.n_logprobs = 5;
+    q.stops = stops;
+    q.n_stops = 1;
+    q.on_token = count_allocations;
+    q.user = &c;
+    rp_result_free(run(engine, &q));
+    assert_int_equal(c.n_tokens, 150);
+    assert_int_equal(c.n, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_out_of_range_are_refused),
@@ -484,6 +517,7 @@ int main(void) {
         cmocka_unit_test(a_bias_forbids_and_forces),
         cmocka_unit_test(penalties_see_prompt_and_answer),
         cmocka_unit_test(penalties_see_the_same_prompt_composed_and_plain),
+        cmocka_unit_test(a_generated_token_allocates_nothing),
     };
     return cmocka_run_group_tests_name("engine/sampling", tests, open_model, close_model);
 }

@@ -19,7 +19,7 @@
 const char *vector_path(const char *name) {
     static char path[1024];
     const char *source = getenv("REPRISE_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source && *source ? source : ".", name);
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source && *source ? source : REPRISE_SOURCE_DIR, name);
     return path;
 }
 

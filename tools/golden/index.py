@@ -19,3 +19,8 @@ def write(made_with, models):
         lines.append("  ]}" + ("," if i + 1 < len(models) else ""))
     lines.append(" ]}")
     (FOLDER / "index.json").write_text("\n".join(lines) + "\n")
+
+
+def gguf_version():
+    from importlib.metadata import version
+    return version("gguf")

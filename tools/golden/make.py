@@ -168,13 +168,8 @@ def main():
         if not wanted or family.name in wanted:
             print(f"make: {family.name}", flush=True)
             models[family.name] = make(family)
-    made_with = {"transformers": transformers.__version__, "torch": torch.__version__, "gguf": gguf_version()}
+    made_with = {"transformers": transformers.__version__, "torch": torch.__version__, "gguf": index.gguf_version()}
     index.write(made_with, [models[f.name] for f in FAMILIES if f.name in models])
-
-
-def gguf_version():
-    from importlib.metadata import version
-    return version("gguf")
 
 
 if __name__ == "__main__":
