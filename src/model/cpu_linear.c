@@ -30,10 +30,19 @@ static void add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begi
     }
 }
 
+/* The last part that begins at the task or before it: experts make hundreds. */
+static const cpu_linear_part *part_of(const linear_job *j, int64_t task) {
+    int32_t low = 0, high = j->n_parts - 1;
+    while (low < high) {
+        int32_t middle = (low + high + 1) / 2;
+        if (j->parts[middle].first_task <= task) low = middle;
+        else high = middle - 1;
+    }
+    return &j->parts[low];
+}
+
 static void linear_task(linear_job *j, int64_t task) {
-    int32_t i = j->n_parts - 1;
-    while (task < j->parts[i].first_task) i--;
-    const cpu_linear_part *p = &j->parts[i];
+    const cpu_linear_part *p = part_of(j, task);
     const model_weight *w = &p->weight;
     int64_t begin = (task - p->first_task) * OUTPUTS_PER_TASK;
     int64_t end = BASE_MIN(begin + OUTPUTS_PER_TASK, w->n_out);
