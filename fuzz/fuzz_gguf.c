@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "support/tiny_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -8,7 +8,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 #include "support/tiny_model.h"
 
 /* [[1, 2], []] of U8 */

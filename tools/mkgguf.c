@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 #include "support/tiny_random.h"
 
 typedef struct shape {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define MAX_VOCABULARIES 64
 #define MAX_TEXT_BYTES (1 << 20)

@@ -22,8 +22,8 @@
 #include "kernels/kernels.h"
 #include "kv/block_pool.h"
 #include "model/chat_format.h"
-#include "model/gguf.h"
-#include "model/tokenizer.h"
+#include "model/gguf/gguf.h"
+#include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 
 /* What an architecture does; a row of the table is a set of these. What its files say by having a tensor or not (biases, fused or tied

@@ -16,8 +16,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/threads.h"
-#include "model/gguf.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf.h"
+#include "model/gguf/gguf_writer.h"
 
 #define ROWS_PER_TASK 4
 #define QUANTIZATION_VERSION 2 /* of the layouts of blocks, as other programs number them */

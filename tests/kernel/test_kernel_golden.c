@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "support/kernel_check.h"
 #include "support/vector_file.h"
 

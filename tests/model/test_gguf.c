@@ -13,8 +13,8 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/gguf.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf.h"
+#include "model/gguf/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* A file in memory, open. */

@@ -12,8 +12,8 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/gguf.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf.h"
+#include "model/gguf/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* ---- a file, byte by byte -------------------------------------------------------------------------------------- */

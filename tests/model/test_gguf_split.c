@@ -14,7 +14,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 #include "model/model.h"
 #include "support/tiny_model.h"
 

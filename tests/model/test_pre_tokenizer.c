@@ -13,8 +13,8 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/gguf_writer.h"
-#include "model/tokenizer_internal.h"
+#include "model/gguf/gguf_writer.h"
+#include "model/tokenizer/tokenizer_internal.h"
 #include "support/vector_file.h"
 
 typedef struct vocabulary {

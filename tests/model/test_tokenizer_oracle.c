@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "model/tokenizer.h"
-#include "model/gguf_writer.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/gguf/gguf_writer.h"
 #include "support/tiny_random.h"
 
 /* ---- a vocabulary over the letters a to d ---- */

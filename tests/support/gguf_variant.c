@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/gguf.h"
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf.h"
+#include "model/gguf/gguf_writer.h"
 #include "reference_model.h"
 
 typedef struct copying {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 
 typedef struct gguf_variant {
     const char *without_key;  /* left out; NULL: none */

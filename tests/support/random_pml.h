@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tiny_random.h"
 
 #define RANDOM_PML_MODULES 24

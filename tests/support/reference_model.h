@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "reprise.h"
 
 /* calloc that does not return without memory; release with free. */

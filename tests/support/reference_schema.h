@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "model/chat_format.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "pml/document.h"
 
 /* What turns text into tokens. */

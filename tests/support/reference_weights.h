@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "reference_model.h"
 #include "reference_rope.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 
 typedef enum tiny_vocab_kind {
     TINY_VOCAB_SPM, /* tokenizer.ggml.model "llama": <unk> <s> </s>, 256 bytes, characters, pieces with scores */

@@ -68,7 +68,7 @@ def digits(individual=True):
     return pre_tokenizers.Digits(individual_digits=individual)
 
 
-# By the first of the names in src/model/tokenizer_pre.c: the steps of the published tokenizer.json (its last one, ByteLevel without a
+# By the first of the names in src/model/tokenizer/tokenizer_pre.c: the steps of the published tokenizer.json (its last one, ByteLevel without a
 # pattern, cuts nothing and is left out), and whether it composes the text first. In brackets: where it was published.
 PRE = {
     "gpt-2": ([byte_level()], False),  # openai-community/gpt2; microsoft/phi-2

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "reprise.h"
 
 typedef struct gguf_writer gguf_writer;

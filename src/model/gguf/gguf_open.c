@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/gguf_internal.h"
+#include "model/gguf/gguf_internal.h"
 
 #define SUFFIX_BYTES 64 /* "-00001-of-00003.gguf", however large the numbers */
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "reprise.h"
 
 #define TOKENIZER_MAX_TOKENS ((size_t)1 << 24) /* of one text */

@@ -1,13 +1,13 @@
 /* tokenizer.c: opening a vocabulary, and the public functions. What differs by kind is in the files that tokenizer_internal.h lists.
  * Everything that comes from the file is checked when it is opened. */
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 /* ---- lists ---- */
 

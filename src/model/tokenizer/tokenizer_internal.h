@@ -18,7 +18,7 @@
 #include <pcre2.h>
 
 #include "base/buffer.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define TOKENIZER_MAX_VOCAB (1 << 24)
 #define TOKENIZER_MAX_TOKEN_BYTES (1 << 16)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 /* ---- tables ---- */
 

@@ -1,9 +1,9 @@
-/* gguf_writer.c: builds GGUF files. The format is drawn in model/gguf.h.
+/* gguf_writer.c: builds GGUF files. The format is drawn in model/gguf/gguf.h.
  *
  * Owns: the bytes of the metadata, the list of tensors and the tensors' data that came as floats. A tensor with a fill
  * function is never whole in memory. Threads: none of its own.
  */
-#include "model/gguf_writer.h"
+#include "model/gguf/gguf_writer.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 #define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
 #define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */

@@ -6,7 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/error.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 #define PIECE_CHARACTERS 128
 #define DECOMPOSED_MAX 4 /* characters that one character's canonical decomposition has at most (Unicode 15: U+1F82 and its like) */

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu_backend.h"
+#include "model/cpu/cpu_backend.h"
 
 #define ROWS_PER_TASK 4
 

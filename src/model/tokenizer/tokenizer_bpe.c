@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 /* ---- bytes and their stand-ins ---- */
 

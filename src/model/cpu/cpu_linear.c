@@ -1,7 +1,7 @@
 /* cpu_linear.c: linear layers on the CPU: several matrices over rows that they share, as one loop of tasks. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu_backend.h"
+#include "model/cpu/cpu_backend.h"
 
 /* Outputs that one task computes: enough to hide the cost of taking a task, few enough for two threads to end together. A task's
  * weights (32 rows of a few KB) stay in the second-level cache while the rows of activations pass. */

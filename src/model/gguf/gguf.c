@@ -14,7 +14,7 @@
  *
  * Threads: immutable after opening.
  */
-#include "model/gguf_internal.h"
+#include "model/gguf/gguf_internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

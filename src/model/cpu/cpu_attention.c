@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu_backend.h"
+#include "model/cpu/cpu_backend.h"
 
 /* ---- scratch ---- */
 

@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
+#include "model/tokenizer/tokenizer_internal.h"
 
 #define KEY "tokenizer.ggml.precompiled_charsmap"
 #define MAX_BYTES (1u << 24) /* those of published models hold 250 KB */

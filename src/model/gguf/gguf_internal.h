@@ -3,7 +3,7 @@
 #define MODEL_GGUF_INTERNAL_H
 
 #include "base/file.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 
 typedef struct gguf_item {
     gguf_string key;
