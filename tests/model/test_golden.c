@@ -1,6 +1,6 @@
 /* test_golden.c: every family of tests/golden against what transformers computed: logits of several prompts and 64 greedy tokens.
  *
- *   test_golden [-v] [NAME...]     -v: the worst error of each model
+ *   test_golden [-v] [NAME...]     -v: the worst error of each model; REPRISE_TEST_ROUNDS: how many sizes of steps, of 3
  */
 #include <math.h>
 #include <stdio.h>
@@ -69,11 +69,12 @@ static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu
 }
 
 static outcome check_file(const golden_model *m, const char *path, base_cpu_level level) {
-    static const int32_t chunks[] = {1, 7, 64};
+    static const int32_t chunks[] = {7, 64, 1};
+    const size_t n_chunks = sizeof(chunks) / sizeof(chunks[0]), rounds = (size_t)oracle_rounds((int)n_chunks);
     golden_model file = *m;
     outcome o = {0};
     file.path = (char *)path;
-    for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++)
+    for (size_t c = 0; c < n_chunks && c < rounds; c++)
         for (int32_t i = 0; i < m->n_prompts; i++) check_prompt(&file, &m->prompts[i], level, chunks[c], &o);
     return o;
 }
