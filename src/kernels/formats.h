@@ -35,21 +35,21 @@
 #include "kernels/kernels.h"
 
 /* What products need to know of a type.
- * X(NAME, name, scales of a piece, minima of a piece, largest |q|, q is never negative) */
+ * X(NAME, name, scales of a piece, minima of a piece, largest |q|, q is never negative, bytes [begin, end) of a block hold q) */
 #define FORMAT_TYPES(X) \
-    X(Q4_0, q4_0, 1, 0, 8, false) \
-    X(Q4_1, q4_1, 1, 1, 15, true) \
-    X(Q5_0, q5_0, 1, 0, 16, false) \
-    X(Q5_1, q5_1, 1, 1, 31, true) \
-    X(Q8_0, q8_0, 1, 0, 128, false) \
-    X(Q2_K, q2_k, 2, 2, 3, true) \
-    X(Q3_K, q3_k, 2, 0, 4, false) \
-    X(Q4_K, q4_k, 1, 1, 15, true) \
-    X(Q5_K, q5_k, 1, 1, 31, true) \
-    X(Q6_K, q6_k, 2, 0, 32, false) \
-    X(IQ4_NL, iq4_nl, 1, 0, 127, false) \
-    X(IQ4_XS, iq4_xs, 1, 0, 127, false) \
-    X(MXFP4, mxfp4, 1, 0, 12, false)
+    X(Q4_0, q4_0, 1, 0, 8, false, 2, 18) \
+    X(Q4_1, q4_1, 1, 1, 15, true, 4, 20) \
+    X(Q5_0, q5_0, 1, 0, 16, false, 2, 22) \
+    X(Q5_1, q5_1, 1, 1, 31, true, 4, 24) \
+    X(Q8_0, q8_0, 1, 0, 128, false, 2, 34) \
+    X(Q2_K, q2_k, 2, 2, 3, true, 16, 80) \
+    X(Q3_K, q3_k, 2, 0, 4, false, 0, 96) \
+    X(Q4_K, q4_k, 1, 1, 15, true, 16, 144) \
+    X(Q5_K, q5_k, 1, 1, 31, true, 16, 176) \
+    X(Q6_K, q6_k, 2, 0, 32, false, 0, 192) \
+    X(IQ4_NL, iq4_nl, 1, 0, 127, false, 2, 18) \
+    X(IQ4_XS, iq4_xs, 1, 0, 127, false, 8, 136) \
+    X(MXFP4, mxfp4, 1, 0, 12, false, 1, 17)
 
 enum {
 #define X(name, number, block, bytes) FORMAT_##name##_BYTES = (bytes), FORMAT_##name##_PIECES = (block) / 32,
@@ -62,13 +62,27 @@ typedef struct format_traits {
     int pieces; /* in a block */
     int n_scales, n_mins, largest;
     bool is_unsigned;
+    int quants_begin, quants_end;
 } format_traits;
 
-#define X(NAME, name, n_scales, n_mins, largest, is_unsigned) \
+#define X(NAME, name, n_scales, n_mins, largest, is_unsigned, begin, end) \
     static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, largest, \
-                                                is_unsigned};
+                                                is_unsigned, begin, end};
 FORMAT_TYPES(X)
 #undef X
+
+/* ---- packed (kernel_pack) -----------------------------------------------------------------------------------------
+ * The blocks at one place of `side` rows stand together, as large as they were:
+ *
+ *     the bytes of row 0 that are not q, in their order | of row 1 | ...
+ *     q: bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | ...
+ *
+ * so that with 8 rows a vector holds four bytes of each. */
+static inline int64_t format_rest_bytes(const format_traits *f) { return f->block_bytes - (f->quants_end - f->quants_begin); }
+/* Where a byte that is not q stands among those. */
+static inline int format_rest_offset(const format_traits *f, int offset) {
+    return offset < f->quants_begin ? offset : offset - (f->quants_end - f->quants_begin);
+}
 
 /* Offsets in a block. */
 #define FORMAT_Q2_K_QUANTS 16
@@ -102,5 +116,6 @@ typedef void (*format_unpack_fn)(const uint8_t *row, int64_t piece, format_piece
 
 /* NULL for types that are not quantised. */
 format_unpack_fn format_unpack(kernel_type t);
+const format_traits *format_find(kernel_type t);
 
 #endif

@@ -74,11 +74,19 @@ static inline int64_t kernel_q8_bytes(int64_t n) { return n + 4 * (int64_t)sizeo
 /* Does a weight type multiply quantised activations? */
 static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
 
+/* Quantised weights are packed before they are multiplied: `side` rows (kernel_table.side) block by block next to each other, as the
+ * lanes of a vector want them. As large as the rows, which are rounded up to a multiple of `side`. Other types, and side 1, are
+ * plain copies. */
+int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out);
+void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed);
+/* Row o as it was. */
+void kernel_packed_row(kernel_type t, int side, const void *packed, int64_t n_in, int64_t o, void *row);
+
 /* y[r * y_stride + o] = sum over i of w[o][i] * x[r][i]   for o in [out_begin, out_end), r in [0, n_rows)
- *   w         rows of n_in elements of the function's type, packed; the first row is output 0
+ *   w         rows of n_in elements of the function's type, packed (kernel_pack); the first row is output 0
  *   x         n_rows rows of activations, x_stride bytes apart: f32 or the q8 layout above, by the weight's type
  *   y         floats; y_stride in floats
- * n_in: a multiple of the type's block and, for quantised types, of 32. Any n_rows >= 0 and any range. */
+ * n_in: a multiple of the type's block and, for quantised types, of 32. Any n_rows >= 0; out_begin: a multiple of the table's side. */
 typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                  int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride);
 
@@ -111,6 +119,7 @@ typedef void (*kernel_act_fn)(const float *a, const float *up, float *y, int64_t
 
 typedef struct kernel_table {
     const char *name; /* "generic", "avx2" */
+    int side;         /* rows of quantised weights that stand side by side: 1 for plain rows */
     kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for numbers that are no type */
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;

@@ -59,13 +59,16 @@ static bool check_products(const kernel_table *table, kernel_type t, const uint8
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(values[i])) return false;
     uint8_t *x = check_alloc((size_t)x_bytes, 0);
+    uint8_t *packed = check_alloc((size_t)kernel_packed_bytes(t, table->side, n, 1), 0);
+    kernel_pack(t, table->side, block, n, 1, packed);
     for (int64_t i = 0; i < n; i++) {
         float y;
         one_hot(kernel_type_quantized(t), x, n, i);
-        table->linear[t](block, n, 0, 1, x, x_bytes, 1, &y, 1);
+        table->linear[t](packed, n, 0, 1, x, x_bytes, 1, &y, 1);
         check_that(y == values[i], "product %lld is %.9g, expected %.9g", (long long)i, (double)y, (double)values[i]);
     }
     check_release(x);
+    check_release(packed);
     return true;
 }
 

@@ -23,6 +23,7 @@ typedef struct problem {
     int64_t n_in, n_out, n_rows, x_stride, y_stride;
     uint8_t *w, *x;
     float *y;
+    uint8_t *packed; /* w as the table wants it: pack */
 } problem;
 
 static float read_float(const uint8_t *p) {
@@ -95,13 +96,27 @@ static problem problem_new(kernel_type t, int64_t n_in, int64_t n_out, int64_t n
 }
 
 static void problem_free(problem *p) {
+    if (p->packed) check_release(p->packed);
     check_release(p->w);
     check_release(p->x);
     check_release(p->y);
 }
 
+/* Packs the weights, and looks that each row comes back. To be called when they are filled in. */
+static void pack(const kernel_table *t, problem *p) {
+    const int64_t row_bytes = kernel_row_bytes(p->type, p->n_in);
+    uint8_t *row = check_alloc((size_t)row_bytes, 0);
+    p->packed = check_alloc((size_t)kernel_packed_bytes(p->type, t->side, p->n_in, p->n_out), elem_align(p->type) * (size_t)check_random_in(0, 3));
+    kernel_pack(p->type, t->side, p->w, p->n_in, p->n_out, p->packed);
+    for (int64_t o = 0; o < p->n_out; o += 1 + p->n_out / 64) {
+        kernel_packed_row(p->type, t->side, p->packed, p->n_in, o, row);
+        check_same_bytes(row, p->w + o * row_bytes, (size_t)row_bytes, "packed row");
+    }
+    check_release(row);
+}
+
 static void run(const kernel_table *t, const problem *p, int64_t out_begin, int64_t out_end) {
-    t->linear[p->type](p->w, p->n_in, out_begin, out_end, p->x, p->x_stride, p->n_rows, p->y, p->y_stride);
+    t->linear[p->type](p->packed, p->n_in, out_begin, out_end, p->x, p->x_stride, p->n_rows, p->y, p->y_stride);
 }
 
 /* ---- the truth ----------------------------------------------------------------------------------------------------- */
@@ -180,7 +195,8 @@ static void check_values(const kernel_table *t, const problem *p) {
 
 /* Computes some rows and outputs of p again, from copies at other addresses, and compares bits. */
 static void check_part(const kernel_table *t, const problem *p) {
-    const int64_t begin = check_random_in(0, p->n_out), end = check_random_in(begin, p->n_out);
+    const int side = kernel_type_quantized(p->type) ? t->side : 1;
+    const int64_t begin = check_random_in(0, p->n_out / side) * side, end = check_random_in(begin, p->n_out);
     const int64_t first = check_random_in(0, p->n_rows - 1), count = check_random_in(1, p->n_rows - first);
     problem part = problem_new(p->type, p->n_in, p->n_out, count);
     memcpy(part.w, p->w, (size_t)(p->n_out * kernel_row_bytes(p->type, p->n_in)));
@@ -188,6 +204,7 @@ static void check_part(const kernel_table *t, const problem *p) {
         const size_t bytes = (size_t)BASE_MIN(p->x_stride, part.x_stride);
         memcpy(part.x + r * part.x_stride, p->x + (first + r) * p->x_stride, bytes);
     }
+    pack(t, &part);
     run(t, &part, begin, end);
     for (int64_t r = 0; r < count; r++) {
         const float *y = part.y + r * part.y_stride, *whole = p->y + (first + r) * p->y_stride;
@@ -216,12 +233,14 @@ static void check_linear(const kernel_table *t, int type) {
         problem p = problem_new((kernel_type)type, n_in, check_random_in(1, 37), check_random_in(1, 14));
         random_weights(&p, (check_kind)(round % CHECK_KINDS), round % 7 == 6);
         random_activations(&p, (check_kind)(round / CHECK_KINDS % CHECK_KINDS), round % 7 >= 5);
+        pack(t, &p);
         check_values(t, &p);
         for (int i = 0; i < 4; i++) check_part(t, &p);
         check_gaps(&p);
         problem_free(&p);
     }
     problem none = problem_new((kernel_type)type, block * 32, 3, 0);
+    pack(t, &none);
     run(t, &none, 0, 3);
     problem_free(&none);
 }
@@ -235,6 +254,7 @@ static void check_widths(const kernel_table *t, int type) {
         problem p = problem_new((kernel_type)type, widths[i], 17, 9);
         random_weights(&p, CHECK_NORMAL, false);
         random_activations(&p, CHECK_NORMAL, false);
+        pack(t, &p);
         check_values(t, &p);
         for (int k = 0; k < 4; k++) check_part(t, &p);
         problem_free(&p);
@@ -303,6 +323,7 @@ static void bench_linear(const kernel_table *t, int type) {
         timing a = {t, problem_new((kernel_type)type, n_in, n_out, rows[i])};
         random_weights(&a.p, CHECK_NORMAL, false);
         random_activations(&a.p, CHECK_NORMAL, false);
+        pack(t, &a.p);
         char label[32];
         snprintf(label, sizeof label, "%lldx%lld r%lld", (long long)n_in, (long long)n_out, (long long)rows[i]);
         check_time(label, time_linear, &a, (double)(n_out * kernel_row_bytes((kernel_type)type, n_in)),

@@ -11,6 +11,7 @@
 
 void kernel_table_generic(kernel_table *t) {
     t->name = "generic";
+    t->side = 1;
     generic_linear_entries(t);
     generic_attention_entries(t);
     generic_vector_entries(t);

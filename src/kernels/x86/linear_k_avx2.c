@@ -7,68 +7,50 @@
 
 /* ---- unpacking ---------------------------------------------------------------------------------------------------- */
 
-/* Bits [shift, shift + n) of every byte, `mask` being 2^n - 1. */
-static BASE_ALWAYS_INLINE __m256i bits(__m256i bytes, int shift, int mask) {
-    return _mm256_and_si256(_mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm256_set1_epi8((char)mask));
+/* q of Q2_K and Q3_K (low bits): 8 dwords from `first` on for four pieces, two bits each. */
+static BASE_ALWAYS_INLINE void two_bits(const uint8_t *quants, int first, int piece, __m256i q[8]) {
+    for (int g = 0; g < 8; g++) q[g] = avx2_bits(avx2_dwords(quants, first + 8 * (piece / 4) + g), 2 * (piece % 4), 3);
 }
 
-/* q of Q2_K and Q3_K (low bits): 32 bytes for four pieces, two bits each. */
-static BASE_ALWAYS_INLINE void two_bits(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    for (int i = 0; i < 2; i++) {
-        const int offset = 32 * (piece / 4) + 16 * i;
-        half[i] = bits(avx2_load_pair(a + offset, b + offset), 2 * (piece % 4), 3);
+/* q of Q4_K and Q5_K (low bits): 8 dwords for two pieces, a nibble each. */
+static BASE_ALWAYS_INLINE void byte_nibbles(const uint8_t *quants, int first, int piece, __m256i q[8]) {
+    for (int g = 0; g < 8; g++) q[g] = avx2_bits(avx2_dwords(quants, first + 8 * (piece / 2) + g), 4 * (piece & 1), 15);
+}
+
+/* Bit `piece` of every byte of the first 8 dwords is bit `to` of its element. */
+static BASE_ALWAYS_INLINE void add_high_bits(const uint8_t *quants, int piece, int to, __m256i q[8]) {
+    for (int g = 0; g < 8; g++) q[g] = _mm256_or_si256(q[g], _mm256_slli_epi16(avx2_bits(avx2_dwords(quants, g), piece, 1), to));
+}
+
+static BASE_ALWAYS_INLINE void unpack_q2_k(const uint8_t *quants, int piece, __m256i q[8]) { two_bits(quants, 0, piece, q); }
+
+static BASE_ALWAYS_INLINE void unpack_q3_k(const uint8_t *quants, int piece, __m256i q[8]) {
+    two_bits(quants, 8, piece, q);
+    add_high_bits(quants, piece, 2, q);
+    avx2_subtract(q, 4);
+}
+
+static BASE_ALWAYS_INLINE void unpack_q4_k(const uint8_t *quants, int piece, __m256i q[8]) { byte_nibbles(quants, 0, piece, q); }
+
+static BASE_ALWAYS_INLINE void unpack_q5_k(const uint8_t *quants, int piece, __m256i q[8]) {
+    byte_nibbles(quants, 8, piece, q);
+    add_high_bits(quants, piece, 4, q);
+}
+
+static BASE_ALWAYS_INLINE void unpack_q6_k(const uint8_t *quants, int piece, __m256i q[8]) {
+    const int group = piece % 4, low = 16 * (piece / 4) + 8 * (group & 1), high = 32 + 8 * (piece / 4);
+    for (int g = 0; g < 8; g++) {
+        const __m256i l = avx2_bits(avx2_dwords(quants, low + g), 4 * (group >> 1), 15);
+        q[g] = _mm256_or_si256(l, _mm256_slli_epi16(avx2_bits(avx2_dwords(quants, high + g), 2 * group, 3), 4));
     }
+    avx2_subtract(q, 32);
 }
 
-/* q of Q4_K and Q5_K (low bits): 32 bytes for two pieces, a nibble each. */
-static BASE_ALWAYS_INLINE void byte_nibbles(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    for (int i = 0; i < 2; i++) {
-        const int offset = 32 * (piece / 2) + 16 * i;
-        half[i] = bits(avx2_load_pair(a + offset, b + offset), 4 * (piece & 1), 15);
-    }
+static BASE_ALWAYS_INLINE void unpack_iq4_xs(const uint8_t *quants, int piece, __m256i q[8]) {
+    avx2_look_up(quants, 4 * piece, format_iq4_values, q);
 }
 
-/* Bit `piece` of every byte is bit `to` of its element. */
-static BASE_ALWAYS_INLINE void add_high_bits(const uint8_t *a, const uint8_t *b, int piece, int to, __m256i half[2]) {
-    for (int i = 0; i < 2; i++) {
-        const __m256i high = bits(avx2_load_pair(a + 16 * i, b + 16 * i), piece, 1);
-        half[i] = _mm256_or_si256(half[i], _mm256_slli_epi16(high, to));
-    }
-}
-
-static BASE_ALWAYS_INLINE void unpack_q2_k(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    two_bits(a + FORMAT_Q2_K_QUANTS, b + FORMAT_Q2_K_QUANTS, piece, half);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q3_k(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    two_bits(a + FORMAT_Q3_K_QUANTS, b + FORMAT_Q3_K_QUANTS, piece, half);
-    add_high_bits(a, b, piece, 2, half);
-    for (int i = 0; i < 2; i++) half[i] = _mm256_sub_epi8(half[i], _mm256_set1_epi8(4));
-}
-
-static BASE_ALWAYS_INLINE void unpack_q4_k(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    byte_nibbles(a + FORMAT_Q4_K_QUANTS, b + FORMAT_Q4_K_QUANTS, piece, half);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q5_k(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    byte_nibbles(a + FORMAT_Q5_K_QUANTS, b + FORMAT_Q5_K_QUANTS, piece, half);
-    add_high_bits(a + FORMAT_Q5_K_HIGH, b + FORMAT_Q5_K_HIGH, piece, 4, half);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q6_k(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    const int group = piece % 4;
-    const int low = 64 * (piece / 4) + 32 * (group & 1), high = FORMAT_Q6_K_HIGH + 32 * (piece / 4);
-    for (int i = 0; i < 2; i++) {
-        const __m256i l = bits(avx2_load_pair(a + low + 16 * i, b + low + 16 * i), 4 * (group >> 1), 15);
-        const __m256i h = bits(avx2_load_pair(a + high + 16 * i, b + high + 16 * i), 2 * group, 3);
-        half[i] = _mm256_sub_epi8(_mm256_or_si256(l, _mm256_slli_epi16(h, 4)), _mm256_set1_epi8(32));
-    }
-}
-
-static BASE_ALWAYS_INLINE void unpack_iq4_xs(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
-    const int offset = FORMAT_IQ4_XS_QUANTS + 16 * piece;
-    avx2_look_up(a + offset, b + offset, format_iq4_values, half);
-}
+#define REST(name, offset) format_rest_offset(&format_##name, offset)
 
 /* ---- scales: eight of them as the bytes of a word ----------------------------------------------------------------- */
 
@@ -124,12 +106,13 @@ static BASE_ALWAYS_INLINE void put_scales(const uint64_t words[LANES], int offse
     }
 }
 
-static void fill_scales_q2_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q2_K_D), dmin = avx2_load_halves(rows, offset + FORMAT_Q2_K_DMIN);
+static void fill_scales_q2_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q2_k), REST(q2_k, FORMAT_Q2_K_D)),
+                 dmin = avx2_load_halves(rest, format_rest_bytes(&format_q2_k), REST(q2_k, FORMAT_Q2_K_DMIN));
     for (int part = 0; part < 2; part++) {
         uint64_t scales[LANES], mins[LANES];
         for (int i = 0; i < LANES; i++) {
-            const uint64_t both = load_u64(rows[i] + offset + 8 * part);
+            const uint64_t both = load_u64(rest + i * format_rest_bytes(&format_q2_k) + 8 * part);
             scales[i] = both & LOW_4;
             mins[i] = (both >> 4) & LOW_4;
         }
@@ -138,12 +121,12 @@ static void fill_scales_q2_k(const uint8_t *const rows[LANES], int64_t offset, a
     }
 }
 
-static void fill_scales_q3_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q3_K_D);
+static void fill_scales_q3_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q3_k), REST(q3_k, FORMAT_Q3_K_D));
     for (int part = 0; part < 2; part++) {
         uint64_t scales[LANES];
         for (int i = 0; i < LANES; i++) {
-            const uint8_t *packed = rows[i] + offset + FORMAT_Q3_K_SCALES;
+            const uint8_t *packed = rest + i * format_rest_bytes(&format_q3_k) + REST(q3_k, FORMAT_Q3_K_SCALES);
             const uint64_t low = load_u64(packed) >> 4 * part, high = load_u32(packed + 8) >> 4 * part;
             scales[i] = (low & LOW_4) | ((high | high >> 2 << 32) & LOW_2) << 4;
         }
@@ -151,36 +134,36 @@ static void fill_scales_q3_k(const uint8_t *const rows[LANES], int64_t offset, a
     }
 }
 
-static void fill_scales_q4_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
+static void fill_scales_q4_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
     uint64_t scales[LANES], mins[LANES];
     for (int i = 0; i < LANES; i++) {
-        const uint8_t *packed = rows[i] + offset + FORMAT_Q4_K_SCALES;
+        const uint8_t *packed = rest + i * format_rest_bytes(&format_q4_k) + FORMAT_Q4_K_SCALES;
         const uint32_t a = load_u32(packed), b = load_u32(packed + 4), c = load_u32(packed + 8);
         const uint32_t low4 = (uint32_t)LOW_4, upper2 = 0x30303030u;
         scales[i] = (a & LOW_6) | (uint64_t)((c & low4) | ((a >> 2) & upper2)) << 32;
         mins[i] = (b & LOW_6) | (uint64_t)(((c >> 4) & low4) | ((b >> 2) & upper2)) << 32;
     }
-    put_scales(scales, 0, avx2_load_halves(rows, offset), 1, p->scale + piece);
-    put_scales(mins, 0, avx2_load_halves(rows, offset + 2), 1, p->min + piece);
+    put_scales(scales, 0, avx2_load_halves(rest, format_rest_bytes(&format_q4_k), 0), 1, p->scale + piece);
+    put_scales(mins, 0, avx2_load_halves(rest, format_rest_bytes(&format_q4_k), 2), 1, p->min + piece);
 }
 
-static void fill_scales_q6_k(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rows, offset + FORMAT_Q6_K_D);
+static void fill_scales_q6_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
+    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q6_k), REST(q6_k, FORMAT_Q6_K_D));
     for (int part = 0; part < 2; part++) {
         uint64_t scales[LANES];
-        for (int i = 0; i < LANES; i++) scales[i] = load_u64(rows[i] + offset + FORMAT_Q6_K_SCALES + 8 * part);
+        for (int i = 0; i < LANES; i++) scales[i] = load_u64(rest + i * format_rest_bytes(&format_q6_k) + REST(q6_k, FORMAT_Q6_K_SCALES) + 8 * part);
         put_scales(scales, 0, d, 2, p->scale + piece + 4 * part);
     }
 }
 
-static void fill_scales_iq4_xs(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece) {
+static void fill_scales_iq4_xs(const uint8_t *rest, avx2_panel *p, int64_t piece) {
     uint64_t scales[LANES];
     for (int i = 0; i < LANES; i++) {
-        const uint8_t *block = rows[i] + offset;
+        const uint8_t *block = rest + i * format_rest_bytes(&format_iq4_xs);
         const uint64_t high = spread_2(half_load_u16(block + FORMAT_IQ4_XS_HIGH));
         scales[i] = spread_4(load_u32(block + FORMAT_IQ4_XS_LOW)) | high << 4;
     }
-    put_scales(scales, 32, avx2_load_halves(rows, offset), 1, p->scale + piece);
+    put_scales(scales, 32, avx2_load_halves(rest, format_rest_bytes(&format_iq4_xs), 0), 1, p->scale + piece);
 }
 
 AVX2_LINEAR(q2_k, fill_scales_q2_k)

@@ -3,87 +3,74 @@
 
 /* ---- unpacking; a block is one piece ------------------------------------------------------------------------------ */
 
-static BASE_ALWAYS_INLINE void subtract(__m256i half[2], int value) {
-    for (int i = 0; i < 2; i++) half[i] = _mm256_sub_epi8(half[i], _mm256_set1_epi8((char)value));
-}
-
-static BASE_ALWAYS_INLINE __m256i load_dword_pair(const uint8_t *a, const uint8_t *b) {
-    int32_t low, high;
-    memcpy(&low, a, sizeof low);
-    memcpy(&high, b, sizeof high);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(low)), _mm_set1_epi32(high), 1);
-}
-
-/* Bit i of 32 is the fifth of element i: its byte goes to all eight elements, each of which looks at one bit. */
-static BASE_ALWAYS_INLINE void add_fifth_bits(const uint8_t *a, const uint8_t *b, __m256i half[2]) {
-    const __m256i words = load_dword_pair(a, b), bits = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    for (int i = 0; i < 2; i++) {
-        const long long first = 0x0101010101010101 * (2 * i), second = 0x0101010101010101 * (2 * i + 1);
-        const __m256i spread = _mm256_shuffle_epi8(words, _mm256_setr_epi64x(first, second, first, second));
-        const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits);
-        half[i] = _mm256_or_si256(half[i], _mm256_and_si256(set, _mm256_set1_epi8(16)));
+/* Bit i of a block's dword `first` is bit 4 of element i: its byte goes to all four of a dword, each of which looks at one bit. */
+static BASE_ALWAYS_INLINE void add_fifth_bits(const uint8_t *quants, int first, __m256i q[8]) {
+    const __m256i words = avx2_dwords(quants, first);
+    for (int g = 0; g < 8; g++) {
+        const int byte = g / 2;
+        const __m256i at = _mm256_add_epi8(_mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c),
+                                           _mm256_set1_epi8((char)byte));
+        const __m256i bit = _mm256_set1_epi32(g % 2 ? (int)0x80402010u : 0x08040201);
+        const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(words, at), bit), bit);
+        q[g] = _mm256_or_si256(q[g], _mm256_and_si256(set, _mm256_set1_epi8(16)));
     }
 }
 
-static BASE_ALWAYS_INLINE void unpack_q4_0(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_q4_0(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_nibbles(a + 2, b + 2, half);
-    subtract(half, 8);
+    avx2_nibbles(quants, 0, q);
+    avx2_subtract(q, 8);
 }
 
-static BASE_ALWAYS_INLINE void unpack_q4_1(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_q4_1(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_nibbles(a + 4, b + 4, half);
+    avx2_nibbles(quants, 0, q);
 }
 
-static BASE_ALWAYS_INLINE void unpack_q5_0(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_q5_0(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_nibbles(a + 6, b + 6, half);
-    add_fifth_bits(a + 2, b + 2, half);
-    subtract(half, 16);
+    avx2_nibbles(quants, 1, q);
+    add_fifth_bits(quants, 0, q);
+    avx2_subtract(q, 16);
 }
 
-static BASE_ALWAYS_INLINE void unpack_q5_1(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_q5_1(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_nibbles(a + 8, b + 8, half);
-    add_fifth_bits(a + 4, b + 4, half);
+    avx2_nibbles(quants, 1, q);
+    add_fifth_bits(quants, 0, q);
 }
 
-static BASE_ALWAYS_INLINE void unpack_q8_0(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_q8_0(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    half[0] = avx2_load_pair(a + 2, b + 2);
-    half[1] = avx2_load_pair(a + 18, b + 18);
+    for (int g = 0; g < 8; g++) q[g] = avx2_dwords(quants, g);
 }
 
-static BASE_ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_look_up(a + 2, b + 2, format_iq4_values, half);
+    avx2_look_up(quants, 0, format_iq4_values, q);
 }
 
-static BASE_ALWAYS_INLINE void unpack_mxfp4(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]) {
+static BASE_ALWAYS_INLINE void unpack_mxfp4(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_look_up(a + 1, b + 1, format_fp4_values, half);
+    avx2_look_up(quants, 0, format_fp4_values, q);
 }
 
 /* ---- scales ------------------------------------------------------------------------------------------------------- */
 
-/* d stands first in the block. */
-static BASE_ALWAYS_INLINE void fill_scales_simple(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p,
-                                                  int64_t piece) {
-    p->scale[piece][0] = avx2_load_halves(rows, offset);
+/* d alone: eight f16 side by side. */
+static BASE_ALWAYS_INLINE void fill_scales_simple(const uint8_t *rest, avx2_panel *p, int64_t piece) {
+    p->scale[piece][0] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)rest));
 }
 
 /* d, m; w = d * q + m. */
-static BASE_ALWAYS_INLINE void fill_scales_min(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p,
-                                               int64_t piece) {
-    p->scale[piece][0] = avx2_load_halves(rows, offset);
-    p->min[piece][0] = _mm256_xor_ps(avx2_load_halves(rows, offset + 2), _mm256_set1_ps(-0.0f));
+static BASE_ALWAYS_INLINE void fill_scales_min(const uint8_t *rest, avx2_panel *p, int64_t piece) {
+    p->scale[piece][0] = avx2_load_halves(rest, 4, 0);
+    p->min[piece][0] = _mm256_xor_ps(avx2_load_halves(rest, 4, 2), _mm256_set1_ps(-0.0f));
 }
 
-static BASE_ALWAYS_INLINE void fill_scales_power(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p,
-                                                 int64_t piece) {
+static BASE_ALWAYS_INLINE void fill_scales_power(const uint8_t *rest, avx2_panel *p, int64_t piece) {
     float scale[LANES];
-    for (int i = 0; i < LANES; i++) scale[i] = half_power_of_two(rows[i][offset]);
+    for (int i = 0; i < LANES; i++) scale[i] = half_power_of_two(rest[i]);
     p->scale[piece][0] = _mm256_loadu_ps(scale);
 }
 

@@ -3,7 +3,7 @@
  *
  * Eight outputs are the eight lanes of a vector, so no sum ever runs across lanes:
  *
- *   8 weight rows ──unpack, transpose──> panel of up to 32 pieces of 32 elements (12 KiB, stays in L1)
+ *   8 weight rows, packed ──unpack─────> panel of up to 32 pieces of 32 elements (12 KiB, stays in L1)
  *   panel x 4, 2 or 1 rows of x ───────> y[r][o .. o+7], which holds the sums between two panels
  *
  *   panel.q[piece][g]: lane o holds elements 4g .. 4g+3 of output o;   x: its same four bytes in every lane
@@ -11,8 +11,8 @@
  * Order: within a piece the products of integers are added exactly (in any order); then, piece after piece,
  *     acc = fma(sum, scale * d, acc)   (for each half piece if it has two scales), and for a minimum   acc = fma(-min, s, acc)
  *     (for each half piece with its h if it has two minima)
- * That is one chain for an element, whatever the tile; a group of fewer than 8 outputs repeats its last row in
- * the idle lanes and does not store them.
+ * That is one chain for an element, whatever the tile; a group of fewer than 8 outputs has zeros in the idle lanes and does
+ * not store them.
  *
  * Integers: maddubs multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits. Signed weights are
  * split as |w| * (sign(w) x). With |x| <= 127 (kernels.h) a pair is at most 2 * 127 * the format's largest |w|: 32512 in Q8_0
@@ -21,6 +21,7 @@
 #ifndef KERNELS_X86_QUANT_AVX2_H
 #define KERNELS_X86_QUANT_AVX2_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/formats.h"
@@ -41,75 +42,64 @@ typedef struct avx2_panel {
 
 /* What a format brings along.
  *
- * unpack: a piece of two rows at once: half[0] = elements 0..15 of row a | of row b, half[1] = elements 16..31. a and b
- * point to the block, piece counts within it.
- * fill_scales: scales and minima of all pieces of the block at `offset` of eight rows, to piece `piece` of the panel on. */
-typedef void (*avx2_unpack_fn)(const uint8_t *a, const uint8_t *b, int piece, __m256i half[2]);
-typedef void (*avx2_fill_scales_fn)(const uint8_t *const rows[LANES], int64_t offset, avx2_panel *p, int64_t piece);
+ * unpack: piece `piece` of a packed block's q, of eight rows: q[g] = elements 4g .. 4g+3 of row o in lane o.
+ * fill_scales: scales and minima of all pieces of a block of eight rows, to piece `piece` of the panel on. rest: what of
+ * row 0's block is not q; that of the next row stands format_rest_bytes behind it. */
+typedef void (*avx2_unpack_fn)(const uint8_t *quants, int piece, __m256i q[8]);
+typedef void (*avx2_fill_scales_fn)(const uint8_t *rest, avx2_panel *p, int64_t piece);
 
 /* ---- unpacking ---------------------------------------------------------------------------------------------------- */
 
-static BASE_ALWAYS_INLINE __m256i avx2_load_pair(const uint8_t *a, const uint8_t *b) {
-    const __m128i low = _mm_loadu_si128((const __m128i *)a);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128((const __m128i *)b), 1);
+/* Dword i of eight rows. */
+static BASE_ALWAYS_INLINE __m256i avx2_dwords(const uint8_t *quants, int i) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)(quants + 32 * i));
 }
 
-/* 16 bytes of two rows: the low nibbles are elements 0..15, the high ones 16..31. */
-static BASE_ALWAYS_INLINE void avx2_nibbles(const uint8_t *a, const uint8_t *b, __m256i half[2]) {
-    const __m256i nibble = _mm256_set1_epi8(15), bytes = avx2_load_pair(a, b);
-    half[0] = _mm256_and_si256(bytes, nibble);
-    half[1] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble);
+/* Bits [shift, shift + n) of every byte, `mask` being 2^n - 1. */
+static BASE_ALWAYS_INLINE __m256i avx2_bits(__m256i bytes, int shift, int mask) {
+    return _mm256_and_si256(_mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm256_set1_epi8((char)mask));
+}
+
+/* 16 bytes of a block, from dword `first` on: the low nibbles are elements 0..15, the high ones 16..31. */
+static BASE_ALWAYS_INLINE void avx2_nibbles(const uint8_t *quants, int first, __m256i q[8]) {
+    for (int g = 0; g < 4; g++) {
+        const __m256i v = avx2_dwords(quants, first + g);
+        q[g] = avx2_bits(v, 0, 15);
+        q[g + 4] = avx2_bits(v, 4, 15);
+    }
 }
 
 /* Such nibbles as codes for the values of a table. */
-static BASE_ALWAYS_INLINE void avx2_look_up(const uint8_t *a, const uint8_t *b, const int8_t values[16],
-                                            __m256i half[2]) {
+static BASE_ALWAYS_INLINE void avx2_look_up(const uint8_t *quants, int first, const int8_t values[16], __m256i q[8]) {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
-    avx2_nibbles(a, b, half);
-    for (int i = 0; i < 2; i++) half[i] = _mm256_shuffle_epi8(table, half[i]);
+    avx2_nibbles(quants, first, q);
+    for (int g = 0; g < 8; g++) q[g] = _mm256_shuffle_epi8(table, q[g]);
 }
 
-/* r[i] holds 4 dwords of row i and 4 of row i + 4; out[g] gets dword g of rows 0..7. */
-static BASE_ALWAYS_INLINE void transpose_dwords(const __m256i r[4], __m256i out[4]) {
-    const __m256i a = _mm256_unpacklo_epi32(r[0], r[1]), b = _mm256_unpacklo_epi32(r[2], r[3]);
-    const __m256i c = _mm256_unpackhi_epi32(r[0], r[1]), d = _mm256_unpackhi_epi32(r[2], r[3]);
-    out[0] = _mm256_unpacklo_epi64(a, b);
-    out[1] = _mm256_unpackhi_epi64(a, b);
-    out[2] = _mm256_unpacklo_epi64(c, d);
-    out[3] = _mm256_unpackhi_epi64(c, d);
-}
-
-static BASE_ALWAYS_INLINE void fill_piece(avx2_unpack_fn unpack, const uint8_t *const rows[LANES], int64_t offset, int piece,
-                                          __m256i q[8]) {
-    __m256i first[4], second[4];
-    for (int i = 0; i < 4; i++) {
-        __m256i half[2];
-        unpack(rows[i] + offset, rows[i + 4] + offset, piece, half);
-        first[i] = half[0];
-        second[i] = half[1];
-    }
-    transpose_dwords(first, q);
-    transpose_dwords(second, q + 4);
+static BASE_ALWAYS_INLINE void avx2_subtract(__m256i q[8], int value) {
+    for (int g = 0; g < 8; g++) q[g] = _mm256_sub_epi8(q[g], _mm256_set1_epi8((char)value));
 }
 
 /* ---- scales ----------------------------------------------------------------------------------------------------- */
 
-/* The f16 at `offset` of eight rows, as floats. */
-static BASE_ALWAYS_INLINE __m256 avx2_load_halves(const uint8_t *const rows[LANES], int64_t offset) {
+/* The f16 at `offset` of what is not q of eight rows, as floats. */
+static BASE_ALWAYS_INLINE __m256 avx2_load_halves(const uint8_t *rest, int64_t rest_bytes, int64_t offset) {
     uint16_t h[LANES];
-    for (int i = 0; i < LANES; i++) h[i] = half_load_u16(rows[i] + offset);
+    for (int i = 0; i < LANES; i++) h[i] = half_load_u16(rest + i * rest_bytes + offset);
     return _mm256_cvtph_ps(_mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5],
                                           (short)h[6], (short)h[7]));
 }
 
+/* How far ahead of the products packed weights are asked for. */
+#define PREFETCH_BYTES 4096
+
 static BASE_ALWAYS_INLINE void fill_panel(const format_traits *f, avx2_unpack_fn unpack, avx2_fill_scales_fn fill_scales,
-                                          const uint8_t *const rows[LANES], int64_t first_piece, int64_t n_pieces,
-                                          int64_t row_bytes, avx2_panel *p) {
+                                          const uint8_t *group, int64_t first_piece, int64_t n_pieces, avx2_panel *p) {
     for (int64_t piece = 0; piece < n_pieces; piece += f->pieces) {
-        const int64_t offset = (first_piece + piece) / f->pieces * f->block_bytes;
-        for (int i = 0; i < LANES; i++) avx2_prefetch(rows[i] + offset, LANES * row_bytes, f->block_bytes);
-        fill_scales(rows, offset, p, piece);
-        for (int j = 0; j < f->pieces; j++) fill_piece(unpack, rows, offset, j, p->q[piece + j]);
+        const uint8_t *block = group + (first_piece + piece) / f->pieces * LANES * f->block_bytes;
+        avx2_prefetch(block, PREFETCH_BYTES, LANES * f->block_bytes);
+        fill_scales(block, p, piece);
+        for (int j = 0; j < f->pieces; j++) unpack(block + LANES * format_rest_bytes(f), j, p->q[piece + j]);
     }
 }
 
@@ -216,14 +206,14 @@ static BASE_ALWAYS_INLINE void avx2_linear(const format_traits *f, avx2_unpack_f
     const int64_t n_pieces = n_in / 32, row_bytes = n_pieces / f->pieces * f->block_bytes;
     const int64_t most = n_rows <= FEW_ROWS ? PANEL_PIECES_FEW_ROWS : PANEL_PIECES;
     avx2_panel p;
+    assert(out_begin % LANES == 0);
     for (int64_t o = out_begin; o < out_end; o += LANES) {
         tile_rows t = {x, x_stride, n_in, y + o, y_stride, BASE_MIN(LANES, out_end - o)};
-        const uint8_t *rows[LANES];
-        for (int i = 0; i < LANES; i++) rows[i] = (const uint8_t *)w + (o + BASE_MIN(i, t.n_out - 1)) * row_bytes;
+        const uint8_t *group = (const uint8_t *)w + o * row_bytes;
         int64_t piece = 0;
         do { /* once even if there is no input: the sums are 0 */
             const int64_t n = BASE_MIN(most, n_pieces - piece);
-            fill_panel(f, unpack, fill_scales, rows, piece, n, row_bytes, &p);
+            fill_panel(f, unpack, fill_scales, group, piece, n, &p);
             panel_rows(f, &p, &t, piece, n, n_rows);
             piece += n;
         } while (piece < n_pieces);

@@ -12,6 +12,7 @@
 
 void kernel_table_avx2(kernel_table *t) {
     t->name = "avx2";
+    t->side = 8;
     avx2_linear_float_entries(t);
     avx2_linear_quant_entries(t);
     avx2_linear_k_entries(t);
