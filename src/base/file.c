@@ -4,6 +4,7 @@
  * that neither a directory nor a pipe without a writer can stop the program. Thread-safe.
  */
 #define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* madvise */
 
 #include "base/file.h"
 
@@ -86,6 +87,13 @@ int base_map_open(base_map *out, const char *path, rp_error *err) {
 void base_map_close(base_map *m) {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (base_map){0};
+}
+
+void base_map_forget(const base_map *m, const void *p, size_t n) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), map = (uintptr_t)m->data;
+    uintptr_t begin = ((uintptr_t)p + page - 1) / page * page, end = ((uintptr_t)p + n) / page * page;
+    if (!m->data || begin < map || end > map + m->bytes || begin >= end) return;
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 /* ---- new files ---- */

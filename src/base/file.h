@@ -22,6 +22,8 @@ typedef struct base_map {
 
 int base_map_open(base_map *out, const char *path, rp_error *err); /* RP_ERR_IO */
 void base_map_close(base_map *m);                                  /* zero-initialised is fine */
+/* Lets go of the memory behind whole pages of [p, p + n), as far as they are the map's: reading them again reads the file again. */
+void base_map_forget(const base_map *m, const void *p, size_t n);
 
 /* Do two paths lead to the same file? false if either cannot be examined. */
 bool base_file_same(const char *a, const char *b);

@@ -100,6 +100,7 @@ typedef struct model_weight {
     kernel_type type;
     int64_t n_in, n_out, n_slices;
     int64_t slice_bytes; /* from one slice to the next; may be negative */
+    int32_t matrix;      /* of those that rows are multiplied with: its number (model_matrix) */
 } model_weight;
 
 /* The i-th expert's. */
@@ -171,6 +172,10 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
 /* The same over an opened file, which the model takes over; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
+
+/* The matrices that rows are multiplied with, by number; some have no data. */
+int32_t model_n_matrices(const rp_model *m);
+const model_weight *model_matrix(const rp_model *m, int32_t i);
 
 /* Can spans be moved to other positions than they were computed at? */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }

@@ -1,10 +1,32 @@
 /* model_layers.c: what differs from layer to layer: windows, rotations, whose states it attends to; and ALiBi's slopes. */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
+
+/* ---- matrices ---- */
+
+#define L(member) offsetof(model_layer, member)
+static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(ffn.gate), L(ffn.up), L(ffn.down), L(router),
+                                        L(experts.gate), L(experts.up), L(experts.down),
+                                        L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
+#undef L
+#define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
+
+int32_t model_n_matrices(const rp_model *m) { return m->hp.n_layers * N_LAYER_MATRICES + 1; }
+
+/* Layer by layer, then the output. */
+static model_weight *matrix_at(rp_model *m, int32_t i) {
+    if (i == m->hp.n_layers * N_LAYER_MATRICES) return &m->output;
+    return (model_weight *)((char *)&m->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
+}
+
+const model_weight *model_matrix(const rp_model *m, int32_t i) { return matrix_at((rp_model *)m, i); }
+
+/* ---- layers ---- */
 
 /* Is this the last of every n layers? */
 static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n == 0; }
@@ -53,6 +75,7 @@ static int set_slopes(rp_model *m, rp_error *err) {
 }
 
 int model_set_layers(rp_model *m, rp_error *err) {
+    for (int32_t i = 0; i < model_n_matrices(m); i++) matrix_at(m, i)->matrix = i;
     m->state_windows = base_calloc((size_t)m->hp.n_layers, sizeof(int32_t));
     if (!m->state_windows) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(int32_t), "the layers");
     for (int32_t i = 0; i < m->hp.n_layers; i++) {

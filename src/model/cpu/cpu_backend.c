@@ -18,6 +18,7 @@ static void free_backend(backend *self) {
     cpu_backend *b = cpu(self);
     cpu_attention_free(b);
     cpu_experts_free(b);
+    cpu_pack_free(b);
     base_threads_free(b->threads);
     base_free(b->row);
     base_free(b->q8);
@@ -192,7 +193,7 @@ static void linear(backend *self, const backend_buffer *src, int32_t rows, int32
     cpu_linear_part parts[BACKEND_MAX_WEIGHTS];
     assert(n <= BACKEND_MAX_WEIGHTS);
     for (int32_t i = 0; i < n; i++)
-        parts[i] = (cpu_linear_part){.weight = *weights[i], .bias = biases ? biases[i]->data : NULL, .n_rows = rows, .dst = dst[i]};
+        parts[i] = (cpu_linear_part){.weight = *cpu_packed(cpu(self), weights[i]), .bias = biases ? biases[i]->data : NULL, .n_rows = rows, .dst = dst[i]};
     cpu_linear(cpu(self), src, rows, parts, n);
 }
 
@@ -234,8 +235,8 @@ static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *er
     if (rc) return rc;
     b->row = base_alloc(sizeof(float) * (size_t)b->model->hp.n_embd);
     if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->model->hp.n_embd, "activations");
-    rc = cpu_linear_open(b, o->max_rows, err);
-    return rc ? rc : cpu_experts_open(b, o->max_rows, err);
+    if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err))) return rc;
+    return cpu_experts_open(b, o->max_rows, err);
 }
 
 int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *o, rp_error *err) {

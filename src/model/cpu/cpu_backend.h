@@ -1,6 +1,7 @@
 /* cpu_backend.h: inside of the CPU backend.
  *
  *   cpu_backend.c     opening, buffers, embeddings, what works element by element or row by row
+ *   cpu_pack.c        weights in the order of this machine's products
  *   cpu_linear.c      linear layers
  *   cpu_experts.c     mixtures of experts
  *   cpu_attention.c   keys and values into blocks, attention over views
@@ -70,6 +71,8 @@ typedef struct cpu_backend {
     float *row;   /* [n_embd] */
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts; /* NULL: the model has none */
+    model_weight *packed; /* [model_n_matrices]: those that are packed; the others have no data */
+    char *packed_bytes;
 
     /* of the current step */
     const model_step *step;
@@ -85,6 +88,15 @@ int cpu_attention_begin(cpu_backend *b, rp_error *err);
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+
+/* Packs the model's matrices. RP_ERR_MEMORY. */
+int cpu_pack_open(cpu_backend *b, rp_error *err);
+void cpu_pack_free(cpu_backend *b);
+/* The matrix as products read it. */
+static inline const model_weight *cpu_packed(const cpu_backend *b, const model_weight *w) {
+    const model_weight *p = &b->packed[w->matrix];
+    return p->data ? p : w;
+}
 
 /* q8 for calls of at most so many rows. RP_ERR_MEMORY. */
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err);

@@ -109,7 +109,9 @@ static void sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* Adds a part for each expert that has slots. */
-static int32_t add_parts(cpu_experts *x, int32_t n_parts, const model_weight *w, const model_weight *bias, backend_buffer *dst) {
+static int32_t add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix, const model_weight *bias, backend_buffer *dst) {
+    cpu_experts *x = b->experts;
+    const model_weight *w = cpu_packed(b, matrix);
     for (int32_t e = 0; e < w->n_slices; e++) {
         int32_t n = x->first_slot[e + 1] - x->first_slot[e];
         if (n == 0) continue;
@@ -136,12 +138,12 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
     assign_slots(x, m->hp.n_experts, rows);
     int32_t n_slots = rows * x->n_used;
     base_threads_for(b->threads, gather_slots, &j, n_slots, ROWS_PER_TASK);
-    int32_t n = add_parts(x, 0, &ffn->up, &ffn->up_bias, x->up);
-    if (ffn->gate.data) n = add_parts(x, n, &ffn->gate, &ffn->gate_bias, x->gate);
+    int32_t n = add_parts(b, 0, &ffn->up, &ffn->up_bias, x->up);
+    if (ffn->gate.data) n = add_parts(b, n, &ffn->gate, &ffn->gate_bias, x->gate);
     cpu_linear(b, x->gathered, n_slots, x->parts, n);
     backend_buffer *mixed = ffn->gate.data ? x->gate : x->up;
     cpu_act(self, m->arch->act, mixed, ffn->gate.data ? x->up : NULL, n_slots);
-    n = add_parts(x, 0, &ffn->down, &ffn->down_bias, x->out);
+    n = add_parts(b, 0, &ffn->down, &ffn->down_bias, x->out);
     cpu_linear(b, mixed, n_slots, x->parts, n);
     base_threads_for(b->threads, sum_rows, &j, rows, ROWS_PER_TASK);
 }

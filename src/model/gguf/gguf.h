@@ -68,6 +68,9 @@ typedef struct gguf_bytes {
 int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, const char *name, rp_error *err);
 void gguf_close(gguf_file *f);
 
+/* Nobody will read these bytes of a tensor's data soon: a file's memory for them may go (base/file.h). */
+void gguf_forget(const gguf_file *f, const void *data, size_t bytes);
+
 const char *gguf_name(const gguf_file *f); /* the path (of the first part), for messages */
 size_t gguf_n_parts(const gguf_file *f);
 const char *gguf_part_name(const gguf_file *f, size_t part); /* its path; of memory, the name it was opened with */

@@ -224,6 +224,11 @@ int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char
     return gguf_open_parts(out, &whole, 1, name, err);
 }
 
+void gguf_forget(const gguf_file *f, const void *data, size_t bytes) {
+    base_map_forget(&f->map, data, bytes);
+    for (size_t i = 0; i < f->n_others; i++) gguf_forget(f->others[i], data, bytes);
+}
+
 void gguf_close(gguf_file *f) {
     if (!f) return;
     for (size_t i = 0; i < f->n_others; i++) gguf_close(f->others[i]);
