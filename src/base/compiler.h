@@ -10,6 +10,12 @@
 #define BASE_NOINLINE __attribute__((noinline))
 #define BASE_ALWAYS_INLINE inline __attribute__((always_inline)) /* for kernels specialised by constant arguments */
 #define BASE_UNUSED __attribute__((unused))
+/* Before a loop with few, constant rounds: unrolls it before registers are chosen. */
+#if defined(__clang__)
+#define BASE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define BASE_UNROLL _Pragma("GCC unroll 16")
+#endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
 #define base_popcount64(x) __builtin_popcountll(x)
 #define base_ctz64(x) __builtin_ctzll(x)
@@ -21,6 +27,7 @@
 #define BASE_NOINLINE
 #define BASE_ALWAYS_INLINE inline
 #define BASE_UNUSED
+#define BASE_UNROLL
 #define BASE_NODISCARD
 static inline int base_popcount64(unsigned long long x) {
     int n = 0;

@@ -35,21 +35,21 @@
 #include "kernels/kernels.h"
 
 /* What products need to know of a type.
- * X(NAME, name, scales of a piece, minima of a piece, largest |q|, q is never negative, bytes [begin, end) of a block hold q) */
+ * X(NAME, name, scales of a piece, minima of a piece, lowest q, highest q, bytes [begin, end) of a block hold q) */
 #define FORMAT_TYPES(X) \
-    X(Q4_0, q4_0, 1, 0, 8, false, 2, 18) \
-    X(Q4_1, q4_1, 1, 1, 15, true, 4, 20) \
-    X(Q5_0, q5_0, 1, 0, 16, false, 2, 22) \
-    X(Q5_1, q5_1, 1, 1, 31, true, 4, 24) \
-    X(Q8_0, q8_0, 1, 0, 128, false, 2, 34) \
-    X(Q2_K, q2_k, 2, 2, 3, true, 16, 80) \
-    X(Q3_K, q3_k, 2, 0, 4, false, 0, 96) \
-    X(Q4_K, q4_k, 1, 1, 15, true, 16, 144) \
-    X(Q5_K, q5_k, 1, 1, 31, true, 16, 176) \
-    X(Q6_K, q6_k, 2, 0, 32, false, 0, 192) \
-    X(IQ4_NL, iq4_nl, 1, 0, 127, false, 2, 18) \
-    X(IQ4_XS, iq4_xs, 1, 0, 127, false, 8, 136) \
-    X(MXFP4, mxfp4, 1, 0, 12, false, 1, 17)
+    X(Q4_0, q4_0, 1, 0, -8, 7, 2, 18) \
+    X(Q4_1, q4_1, 1, 1, 0, 15, 4, 20) \
+    X(Q5_0, q5_0, 1, 0, -16, 15, 2, 22) \
+    X(Q5_1, q5_1, 1, 1, 0, 31, 4, 24) \
+    X(Q8_0, q8_0, 1, 0, -128, 127, 2, 34) \
+    X(Q2_K, q2_k, 2, 2, 0, 3, 16, 80) \
+    X(Q3_K, q3_k, 2, 0, -4, 3, 0, 96) \
+    X(Q4_K, q4_k, 1, 1, 0, 15, 16, 144) \
+    X(Q5_K, q5_k, 1, 1, 0, 31, 16, 176) \
+    X(Q6_K, q6_k, 2, 0, -32, 31, 0, 192) \
+    X(IQ4_NL, iq4_nl, 1, 0, -127, 113, 2, 18) \
+    X(IQ4_XS, iq4_xs, 1, 0, -127, 113, 8, 136) \
+    X(MXFP4, mxfp4, 1, 0, -12, 12, 1, 17)
 
 enum {
 #define X(name, number, block, bytes) FORMAT_##name##_BYTES = (bytes), FORMAT_##name##_PIECES = (block) / 32,
@@ -60,24 +60,25 @@ enum {
 typedef struct format_traits {
     int64_t block_bytes;
     int pieces; /* in a block */
-    int n_scales, n_mins, largest;
-    bool is_unsigned;
+    int n_scales, n_mins, lowest, highest;
     int quants_begin, quants_end;
 } format_traits;
 
-#define X(NAME, name, n_scales, n_mins, largest, is_unsigned, begin, end) \
-    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, largest, \
-                                                is_unsigned, begin, end};
+#define X(NAME, name, n_scales, n_mins, lowest, highest, begin, end) \
+    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, lowest, highest, \
+                                                begin, end};
 FORMAT_TYPES(X)
 #undef X
 
 /* ---- packed (kernel_pack) -----------------------------------------------------------------------------------------
- * The blocks at one place of `side` rows stand together, as large as they were:
+ * `side` rows stand together, as large as they were. Types that are not quantised: element 0 of every row | element 1 | ...
+ * Quantised types: block by block; of each first the bytes that are not q, in their order, then q. Either is cut into units of 4
+ * bytes (the last may be 2, then 1), and the rows take turns:
  *
- *     the bytes of row 0 that are not q, in their order | of row 1 | ...
- *     q: bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | ...
+ *     bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | of row 1 | ...
  *
- * so that with 8 rows a vector holds four bytes of each. */
+ * so that with 8 rows a vector holds the same field of each. The first byte of a field that begins at byte b of what is not q stands
+ * at side * b, if b is a multiple of its unit. */
 static inline int64_t format_rest_bytes(const format_traits *f) { return f->block_bytes - (f->quants_end - f->quants_begin); }
 /* Where a byte that is not q stands among those. */
 static inline int format_rest_offset(const format_traits *f, int offset) {

@@ -68,15 +68,20 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset 0               int8  q[n]            x ~ d * q, |q| <= 127
  *   offset n               float d[n/32]         scale of a block: max |x| / 127
  *   offset n + 4*n/32      float s[n/32]         d * sum of the block's q (formats with a minimum need it)
+ *   offset n + 8*n/32      float h[n/32][2]      d * sum of either half's q
+ *   offset n + 16*n/32     int16 c[n/32][2]      sum of either half's q
  */
 #define KERNEL_Q8_BLOCK 32
-static inline int64_t kernel_q8_bytes(int64_t n) { return n + 4 * (int64_t)sizeof(float) * (n / KERNEL_Q8_BLOCK); }
+#define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
+#define KERNEL_Q8_S(n) ((n) + (n) / 8)
+#define KERNEL_Q8_H(n) ((n) + (n) / 4)
+#define KERNEL_Q8_C(n) ((n) + (n) / 2)
+static inline int64_t kernel_q8_bytes(int64_t n) { return n + 20 * (n / KERNEL_Q8_BLOCK); }
 /* Does a weight type multiply quantised activations? */
 static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
 
-/* Quantised weights are packed before they are multiplied: `side` rows (kernel_table.side) block by block next to each other, as the
- * lanes of a vector want them. As large as the rows, which are rounded up to a multiple of `side`. Other types, and side 1, are
- * plain copies. */
+/* Weights are packed before they are multiplied: `side` rows (kernel_table.side) next to each other, as the lanes of a vector want them
+ * (formats.h). As large as the rows, whose number is rounded up to a multiple of `side`. Side 1 is a plain copy. */
 int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out);
 void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed);
 /* Row o as it was. */
@@ -119,7 +124,7 @@ typedef void (*kernel_act_fn)(const float *a, const float *up, float *y, int64_t
 
 typedef struct kernel_table {
     const char *name; /* "generic", "avx2" */
-    int side;         /* rows of quantised weights that stand side by side: 1 for plain rows */
+    int side;         /* rows of weights that stand side by side: 1 for plain rows */
     kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for numbers that are no type */
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;

@@ -36,19 +36,20 @@ static void check_rows(kernel_type t, const uint8_t *blocks, const float *values
     check_release(ours);
 }
 
-/* A row of activations that is 1 at i and 0 elsewhere, in floats or in the q8 layout of kernels.h, with scales of 1. The two floats of a
- * piece after its sum are the sums of its halves. */
+/* A row of activations that is 1 at i and 0 elsewhere, in floats or in the q8 layout of kernels.h, with scales of 1. */
 static void one_hot(bool quantized, uint8_t *x, int64_t n, int64_t i) {
     const float one = 1;
+    const int16_t one_short = 1;
     memset(x, 0, (size_t)BASE_MAX(kernel_q8_bytes(n), n * 4));
     if (!quantized) {
         memcpy(x + 4 * i, &one, sizeof one);
         return;
     }
     x[i] = 1;
-    for (int64_t p = 0; p < n / 32; p++) memcpy(x + n + 4 * p, &one, sizeof one);
-    memcpy(x + n + n / 8 + i / 32 * 4, &one, sizeof one);
-    memcpy(x + n + n / 4 + i / 16 * 4, &one, sizeof one);
+    for (int64_t p = 0; p < n / 32; p++) memcpy(x + KERNEL_Q8_D(n) + 4 * p, &one, sizeof one);
+    memcpy(x + KERNEL_Q8_S(n) + i / 32 * 4, &one, sizeof one);
+    memcpy(x + KERNEL_Q8_H(n) + i / 16 * 4, &one, sizeof one);
+    memcpy(x + KERNEL_Q8_C(n) + i / 16 * 2, &one_short, sizeof one_short);
 }
 
 /* Products of a block with every unit vector are its values, if nothing in it is infinite (else false); a zero may have lost its sign, and what a

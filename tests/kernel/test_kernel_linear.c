@@ -58,9 +58,10 @@ static void extreme_q8_row(uint8_t *row, int64_t n) {
     for (int64_t i = 0; i < n / 32; i++) {
         const float d = (float)check_random_in(1, 1000) * 1e-3f, s = d * 32.0f * (float)value, h[2] = {s / 2, s / 2};
         memset(row + 32 * i, (uint8_t)value, 32);
-        memcpy(row + n + 4 * i, &d, sizeof d);
-        memcpy(row + n + n / 8 + 4 * i, &s, sizeof s);
-        memcpy(row + n + n / 4 + 8 * i, h, sizeof h);
+        memcpy(row + KERNEL_Q8_D(n) + 4 * i, &d, sizeof d);
+        memcpy(row + KERNEL_Q8_S(n) + 4 * i, &s, sizeof s);
+        memcpy(row + KERNEL_Q8_H(n) + 8 * i, h, sizeof h);
+        memcpy(row + KERNEL_Q8_C(n) + 4 * i, (int16_t[]){(int16_t)(16 * value), (int16_t)(16 * value)}, 4);
     }
 }
 
@@ -139,9 +140,9 @@ static void truth_float(const double *w, const uint8_t *x, int64_t n, truth *out
 static void truth_quantized(const problem *p, const double *w, const double *min, const uint8_t *x, truth *out) {
     const int64_t n = p->n_in;
     for (int64_t piece = 0; piece < n / 32; piece++) {
-        const double d = read_float(x + n + 4 * piece), s = read_float(x + n + n / 8 + 4 * piece);
+        const double d = read_float(x + KERNEL_Q8_D(n) + 4 * piece), s = read_float(x + KERNEL_Q8_S(n) + 4 * piece);
         for (int k = 0; k < 2; k++) {
-            const double h = p->type == KERNEL_Q2_K ? read_float(x + n + n / 4 + 8 * piece + 4 * k) : k == 0 ? s : 0;
+            const double h = p->type == KERNEL_Q2_K ? read_float(x + KERNEL_Q8_H(n) + 8 * piece + 4 * k) : k == 0 ? s : 0;
             double half = 0;
             for (int64_t i = 32 * piece + 16 * k; i < 32 * piece + 16 * k + 16; i++) {
                 half += (w[i] + min[i]) * (double)(int8_t)x[i] * d;
@@ -195,8 +196,7 @@ static void check_values(const kernel_table *t, const problem *p) {
 
 /* Computes some rows and outputs of p again, from copies at other addresses, and compares bits. */
 static void check_part(const kernel_table *t, const problem *p) {
-    const int side = kernel_type_quantized(p->type) ? t->side : 1;
-    const int64_t begin = check_random_in(0, p->n_out / side) * side, end = check_random_in(begin, p->n_out);
+    const int64_t begin = check_random_in(0, p->n_out / t->side) * t->side, end = check_random_in(begin, p->n_out);
     const int64_t first = check_random_in(0, p->n_rows - 1), count = check_random_in(1, p->n_rows - first);
     problem part = problem_new(p->type, p->n_in, p->n_out, count);
     memcpy(part.w, p->w, (size_t)(p->n_out * kernel_row_bytes(p->type, p->n_in)));
@@ -269,7 +269,7 @@ static void check_type(const kernel_table *t, int type) {
 /* ---- quantize_row -------------------------------------------------------------------------------------------------- */
 
 /* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127 * 3u
- * of a step) of what it stands for; s is d * sum, h the same for halves. A block below 2^-110 may read as zeros. */
+ * of a step) of what it stands for; s is d * sum, h the same for halves, c their sums. A block below 2^-110 may read as zeros. */
 static void check_quantize_row(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
@@ -282,7 +282,7 @@ static void check_quantize_row(const kernel_table *t, int arg) {
         check_reference()->quantize_row(x, ref, n);
         check_same_bytes(q, ref, (size_t)kernel_q8_bytes(n), "q8 row");
         for (int64_t b = 0; b < n / 32; b++) {
-            const double d = read_float(q + n + 4 * b);
+            const double d = read_float(q + KERNEL_Q8_D(n) + 4 * b);
             double sum[2] = {0, 0};
             for (int i = 0; i < 32; i++) {
                 const int8_t v = (int8_t)q[32 * b + i];
@@ -290,9 +290,12 @@ static void check_quantize_row(const kernel_table *t, int arg) {
                 check_that(v >= -127, "q = -128");
                 check_near(d * v, x[32 * b + i], d * 0.5001 + 0x1p-110, "d * q", 32 * b + i);
             }
-            check_that(read_float(q + n + n / 8 + 4 * b) == (float)(d * (sum[0] + sum[1])), "s is not d * sum");
+            check_that(read_float(q + KERNEL_Q8_S(n) + 4 * b) == (float)(d * (sum[0] + sum[1])), "s is not d * sum");
             for (int k = 0; k < 2; k++) {
-                check_that(read_float(q + n + n / 4 + 8 * b + 4 * k) == (float)(d * sum[k]), "h is not d * sum");
+                check_that(read_float(q + KERNEL_Q8_H(n) + 8 * b + 4 * k) == (float)(d * sum[k]), "h is not d * sum");
+                int16_t c;
+                memcpy(&c, q + KERNEL_Q8_C(n) + 4 * b + 2 * k, sizeof c);
+                check_that(c == (int)sum[k], "c is not the sum");
             }
         }
         check_release(x);

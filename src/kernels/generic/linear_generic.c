@@ -45,12 +45,11 @@ static float add_piece(float acc, const format_traits *f, const format_piece *w,
                        int64_t piece) {
     int8_t q[32];
     memcpy(q, x + 32 * piece, sizeof q);
-    const uint8_t *sums = x + n_in + n_in / 8, *half_sums = sums + n_in / 8;
-    const float d = load_f32(x + n_in, piece);
+    const float d = load_f32(x + KERNEL_Q8_D(n_in), piece);
     const int n = 32 / f->n_scales;
     for (int k = 0; k < f->n_scales; k++) acc += w->scale[k] * d * (float)dot(w->q + n * k, q + n * k, n);
-    if (f->n_mins == 1) acc -= w->min[0] * load_f32(sums, piece);
-    for (int k = 0; f->n_mins == 2 && k < 2; k++) acc -= w->min[k] * load_f32(half_sums, 2 * piece + k);
+    if (f->n_mins == 1) acc -= w->min[0] * load_f32(x + KERNEL_Q8_S(n_in), piece);
+    for (int k = 0; f->n_mins == 2 && k < 2; k++) acc -= w->min[k] * load_f32(x + KERNEL_Q8_H(n_in), 2 * piece + k);
     return acc;
 }
 

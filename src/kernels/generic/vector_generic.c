@@ -21,7 +21,7 @@ void kernel_table_generic(kernel_table *t) {
 #define QUANTIZE_TINY 0x1p-110f
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
-    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + n / 8, *half_sums = sums + n / 8;
+    uint8_t *row = q8;
     assert(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float max = 0.0f;
@@ -31,13 +31,15 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
         int32_t sum[2] = {0, 0};
         for (int i = 0; i < 32; i++) {
             const int8_t q = (int8_t)lrintf(x[32 * b + i] * inverse);
-            ((int8_t *)q8)[32 * b + i] = q;
+            row[32 * b + i] = (uint8_t)q;
             sum[i / 16] += q;
         }
         const float s = d * (float)(sum[0] + sum[1]), h[2] = {d * (float)sum[0], d * (float)sum[1]};
-        memcpy(scales + 4 * b, &d, sizeof d);
-        memcpy(sums + 4 * b, &s, sizeof s);
-        memcpy(half_sums + 8 * b, h, sizeof h);
+        const int16_t c[2] = {(int16_t)sum[0], (int16_t)sum[1]};
+        memcpy(row + KERNEL_Q8_D(n) + 4 * b, &d, sizeof d);
+        memcpy(row + KERNEL_Q8_S(n) + 4 * b, &s, sizeof s);
+        memcpy(row + KERNEL_Q8_H(n) + 8 * b, h, sizeof h);
+        memcpy(row + KERNEL_Q8_C(n) + 4 * b, c, sizeof c);
     }
 }
 

@@ -29,6 +29,9 @@ static BASE_ALWAYS_INLINE void avx2_prefetch(const void *p, int64_t ahead, int64
     }
 }
 
+/* Keeps a vector in a register where the compiler would move its computation elsewhere. */
+#define AVX2_KEEP(v) __asm__("" : "+x"(v))
+
 /* A mask of the first n lanes, 0 <= n <= 8. */
 static inline __m256i avx2_first_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,7 +1,6 @@
 /* linear_k_avx2.c: products of weights in blocks of 256 (quant_avx2.h has the products themselves).
  *
- * A block holds eight pieces. Scales are unpacked for eight rows at once: eight of a row become the bytes of a word, and
- * eight such words are transposed.
+ * A block holds eight pieces. Its scales come packed too: a vector holds four bytes of each of eight rows.
  */
 #include "kernels/x86/quant_avx2.h"
 
@@ -27,7 +26,6 @@ static BASE_ALWAYS_INLINE void unpack_q2_k(const uint8_t *quants, int piece, __m
 static BASE_ALWAYS_INLINE void unpack_q3_k(const uint8_t *quants, int piece, __m256i q[8]) {
     two_bits(quants, 8, piece, q);
     add_high_bits(quants, piece, 2, q);
-    avx2_subtract(q, 4);
 }
 
 static BASE_ALWAYS_INLINE void unpack_q4_k(const uint8_t *quants, int piece, __m256i q[8]) { byte_nibbles(quants, 0, piece, q); }
@@ -43,127 +41,83 @@ static BASE_ALWAYS_INLINE void unpack_q6_k(const uint8_t *quants, int piece, __m
         const __m256i l = avx2_bits(avx2_dwords(quants, low + g), 4 * (group >> 1), 15);
         q[g] = _mm256_or_si256(l, _mm256_slli_epi16(avx2_bits(avx2_dwords(quants, high + g), 2 * group, 3), 4));
     }
-    avx2_subtract(q, 32);
+    for (int g = 0; g < 8; g++) q[g] = _mm256_sub_epi8(q[g], _mm256_set1_epi8(32));
 }
 
 static BASE_ALWAYS_INLINE void unpack_iq4_xs(const uint8_t *quants, int piece, __m256i q[8]) {
-    avx2_look_up(quants, 4 * piece, format_iq4_values, q);
+    avx2_look_up(quants, 4 * piece, format_iq4_values, avx2_zero_point(&format_iq4_xs), q);
 }
 
-#define REST(name, offset) format_rest_offset(&format_##name, offset)
+/* ---- scales ------------------------------------------------------------------------------------------------------- */
 
-/* ---- scales: eight of them as the bytes of a word ----------------------------------------------------------------- */
+/* Dword of eight rows' rest that holds the byte at `offset` of a block, and where its f16 begin. */
+#define REST_DWORD(name, offset, rest) avx2_dwords(rest, format_rest_offset(&format_##name, offset) / 4)
+#define REST_HALVES(name, offset, rest) avx2_load_halves((rest) + LANES * format_rest_offset(&format_##name, offset))
 
-#define LOW_2 0x0303030303030303u /* of every byte */
-#define LOW_4 0x0f0f0f0f0f0f0f0fu
-#define LOW_6 0x3f3f3f3fu
+static BASE_ALWAYS_INLINE __m256 times(__m256i v, __m256 d) { return _mm256_mul_ps(_mm256_cvtepi32_ps(v), d); }
 
-static inline uint64_t load_u64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
+/* (byte k of a dword - offset) * d, for k = 0..3, to place first + k of a row of pieces with n places each. */
+static BASE_ALWAYS_INLINE void put_scales(__m256i dwords, int offset, __m256 d, int n, int first, __m256 dst[][2]) {
+    BASE_UNROLL
+    for (int k = 0; k < 4; k++) {
+        const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(dwords, 8 * k), _mm256_set1_epi32(255));
+        dst[(first + k) / n][(first + k) % n] = times(_mm256_sub_epi32(byte, _mm256_set1_epi32(offset)), d);
+    }
 }
 
-static inline uint32_t load_u32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-/* Eight pairs of bits, or eight nibbles, to a byte each; lowest first. */
-static inline uint64_t spread_2(uint64_t v) {
-    v = (v | v << 24) & 0x000000ff000000ffu;
-    v = (v | v << 12) & 0x000f000f000f000fu;
-    return (v | v << 6) & LOW_2;
-}
-
-static inline uint64_t spread_4(uint64_t v) {
-    v = (v | v << 16) & 0x0000ffff0000ffffu;
-    v = (v | v << 8) & 0x00ff00ff00ff00ffu;
-    return (v | v << 4) & LOW_4;
-}
-
-/* (byte j - offset) * d of eight words, a row each, to piece j, or for pieces with two scales to half j % 2 of piece j / 2.
- * Byte - offset is from -128 to 127. */
-static BASE_ALWAYS_INLINE void put_scales(const uint64_t words[LANES], int offset, __m256 d, int n_scales, __m256 dst[][2]) {
-    __m128i pairs[4], fours[4], columns[4]; /* of rows; of rows; two columns each */
+static BASE_ALWAYS_INLINE void fill_scales_q2_k(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    __m256 d, dmin;
+    avx2_split_halves(REST_DWORD(q2_k, FORMAT_Q2_K_D, rest), &d, &dmin);
     for (int i = 0; i < 4; i++) {
-        const __m128i a = _mm_cvtsi64_si128((int64_t)words[2 * i]), b = _mm_cvtsi64_si128((int64_t)words[2 * i + 1]);
-        pairs[i] = _mm_sub_epi8(_mm_unpacklo_epi8(a, b), _mm_set1_epi8((char)offset));
+        const __m256i both = avx2_dwords(rest, i);
+        put_scales(avx2_bits(both, 0, 15), 0, d, 2, 4 * i, s->scale + piece);
+        put_scales(avx2_bits(both, 4, 15), 0, dmin, 2, 4 * i, s->min + piece);
     }
-    for (int i = 0; i < 2; i++) {
-        fours[i] = _mm_unpacklo_epi16(pairs[2 * i], pairs[2 * i + 1]);
-        fours[i + 2] = _mm_unpackhi_epi16(pairs[2 * i], pairs[2 * i + 1]);
+}
+
+static BASE_ALWAYS_INLINE void fill_scales_q3_k(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    const __m256 d = REST_HALVES(q3_k, FORMAT_Q3_K_D, rest);
+    const __m256i high = avx2_dwords(rest, 2);
+    BASE_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const __m256i low = avx2_bits(avx2_dwords(rest, i % 2), 4 * (i / 2), 15);
+        const __m256i upper = _mm256_slli_epi16(avx2_bits(high, 2 * i, 3), 4);
+        put_scales(_mm256_or_si256(low, upper), 32, d, 2, 4 * i, s->scale + piece);
     }
-    for (int i = 0; i < 2; i++) {
-        columns[2 * i] = _mm_unpacklo_epi32(fours[2 * i], fours[2 * i + 1]);
-        columns[2 * i + 1] = _mm_unpackhi_epi32(fours[2 * i], fours[2 * i + 1]);
+}
+
+static BASE_ALWAYS_INLINE void fill_scales_q4_k(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    __m256 d, dmin;
+    avx2_split_halves(avx2_dwords(rest, 0), &d, &dmin);
+    const __m256i a = avx2_dwords(rest, 1), b = avx2_dwords(rest, 2), c = avx2_dwords(rest, 3), upper = _mm256_set1_epi8(0x30);
+    const __m256i scales = _mm256_or_si256(avx2_bits(c, 0, 15), _mm256_and_si256(_mm256_srli_epi16(a, 2), upper));
+    const __m256i mins = _mm256_or_si256(avx2_bits(c, 4, 15), _mm256_and_si256(_mm256_srli_epi16(b, 2), upper));
+    put_scales(avx2_bits(a, 0, 63), 0, d, 1, 0, s->scale + piece);
+    put_scales(scales, 0, d, 1, 4, s->scale + piece);
+    put_scales(avx2_bits(b, 0, 63), 0, dmin, 1, 0, s->min + piece);
+    put_scales(mins, 0, dmin, 1, 4, s->min + piece);
+}
+
+static BASE_ALWAYS_INLINE void fill_scales_q6_k(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    const __m256 d = REST_HALVES(q6_k, FORMAT_Q6_K_D, rest);
+    for (int i = 0; i < 4; i++) {
+        const __m256i unsigned_bytes = _mm256_xor_si256(avx2_dwords(rest, i), _mm256_set1_epi8((char)0x80));
+        put_scales(unsigned_bytes, 128, d, 2, 4 * i, s->scale + piece);
     }
+}
+
+static BASE_ALWAYS_INLINE void fill_scales_iq4_xs(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    const __m256i first = avx2_dwords(rest, 0), low = avx2_dwords(rest, 1), high = _mm256_srli_epi32(first, 16);
+    __m256 d, unused;
+    avx2_split_halves(first, &d, &unused);
+    (void)unused;
+    BASE_UNROLL
     for (int j = 0; j < 8; j++) {
-        const __m128i column = j % 2 ? _mm_unpackhi_epi64(columns[j / 2], columns[j / 2]) : columns[j / 2];
-        const __m256 scale = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(column)), d);
-        dst[j / n_scales][j % n_scales] = scale;
+        const __m256i four = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
+        const __m256i two = _mm256_and_si256(_mm256_srli_epi32(high, 2 * j), _mm256_set1_epi32(3));
+        const __m256i v = _mm256_sub_epi32(_mm256_or_si256(four, _mm256_slli_epi32(two, 4)), _mm256_set1_epi32(32));
+        s->scale[piece + j][0] = times(v, d);
     }
-}
-
-static void fill_scales_q2_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q2_k), REST(q2_k, FORMAT_Q2_K_D)),
-                 dmin = avx2_load_halves(rest, format_rest_bytes(&format_q2_k), REST(q2_k, FORMAT_Q2_K_DMIN));
-    for (int part = 0; part < 2; part++) {
-        uint64_t scales[LANES], mins[LANES];
-        for (int i = 0; i < LANES; i++) {
-            const uint64_t both = load_u64(rest + i * format_rest_bytes(&format_q2_k) + 8 * part);
-            scales[i] = both & LOW_4;
-            mins[i] = (both >> 4) & LOW_4;
-        }
-        put_scales(scales, 0, d, 2, p->scale + piece + 4 * part);
-        put_scales(mins, 0, dmin, 2, p->min + piece + 4 * part);
-    }
-}
-
-static void fill_scales_q3_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q3_k), REST(q3_k, FORMAT_Q3_K_D));
-    for (int part = 0; part < 2; part++) {
-        uint64_t scales[LANES];
-        for (int i = 0; i < LANES; i++) {
-            const uint8_t *packed = rest + i * format_rest_bytes(&format_q3_k) + REST(q3_k, FORMAT_Q3_K_SCALES);
-            const uint64_t low = load_u64(packed) >> 4 * part, high = load_u32(packed + 8) >> 4 * part;
-            scales[i] = (low & LOW_4) | ((high | high >> 2 << 32) & LOW_2) << 4;
-        }
-        put_scales(scales, 32, d, 2, p->scale + piece + 4 * part);
-    }
-}
-
-static void fill_scales_q4_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    uint64_t scales[LANES], mins[LANES];
-    for (int i = 0; i < LANES; i++) {
-        const uint8_t *packed = rest + i * format_rest_bytes(&format_q4_k) + FORMAT_Q4_K_SCALES;
-        const uint32_t a = load_u32(packed), b = load_u32(packed + 4), c = load_u32(packed + 8);
-        const uint32_t low4 = (uint32_t)LOW_4, upper2 = 0x30303030u;
-        scales[i] = (a & LOW_6) | (uint64_t)((c & low4) | ((a >> 2) & upper2)) << 32;
-        mins[i] = (b & LOW_6) | (uint64_t)(((c >> 4) & low4) | ((b >> 2) & upper2)) << 32;
-    }
-    put_scales(scales, 0, avx2_load_halves(rest, format_rest_bytes(&format_q4_k), 0), 1, p->scale + piece);
-    put_scales(mins, 0, avx2_load_halves(rest, format_rest_bytes(&format_q4_k), 2), 1, p->min + piece);
-}
-
-static void fill_scales_q6_k(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    const __m256 d = avx2_load_halves(rest, format_rest_bytes(&format_q6_k), REST(q6_k, FORMAT_Q6_K_D));
-    for (int part = 0; part < 2; part++) {
-        uint64_t scales[LANES];
-        for (int i = 0; i < LANES; i++) scales[i] = load_u64(rest + i * format_rest_bytes(&format_q6_k) + REST(q6_k, FORMAT_Q6_K_SCALES) + 8 * part);
-        put_scales(scales, 0, d, 2, p->scale + piece + 4 * part);
-    }
-}
-
-static void fill_scales_iq4_xs(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    uint64_t scales[LANES];
-    for (int i = 0; i < LANES; i++) {
-        const uint8_t *block = rest + i * format_rest_bytes(&format_iq4_xs);
-        const uint64_t high = spread_2(half_load_u16(block + FORMAT_IQ4_XS_HIGH));
-        scales[i] = spread_4(load_u32(block + FORMAT_IQ4_XS_LOW)) | high << 4;
-    }
-    put_scales(scales, 32, avx2_load_halves(rest, format_rest_bytes(&format_iq4_xs), 0), 1, p->scale + piece);
 }
 
 AVX2_LINEAR(q2_k, fill_scales_q2_k)

@@ -19,7 +19,6 @@ static BASE_ALWAYS_INLINE void add_fifth_bits(const uint8_t *quants, int first, 
 static BASE_ALWAYS_INLINE void unpack_q4_0(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
     avx2_nibbles(quants, 0, q);
-    avx2_subtract(q, 8);
 }
 
 static BASE_ALWAYS_INLINE void unpack_q4_1(const uint8_t *quants, int piece, __m256i q[8]) {
@@ -31,7 +30,6 @@ static BASE_ALWAYS_INLINE void unpack_q5_0(const uint8_t *quants, int piece, __m
     (void)piece;
     avx2_nibbles(quants, 1, q);
     add_fifth_bits(quants, 0, q);
-    avx2_subtract(q, 16);
 }
 
 static BASE_ALWAYS_INLINE void unpack_q5_1(const uint8_t *quants, int piece, __m256i q[8]) {
@@ -47,31 +45,35 @@ static BASE_ALWAYS_INLINE void unpack_q8_0(const uint8_t *quants, int piece, __m
 
 static BASE_ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_look_up(quants, 0, format_iq4_values, q);
+    avx2_look_up(quants, 0, format_iq4_values, avx2_zero_point(&format_iq4_nl), q);
 }
 
 static BASE_ALWAYS_INLINE void unpack_mxfp4(const uint8_t *quants, int piece, __m256i q[8]) {
     (void)piece;
-    avx2_look_up(quants, 0, format_fp4_values, q);
+    avx2_look_up(quants, 0, format_fp4_values, avx2_zero_point(&format_mxfp4), q);
 }
 
 /* ---- scales ------------------------------------------------------------------------------------------------------- */
 
-/* d alone: eight f16 side by side. */
-static BASE_ALWAYS_INLINE void fill_scales_simple(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    p->scale[piece][0] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)rest));
+/* d alone. */
+static BASE_ALWAYS_INLINE void fill_scales_simple(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    s->scale[piece][0] = avx2_load_halves(rest);
 }
 
 /* d, m; w = d * q + m. */
-static BASE_ALWAYS_INLINE void fill_scales_min(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    p->scale[piece][0] = avx2_load_halves(rest, 4, 0);
-    p->min[piece][0] = _mm256_xor_ps(avx2_load_halves(rest, 4, 2), _mm256_set1_ps(-0.0f));
+static BASE_ALWAYS_INLINE void fill_scales_min(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    __m256 m;
+    avx2_split_halves(avx2_dwords(rest, 0), &s->scale[piece][0], &m);
+    s->min[piece][0] = _mm256_xor_ps(m, _mm256_set1_ps(-0.0f));
 }
 
-static BASE_ALWAYS_INLINE void fill_scales_power(const uint8_t *rest, avx2_panel *p, int64_t piece) {
-    float scale[LANES];
-    for (int i = 0; i < LANES; i++) scale[i] = half_power_of_two(rest[i]);
-    p->scale[piece][0] = _mm256_loadu_ps(scale);
+/* e: 2^(e - 128), subnormal for 0 and 1 (half_power_of_two). */
+static BASE_ALWAYS_INLINE void fill_scales_power(const uint8_t *rest, avx2_scales *s, int64_t piece) {
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)rest));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i bits = _mm256_blendv_epi8(normal, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
+    s->scale[piece][0] = _mm256_castsi256_ps(bits);
 }
 
 AVX2_LINEAR(q4_0, fill_scales_simple)

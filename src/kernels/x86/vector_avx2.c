@@ -65,7 +65,7 @@ static void sums8_i32(__m256i a, __m256i b, int32_t sum[2]) {
 /* As in generic/: below it a block is stored as zeros. */
 #define QUANTIZE_TINY 0x1p-110f
 
-static void quantize_block(const float *x, int8_t *q, float *d, float *s, float h[2]) {
+static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float h[2], int16_t c[2]) {
     __m256 v[4];
     __m256i i[4];
     for (int k = 0; k < 4; k++) v[k] = _mm256_loadu_ps(x + 8 * k);
@@ -78,7 +78,10 @@ static void quantize_block(const float *x, int8_t *q, float *d, float *s, float 
     sums8_i32(_mm256_add_epi32(i[0], i[1]), _mm256_add_epi32(i[2], i[3]), sum);
     *d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
     *s = *d * (float)(sum[0] + sum[1]);
-    for (int k = 0; k < 2; k++) h[k] = *d * (float)sum[k];
+    for (int k = 0; k < 2; k++) {
+        h[k] = *d * (float)sum[k];
+        c[k] = (int16_t)sum[k];
+    }
     /* Packing works in 128-bit halves, which leaves groups of four in the order 0 2 4 6 | 1 3 5 7. */
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -86,14 +89,16 @@ static void quantize_block(const float *x, int8_t *q, float *d, float *s, float 
 }
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
-    uint8_t *scales = (uint8_t *)q8 + n, *sums = scales + n / 8, *half_sums = sums + n / 8;
+    uint8_t *row = q8;
     assert(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float d, s, h[2];
-        quantize_block(x + 32 * b, (int8_t *)q8 + 32 * b, &d, &s, h);
-        memcpy(scales + 4 * b, &d, sizeof d);
-        memcpy(sums + 4 * b, &s, sizeof s);
-        memcpy(half_sums + 8 * b, h, sizeof h);
+        int16_t c[2];
+        quantize_block(x + 32 * b, row + 32 * b, &d, &s, h, c);
+        memcpy(row + KERNEL_Q8_D(n) + 4 * b, &d, sizeof d);
+        memcpy(row + KERNEL_Q8_S(n) + 4 * b, &s, sizeof s);
+        memcpy(row + KERNEL_Q8_H(n) + 8 * b, h, sizeof h);
+        memcpy(row + KERNEL_Q8_C(n) + 4 * b, c, sizeof c);
     }
 }
 

@@ -1,4 +1,4 @@
-/* cpu_pack.c: the model's quantised matrices in the order that this machine's products want (kernel_pack), made once when the backend
+/* cpu_pack.c: the model's matrices in the order that this machine's products want (kernel_pack), made once when the backend
  * is opened. The mapped file stays for looking up embeddings; what is packed is not read there again. */
 #include "base/error.h"
 #include "base/memory.h"
@@ -14,7 +14,7 @@ typedef struct pack_job {
 } pack_job;
 
 static bool is_packed(const cpu_backend *b, const model_weight *w) {
-    return w->data && b->kernels.side > 1 && kernel_type_quantized(w->type);
+    return w->data && b->kernels.side > 1;
 }
 
 /* One slice's bytes, rounded up so that the next begins aligned. */
