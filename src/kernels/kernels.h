@@ -102,12 +102,14 @@ typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin,
  *     out[q * out_stride + j] = scale * sum over d of query[q][d] * k[d][j]       (d in rising order from 0, f32)
  * Values: adds the slots whose bit is set in `visible`, in rising order, each acc[d] += p * v[slot][d] (fused where the set has FMA):
  *     p[q * p_stride + i]: the weight of the i-th set slot;  acc[q * acc_stride + d]
- * So a head's result depends on the sequence of slots alone, wherever block borders fall. */
+ * So a head's result depends on the sequence of slots alone, wherever block borders fall.
+ *
+ * next: the keys or values of the call to come, as large as these, or any address: they may be asked of memory meanwhile. */
 #define KERNEL_SLOTS 64
 typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q,
-                                      float scale, float *out, int64_t out_stride);
+                                      float scale, float *out, int64_t out_stride, const void *next);
 typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
-                                      int64_t n_q, float *acc, int64_t acc_stride);
+                                      int64_t n_q, float *acc, int64_t acc_stride, const void *next);
 
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 

@@ -81,12 +81,15 @@ static int64_t random_dim(int round) {
     return round % 2 ? check_random_in(1, 140) : usual[round / 2 % BASE_ARRAY_LEN(usual)];
 }
 
+/* What may be asked of memory ahead need not be there. */
+static const void *any_address(void) { return (const void *)(uintptr_t)check_random(); }
+
 /* ---- scores -------------------------------------------------------------------------------------------------------- */
 
 static void run_scores(const kernel_table *t, const problem *a, int64_t first, int64_t n, float scale, float *out,
                        int64_t out_stride) {
     const kernel_attn_scores_fn fn = a->f16 ? t->attn_scores_f16 : t->attn_scores_f32;
-    fn(a->states, a->dim, a->query + first * a->q_stride, a->q_stride, n, scale, out, out_stride);
+    fn(a->states, a->dim, a->query + first * a->q_stride, a->q_stride, n, scale, out, out_stride, any_address());
 }
 
 static void check_score(const problem *a, int64_t q, int64_t slot, float scale) {
@@ -134,7 +137,7 @@ static void check_scores(const kernel_table *t, int f16) {
 static void run_values(const kernel_table *t, const problem *a, const void *states, uint64_t visible, const float *p,
                        int64_t n_q, float *acc) {
     const kernel_attn_values_fn fn = a->f16 ? t->attn_values_f16 : t->attn_values_f32;
-    fn(states, a->dim, visible, p, a->p_stride, n_q, acc, a->acc_stride);
+    fn(states, a->dim, visible, p, a->p_stride, n_q, acc, a->acc_stride, any_address());
 }
 
 static uint64_t random_mask(int round) {

@@ -37,22 +37,26 @@ static void values(load_fn load, const void *v, int64_t dim, uint64_t visible, c
 }
 
 static void attn_scores_f32(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale,
-                            float *out, int64_t out_stride) {
+                            float *out, int64_t out_stride, const void *next) {
+    (void)next;
     scores(load_f32, k, dim, query, q_stride, n_q, scale, out, out_stride);
 }
 
 static void attn_scores_f16(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale,
-                            float *out, int64_t out_stride) {
+                            float *out, int64_t out_stride, const void *next) {
+    (void)next;
     scores(load_f16, k, dim, query, q_stride, n_q, scale, out, out_stride);
 }
 
 static void attn_values_f32(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q,
-                            float *acc, int64_t acc_stride) {
+                            float *acc, int64_t acc_stride, const void *next) {
+    (void)next;
     values(load_f32, v, dim, visible, p, p_stride, n_q, acc, acc_stride);
 }
 
 static void attn_values_f16(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q,
-                            float *acc, int64_t acc_stride) {
+                            float *acc, int64_t acc_stride, const void *next) {
+    (void)next;
     values(load_f16, v, dim, visible, p, p_stride, n_q, acc, acc_stride);
 }
 

@@ -28,16 +28,25 @@ static BASE_ALWAYS_INLINE __m128 load1_f16(const void *base, int64_t i) {
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */
 
-static BASE_ALWAYS_INLINE void score_tile(load8_fn load, const void *k, int64_t dim, const float *query,
-                                          int64_t q_stride, float scale, float *out, int64_t out_stride, int first_slot,
-                                          int n_q, int n_vectors) {
+/* What does not change in a call. */
+typedef struct score_args {
+    const void *k, *next;
+    int64_t dim, q_stride, out_stride;
+    float scale;
+} score_args;
+
+/* fetch: bytes of the next keys to ask for with each of these dimensions: what lies in the lines that the tile reads. */
+static BASE_ALWAYS_INLINE void score_tile(load8_fn load, int64_t elem_bytes, const score_args *a, const float *query, float *out,
+                                          int first_slot, int n_q, int n_vectors, bool fetch) {
     __m256 acc[8];
+    const char *next = (const char *)((uintptr_t)a->next + (uintptr_t)(first_slot * elem_bytes));
     for (int i = 0; i < n_q * n_vectors; i++) acc[i] = _mm256_setzero_ps();
-    for (int64_t d = 0; d < dim; d++) {
+    for (int64_t d = 0; d < a->dim; d++) {
         __m256 key[8];
-        for (int v = 0; v < n_vectors; v++) key[v] = load(k, d * KERNEL_SLOTS + first_slot + 8 * v);
+        if (fetch) avx2_prefetch(next, d * KERNEL_SLOTS * elem_bytes, 8 * n_vectors * elem_bytes);
+        for (int v = 0; v < n_vectors; v++) key[v] = load(a->k, d * KERNEL_SLOTS + first_slot + 8 * v);
         for (int q = 0; q < n_q; q++) {
-            const __m256 x = _mm256_set1_ps(query[q * q_stride + d]);
+            const __m256 x = _mm256_set1_ps(query[q * a->q_stride + d]);
             for (int v = 0; v < n_vectors; v++) {
                 acc[q * n_vectors + v] = _mm256_fmadd_ps(x, key[v], acc[q * n_vectors + v]);
             }
@@ -45,56 +54,60 @@ static BASE_ALWAYS_INLINE void score_tile(load8_fn load, const void *k, int64_t 
     }
     for (int q = 0; q < n_q; q++) {
         for (int v = 0; v < n_vectors; v++) {
-            const __m256 score = _mm256_mul_ps(_mm256_set1_ps(scale), acc[q * n_vectors + v]);
-            _mm256_storeu_ps(out + q * out_stride + first_slot + 8 * v, score);
+            const __m256 score = _mm256_mul_ps(_mm256_set1_ps(a->scale), acc[q * n_vectors + v]);
+            _mm256_storeu_ps(out + q * a->out_stride + first_slot + 8 * v, score);
         }
     }
 }
 
-static BASE_ALWAYS_INLINE void scores(load8_fn load, const void *k, int64_t dim, const float *query, int64_t q_stride,
-                                      int64_t n_q, float scale, float *out, int64_t out_stride) {
+static BASE_ALWAYS_INLINE void scores(load8_fn load, int64_t elem_bytes, const score_args *a, const float *query, int64_t n_q,
+                                      float *out) {
     int64_t q = 0;
     for (; q + 4 <= n_q; q += 4) {
         for (int slot = 0; slot < KERNEL_SLOTS; slot += 16) {
-            score_tile(load, k, dim, query + q * q_stride, q_stride, scale, out + q * out_stride, out_stride, slot, 4,
-                       2);
+            const float *from = query + q * a->q_stride;
+            float *to = out + q * a->out_stride;
+            /* the first four queries, or where there are eight the first and the second half */
+            if (q == (n_q >= 8 && slot >= KERNEL_SLOTS / 2 ? 4 : 0)) score_tile(load, elem_bytes, a, from, to, slot, 4, 2, true);
+            else score_tile(load, elem_bytes, a, from, to, slot, 4, 2, false);
         }
     }
     for (; q + 2 <= n_q; q += 2) {
         for (int slot = 0; slot < KERNEL_SLOTS; slot += 32) {
-            score_tile(load, k, dim, query + q * q_stride, q_stride, scale, out + q * out_stride, out_stride, slot, 2,
-                       4);
+            score_tile(load, elem_bytes, a, query + q * a->q_stride, out + q * a->out_stride, slot, 2, 4, q == 0);
         }
     }
-    for (; q < n_q; q++) {
-        score_tile(load, k, dim, query + q * q_stride, q_stride, scale, out + q * out_stride, out_stride, 0, 1, 8);
-    }
+    for (; q < n_q; q++) score_tile(load, elem_bytes, a, query + q * a->q_stride, out + q * a->out_stride, 0, 1, 8, q == 0);
 }
 
 static void attn_scores_f32(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale,
-                            float *out, int64_t out_stride) {
-    scores(load8_f32, k, dim, query, q_stride, n_q, scale, out, out_stride);
+                            float *out, int64_t out_stride, const void *next) {
+    const score_args a = {k, next, dim, q_stride, out_stride, scale};
+    scores(load8_f32, 4, &a, query, n_q, out);
 }
 
 static void attn_scores_f16(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale,
-                            float *out, int64_t out_stride) {
-    scores(load8_f16, k, dim, query, q_stride, n_q, scale, out, out_stride);
+                            float *out, int64_t out_stride, const void *next) {
+    const score_args a = {k, next, dim, q_stride, out_stride, scale};
+    scores(load8_f16, 2, &a, query, n_q, out);
 }
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
 /* The visible slots of one call, and where weights and sums are. */
 typedef struct value_args {
-    const void *v;
+    const void *v, *next;
     const float *p;
     float *acc;
     int64_t p_stride, acc_stride;
+    int64_t dim;
     int n_slots;
-    int32_t first[KERNEL_SLOTS]; /* element at which the i-th visible slot begins */
+    const uint8_t *slots; /* the visible ones, in rising order */
 } value_args;
 
+/* fetch: asks for the next values of the same slots and dimensions. */
 static BASE_ALWAYS_INLINE void value_tile(load8_fn load, const value_args *a, int64_t q0, int64_t d0, int n_q,
-                                          int n_vectors) {
+                                          int n_vectors, int64_t elem_bytes, bool fetch) {
     const float *p = a->p + q0 * a->p_stride;
     float *out = a->acc + q0 * a->acc_stride + d0;
     __m256 acc[8];
@@ -105,7 +118,8 @@ static BASE_ALWAYS_INLINE void value_tile(load8_fn load, const value_args *a, in
     }
     for (int i = 0; i < a->n_slots; i++) {
         __m256 value[8];
-        for (int v = 0; v < n_vectors; v++) value[v] = load(a->v, a->first[i] + d0 + 8 * v);
+        if (fetch) avx2_prefetch(a->next, (i * a->dim + d0) * elem_bytes, 8 * n_vectors * elem_bytes);
+        for (int v = 0; v < n_vectors; v++) value[v] = load(a->v, a->slots[i] * a->dim + d0 + 8 * v);
         for (int q = 0; q < n_q; q++) {
             const __m256 weight = _mm256_set1_ps(p[q * a->p_stride + i]);
             for (int v = 0; v < n_vectors; v++) {
@@ -125,43 +139,51 @@ static BASE_ALWAYS_INLINE void value_one(load1_fn load, const value_args *a, int
     const float *p = a->p + q * a->p_stride;
     float *out = a->acc + q * a->acc_stride + d;
     __m128 acc = _mm_load_ss(out);
-    for (int i = 0; i < a->n_slots; i++) acc = _mm_fmadd_ss(_mm_load_ss(p + i), load(a->v, a->first[i] + d), acc);
+    for (int i = 0; i < a->n_slots; i++) acc = _mm_fmadd_ss(_mm_load_ss(p + i), load(a->v, a->slots[i] * a->dim + d), acc);
     _mm_store_ss(out, acc);
 }
 
 /* All dimensions of n_q (a constant) queries from q0. */
-static BASE_ALWAYS_INLINE void value_queries(load8_fn load8, load1_fn load1, const value_args *a, int64_t dim,
-                                             int64_t q0, int n_q) {
+static BASE_ALWAYS_INLINE void value_queries(load8_fn load8, load1_fn load1, int64_t elem_bytes, const value_args *a, int64_t q0,
+                                             int n_q, int64_t n_q_all) {
     const int wide = 8 / n_q;
+    const int64_t dim = a->dim;
     int64_t d = 0;
-    for (; d + 8 * wide <= dim; d += 8 * wide) value_tile(load8, a, q0, d, n_q, wide);
-    for (; d + 8 <= dim; d += 8) value_tile(load8, a, q0, d, n_q, 1);
+    for (; d + 8 * wide <= dim; d += 8 * wide) {
+        if (q0 == (n_q_all >= 8 && d >= dim / 2 ? 4 : 0)) value_tile(load8, a, q0, d, n_q, wide, elem_bytes, true);
+        else value_tile(load8, a, q0, d, n_q, wide, elem_bytes, false);
+    }
+    for (; d + 8 <= dim; d += 8) value_tile(load8, a, q0, d, n_q, 1, elem_bytes, false);
     for (; d < dim; d++) {
         for (int64_t q = q0; q < q0 + n_q; q++) value_one(load1, a, q, d);
     }
 }
 
-static BASE_ALWAYS_INLINE void values(load8_fn load8, load1_fn load1, value_args *a, int64_t dim, uint64_t visible,
+static BASE_ALWAYS_INLINE void values(load8_fn load8, load1_fn load1, int64_t elem_bytes, value_args *a, uint64_t visible,
                                       int64_t n_q) {
-    for (uint64_t rest = visible; rest != 0; rest &= rest - 1) {
-        a->first[a->n_slots++] = (int32_t)(base_ctz64(rest) * dim);
-    }
+    static const uint8_t all[KERNEL_SLOTS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                              22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+                                              44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    uint8_t some[KERNEL_SLOTS];
+    a->n_slots = base_popcount64(visible);
+    a->slots = (visible & (visible + 1)) == 0 ? all : some; /* the first n, which is usual, or any */
+    for (uint64_t rest = visible, i = 0; a->slots == some && rest != 0; rest &= rest - 1) some[i++] = (uint8_t)base_ctz64(rest);
     int64_t q = 0;
-    for (; q + 4 <= n_q; q += 4) value_queries(load8, load1, a, dim, q, 4);
-    for (; q + 2 <= n_q; q += 2) value_queries(load8, load1, a, dim, q, 2);
-    for (; q < n_q; q++) value_queries(load8, load1, a, dim, q, 1);
+    for (; q + 4 <= n_q; q += 4) value_queries(load8, load1, elem_bytes, a, q, 4, n_q);
+    for (; q + 2 <= n_q; q += 2) value_queries(load8, load1, elem_bytes, a, q, 2, n_q);
+    for (; q < n_q; q++) value_queries(load8, load1, elem_bytes, a, q, 1, n_q);
 }
 
 static void attn_values_f32(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q,
-                            float *acc, int64_t acc_stride) {
-    value_args a = {.v = v, .p = p, .acc = acc, .p_stride = p_stride, .acc_stride = acc_stride, .n_slots = 0};
-    values(load8_f32, load1_f32, &a, dim, visible, n_q);
+                            float *acc, int64_t acc_stride, const void *next) {
+    value_args a = {.v = v, .next = next, .p = p, .acc = acc, .p_stride = p_stride, .acc_stride = acc_stride, .dim = dim};
+    values(load8_f32, load1_f32, 4, &a, visible, n_q);
 }
 
 static void attn_values_f16(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q,
-                            float *acc, int64_t acc_stride) {
-    value_args a = {.v = v, .p = p, .acc = acc, .p_stride = p_stride, .acc_stride = acc_stride, .n_slots = 0};
-    values(load8_f16, load1_f16, &a, dim, visible, n_q);
+                            float *acc, int64_t acc_stride, const void *next) {
+    value_args a = {.v = v, .next = next, .p = p, .acc = acc, .p_stride = p_stride, .acc_stride = acc_stride, .dim = dim};
+    values(load8_f16, load1_f16, 2, &a, visible, n_q);
 }
 
 /* ---- storing ---------------------------------------------------------------------------------------------------- */

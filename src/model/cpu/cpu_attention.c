@@ -236,6 +236,17 @@ static bool block_visibility(const tile *t, const kv_view *v, int32_t block, uin
     return any != 0;
 }
 
+/* The block that is probably attended after block `block` of view i; NULL: none. */
+static void *block_after(const tile *t, size_t i, int32_t block) {
+    const kv_span *span = t->context->views[i].span;
+    if (++block * KV_BLOCK_SLOTS >= kv_span_tokens(span)) {
+        if (++i == t->context->n_views) return NULL;
+        span = t->context->views[i].span;
+        block = 0;
+    }
+    return kv_span_block(span, t->j->layer->states, block);
+}
+
 static float *scores_of(const tile *t, int32_t r, int32_t head) {
     return t->scratch->scores + (int64_t)(r * t->n_heads + head) * t->j->b->scratch_slots;
 }
@@ -265,13 +276,16 @@ static void add_bias(const tile *t, const kv_view *v, int32_t block, float *scor
     }
 }
 
-static void score_block(tile *t, const kv_view *v, int32_t block, const uint64_t *visible) {
+static void score_block(tile *t, size_t i, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
+    const kv_view *v = &t->context->views[i];
+    void *next = block_after(t, i, block);
     int32_t dim = b->shape.key_dim;
     float scores[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     const void *k = kv_block_keys(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
-    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, KV_BLOCK_SLOTS);
+    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, KV_BLOCK_SLOTS,
+       next ? kv_block_keys(&b->shape, next, t->kv_head) : NULL);
     if (b->model->alibi_slopes) add_bias(t, v, block, scores);
     for (int32_t r = 0; r < t->rows->n_rows; r++)
         if (visible[r]) append_scores(t, r, visible[r], scores);
@@ -288,7 +302,7 @@ static void pass_scores(tile *t) {
             if (!rotated || (t->j->angles && rotated->shift != v->shift))
                 rotate_queries(t, v->shift, t->j->angles ? t->j->angles->views + (t->rows->first_view + i) * rot : NULL);
             rotated = v;
-            score_block(t, v, block, visible);
+            score_block(t, i, block, visible);
         }
     }
 }
@@ -315,19 +329,22 @@ static bool rows_agree(const tile *t, const uint64_t *visible) {
     return true;
 }
 
-static void add_values(tile *t, const kv_view *v, int32_t block, const uint64_t *visible) {
+static void add_values(tile *t, size_t i, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
+    const kv_view *v = &t->context->views[i];
     int32_t dim = b->shape.value_dim;
+    void *after = block_after(t, i, block);
+    const void *next = after ? kv_block_values(&b->shape, after, t->kv_head) : NULL;
     const void *values = kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_values_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
     /* the heads of one row are `dim` apart in the output; rows are not, so each row is a call unless there is but one head */
     bool together = t->n_heads == 1 && rows_agree(t, visible);
     if (together)
-        fn(values, dim, visible[0], scores_of(t, 0, 0) + t->done[0], b->scratch_slots, t->n_queries, output_of(t, 0), t->j->dst->width);
+        fn(values, dim, visible[0], scores_of(t, 0, 0) + t->done[0], b->scratch_slots, t->n_queries, output_of(t, 0), t->j->dst->width, next);
     for (int32_t r = 0; r < t->rows->n_rows; r++) {
         if (!visible[r]) continue;
         if (!together)
-            fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, t->n_heads, output_of(t, r), dim);
+            fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, t->n_heads, output_of(t, r), dim, next);
         t->done[r] += base_popcount64(visible[r]);
     }
 }
@@ -341,7 +358,7 @@ static void pass_values(tile *t) {
     for (size_t i = 0; i < t->context->n_views; i++) {
         const kv_view *v = &t->context->views[i];
         for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++)
-            if (block_visibility(t, v, block, visible)) add_values(t, v, block, visible);
+            if (block_visibility(t, v, block, visible)) add_values(t, i, block, visible);
     }
 }
 
