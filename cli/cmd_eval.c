@@ -257,7 +257,7 @@ static int eval_one(eval_state *s, const eval_task *t, size_t index, outcome *ou
         int status = cli_interrupted() ? CLI_INTERRUPTED
                                        : eval_item_under(s, t, item, &s->settings[k], &outcomes[k * t->n_items + index]);
         if (status != CLI_OK) return status;
-        cli_progress_draw(&s->progress, t->name, ++s->done, s->n_items * s->n_settings);
+        cli_progress_draw(&s->progress, t->name, "answers", ++s->done, s->n_items * s->n_settings);
     }
     return CLI_OK;
 }
@@ -353,7 +353,8 @@ static int load(eval_state *s) {
     if (status != CLI_OK) return status;
     rp_model_describe(s->loaded.model, &s->info);
     rp_engine_options engine = cli_engine_options(&o->engine);
-    return cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
+    status = cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
+    return status == CLI_OK ? cli_prepare_engine(&s->loaded) : status;
 }
 
 static int open_for_writing(const char *path, const char *option, FILE **file) {

@@ -104,11 +104,17 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
     return status;
 }
 
-static int inspect_model(const inspect_options *o, const rp_model *model) {
+static int inspect_model(const inspect_options *o, cli_loaded *l) {
     rp_model_info info;
-    rp_model_describe(model, &info);
-    if (o->json) return inspect_json_model(&info);
-    inspect_text_model(&info);
+    rp_memory memory;
+    rp_engine_options engine = rp_engine_options_defaults();
+    engine.n_ctx = o->ctx;
+    int status = cli_load_engine(l, &engine, &(cli_list){.n = 0});
+    if (status != CLI_OK) return status;
+    rp_model_describe(l->model, &info);
+    rp_engine_memory(l->engine, &memory);
+    if (o->json) return inspect_json_model(&info, &memory);
+    inspect_text_model(&info, &memory);
     return cli_finish_output();
 }
 
@@ -122,7 +128,7 @@ static int inspect_main(int argc, char **argv) {
     int status = o.prompt != NULL ? read_prompt(o.prompt, &prompt) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
     if (status == CLI_OK)
-        status = o.schemas.n > 0 ? inspect_schema(&o, &loaded, prompt) : inspect_model(&o, loaded.model);
+        status = o.schemas.n > 0 ? inspect_schema(&o, &loaded, prompt) : inspect_model(&o, &loaded);
     free(prompt);
     cli_loaded_free(&loaded);
     return status;

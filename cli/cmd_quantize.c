@@ -68,7 +68,7 @@ static bool on_step(void *user, const rp_quantize_step *step) {
         if (step->is_fallback) count_fallback(s, step->to);
     }
     s->read_bytes = step->total_bytes;
-    cli_progress_draw(&s->progress, "quantizing", step->done_bytes, step->total_bytes);
+    cli_progress_draw(&s->progress, "quantizing", NULL, step->done_bytes, step->total_bytes);
     return !cli_interrupted();
 }
 

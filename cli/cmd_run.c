@@ -124,7 +124,7 @@ static void on_logits(void *user, const float *logits, int32_t n_vocab) {
 
 static void on_progress(void *user, uint64_t done, uint64_t total) {
     run_state *s = user;
-    cli_progress_draw(&s->progress, "computing modules", done, total);
+    cli_progress_draw(&s->progress, "computing modules", "tokens", done, total);
 }
 
 /* ---- The work ---- */
@@ -177,6 +177,7 @@ static int load(run_state *s) {
     if (status != CLI_OK) return status;
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
+    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded);
     s->load_ms = cli_now_ms() - start;
     return status;
 }
@@ -208,7 +209,7 @@ static void end_line(run_state *s, bool last) {
 static int report(run_state *s, const run_input *in, rp_result *result, bool last) {
     const run_options *o = s->options;
     result->timings.load_ms = s->load_ms;
-    if (o->json) return run_report_json(in->name, s->loaded.model, result);
+    if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, result);
     end_line(s, last);
     int status = cli_finish_output();
     if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);

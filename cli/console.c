@@ -144,7 +144,7 @@ static bool can_draw(void) {
     return cli_is_terminal(stderr) && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
-void cli_progress_draw(cli_progress *p, const char *what, uint64_t done, uint64_t total) {
+void cli_progress_draw(cli_progress *p, const char *what, const char *unit, uint64_t done, uint64_t total) {
     double now = cli_now_ms();
     if (total == 0 || !can_draw() || (p->shown && done < total && now - p->drawn_ms < PROGRESS_EVERY_MS)) return;
     char bar[PROGRESS_CELLS + 1];
@@ -153,7 +153,8 @@ void cli_progress_draw(cli_progress *p, const char *what, uint64_t done, uint64_
     memset(bar, '.', PROGRESS_CELLS);
     memset(bar, '#', (size_t)filled);
     bar[PROGRESS_CELLS] = '\0';
-    fprintf(stderr, "\r%s [%s] %llu/%llu tokens\x1b[K", what, bar, (unsigned long long)done, (unsigned long long)total);
+    if (unit) fprintf(stderr, "\r%s [%s] %llu/%llu %s\x1b[K", what, bar, (unsigned long long)done, (unsigned long long)total, unit);
+    else fprintf(stderr, "\r%s [%s] %3.0f%%\x1b[K", what, bar, 100.0 * (double)done / (double)total);
     fflush(stderr);
     p->shown = true;
     p->drawn_ms = now;

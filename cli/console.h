@@ -49,7 +49,7 @@ typedef struct cli_progress {
     bool shown;
     double drawn_ms;
 } cli_progress;
-void cli_progress_draw(cli_progress *p, const char *what, uint64_t done, uint64_t total);
+void cli_progress_draw(cli_progress *p, const char *what, const char *unit, uint64_t done, uint64_t total);
 void cli_progress_clear(cli_progress *p);
 
 #endif

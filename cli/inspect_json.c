@@ -3,7 +3,7 @@
 
 #include "json_out.h"
 
-int inspect_json_model(const rp_model_info *m) {
+int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
     json_t *o = json_object();
     cli_json_set(o, "name", cli_json_text(m->name));
     cli_json_set(o, "architecture", cli_json_text(m->architecture));
@@ -27,6 +27,11 @@ int inspect_json_model(const rp_model_info *m) {
     cli_json_set(o, "n_experts", json_integer(m->n_experts));
     cli_json_set(o, "n_experts_used", json_integer(m->n_experts_used));
     cli_json_set(o, "state_bytes_per_token", json_integer((json_int_t)m->state_bytes_per_token));
+    json_t *sizes = json_object();
+    cli_json_set(sizes, "weights", json_integer((json_int_t)memory->weights));
+    cli_json_set(sizes, "file", json_integer((json_int_t)memory->file));
+    cli_json_set(sizes, "activations", json_integer((json_int_t)memory->activations));
+    cli_json_set(o, "memory", sizes);
     cli_json_set(o, "fingerprint", cli_json_text(m->fingerprint));
     return cli_json_print(o);
 }

@@ -40,7 +40,7 @@ static void print_row(const char *label, const char *value) {
     fputc('\n', stdout);
 }
 
-void inspect_text_model(const rp_model_info *m) {
+void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
     print_row("name", m->name[0] != '\0' ? m->name : "(none)");
     print_row("architecture", m->architecture);
     printf("%-15s %llu\n", "parameters", (unsigned long long)m->parameters);
@@ -55,6 +55,7 @@ void inspect_text_model(const rp_model_info *m) {
            m->movable ? "" : ": modules cannot move (fixed layouts only)");
     if (m->window > 0)
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
+    print_size("memory", memory->weights + memory->file + memory->activations);
     print_size("states a token", m->state_bytes_per_token);
     print_row("chat format", m->chat_format);
     if (m->chat_format_guessed) print_row("", "(guessed: the model's own chat template is not known)");

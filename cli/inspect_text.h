@@ -6,7 +6,7 @@
 
 #include "reprise.h"
 
-void inspect_text_model(const rp_model_info *info);
+void inspect_text_model(const rp_model_info *info, const rp_memory *memory);
 /* The schema as a tree with columns; with_prompt: what the prompt takes is marked. */
 void inspect_text_tree(const rp_inspection *in, bool with_prompt);
 /* The prompt's tiles in order of position, and the gaps between them. */

@@ -38,6 +38,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args);
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
 /* Makes the engine and loads the schemas in order. Returns an exit status. */
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
+/* Prepares the weights, with a progress bar. Returns an exit status. */
+int cli_prepare_engine(cli_loaded *l);
 /* Frees whatever was loaded. */
 void cli_loaded_free(cli_loaded *l);
 

@@ -1,6 +1,8 @@
 /* run_report.c: results as JSON (DESIGN.md, section 9) and as one line. Owns nothing. One thread. */
 #include "run_report.h"
 
+#include <sys/resource.h>
+
 #include <math.h>
 
 #include "json_out.h"
@@ -53,6 +55,21 @@ static json_t *timings_object(const rp_timings *t) {
     return timings;
 }
 
+/* peak: of the whole process, as the system counts it. */
+static json_t *memory_object(const rp_engine *engine) {
+    rp_memory m;
+    struct rusage usage = {0};
+    rp_engine_memory(engine, &m);
+    getrusage(RUSAGE_SELF, &usage);
+    json_t *memory = json_object();
+    cli_json_set(memory, "weights", json_integer((json_int_t)m.weights));
+    cli_json_set(memory, "file", json_integer((json_int_t)m.file));
+    cli_json_set(memory, "activations", json_integer((json_int_t)m.activations));
+    cli_json_set(memory, "states", json_integer((json_int_t)m.states));
+    cli_json_set(memory, "peak", json_integer((json_int_t)usage.ru_maxrss * 1024));
+    return memory;
+}
+
 static json_t *plan_item(const rp_plan_item *p) {
     json_t *item = json_object();
     cli_json_set(item, "kind", cli_json_text(p->is_view ? "view" : "run"));
@@ -66,7 +83,7 @@ static json_t *plan_item(const rp_plan_item *p) {
     return item;
 }
 
-int run_report_json(const char *prompt, const rp_model *model, const rp_result *r) {
+int run_report_json(const char *prompt, const rp_model *model, const rp_engine *engine, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(r->text));
@@ -77,6 +94,7 @@ int run_report_json(const char *prompt, const rp_model *model, const rp_result *
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
     cli_json_set(object, "state_bytes", json_integer((json_int_t)r->state_bytes));
     cli_json_set(object, "timings", timings_object(&r->timings));
+    cli_json_set(object, "memory", memory_object(engine));
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
     cli_json_set(object, "plan", plan);

@@ -177,6 +177,9 @@ RP_API int rp_model_quantize(const char *in, const char *out, const char *type, 
 
 typedef struct rp_engine rp_engine;
 
+/* Called during long work: how much is done, of how much. Tokens, where modules are computed; bytes, where weights are prepared. */
+typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
+
 typedef enum rp_state_format { RP_STATE_F16 = 0, RP_STATE_F32 = 1 } rp_state_format;
 
 typedef struct rp_engine_options {
@@ -193,6 +196,20 @@ RP_API rp_engine_options rp_engine_options_defaults(void);
 /* options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 RP_API void rp_engine_free(rp_engine *engine);
+
+/* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
+ * does it where this was not called. RP_ERR_MEMORY. */
+RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
+
+/* What an engine needs of memory, in bytes. A program has its own code and the model's vocabulary beside it. */
+typedef struct rp_memory {
+    uint64_t weights;      /* the engine's own copy of them, in the order of its products; 0: the file's are used as they are */
+    uint64_t file;         /* of the mapped file: what is read of it once the engine is prepared, as far as it is used */
+    uint64_t activations;  /* of one step, with attention scores */
+    uint64_t states;       /* attention states: what was allocated so far */
+    uint64_t states_limit; /* rp_engine_options.state_budget_bytes, in whole blocks */
+} rp_memory;
+RP_API void rp_engine_memory(const rp_engine *engine, rp_memory *out);
 
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
@@ -280,9 +297,6 @@ typedef enum rp_reuse {
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
 /* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
 typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
-/* Called while modules are computed: tokens done and to do. */
-typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
-
 /* A token and the logarithm of its probability. -INFINITY where the model rules it out. */
 typedef struct rp_token_logprob {
     int32_t token;

@@ -232,6 +232,16 @@ void rp_engine_free(rp_engine *e) {
     base_free(e);
 }
 
+int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
+    return e->backend->ops->prepare(e->backend, on_progress, user, err);
+}
+
+void rp_engine_memory(const rp_engine *e, rp_memory *out) {
+    kv_pool_stats states = kv_pool_get_stats(e->pool);
+    *out = (rp_memory){.states = states.slab_bytes, .states_limit = states.budget_bytes};
+    e->backend->ops->usage(e->backend, out);
+}
+
 void rp_engine_store_stats(const rp_engine *e, rp_store_stats *out) {
     *out = (rp_store_stats){.budget_bytes = kv_pool_get_stats(e->pool).budget_bytes};
     span_store_stats(e->store, out);

@@ -254,7 +254,8 @@ int rp_engine_run(rp_engine *e, const rp_request *options, rp_result **out, rp_e
     q.result = base_calloc(1, sizeof(*q.result));
     if (!q.result) return base_fail_memory(err, sizeof(*q.result), "a result");
     kv_context_init(&q.context, e->pool);
-    int rc = run(&q);
+    int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
+    if (!rc) rc = run(&q);
     release(&q);
     if (rc) rp_result_free(q.result);
     else *out = q.result;

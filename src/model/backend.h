@@ -42,6 +42,12 @@ typedef struct backend_ops {
     /* Copies the first `rows` rows to the host, packed. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
 
+    /* Brings weights into the order of this backend's operations, with progress in bytes (on_progress may be NULL); done by the first
+     * begin otherwise. Once is enough. RP_ERR_MEMORY. */
+    int (*prepare)(backend *b, rp_on_progress on_progress, void *user, rp_error *err);
+    /* weights, file and activations of out. */
+    void (*usage)(backend *b, rp_memory *out);
+
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
     /* dst row r = embedding of row r's token, scaled, and of its position where the model has such */

@@ -176,6 +176,7 @@ void model_close(rp_model *m);
 /* The matrices that rows are multiplied with, by number; some have no data. */
 int32_t model_n_matrices(const rp_model *m);
 const model_weight *model_matrix(const rp_model *m, int32_t i);
+uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file has them */
 
 /* Can spans be moved to other positions than they were computed at? */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }

@@ -26,6 +26,12 @@ static model_weight *matrix_at(rp_model *m, int32_t i) {
 
 const model_weight *model_matrix(const rp_model *m, int32_t i) { return matrix_at((rp_model *)m, i); }
 
+uint64_t model_weight_bytes(const rp_model *m) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) bytes += gguf_tensor_at(m->file, i)->bytes;
+    return bytes;
+}
+
 /* ---- layers ---- */
 
 /* Is this the last of every n layers? */

@@ -31,7 +31,7 @@
 #define LANES 8
 #define PANEL_PIECES 32 /* a multiple of the pieces in a block of any format */
 /* Up to so many rows, a panel would be used too rarely to pay for itself. */
-#define FEW_ROWS 4
+#define FEW_ROWS 8
 
 /* Scales and minima of some pieces, as many of them as a piece of the format has. */
 typedef struct avx2_scales {

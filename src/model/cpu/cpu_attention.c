@@ -59,16 +59,37 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
     return true;
 }
 
-/* Makes room for the longest list of scores of the step, and a sink. Grows by half, so that a generated token rarely allocates. */
+static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
+    return sizeof(float) * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
+}
+
+/* An odd number of cache lines: lists a power of two apart would evict each other. */
+static int reserve(cpu_backend *b, int64_t slots, rp_error *err) {
+    slots = ((slots + 15) / 16 | 1) * 16;
+    b->activation_bytes -= scratch_bytes(b, b->scratch_slots);
+    free_scratch(b);
+    if (!alloc_scratch(b, slots)) {
+        free_scratch(b);
+        return base_fail_memory(err, scratch_bytes(b, slots), "attention scores");
+    }
+    b->activation_bytes += scratch_bytes(b, slots);
+    return RP_OK;
+}
+
+/* Contexts up to here find their scratch allocated: 4 MiB a thread. */
+#define OPEN_SLOTS 32768
+
+/* Room for the longest list of scores, and a sink, of a context of n_ctx slots. */
+int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
+    return reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
+}
+
+/* The same for the step's contexts. They may hold more slots than positions (what is masked), or be very long: grows by half, so that a
+ * generated token rarely allocates. */
 static int reserve_scratch(cpu_backend *b, rp_error *err) {
     int64_t most = 0;
     for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
-    if (most <= b->scratch_slots) return RP_OK;
-    int64_t slots = BASE_MAX(most + most / 2, 1024);
-    free_scratch(b);
-    if (alloc_scratch(b, slots)) return RP_OK;
-    free_scratch(b);
-    return base_fail_memory(err, (uint64_t)slots * sizeof(float) * CPU_TILE_QUERIES, "attention scores");
+    return most <= b->scratch_slots ? RP_OK : reserve(b, most + most / 2, err);
 }
 
 /* ---- the plan of a step: angles of every row's position and every view's shift, tiles of rows ---- */

@@ -31,11 +31,11 @@ static const kv_memory *memory(backend *self) {
 }
 
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err) {
-    (void)self;
     size_t bytes = sizeof(backend_buffer) + sizeof(float) * (size_t)rows * (size_t)width;
     backend_buffer *b = base_calloc(1, bytes);
     *out = b;
     if (!b) return base_fail_memory(err, bytes, "activations");
+    cpu(self)->activation_bytes += bytes;
     b->rows = rows;
     b->width = width;
     return RP_OK;
@@ -53,7 +53,15 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
 
 /* ---- a step ---- */
 
+static void usage(backend *self, rp_memory *out) {
+    out->weights = cpu_packed_total(cpu(self));
+    out->file = model_weight_bytes(cpu(self)->model) - cpu_packed_source(cpu(self));
+    out->activations = cpu(self)->activation_bytes;
+}
+
 static int begin(backend *self, const model_step *step, rp_error *err) {
+    int rc = cpu_pack_prepare(self, NULL, NULL, err);
+    if (rc) return rc;
     cpu(self)->step = step;
     return cpu_attention_begin(cpu(self), err);
 }
@@ -62,12 +70,21 @@ static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
     kernel_dequantize(w->type, (const char *)w->data + kernel_row_bytes(w->type, w->n_in) * row, dst, w->n_in);
 }
 
+/* Where the file ties the embedding and the output, they are one matrix in memory too: the packed one. */
+static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
+    const model_weight *w = &b->model->embedding, *output = cpu_packed(b, &b->model->output);
+    bool is_packed = w->data == b->model->output.data && output->data != w->data;
+    if (is_packed) kernel_packed_row(w->type, b->kernels.side, output->data, w->n_in, token, b->row);
+    if (is_packed) kernel_dequantize(w->type, b->row, dst, w->n_in);
+    else dequantize_row(w, token, dst);
+}
+
 static void embed(backend *self, backend_buffer *dst) {
     cpu_backend *b = cpu(self);
     const rp_model *m = b->model;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         float *y = cpu_row_at(dst, r);
-        dequantize_row(&m->embedding, b->step->rows[r].token, y);
+        embedding_row(b, b->step->rows[r].token, y);
         if (m->hp.embed_scale != 1.0f) b->kernels.scale(y, m->hp.embed_scale, dst->width);
         if (!m->positions.data) continue;
         dequantize_row(&m->positions, b->step->rows[r].pos, b->row);
@@ -206,6 +223,8 @@ static const backend_ops ops = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
     .buffer_read = buffer_read,
+    .prepare = cpu_pack_prepare,
+    .usage = usage,
     .begin = begin,
     .embed = embed,
     .norm = norm,
@@ -235,7 +254,8 @@ static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *er
     if (rc) return rc;
     b->row = base_alloc(sizeof(float) * (size_t)b->model->hp.n_embd);
     if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->model->hp.n_embd, "activations");
-    if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err))) return rc;
+    if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) || (rc = cpu_attention_open(b, o->n_ctx, err)))
+        return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }
 

@@ -68,11 +68,13 @@ typedef struct cpu_backend {
     kernel_table kernels;
     base_threads *threads;
     char *q8;     /* activations of the current linear, quantised once for all of its weights */
-    float *row;   /* [n_embd] */
+    float *row;   /* [n_embd]: one row of embeddings, in floats or as the file has it */
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts; /* NULL: the model has none */
     model_weight *packed; /* [model_n_matrices]: those that are packed; the others have no data */
-    char *packed_bytes;
+    char *packed_data;    /* NULL: not yet, or nothing is packed */
+    bool prepared;
+    uint64_t activation_bytes;
 
     /* of the current step */
     const model_step *step;
@@ -84,15 +86,19 @@ typedef struct cpu_backend {
     int64_t scratch_slots; /* that the scratch has room for */
 } cpu_backend;
 
+int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
 int cpu_attention_begin(cpu_backend *b, rp_error *err);
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 
-/* Packs the model's matrices. RP_ERR_MEMORY. */
+/* Plans the packing of the model's matrices; packs them, once. RP_ERR_MEMORY. */
 int cpu_pack_open(cpu_backend *b, rp_error *err);
+int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err);
+uint64_t cpu_packed_total(const cpu_backend *b);  /* bytes */
+uint64_t cpu_packed_source(const cpu_backend *b); /* of the file, that they were made of */
 void cpu_pack_free(cpu_backend *b);
-/* The matrix as products read it. */
+/* The matrix as products read it, once prepared. */
 static inline const model_weight *cpu_packed(const cpu_backend *b, const model_weight *w) {
     const model_weight *p = &b->packed[w->matrix];
     return p->data ? p : w;

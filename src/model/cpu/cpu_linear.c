@@ -86,5 +86,6 @@ int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     size_t expert_bytes = (size_t)kernel_q8_bytes((expert_width + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_experts_used;
     bytes = BASE_MAX(bytes, expert_bytes);
     b->q8 = base_alloc_aligned(bytes, 64);
+    b->activation_bytes += bytes;
     return b->q8 ? RP_OK : base_fail_memory(err, bytes, "activations");
 }

@@ -1,5 +1,5 @@
-/* cpu_pack.c: the model's matrices in the order that this machine's products want (kernel_pack), made once when the backend
- * is opened. The mapped file stays for looking up embeddings; what is packed is not read there again. */
+/* cpu_pack.c: the model's matrices in the order that this machine's products want (kernel_pack), made once: when that is asked for, or
+ * before the first step. What is packed is not read from the mapped file again. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
@@ -39,36 +39,61 @@ static void pack_groups(void *arg, int64_t begin, int64_t end, int thread) {
 #define GROUPS_PER_TASK 4
 
 int cpu_pack_open(cpu_backend *b, rp_error *err) {
-    const rp_model *m = b->model;
-    size_t total = 0;
-    int32_t n = model_n_matrices(m);
+    int32_t n = model_n_matrices(b->model);
     b->packed = base_calloc((size_t)n, sizeof(*b->packed));
-    if (!b->packed) return base_fail_memory(err, (uint64_t)n * sizeof(*b->packed), "the weights");
-    for (int32_t i = 0; i < n; i++) {
-        const model_weight *w = model_matrix(m, i);
-        if (is_packed(b, w)) total += (size_t)(slice_bytes(b, w) * w->n_slices);
+    return b->packed ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*b->packed), "the weights");
+}
+
+uint64_t cpu_packed_total(const cpu_backend *b) {
+    uint64_t total = 0;
+    for (int32_t i = 0; i < model_n_matrices(b->model); i++) {
+        const model_weight *w = model_matrix(b->model, i);
+        if (is_packed(b, w)) total += (uint64_t)(slice_bytes(b, w) * w->n_slices);
     }
-    if (total == 0) return RP_OK;
-    b->packed_bytes = base_alloc_aligned(total, ALIGNMENT);
-    if (!b->packed_bytes) return base_fail_memory(err, total, "the weights");
-    char *at = b->packed_bytes;
-    for (int32_t i = 0; i < n; i++) {
-        const model_weight *w = model_matrix(m, i);
-        if (!is_packed(b, w)) continue;
-        b->packed[i] = *w;
-        b->packed[i].data = at;
-        b->packed[i].slice_bytes = slice_bytes(b, w);
-        pack_job j = {w, at, b->packed[i].slice_bytes, b->kernels.side};
-        base_threads_for(b->threads, pack_groups, &j, (w->n_out + j.side - 1) / j.side * w->n_slices, GROUPS_PER_TASK);
-        at += b->packed[i].slice_bytes * w->n_slices;
-        if (w->data == m->embedding.data) continue; /* its rows are still looked up */
-        for (int64_t k = 0; k < w->n_slices; k++)
-            gguf_forget(m->file, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
+    return total;
+}
+
+uint64_t cpu_packed_source(const cpu_backend *b) {
+    uint64_t total = 0;
+    for (int32_t i = 0; i < model_n_matrices(b->model); i++) {
+        const model_weight *w = model_matrix(b->model, i);
+        if (is_packed(b, w)) total += (uint64_t)(kernel_row_bytes(w->type, w->n_in) * w->n_out * w->n_slices);
     }
+    return total;
+}
+
+/* Packs matrix i to `to`, and lets go of its part of the file. */
+static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
+    const model_weight *w = model_matrix(b->model, i);
+    const int64_t side = b->kernels.side;
+    b->packed[i] = *w;
+    b->packed[i].data = to;
+    b->packed[i].slice_bytes = slice_bytes(b, w);
+    pack_job j = {w, to, b->packed[i].slice_bytes, b->kernels.side};
+    base_threads_for(b->threads, pack_groups, &j, (w->n_out + side - 1) / side * w->n_slices, GROUPS_PER_TASK);
+    for (int64_t k = 0; k < w->n_slices; k++)
+        gguf_forget(b->model->file, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
+}
+
+/* The last matrix, the output, is often the largest: it goes first, while little else is there twice. */
+int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
+    cpu_backend *b = (cpu_backend *)self;
+    const uint64_t total = cpu_packed_total(b);
+    uint64_t done = 0;
+    if (b->prepared) return RP_OK;
+    if (total > 0) b->packed_data = base_alloc_aligned(total, ALIGNMENT);
+    if (total > 0 && !b->packed_data) return base_fail_memory(err, total, "the weights");
+    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
+        if (!is_packed(b, model_matrix(b->model, i))) continue;
+        pack_matrix(b, i, b->packed_data + done);
+        done += (uint64_t)(b->packed[i].slice_bytes * b->packed[i].n_slices);
+        if (on_progress) on_progress(user, done, total);
+    }
+    b->prepared = true;
     return RP_OK;
 }
 
 void cpu_pack_free(cpu_backend *b) {
     base_free(b->packed);
-    base_free(b->packed_bytes);
+    base_free(b->packed_data);
 }
