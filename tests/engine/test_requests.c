@@ -61,6 +61,34 @@ static int run(rp_engine *e, const char *prompt, float temperature, uint64_t see
     return rp_engine_run(e, &q, out, err);
 }
 
+/* ---- preparing, memory ---- */
+
+static void count_progress(void *user, uint64_t done, uint64_t total) {
+    uint64_t *last = user;
+    assert_true(done > *last && done <= total);
+    *last = done;
+}
+
+static void weights_are_prepared_once_and_said_to_be(void **state) {
+    (void)state;
+    uint64_t done = 0, again = 0;
+    rp_memory m;
+    rp_model_info info;
+    rp_result *r;
+    rp_engine *e = new_engine(0, 0);
+    rp_model_describe(model, &info);
+    assert_int_equal(rp_engine_prepare(e, count_progress, &done, NULL), RP_OK);
+    assert_int_equal(rp_engine_prepare(e, count_progress, &again, NULL), RP_OK);
+    rp_engine_memory(e, &m);
+    assert_true(done == m.weights && again == 0); /* both 0 where products read the file */
+    assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.states == 0);
+    assert_int_equal(run(e, "<prompt schema='s'/>", 0.0f, 0, &r, NULL), RP_OK);
+    rp_engine_memory(e, &m);
+    assert_true(m.states > 0 && m.states <= m.states_limit);
+    rp_result_free(r);
+    rp_engine_free(e);
+}
+
 static void wrong_prompts_are_told_what_to_do(void **state) {
     (void)state;
     static const struct {
@@ -230,6 +258,7 @@ int main(void) {
         cmocka_unit_test(a_seed_repeats_an_answer),
         cmocka_unit_test(options_of_a_schema_hold_instead_of_what_it_says),
         cmocka_unit_test(a_forced_answer_is_taken_as_it_is),
+        cmocka_unit_test(weights_are_prepared_once_and_said_to_be),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
