@@ -199,7 +199,7 @@ typedef struct attend_job {
     cpu_backend *b;
     const model_layer *layer;
     const cpu_angles *angles; /* NULL: queries are not rotated */
-    int32_t group, head_tiles; /* group: heads that share a key-value head, in head_tiles tiles */
+    int32_t group, head_tiles, heads_per_tile; /* group: heads that share a key-value head, in head_tiles tiles */
     const backend_buffer *queries;
     backend_buffer *dst;
 } attend_job;
@@ -390,8 +390,8 @@ static void attend_tile(const attend_job *j, int64_t task, int thread) {
     tile t = {.j = j, .rows = &b->tiles[task / n_kv_heads], .scratch = &b->scratch[thread]};
     t.context = b->step->contexts[t.rows->context];
     t.kv_head = (int32_t)(task % n_kv_heads);
-    t.first_head = t.kv_head * j->group + head_tile * b->heads_per_tile;
-    t.n_heads = BASE_MIN(b->heads_per_tile, j->group - head_tile * b->heads_per_tile);
+    t.first_head = t.kv_head * j->group + head_tile * j->heads_per_tile;
+    t.n_heads = BASE_MIN(j->heads_per_tile, j->group - head_tile * j->heads_per_tile);
     t.n_queries = t.n_heads * t.rows->n_rows;
     t.lowest = b->step->rows[t.rows->row].pos;
     for (int32_t r = 1; r < t.rows->n_rows; r++) t.lowest = BASE_MIN(t.lowest, b->step->rows[t.rows->row + r].pos);
@@ -409,9 +409,13 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     cpu_backend *b = (cpu_backend *)self;
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads;
     const model_layer *l = &b->model->layers[layer];
-    attend_job j = {.b = b, .layer = l, .group = group, .queries = queries, .dst = dst};
+    attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    j.head_tiles = (group + b->heads_per_tile - 1) / b->heads_per_tile;
-    int64_t n = (int64_t)b->n_tiles * b->shape.n_kv_heads * j.head_tiles;
+    int64_t n = (int64_t)b->n_tiles * b->shape.n_kv_heads;
+    /* one row over few key-value heads: a block is read more than once rather than that threads have nothing to do */
+    while (n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < base_threads_count(b->threads) && j.heads_per_tile > 1)
+        j.heads_per_tile = (j.heads_per_tile + 1) / 2;
+    j.head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
+    n *= j.head_tiles;
     base_threads_for(b->threads, attend_tasks, &j, n, 1);
 }
