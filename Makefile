@@ -50,4 +50,4 @@ clean: ## remove all builds
 	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build.log
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
