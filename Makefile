@@ -3,10 +3,11 @@
 MODEL ?=
 SECONDS ?= 600
 PREFIX ?= /usr/local
+OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test demo quality bench fuzz check install clean help
+.PHONY: all setup test demo quality bench bench-peers fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -35,6 +36,10 @@ $(BENCH_MODEL): | all
 bench: all $(BENCH_MODEL) ## first-token times with and without reuse (several minutes)
 	@build/bench/bench_reuse $(BENCH_MODEL)
 
+bench-peers: all ## beside llama.cpp, into docs/performance.md (hours; OPTIONS="--shapes smollm2-135m --types Q4_0")
+	@tools/lab.sh setup
+	@tools/bench_peers $(OPTIONS)
+
 fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
 	@tools/fuzz $(SECONDS)
 
@@ -45,4 +50,4 @@ clean: ## remove all builds
 	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build.log
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20

@@ -5,14 +5,11 @@
  * Every cell has its own salt (the tenant), so that nothing is warm by accident; times with reuse are medians of --runs requests
  * after one that encoded the modules. Public interface only.
  */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "reprise.h"
+#include "support.h"
 
 typedef struct settings {
     const char *model;
@@ -21,59 +18,20 @@ typedef struct settings {
 
 static int n_cells; /* salts */
 
-static void die(const char *what, const rp_error *err) {
-    fprintf(stderr, "bench_reuse: %s: %s\n", what, err ? err->message : "");
-    exit(1);
-}
-
-/* ---- texts of a wanted number of tokens ---- */
-
-static size_t count_tokens(const rp_model *m, const char *text) {
-    rp_error err;
-    int32_t *tokens;
-    size_t n;
-    if (rp_tokenize(m, text, strlen(text), false, false, &tokens, &n, &err)) die("tokenize", &err);
-    rp_free(tokens);
-    return n;
-}
-
-/* Appends words, then letters, until the text has at least n tokens: with most vocabularies exactly n. */
-static void append_words(const rp_model *m, char **text, size_t *used, size_t *cap, size_t n, unsigned *seed) {
-    static const char *const words[] = {" river", " stone", " of", " the", " north", " is", " a", " lantern", " quiet", " seven"};
-    size_t start = *used;
-    for (size_t have = 0; have < n; have = count_tokens(m, *text + start)) {
-        int count = n - have > 100 ? 8 : 1;
-        for (int i = 0; i < count; i++) {
-            *seed = *seed * 1664525u + 1013904223u;
-            unsigned random = *seed >> 16;
-            if (*used + 64 > *cap) *text = realloc(*text, *cap *= 2);
-            if (n - have < 10) *used += (size_t)sprintf(*text + *used, "%c", "kxqz"[random % 4]);
-            else *used += (size_t)sprintf(*text + *used, "%s", words[random % 10]);
-        }
-    }
-}
-
 /* A schema of n modules of about `tokens` tokens each, and a prompt that takes all of them, the last first, with fresh text. */
-static void make_documents(const rp_model *m, int n, int tokens, int fresh, char **schema, char **prompt) {
-    size_t cap = 1 << 16, used = 0;
+static void make_documents(const rp_model *m, const settings *s, int n, int tokens, bench_text *schema, bench_text *prompt) {
     unsigned seed = 7;
-    char *s = malloc(cap), *p;
-    used += (size_t)sprintf(s, "<schema name=\"bench\">");
+    bench_text_add(schema, "<schema name=\"bench\">");
+    bench_text_add(prompt, "<prompt schema=\"bench\">");
     for (int i = 0; i < n; i++) {
-        used += (size_t)sprintf(s + used, "<module name=\"m%d\">", i);
-        append_words(m, &s, &used, &cap, (size_t)tokens, &seed);
-        used += (size_t)sprintf(s + used, "</module>");
+        bench_text_add(schema, "<module name=\"m%d\">", i);
+        bench_text_add_words(schema, m, (size_t)tokens, &seed);
+        bench_text_add(schema, "</module>");
+        bench_text_add(prompt, "<m%d/>", n - 1 - i);
     }
-    sprintf(s + used, "</schema>");
-    *schema = s;
-    cap = 1 << 16;
-    used = 0;
-    p = malloc(cap);
-    used += (size_t)sprintf(p, "<prompt schema=\"bench\">");
-    for (int i = n - 1; i >= 0; i--) used += (size_t)sprintf(p + used, "<m%d/>", i);
-    append_words(m, &p, &used, &cap, (size_t)fresh, &seed);
-    sprintf(p + used, "</prompt>");
-    *prompt = p;
+    bench_text_add(schema, "</schema>");
+    bench_text_add_words(prompt, m, (size_t)s->fresh, &seed);
+    bench_text_add(prompt, "</prompt>");
 }
 
 /* ---- cells ---- */
@@ -88,7 +46,7 @@ static rp_engine *new_engine(rp_model *m, const settings *s, int32_t n_ctx) {
     o.n_threads = s->threads;
     o.n_ctx = n_ctx;
     o.state_budget_bytes = (uint64_t)4 << 30;
-    if (rp_engine_new(&e, m, &o, &err)) die("engine", &err);
+    if (rp_engine_new(&e, m, &o, &err)) bench_die("engine", &err);
     return e;
 }
 
@@ -101,13 +59,8 @@ static rp_result *run(rp_engine *e, const char *prompt, rp_reuse reuse, int max_
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
     if (!prompt) q.text = "";
-    if (rp_engine_run(e, &q, &r, &err)) die("run", &err);
+    if (rp_engine_run(e, &q, &r, &err)) bench_die("run", &err);
     return r;
-}
-
-static int compare_double(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 typedef struct reuse_times {
@@ -117,18 +70,18 @@ typedef struct reuse_times {
 } reuse_times;
 
 static reuse_times measure_reuse(rp_model *m, const settings *s, int modules, int tokens, double *off_ms) {
-    char *schema, *prompt;
+    bench_text schema = {0}, prompt = {0};
     rp_error err;
     double ttft[64], plan[64];
     reuse_times t = {0};
-    make_documents(m, modules, tokens, s->fresh, &schema, &prompt);
+    make_documents(m, s, modules, tokens, &schema, &prompt);
     rp_engine *e = new_engine(m, s, 0);
-    if (rp_schema_parse(e, schema, strlen(schema), "bench", NULL, NULL, NULL, &err)) die("schema", &err);
-    rp_result *first = run(e, prompt, RP_REUSE_ON, 1);
+    if (rp_schema_parse(e, schema.bytes, schema.n, "bench", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+    rp_result *first = run(e, prompt.bytes, RP_REUSE_ON, 1);
     t.encode_ms = first->timings.encode_ms;
     rp_result_free(first);
     for (int i = 0; i < s->runs; i++) {
-        rp_result *r = run(e, prompt, RP_REUSE_ON, 1);
+        rp_result *r = run(e, prompt.bytes, RP_REUSE_ON, 1);
         ttft[i] = r->timings.ttft_ms;
         plan[i] = r->timings.plan_ms;
         t.bytes_copied += r->bytes_copied;
@@ -137,80 +90,34 @@ static reuse_times measure_reuse(rp_model *m, const settings *s, int modules, in
         rp_result_free(r);
     }
     if (off_ms) {
-        rp_result *r = run(e, prompt, RP_REUSE_EXACT, 1);
+        rp_result *r = run(e, prompt.bytes, RP_REUSE_EXACT, 1);
         *off_ms = r->timings.ttft_ms;
         rp_result_free(r);
     }
-    qsort(ttft, (size_t)s->runs, sizeof(double), compare_double);
-    qsort(plan, (size_t)s->runs, sizeof(double), compare_double);
-    t.ttft_ms = ttft[s->runs / 2];
-    t.plan_ms = plan[s->runs / 2];
+    t.ttft_ms = bench_median(ttft, (size_t)s->runs);
+    t.plan_ms = bench_median(plan, (size_t)s->runs);
     rp_engine_free(e);
-    free(schema);
-    free(prompt);
+    bench_text_free(&schema);
+    bench_text_free(&prompt);
     return t;
-}
-
-/* ---- bandwidth ---- */
-
-typedef struct reader {
-    const uint64_t *data;
-    size_t n;
-    uint64_t sum;
-} reader;
-
-static void *read_all(void *arg) {
-    reader *r = arg;
-    uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = 0; i + 4 <= r->n; i += 4) a += r->data[i], b += r->data[i + 1], c += r->data[i + 2], d += r->data[i + 3];
-    r->sum = a + b + c + d;
-    return NULL;
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* GB/s that `threads` threads read together, best of five passes over 512 MiB. */
-static double read_bandwidth(int threads) {
-    size_t n = (size_t)64 << 20; /* of 8 bytes */
-    uint64_t *data = malloc(n * 8);
-    pthread_t ids[64];
-    reader readers[64];
-    double best = 0;
-    memset(data, 1, n * 8);
-    for (int pass = 0; pass < 5; pass++) {
-        double start = now_s();
-        for (int i = 0; i < threads; i++) {
-            readers[i] = (reader){data + n / (size_t)threads * (size_t)i, n / (size_t)threads, 0};
-            pthread_create(&ids[i], NULL, read_all, &readers[i]);
-        }
-        for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
-        double rate = (double)n * 8 / (now_s() - start) / 1e9;
-        if (rate > best) best = rate;
-    }
-    free(data);
-    return best;
 }
 
 static void measure_decode(rp_model *m, const settings *s) {
     rp_model_info info;
     rp_model_describe(m, &info);
     rp_engine *e = new_engine(m, s, 256);
-    double rates[64], bandwidth = read_bandwidth(s->threads);
+    double rates[64], bandwidth = bench_read_bandwidth(s->threads), rate;
     for (int i = 0; i < s->runs; i++) {
         rp_result *r = run(e, NULL, RP_REUSE_ON, 24);
         rates[i] = r->timings.decode_tokens_per_second;
         rp_result_free(r);
     }
-    qsort(rates, (size_t)s->runs, sizeof(double), compare_double);
+    rate = bench_median(rates, (size_t)s->runs);
     /* the embedding is looked up, not read, for a token: one row of it */
     double embedding = (double)info.weight_bytes * info.n_embd * info.n_vocab / (double)info.parameters;
     double floor_rate = bandwidth * 1e9 / ((double)info.weight_bytes - embedding);
-    printf("decode, short context        %10.2f tokens/s  = %.0f %% of %.2f that %.1f GB/s of reads allow\n", rates[s->runs / 2],
-           100 * rates[s->runs / 2] / floor_rate, floor_rate, bandwidth);
+    printf("decode, short context        %10.2f tokens/s  = %.0f %% of %.2f that %.1f GB/s of reads allow\n", rate,
+           100 * rate / floor_rate, floor_rate, bandwidth);
     rp_engine_free(e);
 }
 
@@ -223,6 +130,7 @@ static int number_after(int argc, char **argv, const char *name, int fallback) {
 }
 
 int main(int argc, char **argv) {
+    bench_name = "bench_reuse";
     if (argc < 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]\n");
         return 2;
@@ -236,7 +144,7 @@ int main(int argc, char **argv) {
     }
     rp_error err;
     rp_model *m;
-    if (rp_model_open(&m, s.model, NULL, &err)) die("model", &err);
+    if (rp_model_open(&m, s.model, NULL, &err)) bench_die("model", &err);
     rp_model_info info;
     rp_model_describe(m, &info);
     printf("%s: %s, %.2f G parameters, %s, %.2f GB; %d threads; medians of %d\n\n", s.model, info.name, (double)info.parameters / 1e9,

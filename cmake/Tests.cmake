@@ -3,7 +3,7 @@
 #   tests/<area>/test_x.c   one program, one ctest `area/x`, label `area`; .sh and .py files are run as they are
 #   tests/support/*.c       a library for the tests (models, reference, random documents)
 #   fuzz/fuzz_x.c           LLVMFuzzerTestOneInput; fuzz/replay.c runs it over fuzz/corpus/x as ctest `fuzz_replay_x`
-#   bench/x.c               build/bench/x
+#   bench/x.c               build/bench/x; bench/support/*.c is a library for them
 #   tools/x.c               build/x
 
 enable_testing()
@@ -86,12 +86,23 @@ foreach(file IN LISTS fuzz_files)
   endif()
 endforeach()
 
+file(GLOB bench_support_sources CONFIGURE_DEPENDS bench/support/*.c)
+file(GLOB bench_avx2_sources CONFIGURE_DEPENDS bench/support/*_avx2.c)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set_source_files_properties(${bench_avx2_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
+else()
+  list(REMOVE_ITEM bench_support_sources ${bench_avx2_sources})
+endif()
+add_library(bench-support STATIC ${bench_support_sources})
+target_include_directories(bench-support PUBLIC bench/support)
+target_link_libraries(bench-support PUBLIC reprise-internal)
+
 file(GLOB bench_files CONFIGURE_DEPENDS bench/*.c)
 foreach(file IN LISTS bench_files)
   cmake_path(GET file STEM name)
   add_executable(bench_${name} ${file})
   set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY bench OUTPUT_NAME ${name})
-  target_link_libraries(bench_${name} PRIVATE reprise-internal)
+  target_link_libraries(bench_${name} PRIVATE bench-support)
 endforeach()
 
 file(GLOB tool_files CONFIGURE_DEPENDS tools/*.c)

@@ -10,8 +10,18 @@
 #define BASE_NOINLINE __attribute__((noinline))
 #define BASE_ALWAYS_INLINE inline __attribute__((always_inline)) /* for kernels specialised by constant arguments */
 #define BASE_UNUSED __attribute__((unused))
-/* Before a loop with few, constant rounds: unrolls it before registers are chosen. */
+/* Before a loop with few, constant rounds: unrolls it before registers are chosen. Not with sanitizers, whose checks make the result too
+ * large to compile in minutes. */
 #if defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BASE_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BASE_SANITIZED
+#endif
+#if defined(BASE_SANITIZED)
+#define BASE_UNROLL
+#elif defined(__clang__)
 #define BASE_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define BASE_UNROLL _Pragma("GCC unroll 16")

@@ -1,0 +1,258 @@
+/* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; cells come on standard input, a line each, and for each
+ * one line of JSON goes to standard output. Public interface only.
+ *
+ *   bench_peer MODEL.gguf [--threads N] [--ctx N]
+ *
+ *   prefill N RUNS             ms to the first token of N new tokens
+ *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in modules computed before
+ *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in modules computed before; ORDER is
+ *                              forward or backward
+ *   full CACHED N RUNS         the same prompt as one plain run, nothing reused
+ *   tokens TEXT                the ids of the rest of the line
+ *   memory                     the most memory that this process had resident
+ *
+ * Nothing is warm by accident: every text is new, a cell that should compute fails if a token came from the store, and one that should
+ * reuse fails if a module had to be computed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+#define LINE_BYTES 4096
+#define MAX_RUNS 64
+#define DEPTH_TOKENS 2048    /* of a module of the deep context */
+#define DEPTH_MODULES 8
+#define DOCUMENT_TOKENS 1000 /* of a module of the documents */
+#define DOCUMENTS 5
+
+typedef struct bench {
+    rp_model *model;
+    rp_engine *engine;
+    unsigned seed; /* of the next text */
+    int lead;      /* tokens that a text has more where it stands alone: SentencePiece puts a space before it */
+    double runs[MAX_RUNS];
+    bool has_depth, has_documents; /* schemas */
+} bench;
+
+static void refuse(const char *what) {
+    fprintf(stderr, "%s: %s\n", bench_name, what);
+    exit(1);
+}
+
+/* ---- requests ---- */
+
+static rp_result *run(const bench *b, const rp_request *request) {
+    rp_error err;
+    rp_result *r;
+    rp_request q = *request;
+    q.ignore_eos = true;
+    if (rp_engine_run(b->engine, &q, &r, &err)) bench_die("run", &err);
+    return r;
+}
+
+static void load_schema(const bench *b, const bench_text *schema) {
+    rp_error err;
+    if (rp_schema_parse(b->engine, schema->bytes, schema->n, "schema", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+}
+
+/* A schema of modules m0, m1, ... of n_tokens tokens each. */
+static void add_schema(bench *b, const char *name, int n_modules, int n_tokens) {
+    bench_text schema = {0};
+    bench_text_add(&schema, "<schema name=\"%s\">", name);
+    for (int i = 0; i < n_modules; i++) {
+        bench_text_add(&schema, "<module name=\"m%d\">", i);
+        bench_text_add_words(&schema, b->model, (size_t)(n_tokens + b->lead), &b->seed);
+        bench_text_add(&schema, "</module>");
+    }
+    bench_text_add(&schema, "</schema>");
+    load_schema(b, &schema);
+    bench_text_free(&schema);
+}
+
+/* A prompt of the first n_modules modules and n new tokens. */
+static bench_text make_prompt(bench *b, const char *schema, int n_modules, bool backward, int n) {
+    bench_text prompt = {0};
+    bench_text_add(&prompt, "<prompt schema=\"%s\">", schema);
+    for (int i = 0; i < n_modules; i++) bench_text_add(&prompt, "<m%d/>", backward ? n_modules - 1 - i : i);
+    bench_text_add_words(&prompt, b->model, (size_t)(n + b->lead), &b->seed);
+    bench_text_add(&prompt, "</prompt>");
+    return prompt;
+}
+
+/* ---- answers ---- */
+
+static void print_runs(const bench *b, int n_runs) {
+    printf("{\"ms\":[");
+    for (int i = 0; i < n_runs; i++) printf("%s%.4f", i ? "," : "", b->runs[i]);
+    printf("]");
+}
+
+static void print_result(const bench *b, int n_runs, const rp_result *r) {
+    print_runs(b, n_runs);
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"state_bytes\":%llu}\n", r->cached_tokens, r->fresh_tokens,
+           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->state_bytes);
+}
+
+/* ---- cells ---- */
+
+static bool prefill(bench *b, const char *line) {
+    int n, n_runs;
+    rp_result *r = NULL;
+    if (sscanf(line, "prefill %d %d", &n, &n_runs) != 2 || n < 1 || n_runs < 1 || n_runs > MAX_RUNS) return false;
+    for (int i = 0; i < n_runs; i++) {
+        bench_text text = {0};
+        rp_request q = rp_request_defaults();
+        bench_text_add(&text, "%s", "");
+        /* the beginning-of-text token is one of the n */
+        if (n > 1) bench_text_add_words(&text, b->model, (size_t)n - 1, &b->seed);
+        q.text = text.bytes;
+        q.max_tokens = 1;
+        rp_result_free(r);
+        r = run(b, &q);
+        b->runs[i] = r->timings.ttft_ms;
+        if (r->cached_tokens > 0 || r->fresh_tokens != n) refuse("prefill: not as many new tokens as asked for");
+        bench_text_free(&text);
+    }
+    print_result(b, n_runs, r);
+    rp_result_free(r);
+    return true;
+}
+
+static bool decode(bench *b, const char *line) {
+    int depth, n, n_runs;
+    if (sscanf(line, "decode %d %d %d", &depth, &n, &n_runs) != 3 || depth < 0 || depth % DEPTH_TOKENS ||
+        depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
+        return false;
+    bench_text prompt = {0};
+    rp_request q = rp_request_defaults();
+    q.text = "";
+    if (depth > 0) {
+        if (!b->has_depth) add_schema(b, "depth", DEPTH_MODULES, DEPTH_TOKENS);
+        b->has_depth = true;
+        prompt = make_prompt(b, "depth", depth / DEPTH_TOKENS, false, 1);
+        q.prompt = prompt.bytes;
+        q.text = NULL;
+        q.max_tokens = 1;
+        rp_result_free(run(b, &q)); /* computes the modules that are new */
+    }
+    q.max_tokens = n;
+    rp_result *r = NULL;
+    for (int i = 0; i < n_runs; i++) {
+        rp_result_free(r);
+        r = run(b, &q);
+        if (r->n_tokens != n) refuse("decode: fewer tokens than asked for: raise --ctx");
+        if (r->timings.encode_ms > 0) refuse("decode: a module was computed anew");
+        b->runs[i] = r->timings.decode_ms / (n - 1);
+    }
+    print_result(b, n_runs, r);
+    rp_result_free(r);
+    bench_text_free(&prompt);
+    return true;
+}
+
+/* fresh and full: the first documents and new text. */
+static bool documents(bench *b, const char *line) {
+    int cached, n, n_runs;
+    char order[16] = "forward";
+    bool full = strncmp(line, "full", 4) == 0;
+    if (full ? sscanf(line, "full %d %d %d", &cached, &n, &n_runs) != 3 : sscanf(line, "fresh %d %d %d %15s", &cached, &n, &n_runs, order) != 4)
+        return false;
+    if (cached < 0 || cached % DOCUMENT_TOKENS || cached > DOCUMENTS * DOCUMENT_TOKENS || n < 1 || n_runs < 1 || n_runs > MAX_RUNS) return false;
+    if (!b->has_documents) add_schema(b, "documents", DOCUMENTS, DOCUMENT_TOKENS);
+    b->has_documents = true;
+    rp_result *r = NULL;
+    for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: computes the modules that are new */
+        bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, strcmp(order, "backward") == 0, n);
+        rp_request q = rp_request_defaults();
+        q.prompt = prompt.bytes;
+        q.max_tokens = 1;
+        q.reuse = full ? RP_REUSE_EXACT : RP_REUSE_ON;
+        rp_result_free(r);
+        r = run(b, &q);
+        bench_text_free(&prompt);
+        if (i < 0) continue;
+        if (r->timings.encode_ms > 0) refuse("fresh: a module was computed anew");
+        if (r->fresh_tokens + r->cached_tokens - cached - n > 1) refuse("fresh: not as many tokens as asked for");
+        b->runs[i] = r->timings.ttft_ms;
+    }
+    print_result(b, n_runs, r);
+    rp_result_free(r);
+    return true;
+}
+
+static bool tokens(const bench *b, const char *line) {
+    rp_error err;
+    int32_t *ids;
+    size_t n;
+    if (strncmp(line, "tokens ", 7) != 0) return false;
+    if (rp_tokenize(b->model, line + 7, strlen(line + 7), false, true, &ids, &n, &err)) bench_die("tokenize", &err);
+    printf("{\"ids\":[");
+    for (size_t i = 0; i < n; i++) printf("%s%d", i ? "," : "", ids[i]);
+    printf("]}\n");
+    rp_free(ids);
+    return true;
+}
+
+/* VmHWM of Linux, in KiB; 0 where it is not told. */
+static bool memory(const char *line) {
+    char status[256];
+    unsigned long long kib = 0;
+    if (strcmp(line, "memory") != 0) return false;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(status, sizeof(status), f))
+        if (sscanf(status, "VmHWM: %llu", &kib) == 1) break;
+    if (f) fclose(f);
+    printf("{\"peak_bytes\":%llu}\n", kib * 1024);
+    return true;
+}
+
+/* ---- main ---- */
+
+static int number_after(int argc, char **argv, const char *name, int fallback) {
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
+    return fallback;
+}
+
+static void open_model(bench *b, const char *path, int threads, int ctx) {
+    rp_error err;
+    rp_model_info info;
+    rp_engine_options o = rp_engine_options_defaults();
+    double start = bench_now_s(), opened;
+    o.n_threads = threads;
+    o.n_ctx = ctx;
+    if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
+    opened = bench_now_s();
+    if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
+    rp_model_describe(b->model, &info);
+    b->lead = (int)bench_count_tokens(b->model, "k") - 1;
+    printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"state_bytes_per_token\":%llu}\n",
+           rp_version(), (opened - start) * 1e3, (bench_now_s() - opened) * 1e3, info.weights, (unsigned long long)info.weight_bytes,
+           (unsigned long long)info.state_bytes_per_token);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    static char line[LINE_BYTES];
+    bench b = {.seed = 7};
+    bench_name = "bench_peer";
+    int threads = number_after(argc, argv, "--threads", 2), ctx = number_after(argc, argv, "--ctx", 0);
+    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0) {
+        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N]   (cells on standard input: see bench/README.md)\n");
+        return 2;
+    }
+    open_model(&b, argv[1], threads, ctx);
+    while (fgets(line, sizeof(line), stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !tokens(&b, line) && !memory(line)) {
+            fprintf(stderr, "bench_peer: '%s' is no cell: see bench/README.md\n", line);
+            return 1;
+        }
+        fflush(stdout);
+    }
+    rp_engine_free(b.engine);
+    rp_model_close(b.model);
+    return 0;
+}
