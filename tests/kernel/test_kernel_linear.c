@@ -318,7 +318,7 @@ static void time_linear(void *arg) {
 
 /* One row over weights too large for the caches (44 MB at Q8_0), and several rows over a smaller matrix. */
 static void bench_linear(const kernel_table *t, int type) {
-    static const int64_t rows[] = {1, 2, 4, 8, 16, 20, 32, 48, 64, 256};
+    static const int64_t rows[] = {1, 2, 4, 8, 16, 20, 21, 32, 48, 64, 256};
     const bool slow = strcmp(t->name, "generic") == 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         if (slow && rows[i] > 1 && rows[i] != 16) continue;

@@ -4,7 +4,7 @@
  * side, so that four consecutive inputs of all eight rows are one load.
  *
  *   few rows of x   unpack a piece of 8 outputs into registers ── x 4, 2 or 1 rows of x ──> y
- *   many            unpack 32 pieces of 16 outputs into two panels (16 KiB, stay in L1) ── x 4, 2 or 1 rows ──> y, which holds the
+ *   many            unpack 32 pieces of 16 outputs into two panels (16 KiB, stay in L1) ── x 4, 3, 2 or 1 rows ──> y, which holds the
  *                   sums between two panels
  *
  * Order of an output's sum, the same everywhere: for each piece of 32 inputs in turn
@@ -263,7 +263,8 @@ static BASE_ALWAYS_INLINE void panel_tile(const format_traits *f, const avx2_pan
 static BASE_ALWAYS_INLINE void panel_rows(const format_traits *f, const avx2_panel *const p[2], const avx2_rows *t,
                                           int64_t first_piece, int64_t n_pieces, int64_t n_rows) {
     int64_t row = 0;
-    for (; row + 4 <= n_rows; row += 4) panel_tile(f, p, t, first_piece, n_pieces, row, 4);
+    for (; row + 4 <= n_rows && n_rows - row != 5; row += 4) panel_tile(f, p, t, first_piece, n_pieces, row, 4);
+    for (; row + 3 <= n_rows; row += 3) panel_tile(f, p, t, first_piece, n_pieces, row, 3); /* 5 = 3 + 2: a single row costs as much as two */
     for (; row + 2 <= n_rows; row += 2) panel_tile(f, p, t, first_piece, n_pieces, row, 2);
     for (; row < n_rows; row++) panel_tile(f, p, t, first_piece, n_pieces, row, 1);
 }

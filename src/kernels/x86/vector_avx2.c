@@ -133,18 +133,21 @@ static void softmax(float *x, int64_t n) {
     assert(n >= 1);
     const __m256 max = _mm256_set1_ps(row_max(x, n));
     sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
-    for (int64_t i = 0; i < n; i += 8) {
-        const int64_t lanes = BASE_MIN(8, n - i);
-        const __m256 used = _mm256_castsi256_ps(avx2_first_lanes(lanes));
-        const __m256 e = exp_negative(_mm256_sub_ps(avx2_load_first(x + i, lanes), max));
-        avx2_store_first(x + i, e, lanes);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 e = exp_negative(_mm256_sub_ps(_mm256_loadu_ps(x + i), max));
+        _mm256_storeu_ps(x + i, e);
+        sum8_add(&sum, e);
+    }
+    if (i < n) {
+        const __m256 used = _mm256_castsi256_ps(avx2_first_lanes(n - i));
+        const __m256 e = exp_negative(_mm256_sub_ps(avx2_load_first(x + i, n - i), max));
+        avx2_store_first(x + i, e, n - i);
         sum8_add(&sum, _mm256_and_ps(e, used));
     }
     const __m256 inverse = _mm256_set1_ps((float)(1.0 / sum8_total(&sum)));
-    for (int64_t i = 0; i < n; i += 8) {
-        const int64_t lanes = BASE_MIN(8, n - i);
-        avx2_store_first(x + i, _mm256_mul_ps(avx2_load_first(x + i, lanes), inverse), lanes);
-    }
+    for (i = 0; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), inverse));
+    if (i < n) avx2_store_first(x + i, _mm256_mul_ps(avx2_load_first(x + i, n - i), inverse), n - i);
 }
 
 /* ---- norm, gate, add -------------------------------------------------------------------------------------------- */
