@@ -18,7 +18,7 @@
 #define LANES 8
 #define PANEL_INPUTS 256
 #define FEW_INPUTS 64 /* straight from memory: between two requests to prefetch */
-#define PREFETCH_BYTES 4096
+#define PREFETCH_BYTES 2048
 /* Up to so many rows, a panel would be used too rarely to pay for itself. */
 #define FEW_ROWS 6
 

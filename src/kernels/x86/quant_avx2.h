@@ -102,7 +102,7 @@ static BASE_ALWAYS_INLINE void avx2_split_halves(__m256i dwords, __m256 *low, __
 }
 
 /* How far ahead of the products packed weights are asked for. */
-#define PREFETCH_BYTES 4096
+#define PREFETCH_BYTES 2048
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
