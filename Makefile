@@ -7,7 +7,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test demo quality bench bench-peers fuzz check install clean help
+.PHONY: all setup test test-arm demo quality bench bench-peers fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -19,6 +19,9 @@ setup:
 
 test: all ## build and run every test
 	@ctest --preset release
+
+test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
+	@tools/test_arm
 
 check: ## what CI runs
 	@.ci/run
@@ -47,7 +50,7 @@ install: all ## install under PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all builds
-	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build.log
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build-arm build.log
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20

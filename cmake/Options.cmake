@@ -10,7 +10,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 add_library(reprise-options INTERFACE)
 
 # No contraction: a*b+c rounds as it is written, on every compiler and in every build (the exactness rule). No
-# -ffast-math and no -march=native either; files named *_avx2.c alone get the flags of their instruction set.
+# -ffast-math and no -march=native either; files named after an instruction set alone get its flags
+# (InstructionSets.cmake).
 target_compile_options(
   reprise-options INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
                             -Wmissing-prototypes $<$<BOOL:${REPRISE_WERROR}>:-Werror>)

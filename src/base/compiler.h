@@ -27,6 +27,7 @@
 #define BASE_UNROLL _Pragma("GCC unroll 16")
 #endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
+#define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to be read soon, from the second-level cache on */
 #define base_popcount64(x) __builtin_popcountll(x)
 #define base_ctz64(x) __builtin_ctzll(x)
 #else
@@ -39,6 +40,7 @@
 #define BASE_UNUSED
 #define BASE_UNROLL
 #define BASE_NODISCARD
+#define BASE_PREFETCH(p) ((void)(p))
 static inline int base_popcount64(unsigned long long x) {
     int n = 0;
     for (; x; x &= x - 1) n++;
@@ -57,6 +59,8 @@ static inline int base_ctz64(unsigned long long x) {
 /* A hint that the thread waits for another one's write. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define base_cpu_relax() __builtin_ia32_pause()
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define base_cpu_relax() __asm__ volatile("yield")
 #else
 #define base_cpu_relax() ((void)0)
 #endif

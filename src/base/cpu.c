@@ -13,43 +13,92 @@
 #include "base/compiler.h"
 #include "base/error.h"
 
-static const char *const names[] = {[BASE_CPU_GENERIC] = "generic", [BASE_CPU_AVX2] = "avx2"};
+static const char *const names[] = {
+#define X(NAME, name) [BASE_CPU_##NAME] = #name,
+    BASE_CPU_LEVELS(X)
+#undef X
+};
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 
-/* cpuid leaf 1, register c, and leaf 7.0, register b (Intel SDM, volume 2A, CPUID). */
+/* Bits of cpuid (Intel SDM, volume 2A, CPUID). */
 #define LEAF1_C_FMA (1u << 12)
 #define LEAF1_C_OSXSAVE (1u << 27)
 #define LEAF1_C_AVX (1u << 28)
 #define LEAF1_C_F16C (1u << 29)
 #define LEAF7_B_AVX2 (1u << 5)
-#define XCR0_SSE_AVX 6u
+#define LEAF7_B_AVX512 (1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
+#define LEAF7_C_AVX512_VNNI (1u << 11)
+#define LEAF7_1_A_AVX_VNNI (1u << 4)
+#define XCR0_SSE_AVX 0x06u
+#define XCR0_AVX512 0xe0u /* mask registers, upper halves of 0 to 15, all of 16 to 31 */
 
-static base_cpu_level machine_level(void) {
-    const unsigned want = LEAF1_C_FMA | LEAF1_C_OSXSAVE | LEAF1_C_AVX | LEAF1_C_F16C;
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & want) != want) return BASE_CPU_GENERIC;
-    if ((base_x86_xcr0() & XCR0_SSE_AVX) != XCR0_SSE_AVX) return BASE_CPU_GENERIC;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & LEAF7_B_AVX2)) return BASE_CPU_GENERIC;
-    return BASE_CPU_AVX2;
+static bool has_all(unsigned bits, unsigned wanted) { return (bits & wanted) == wanted; }
+
+bool base_cpu_has(base_cpu_level level) {
+    unsigned a, b, c, d, leaf7_b, leaf7_c;
+    if (level == BASE_CPU_GENERIC) return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
+    if (!has_all(c, LEAF1_C_FMA | LEAF1_C_OSXSAVE | LEAF1_C_AVX | LEAF1_C_F16C)) return false;
+    const unsigned saved = base_x86_xcr0();
+    if (!has_all(saved, XCR0_SSE_AVX)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &leaf7_b, &leaf7_c, &d) || !has_all(leaf7_b, LEAF7_B_AVX2)) return false;
+    switch (level) {
+    case BASE_CPU_AVX2: return true;
+    case BASE_CPU_AVXVNNI: return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has_all(a, LEAF7_1_A_AVX_VNNI);
+    case BASE_CPU_AVX512:
+        return has_all(leaf7_b, LEAF7_B_AVX512) && has_all(leaf7_c, LEAF7_C_AVX512_VNNI) && has_all(saved, XCR0_AVX512);
+    default: return false;
+    }
+}
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+/* Bits of the kernel's lists (Linux, arch/arm64/include/uapi/asm/hwcap.h). */
+#define CAN_SDOT (getauxval(AT_HWCAP) >> 20 & 1)
+#define CAN_SMMLA (getauxval(AT_HWCAP2) >> 13 & 1)
+#else /* nobody to ask: what the compiler was told of every machine that it builds for */
+#if defined(__ARM_FEATURE_DOTPROD)
+#define CAN_SDOT 1
+#else
+#define CAN_SDOT 0
+#endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define CAN_SMMLA 1
+#else
+#define CAN_SMMLA 0
+#endif
+#endif
+
+bool base_cpu_has(base_cpu_level level) {
+    switch (level) {
+    case BASE_CPU_GENERIC:
+    case BASE_CPU_NEON: return true;
+    case BASE_CPU_DOTPROD: return CAN_SDOT;
+    case BASE_CPU_I8MM: return CAN_SDOT && CAN_SMMLA;
+    default: return false;
+    }
 }
 #else
-static base_cpu_level machine_level(void) { return BASE_CPU_GENERIC; }
+bool base_cpu_has(base_cpu_level level) { return level == BASE_CPU_GENERIC; }
 #endif
 
 int base_cpu_detect(base_cpu_level *out, rp_error *err) {
-    base_cpu_level level = machine_level();
+    int level = BASE_CPU_LEVEL_COUNT - 1;
     const char *mask = getenv("REPRISE_CPU");
     if (mask && *mask) {
-        size_t i = 0;
-        while (i < BASE_ARRAY_LEN(names) && strcmp(names[i], mask) != 0) i++;
-        if (i == BASE_ARRAY_LEN(names))
-            return base_fail(err, RP_ERR_INVALID, "REPRISE_CPU: '%s' is not a level; set it to generic or avx2, or unset it",
-                             mask);
-        level = BASE_MIN(level, (base_cpu_level)i);
+        while (level >= 0 && strcmp(names[level], mask) != 0) level--;
+        if (level < 0) {
+#define X(NAME, name) " " #name
+            return base_fail(err, RP_ERR_INVALID, "REPRISE_CPU: '%s' is not a level of this machine's kind; unset it, or choose from:%s",
+                             mask, BASE_CPU_LEVELS(X));
+#undef X
+        }
     }
-    *out = level;
+    while (!base_cpu_has((base_cpu_level)level)) level--;
+    *out = (base_cpu_level)level;
     return 0;
 }
 

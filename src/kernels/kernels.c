@@ -1,6 +1,6 @@
 /* kernels.c: what the element types are, and which implementation a processor gets.
  *
- * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/ and x86/.
+ * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/, x86/ and arm/.
  */
 #include "kernels/kernels.h"
 
@@ -10,6 +10,8 @@
 #include "kernels/half.h"
 #if defined(__x86_64__)
 #include "kernels/x86/avx2.h"
+#elif defined(__aarch64__)
+#include "kernels/arm/neon.h"
 #endif
 
 typedef struct type_info {
@@ -45,6 +47,10 @@ void kernel_table_init(kernel_table *t, base_cpu_level level) {
     kernel_table_generic(t);
 #if defined(__x86_64__)
     if (level >= BASE_CPU_AVX2) kernel_table_avx2(t);
+#elif defined(__aarch64__)
+    if (level >= BASE_CPU_NEON) kernel_table_neon(t);
+    if (level >= BASE_CPU_DOTPROD) kernel_table_dotprod(t);
+    if (level >= BASE_CPU_I8MM) kernel_table_i8mm(t);
 #else
     (void)level;
 #endif

@@ -172,10 +172,18 @@ static void check_hand_blocks(const kernel_table *t, int arg) {
 
 /* ---- quantising ---------------------------------------------------------------------------------------------------- */
 
+/* Widens a range by n elements. */
+static void widen(const float *x, int n, double *low, double *high) {
+    for (int i = 0; i < n; i++) {
+        if (x[i] < *low) *low = x[i];
+        if (x[i] > *high) *high = x[i];
+    }
+}
+
 /* The range of n elements and 0; returns the largest magnitude. */
 static double range(const float *x, int n, double *low, double *high) {
     *low = *high = 0;
-    for (int i = 0; i < n; i++) *low = fmin(*low, x[i]), *high = fmax(*high, x[i]);
+    widen(x, n, low, high);
     return fmax(-*low, *high);
 }
 
@@ -186,7 +194,7 @@ static double bound_32(kernel_type t, const float *block) {
     double low, high;
     const double max = range(block, 32, &low, &high);
     low = high = block[0]; /* Q4_1 and Q5_1 need not reach 0 */
-    for (int i = 0; i < 32; i++) low = fmin(low, block[i]), high = fmax(high, block[i]);
+    widen(block, 32, &low, &high);
     const double halves = (max + high - low) * 0x1p-10;
     switch (t) {
     case KERNEL_Q8_0: return 0.5 * max / 127 + halves;

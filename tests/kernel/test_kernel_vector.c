@@ -24,10 +24,10 @@ static int64_t random_length(int round) { return round % 4 == 3 ? check_random_i
  * over positive terms, the quotient 2 u. */
 static void check_softmax_row(const float *before, const float *after, int64_t n) {
     double max = before[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) max = fmax(max, before[i]);
+    for (int64_t i = 1; i < n; i++) max = before[i] > max ? before[i] : max;
     for (int64_t i = 0; i < n; i++) sum += exp(before[i] - max);
     double total = 0, worst = 0;
-    for (int64_t i = 0; i < n; i++) worst = fmax(worst, fmin(max - (double)before[i], 100));
+    for (int64_t i = 0; i < n; i++) worst = BASE_MAX(worst, BASE_MIN(max - (double)before[i], 100));
     for (int64_t i = 0; i < n; i++) {
         const double want = exp(before[i] - max) / sum;
         check_near(after[i], want, (2 * worst + 24) * CHECK_UNIT * want + FLUSHED, "softmax", i);

@@ -1,12 +1,16 @@
 /* kernel_check.c: the frame of the kernel tests (kernel_check.h). */
+#define _POSIX_C_SOURCE 200809L /* sigsetjmp */
 #include "support/kernel_check.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "support/tiny_random.h"
@@ -129,10 +133,40 @@ void check_time(const char *label, void (*fn)(void *), void *arg, double bytes, 
            bytes / seconds[2] * 1e-9, operations / seconds[2] * 1e-9);
 }
 
+/* ---- crashes: a failure of the running subject, after which the next one runs ---------------------------------------- */
+
+static sigjmp_buf before_check;
+static volatile sig_atomic_t is_checking;
+
+static void on_crash(int signal_number) {
+    if (is_checking) siglongjmp(before_check, signal_number);
+    signal(signal_number, SIG_DFL); /* not our doing: the instruction runs again and ends the program */
+}
+
+static void catch_crashes(void) {
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    struct sigaction action = {.sa_handler = on_crash};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(signals); i++) sigaction(signals[i], &action, NULL);
+}
+
+static void check_without_crash(const check_subject *s, const kernel_table *t) {
+    const int signal_number = sigsetjmp(before_check, 1);
+    if (signal_number == 0) {
+        is_checking = 1;
+        s->check(t, s->arg);
+    }
+    is_checking = 0;
+    check_that(signal_number == 0, "crashed by signal %d", signal_number);
+}
+
 /* ---- main ----------------------------------------------------------------------------------------------------------- */
 
 static int usage(const char *program) {
-    fprintf(stderr, "usage: %s [--seed N] [--function NAME] [--cpu generic|avx2] [--bench]\n", program);
+    fprintf(stderr, "usage: %s [--seed N] [--function NAME] [--cpu LEVEL] [--bench]\nlevels:", program);
+#define X(NAME, name) " " #name
+    fprintf(stderr, "%s\n", BASE_CPU_LEVELS(X));
+#undef X
     return 2;
 }
 
@@ -163,7 +197,7 @@ static bool run_subject(const check_options *o, const check_subject *s, const ke
         if (s->bench) s->bench(t, s->arg);
         return true;
     }
-    s->check(t, s->arg);
+    check_without_crash(s, t);
     printf("%-4s %s %s\n", state.failures ? "FAIL" : "ok", s->name, t->name);
     return state.failures == 0;
 }
@@ -178,12 +212,15 @@ int check_main(int argc, char **argv, const check_subject *subjects, size_t n_su
         fprintf(stderr, "%s\n", err.message);
         return 2;
     }
+    catch_crashes();
     printf("seed %llu\n", (unsigned long long)o.seed);
+    fflush(stdout);
     kernel_table_init(&state.reference, BASE_CPU_GENERIC);
     for (size_t i = 0; i < n_subjects; i++) {
         if (o.function && strcmp(o.function, subjects[i].name) != 0) continue;
         for (int level = BASE_CPU_GENERIC; level <= (int)highest; level++) {
             kernel_table t;
+            if (!base_cpu_has((base_cpu_level)level)) continue;
             kernel_table_init(&t, (base_cpu_level)level);
             if (o.cpu && strcmp(o.cpu, t.name) != 0) continue;
             counts[run_subject(&o, &subjects[i], &t)]++;

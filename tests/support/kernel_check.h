@@ -1,10 +1,11 @@
 /* kernel_check.h: a program that compares every variant of the kernels with what they should compute, and times them.
  *
- *   test_kernel_... [--seed N] [--function NAME] [--cpu generic|avx2] [--bench]
+ *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)
  *
  * A subject is one entry of kernel_table. For each variant of the machine its check runs once on seeded random, odd-sized,
  * misaligned and extreme inputs and reports differences with check_that. What differs between variants by rounding is
- * compared with a double-precision result under a bound that the check derives; everything else is compared as bytes.
+ * compared with a double-precision result under a bound that the check derives; everything else is compared as bytes. A crash is a
+ * failure of its subject.
  * Single-threaded. The last line reads "N passed, N failed"; the exit status is 0 only if none failed.
  */
 #ifndef SUPPORT_KERNEL_CHECK_H

@@ -16,13 +16,6 @@
 
 #define MAX_BYTES (8u << 20)
 
-const char *vector_path(const char *name) {
-    static char path[1024];
-    const char *source = getenv("REPRISE_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source && *source ? source : REPRISE_SOURCE_DIR, name);
-    return path;
-}
-
 static size_t put_utf8(char *out, unsigned long c) {
     if (c < 0x80) return out[0] = (char)c, 1;
     size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;

@@ -1,0 +1,18 @@
+/* neon.h: the implementations for AArch64. Internal to kernels/. */
+#ifndef KERNELS_ARM_NEON_H
+#define KERNELS_ARM_NEON_H
+
+#include "kernels/kernels.h"
+
+/* Override every entry that is faster at a level than at the one before it (base/cpu.h). */
+void kernel_table_neon(kernel_table *t);
+void kernel_table_dotprod(kernel_table *t);
+void kernel_table_i8mm(kernel_table *t);
+
+/* Each of these overrides its part. */
+void neon_linear_float_entries(kernel_table *t);
+void neon_linear_quant_entries(kernel_table *t);
+void neon_attention_entries(kernel_table *t);
+void neon_vector_entries(kernel_table *t);
+
+#endif
