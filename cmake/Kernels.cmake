@@ -6,10 +6,11 @@ find_package(Threads REQUIRED)
 file(GLOB base_sources CONFIGURE_DEPENDS src/base/*.c)
 list(FILTER base_sources EXCLUDE REGEX "/hash\\.c$") # libsodium
 file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS src/kernels/*.c src/model/gguf/*.c) # golden blocks are GGUF
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/kernel_*.c tests/support/*_on_avx2.c tests/support/vector_path.c)
 reprise_instruction_sets(kernel_sources)
+reprise_instruction_sets(support_sources)
 
-add_library(reprise-kernels STATIC ${base_sources} ${kernel_sources} tests/support/kernel_blocks.c tests/support/kernel_check.c
-                                   tests/support/vector_path.c)
+add_library(reprise-kernels STATIC ${base_sources} ${kernel_sources} ${support_sources})
 target_include_directories(reprise-kernels PUBLIC src include tests)
 target_compile_definitions(reprise-kernels PRIVATE REPRISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 target_link_libraries(reprise-kernels PUBLIC reprise-options Threads::Threads m)

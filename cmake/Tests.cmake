@@ -19,6 +19,7 @@ target_link_libraries(reprise-internal INTERFACE reprise-static PkgConfig::cmock
 
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
 if(support_sources)
+  reprise_instruction_sets(support_sources)
   add_library(reprise-support STATIC ${support_sources})
   target_include_directories(reprise-support PUBLIC tests)
   target_link_libraries(reprise-support PUBLIC reprise-internal PRIVATE PkgConfig::jansson)

@@ -10,6 +10,7 @@
 #include "kernels/half.h"
 #if defined(__x86_64__)
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/vnni.h"
 #elif defined(__aarch64__)
 #include "kernels/arm/neon.h"
 #endif
@@ -47,6 +48,8 @@ void kernel_table_init(kernel_table *t, base_cpu_level level) {
     kernel_table_generic(t);
 #if defined(__x86_64__)
     if (level >= BASE_CPU_AVX2) kernel_table_avx2(t);
+    if (level == BASE_CPU_AVXVNNI) kernel_table_avxvnni(t); /* avx512 does not include it */
+    if (level == BASE_CPU_AVX512) kernel_table_avx512(t);
 #elif defined(__aarch64__)
     if (level >= BASE_CPU_NEON) kernel_table_neon(t);
     if (level >= BASE_CPU_DOTPROD) kernel_table_dotprod(t);

@@ -217,6 +217,21 @@ static void check_part(const kernel_table *t, const problem *p) {
     problem_free(&part);
 }
 
+/* Products of quantised weights have the same bits at all levels but plain C: their integers are exact, the rest is fused in one order. */
+static void check_levels(const kernel_table *t, const problem *p) {
+    const kernel_table *lowest = check_lowest_level();
+    if (!lowest || t->side == 1 || !kernel_type_quantized(p->type)) return;
+    problem other = *p;
+    other.y = check_alloc(y_bytes(p), 0);
+    pack(lowest, &other);
+    run(lowest, &other, 0, p->n_out);
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        check_same_bytes(p->y + r * p->y_stride, other.y + r * p->y_stride, (size_t)p->n_out * sizeof(float), "a lower level's");
+    }
+    check_release(other.y);
+    check_release(other.packed);
+}
+
 static void check_gaps(const problem *p) {
     for (int64_t r = 0; r + 1 < p->n_rows; r++) {
         for (int64_t o = p->n_out; o < p->y_stride; o++) {
@@ -236,6 +251,7 @@ static void check_linear(const kernel_table *t, int type) {
         pack(t, &p);
         check_values(t, &p);
         for (int i = 0; i < 4; i++) check_part(t, &p);
+        check_levels(t, &p);
         check_gaps(&p);
         problem_free(&p);
     }

@@ -2,7 +2,7 @@
  *
  *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)
  *
- * A subject is one entry of kernel_table. For each variant of the machine its check runs once on seeded random, odd-sized,
+ * A subject is one entry of kernel_table. For each variant of the machine (and some that it lacks, emulated: kernel_emulated.h) its check runs once on seeded random, odd-sized,
  * misaligned and extreme inputs and reports differences with check_that. What differs between variants by rounding is
  * compared with a double-precision result under a bound that the check derives; everything else is compared as bytes. A crash is a
  * failure of its subject.
@@ -28,8 +28,9 @@ typedef struct check_subject {
 
 int check_main(int argc, char **argv, const check_subject *subjects, size_t n_subjects);
 
-/* The implementation in plain C. */
+/* The implementation in plain C; and that of the lowest level above it, or NULL where the machine has none. */
 const kernel_table *check_reference(void);
+const kernel_table *check_lowest_level(void);
 
 /* Records a failure of the running subject unless `ok`; the first few are printed. Returns ok. */
 bool check_that(bool ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

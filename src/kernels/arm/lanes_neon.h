@@ -20,6 +20,7 @@
 #include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"
+#include "kernels/prefetch.h"
 
 #define LANES 4
 #define LANES_GROUPS 4
@@ -86,11 +87,6 @@ static BASE_ALWAYS_INLINE void lanes_store_f16(uint16_t *p, const float *x) {
 /* ---- bytes ---------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_load(const uint8_t *p) { return vld1q_u8(p); }
-
-/* Asks for the cache lines of [p + ahead, p + ahead + bytes); the address may lie outside of any object. */
-static BASE_ALWAYS_INLINE void lanes_prefetch(const uint8_t *p, int64_t ahead, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) BASE_PREFETCH((const void *)((uintptr_t)p + (uintptr_t)(ahead + i)));
-}
 
 /* Bits [shift, shift + n) of every byte, `mask` being 2^n - 1. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int mask) {

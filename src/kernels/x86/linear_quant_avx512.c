@@ -1,0 +1,21 @@
+/* linear_quant_avx512.c: products of quantised weights with AVX-512 VNNI, sixteen outputs a vector. */
+#include "kernels/x86/lanes_avx512.h"
+#include "kernels/x86/vnni.h"
+
+static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->lowest; }
+
+/* sum plus the four products of unsigned w by signed v in each lane. */
+static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, lanes_bytes v) { return _mm512_dpbusd_epi32(sum, w, v); }
+
+#include "kernels/lanes/lanes_formats.inc"
+#include "kernels/x86/lanes_vnni.inc"
+#include "kernels/lanes/lanes_quant.inc"
+
+/* What works along a row stays that of AVX2: it is not where time goes. */
+void kernel_table_avx512(kernel_table *t) {
+    t->name = "avx512";
+    t->side = LANES;
+    lanes_quant_entries(t);
+    avx512_linear_float_entries(t);
+    avx512_attention_entries(t);
+}

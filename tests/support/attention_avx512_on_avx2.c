@@ -1,0 +1,4 @@
+/* The level of the same name, emulated (avx512_emulated.h). */
+#include "support/avx512_emulated.h"
+
+#include "kernels/x86/attention_avx512.c"

@@ -1,0 +1,4 @@
+/* The level of the same name, emulated (avx512_emulated.h). */
+#include "support/avx512_emulated.h"
+
+#include "kernels/x86/linear_quant_avxvnni.c"
