@@ -27,7 +27,7 @@
 #define BASE_UNROLL _Pragma("GCC unroll 16")
 #endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
-#define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to be read soon, from the second-level cache on */
+#define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 3) /* to be read soon */
 #define base_popcount64(x) __builtin_popcountll(x)
 #define base_ctz64(x) __builtin_ctzll(x)
 #else
