@@ -6,7 +6,9 @@
 
 #include "base/compiler.h"
 
-/* Asks for the cache lines of [p + ahead, p + ahead + bytes); the address may lie outside of any object. */
+/* Asks for the cache lines of [p + ahead, p + ahead + bytes); the address may lie outside of any object. Walking 8 or 16
+ * rows at once is more streams than the hardware predicts well; fetching each byte ahead took one-row Q8_0 products
+ * from 7 to 13 GB/s a core (Zen 3, 18 GB/s when reading alone). */
 static BASE_ALWAYS_INLINE void kernel_prefetch(const void *p, int64_t ahead, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) BASE_PREFETCH((const void *)((uintptr_t)p + (uintptr_t)(ahead + i)));
 }

@@ -3,6 +3,7 @@
  *
  *   LANES          floats of a vector; rows of weights side by side
  *   LANES_GROUPS   vectors of outputs in a tile of float products
+ *   LANES_SUMS     vectors of sums in a tile of attention
  *   lanes_bytes    four bytes in each lane;   lanes_ints   an int32;   lanes_floats   a float
  *   LANES_KEEP     keeps a vector in a register where the compiler would move its computation elsewhere
  *
@@ -24,6 +25,7 @@
 
 #define LANES 4
 #define LANES_GROUPS 4
+#define LANES_SUMS 16
 #define LANES_KEEP(v) __asm__("" : "+w"(v))
 
 typedef uint8x16_t lanes_bytes;
@@ -112,13 +114,10 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
 
 /* ---- scales --------------------------------------------------------------------------------------------------------- */
 
-/* The f16 in the lower, the upper halves of all lanes. */
-static BASE_ALWAYS_INLINE lanes_floats lanes_low_half(lanes_bytes v) {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
-}
-
-static BASE_ALWAYS_INLINE lanes_floats lanes_high_half(lanes_bytes v) {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));
+/* The f16 in the lower and in the upper halves of all lanes. */
+static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
+    *low = vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
+    *high = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));
 }
 
 /* Bits [shift, shift + n) of every lane, `mask` being 2^n - 1. */

@@ -13,24 +13,11 @@ void kernel_table_avx2(kernel_table *t);
 /* Each of these overrides its part. */
 void avx2_linear_float_entries(kernel_table *t);
 void avx2_linear_quant_entries(kernel_table *t);
-void avx2_linear_k_entries(kernel_table *t);
 void avx2_attention_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
 
 #if defined(__AVX2__)
 #include <immintrin.h>
-
-/* Asks for the cache lines of [p + ahead, p + ahead + bytes); the address may lie outside of any object. Walking 8 or 16
- * rows at once is more streams than the hardware predicts well; fetching each byte one group of rows ahead took
- * one-row Q8_0 products from 7 to 13 GB/s a core (Zen 3, 18 GB/s when reading alone). */
-static BASE_ALWAYS_INLINE void avx2_prefetch(const void *p, int64_t ahead, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) {
-        _mm_prefetch((const char *)((uintptr_t)p + (uintptr_t)(ahead + i)), _MM_HINT_T0);
-    }
-}
-
-/* Keeps a vector in a register where the compiler would move its computation elsewhere. */
-#define AVX2_KEEP(v) __asm__("" : "+x"(v))
 
 /* A mask of the first n lanes, 0 <= n <= 8. */
 static inline __m256i avx2_first_lanes(int64_t n) {

@@ -4,16 +4,19 @@
 #define KERNELS_X86_LANES_AVX2_H
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "kernels/formats.h"
+#include "kernels/half.h"
 #include "kernels/prefetch.h"
 #include "kernels/x86/avx2.h"
 
 #define LANES 8
 #define LANES_GROUPS 2
-#if !defined(LANES_KEEP)
-#define LANES_KEEP(v) AVX2_KEEP(v)
+#define LANES_SUMS 8
+#if !defined(LANES_KEEP) /* tests emulate levels that use this */
+#define LANES_KEEP(v) __asm__("" : "+x"(v))
 #endif
 
 typedef __m256i lanes_bytes;
@@ -32,14 +35,25 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_broadcast(const uint8_t *p) {
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t n) { return avx2_load_first(p, n); }
 static BASE_ALWAYS_INLINE void lanes_store_first(float *p, lanes_floats v, int64_t n) { avx2_store_first(p, v, n); }
+static BASE_ALWAYS_INLINE void lanes_store(float *p, lanes_floats v) { _mm256_storeu_ps(p, v); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_multiply(lanes_floats a, lanes_floats b) { return _mm256_mul_ps(a, b); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm256_fmadd_ps(a, b, acc); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm256_fnmadd_ps(a, b, acc); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return _mm256_cvtepi32_ps(v); }
 
-static BASE_ALWAYS_INLINE lanes_floats lanes_load_f16(const uint8_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) { return _mm256_loadu_ps((const float *)(const void *)p); }
+
+static BASE_ALWAYS_INLINE __m128i load_halves(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(load_halves(p)); }
+
+static BASE_ALWAYS_INLINE lanes_floats lanes_load_bf16(const uint8_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(p)), 16));
+}
+
+static BASE_ALWAYS_INLINE void lanes_store_f16(uint16_t *p, const float *x) {
+    const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm_storeu_si128((__m128i *)(void *)p, h);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------------------------------- */
@@ -67,9 +81,7 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit), _mm256_set1_epi8((char)value));
 }
 
-/* ---- integers: for lanes_vnni.inc ------------------------------------------------------------------------------------- */
-
-static BASE_ALWAYS_INLINE lanes_ints lanes_no_ints(void) { return _mm256_setzero_si256(); }
+/* ---- integers: for lanes_sums ------------------------------------------------------------------------------------------ */
 
 /* The dword at p in all lanes. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
@@ -78,9 +90,10 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
     return _mm256_set1_epi32(v);
 }
 
-/* first * (lower int16) + second * (upper) of each lane. */
-static BASE_ALWAYS_INLINE lanes_ints lanes_pair_products(lanes_bytes v, int first, int second) {
-    return _mm256_madd_epi16(v, _mm256_set1_epi32((int)((uint32_t)(uint16_t)first | (uint32_t)(uint16_t)second << 16)));
+/* factor * the sum of none, one or both of the two int16 at p, in all lanes. */
+static BASE_ALWAYS_INLINE lanes_ints lanes_times_sums(int factor, const uint8_t *p, bool first, bool second) {
+    const uint32_t low = first ? (uint16_t)factor : 0, high = second ? (uint16_t)factor : 0;
+    return _mm256_madd_epi16(lanes_broadcast_dword(p), _mm256_set1_epi32((int)(low | high << 16)));
 }
 
 /* ---- scales --------------------------------------------------------------------------------------------------------- */
@@ -93,14 +106,12 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_join(lanes_ints low, lanes_ints high,
     return _mm256_or_si256(low, _mm256_slli_epi32(high, shift));
 }
 
-/* Eight f16, each in the lower half of a lane. */
-static BASE_ALWAYS_INLINE lanes_floats halves_to_floats(__m256i v) {
-    const __m256i twice = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0xd8); /* packing works in 128-bit halves */
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(twice));
+static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
+    const __m256i both = _mm256_packus_epi32(lanes_field(v, 0, 0xffff), lanes_field(v, 16, 0xffff));
+    const __m256i sorted = _mm256_permute4x64_epi64(both, 0xd8); /* packing works in 128-bit halves */
+    *low = _mm256_cvtph_ps(_mm256_castsi256_si128(sorted));
+    *high = _mm256_cvtph_ps(_mm256_extracti128_si256(sorted, 1));
 }
-
-static BASE_ALWAYS_INLINE lanes_floats lanes_low_half(lanes_bytes v) { return halves_to_floats(lanes_field(v, 0, 0xffff)); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_high_half(lanes_bytes v) { return halves_to_floats(lanes_field(v, 16, 0xffff)); }
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_times(lanes_ints v, int offset, lanes_floats d) {
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(offset))), d);

@@ -15,6 +15,7 @@
 
 #define LANES 16
 #define LANES_GROUPS 2
+#define LANES_SUMS 16
 #if !defined(LANES_KEEP) /* tests emulate the set without its registers */
 #define LANES_KEEP(v) __asm__("" : "+v"(v))
 #endif
@@ -86,23 +87,23 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
 
 /* ---- integers: for lanes_vnni.inc (lanes_avx2.h) ---------------------------------------------------------------------- */
 
-static BASE_ALWAYS_INLINE lanes_ints lanes_no_ints(void) { return _mm512_setzero_si512(); }
-
 static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
     int32_t v;
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi32(v);
 }
 
-static BASE_ALWAYS_INLINE lanes_ints lanes_pair_products(lanes_bytes v, int first, int second) {
-    return _mm512_madd_epi16(v, _mm512_set1_epi32((int)((uint32_t)(uint16_t)first | (uint32_t)(uint16_t)second << 16)));
+static BASE_ALWAYS_INLINE lanes_ints lanes_times_sums(int factor, const uint8_t *p, bool first, bool second) {
+    const uint32_t low = first ? (uint16_t)factor : 0, high = second ? (uint16_t)factor : 0;
+    return _mm512_madd_epi16(lanes_broadcast_dword(p), _mm512_set1_epi32((int)(low | high << 16)));
 }
 
 /* ---- scales --------------------------------------------------------------------------------------------------------- */
 
-static BASE_ALWAYS_INLINE lanes_floats lanes_low_half(lanes_bytes v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
-
-static BASE_ALWAYS_INLINE lanes_floats lanes_high_half(lanes_bytes v) { return lanes_low_half(_mm512_srli_epi32(v, 16)); }
+static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
+    *low = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+    *high = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16)));
+}
 
 static BASE_ALWAYS_INLINE lanes_ints lanes_field(lanes_bytes v, int shift, int mask) {
     return _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)shift), _mm512_set1_epi32(mask));

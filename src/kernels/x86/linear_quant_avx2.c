@@ -1,95 +1,72 @@
-/* linear_quant_avx2.c: products of weights in blocks of 32 (quant_avx2.h has the products themselves). */
-#include "kernels/x86/quant_avx2.h"
+/* linear_quant_avx2.c: products of quantised weights with AVX2, eight outputs a vector (lanes_quant.inc has all but the integers).
+ *
+ * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). Where q has up to 32
+ * values, weights are q - lowest, which is unsigned, and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a
+ * pair is at most 2 * 127 * 128 = 32512 in Q8_0 (w = -128 included: |w| is unsigned). As many pairs as fit are added in 16 bits before
+ * they are widened. */
+#include "kernels/x86/lanes_avx2.h"
 
-/* ---- unpacking; a block is one piece ------------------------------------------------------------------------------ */
+static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->highest - f->lowest < 32 ? f->lowest : 0; }
 
-/* Bit i of a block's dword `first` is bit 4 of element i: its byte goes to all four of a dword, each of which looks at one bit. */
-static BASE_ALWAYS_INLINE void add_fifth_bits(const uint8_t *quants, int first, __m256i q[8]) {
-    const __m256i words = avx2_dwords(quants, first);
-    for (int g = 0; g < 8; g++) {
-        const int byte = g / 2;
-        const __m256i at = _mm256_add_epi8(_mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c),
-                                           _mm256_set1_epi8((char)byte));
-        const __m256i bit = _mm256_set1_epi32(g % 2 ? (int)0x80402010u : 0x08040201);
-        const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(words, at), bit), bit);
-        q[g] = _mm256_or_si256(q[g], _mm256_and_si256(set, _mm256_set1_epi8(16)));
+static BASE_ALWAYS_INLINE bool is_signed(const format_traits *f) { return f->lowest < 0 && lanes_zero_point(f) == 0; }
+
+#include "kernels/lanes/lanes_formats.inc"
+
+static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
+
+/* How many results of VPMADDUBSW fit in 16 bits when they are added: 1, 4 or 8. */
+static BASE_ALWAYS_INLINE int pairs_that_fit(const format_traits *f) {
+    const int highest = BASE_MAX(f->highest - lanes_zero_point(f), is_signed(f) ? -f->lowest : 0);
+    const int n = INT16_MAX / (2 * 127 * highest);
+    return n >= 8 ? 8 : n >= 4 ? 4 : 1;
+}
+
+/* sum[r * n_groups + p] = the products of dwords [begin, end) of a piece of group p with row r, at most pairs_that_fit unless that
+ * is 1. LANES_KEEP: left to itself the compiler regroups such sums until everything is spilled, at half the speed. */
+static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2], const uint8_t *x,
+                                          int64_t x_stride, int begin, int end, lanes_ints *sum) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    BASE_UNROLL
+    for (int g = begin; g < end; g++) {
+        BASE_UNROLL
+        for (int r = 0; r < n_rows; r++) {
+            const lanes_bytes v = lanes_broadcast_dword(x + r * x_stride + 4 * g);
+            BASE_UNROLL
+            for (int p = 0; p < n_groups; p++) {
+                lanes_ints *s = &sum[r * n_groups + p];
+                const lanes_bytes w = q[p][g];
+                const __m256i pairs = is_signed(f) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(v, w))
+                                                   : _mm256_maddubs_epi16(w, v);
+                if (pairs_that_fit(f) > 1) *s = g == begin ? pairs : _mm256_add_epi16(*s, pairs);
+                else *s = g == begin ? _mm256_madd_epi16(pairs, ones) : _mm256_add_epi32(*s, _mm256_madd_epi16(pairs, ones));
+                LANES_KEEP(*s);
+            }
+        }
+    }
+    if (pairs_that_fit(f) == 1) return;
+    BASE_UNROLL
+    for (int i = 0; i < n_rows * n_groups; i++) sum[i] = _mm256_madd_epi16(sum[i], ones);
+}
+
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
+                                          const uint8_t *x, const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+    const int n = 8 / f->n_scales, begin = n * k, step = pairs_that_fit(f) > 1 ? BASE_MIN(n, pairs_that_fit(f)) : n;
+    dword_sums(f, n_rows, n_groups, q, x, x_stride, begin, begin + step, sum);
+    if (step < n) {
+        lanes_ints more[8];
+        dword_sums(f, n_rows, n_groups, q, x, x_stride, begin + step, begin + n, more);
+        BASE_UNROLL
+        for (int i = 0; i < n_rows * n_groups; i++) sum[i] = _mm256_add_epi32(sum[i], more[i]);
+    }
+    if (lanes_zero_point(f) == 0) return;
+    BASE_UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        const lanes_ints offset = lanes_times_sums(lanes_zero_point(f), c + r * x_stride, k == 0, k == f->n_scales - 1);
+        BASE_UNROLL
+        for (int p = 0; p < n_groups; p++) sum[r * n_groups + p] = _mm256_add_epi32(sum[r * n_groups + p], offset);
     }
 }
 
-static BASE_ALWAYS_INLINE void unpack_q4_0(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_nibbles(quants, 0, q);
-}
+#include "kernels/lanes/lanes_quant.inc"
 
-static BASE_ALWAYS_INLINE void unpack_q4_1(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_nibbles(quants, 0, q);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q5_0(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_nibbles(quants, 1, q);
-    add_fifth_bits(quants, 0, q);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q5_1(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_nibbles(quants, 1, q);
-    add_fifth_bits(quants, 0, q);
-}
-
-static BASE_ALWAYS_INLINE void unpack_q8_0(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    for (int g = 0; g < 8; g++) q[g] = avx2_dwords(quants, g);
-}
-
-static BASE_ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_look_up(quants, 0, format_iq4_values, avx2_zero_point(&format_iq4_nl), q);
-}
-
-static BASE_ALWAYS_INLINE void unpack_mxfp4(const uint8_t *quants, int piece, __m256i q[8]) {
-    (void)piece;
-    avx2_look_up(quants, 0, format_fp4_values, avx2_zero_point(&format_mxfp4), q);
-}
-
-/* ---- scales ------------------------------------------------------------------------------------------------------- */
-
-/* d alone. */
-static BASE_ALWAYS_INLINE void fill_scales_simple(const uint8_t *rest, avx2_scales *s, int64_t piece) {
-    s->scale[piece][0] = avx2_load_halves(rest);
-}
-
-/* d, m; w = d * q + m. */
-static BASE_ALWAYS_INLINE void fill_scales_min(const uint8_t *rest, avx2_scales *s, int64_t piece) {
-    __m256 m;
-    avx2_split_halves(avx2_dwords(rest, 0), &s->scale[piece][0], &m);
-    s->min[piece][0] = _mm256_xor_ps(m, _mm256_set1_ps(-0.0f));
-}
-
-/* e: 2^(e - 128), subnormal for 0 and 1 (half_power_of_two). */
-static BASE_ALWAYS_INLINE void fill_scales_power(const uint8_t *rest, avx2_scales *s, int64_t piece) {
-    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)rest));
-    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    const __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    const __m256i bits = _mm256_blendv_epi8(normal, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
-    s->scale[piece][0] = _mm256_castsi256_ps(bits);
-}
-
-AVX2_LINEAR(q4_0, fill_scales_simple)
-AVX2_LINEAR(q4_1, fill_scales_min)
-AVX2_LINEAR(q5_0, fill_scales_simple)
-AVX2_LINEAR(q5_1, fill_scales_min)
-AVX2_LINEAR(q8_0, fill_scales_simple)
-AVX2_LINEAR(iq4_nl, fill_scales_simple)
-AVX2_LINEAR(mxfp4, fill_scales_power)
-
-void avx2_linear_quant_entries(kernel_table *t) {
-    t->linear[KERNEL_Q4_0] = linear_q4_0;
-    t->linear[KERNEL_Q4_1] = linear_q4_1;
-    t->linear[KERNEL_Q5_0] = linear_q5_0;
-    t->linear[KERNEL_Q5_1] = linear_q5_1;
-    t->linear[KERNEL_Q8_0] = linear_q8_0;
-    t->linear[KERNEL_IQ4_NL] = linear_iq4_nl;
-    t->linear[KERNEL_MXFP4] = linear_mxfp4;
-}
+void avx2_linear_quant_entries(kernel_table *t) { lanes_quant_entries(t); }

@@ -15,7 +15,6 @@ void kernel_table_avx2(kernel_table *t) {
     t->side = 8;
     avx2_linear_float_entries(t);
     avx2_linear_quant_entries(t);
-    avx2_linear_k_entries(t);
     avx2_attention_entries(t);
     avx2_vector_entries(t);
 }
