@@ -174,7 +174,8 @@ static bool documents(bench *b, const char *line) {
         bench_text_free(&prompt);
         if (i < 0) continue;
         if (r->timings.encode_ms > 0) refuse("fresh: a module was computed anew");
-        if (r->fresh_tokens + r->cached_tokens - cached - n > 1) refuse("fresh: not as many tokens as asked for");
+        if (llabs((long long)(r->fresh_tokens + r->cached_tokens - cached - n)) > 1) refuse("fresh: not as many tokens as asked for");
+        if (full ? r->cached_tokens > 0 : r->cached_tokens < cached) refuse("fresh: what is cached is not what should be");
         b->runs[i] = r->timings.ttft_ms;
     }
     print_result(b, n_runs, r);

@@ -15,6 +15,13 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   endforeach()
 endif()
 
+# Products keep unpacked weights on the stack: 32 KiB at most (src/kernels/README.md). Sanitizers make frames larger, and what is unrolled
+# slow to optimise: a minute a file.
+set(reprise_sets_flags -Wframe-larger-than=32768)
+if(REPRISE_SANITIZE)
+  set(reprise_sets_flags -O1)
+endif()
+
 set(reprise_sets_x86 avx2 avxvnni avx512)
 set(reprise_sets_arm neon dotprod i8mm)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -37,7 +44,7 @@ function(reprise_instruction_sets list)
   foreach(set IN LISTS reprise_sets)
     set(own ${files})
     list(FILTER own INCLUDE REGEX "_${set}\\.c$")
-    set_source_files_properties(${own} PROPERTIES COMPILE_OPTIONS "${reprise_flags_${set}}")
+    set_source_files_properties(${own} PROPERTIES COMPILE_OPTIONS "${reprise_flags_${set}};${reprise_sets_flags}")
   endforeach()
   set(${list} ${files} PARENT_SCOPE)
 endfunction()

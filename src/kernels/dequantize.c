@@ -1,6 +1,6 @@
 /* dequantize.c: the meaning of every weight format (formats.h has the layouts).
  *
- * Owns no state; any thread. Not here: the reverse (quantize.c), and fast unpacking (x86/).
+ * Owns no state; any thread. Not here: the reverse (quantize.c), and fast unpacking (lanes/).
  */
 #include <assert.h>
 

@@ -9,8 +9,7 @@
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
 #if defined(__x86_64__)
-#include "kernels/x86/avx2.h"
-#include "kernels/x86/vnni.h"
+#include "kernels/x86/x86.h"
 #elif defined(__aarch64__)
 #include "kernels/arm/neon.h"
 #endif

@@ -1,6 +1,6 @@
 /* kernels.h: arithmetic on plain arrays, and the table that picks an implementation.
  *
- * generic/ is the specification: readable C for every entry. x86/ overrides entries level by level (base/cpu.h).
+ * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level (base/cpu.h).
  *
  * The rule that everything above relies on: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER, which depends on the
  * element's own inputs and on nothing else: not on how many rows or outputs are computed in the same call, nor on
@@ -72,6 +72,7 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset n + 16*n/32     int16 c[n/32][2]      sum of either half's q
  */
 #define KERNEL_Q8_BLOCK 32
+#define KERNEL_Q8_TINY 0x1p-110f /* blocks whose largest element is below are stored as zeros: 127 / max stays finite, d normal */
 #define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
 #define KERNEL_Q8_S(n) ((n) + (n) / 8)
 #define KERNEL_Q8_H(n) ((n) + (n) / 4)
@@ -94,6 +95,9 @@ void kernel_packed_row(kernel_type t, int side, const void *packed, int64_t n_in
  * n_in: a multiple of the type's block and, for quantised types, of 32. Any n_rows >= 0; out_begin: a multiple of the table's side. */
 typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                  int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride);
+
+/* Up to so many rows, products of quantised weights read packed ones straight from memory; beyond, unpacked parts are used again. */
+#define KERNEL_FEW_ROWS 8
 
 /* ---- attention over one block of 64 slots (DESIGN.md section 6) --------------------------------------------------
  * Keys of one head: k[dim][64], slots fastest. Values of one head: v[64][dim]. Elements f32 or f16.
@@ -154,7 +158,7 @@ typedef struct kernel_table {
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;
 
-/* Fills in the table for a level: C first, then each level up to `level` overrides what it does better. Never fails. */
+/* Fills in the table for a level: C first, then each level that `level` includes overrides what it does better. Never fails. */
 void kernel_table_init(kernel_table *t, base_cpu_level level);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * The truth is a sum in double. With u = 2^-24, a score of dim terms whose magnitudes add up to S is off by at most
  * (2 dim + 2) u S |scale|, a value after n slots by (2 n + 2) u S, S including what the sum began with; doubled below,
- * and 2^-149 for each term that underflows. Independence is checked on bytes: of the other queries, of addresses, and of
- * where the borders of blocks fall.
+ * and 2^-149 for each term that underflows. Independence is checked on bytes: of the other queries, of addresses, of
+ * where the borders of blocks fall, and of the level, but for plain C, which does not fuse.
  */
 #include <math.h>
 #include <stdio.h>
@@ -104,8 +104,18 @@ static void check_score(const problem *a, int64_t q, int64_t slot, float scale) 
     check_near(a->out[q * a->out_stride + slot], sum * (double)scale, bound, "score", q * SLOTS + slot);
 }
 
+static const kernel_table *other_level(const kernel_table *t) { return t->side > 1 ? check_lowest_level() : NULL; }
+
+static void check_scores_level(const kernel_table *other, const problem *a, float scale) {
+    float *out = check_alloc((size_t)(a->n_q * SLOTS) * sizeof(float), offset(4));
+    run_scores(other, a, 0, a->n_q, scale, out, SLOTS);
+    for (int64_t q = 0; q < a->n_q; q++) check_same_bytes(out + q * SLOTS, a->out + q * a->out_stride, SLOTS * 4, "a lower level's scores");
+    check_release(out);
+}
+
 static void check_scores_round(const kernel_table *t, const problem *a, float scale) {
     run_scores(t, a, 0, a->n_q, scale, a->out, a->out_stride);
+    if (other_level(t)) check_scores_level(other_level(t), a, scale);
     for (int64_t q = 0; q < a->n_q; q++) {
         for (int64_t slot = 0; slot < SLOTS; slot++) check_score(a, q, slot, scale);
     }
@@ -203,6 +213,17 @@ static void check_borders(const kernel_table *t, const problem *a, uint64_t visi
     check_release(moved);
 }
 
+static void check_values_level(const kernel_table *other, const problem *a, uint64_t visible, const float *before) {
+    const size_t bytes = rows_bytes(a->n_q, a->acc_stride, a->dim);
+    float *acc = check_alloc(bytes, offset(4));
+    memcpy(acc, before, bytes);
+    run_values(other, a, a->states, visible, a->p, a->n_q, acc);
+    for (int64_t q = 0; q < a->n_q; q++) {
+        check_same_bytes(acc + q * a->acc_stride, a->acc + q * a->acc_stride, (size_t)a->dim * 4, "a lower level's values");
+    }
+    check_release(acc);
+}
+
 static void check_values(const kernel_table *t, int f16) {
     for (int round = 0; round < 90; round++) {
         problem a = problem_new(f16 != 0, random_dim(round), check_random_in(1, 11));
@@ -216,6 +237,7 @@ static void check_values(const kernel_table *t, int f16) {
             for (int64_t d = 0; d < a.dim; d++) check_value(&a, visible, before, q, d);
         }
         check_borders(t, &a, visible, before);
+        if (other_level(t)) check_values_level(other_level(t), &a, visible, before);
         check_release(before);
         problem_free(&a);
     }

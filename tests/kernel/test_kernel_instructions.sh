@@ -2,31 +2,43 @@
 # What the compiler made of each level's products: the instructions that the level is for, and none that its processors may lack.
 # REPRISE_BUILD_DIR: the build; OBJDUMP: of its architecture.
 set -euo pipefail
-build=${REPRISE_BUILD_DIR:?} failed=0 checked=0
+build=${REPRISE_BUILD_DIR:?} failed=0
 
-# expect FILE WANTED UNWANTED: patterns of lines that the disassembly holds, and holds not.
+objdump() { command "${OBJDUMP:-objdump}" "$@"; }
+object() { find "$build" -path "*/src/kernels/*/$1.c.o" | head -1; }
+case $(objdump -f "$(object linear_generic)") in
+*x86-64*) architecture=x86 ;;
+*aarch64*) architecture=arm ;;
+*) echo "no objects in $build, or of an architecture without levels" >&2; exit 1 ;;
+esac
+
+# expect ARCHITECTURE FILE WANTED UNWANTED: patterns of lines that the disassembly holds, and holds not.
 expect() {
-    local object
-    object=$(find "$build" -path "*/src/kernels/*/$1.c.o" | head -1)
-    [ -n "$object" ] || return 0 # of another architecture
-    "${OBJDUMP:-objdump}" -d --no-show-raw-insn "$object" >"$build/instructions"
-    checked=$((checked + 1))
+    [ "$1" = $architecture ] || return 0
     local wanted unwanted
-    wanted=$(grep -cE "$2" "$build/instructions" || true)
-    unwanted=$(grep -cE "$3" "$build/instructions" || true)
-    echo "$1: $wanted x $2, $unwanted x $3"
+    objdump -d --no-show-raw-insn "$(object "$2")" >"$build/instructions"
+    wanted=$(grep -cE "$3" "$build/instructions" || true)
+    unwanted=$(grep -cE "$4" "$build/instructions" || true)
+    echo "$2: $wanted x $3, $unwanted x $4"
     [ "$wanted" -gt 0 ] && [ "$unwanted" -eq 0 ] || failed=1
 }
 
-expect linear_generic '\bret' '%ymm|%zmm'
-expect linear_quant_avx2 'vpmaddubsw.*%ymm' 'vpdpbusd|%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[1-7]'
-expect linear_quant_avxvnni '\{vex\} vpdpbusd .*%ymm' '%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[1-7]'
-expect linear_quant_avx512 'vpdpbusd .*%zmm' '\{vex\}'
-expect linear_float_avx512 'vfmadd.*%zmm' 'vdpbf16ps'
-expect attention_avx512 'vfmadd.*%zmm' 'vdpbf16ps'
-expect linear_quant_neon '\bsmlal' '\b(sdot|smmla)\b'
-expect linear_quant_dotprod '\bsdot\b' '\bsmmla\b'
-expect linear_quant_i8mm '\bsmmla\b' '\bsdot\b'
+wide='%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[1-7]' # AVX-512
+expect x86 linear_generic '\bret' '%ymm|%zmm'
+expect x86 linear_quant_avx2 'vpmaddubsw.*%ymm' "vpdpbusd|$wide"
+expect x86 linear_float_avx2 'vfmadd.*%ymm' "$wide"
+expect x86 attention_avx2 'vfmadd.*%ymm' "$wide"
+expect x86 vector_avx2 'vfmadd.*%ymm' "$wide"
+expect x86 linear_quant_avxvnni '\{vex\} vpdpbusd .*%ymm' "$wide"
+expect x86 linear_quant_avx512 'vpdpbusd .*%zmm' '\{vex\}|vdpbf16ps'
+expect x86 linear_float_avx512 'vfmadd.*%zmm' '\{vex\}|vdpbf16ps'
+expect x86 attention_avx512 'vfmadd.*%zmm' '\{vex\}|vdpbf16ps'
+expect arm linear_generic '\bret' '\b(sdot|smmla)\b'
+expect arm linear_quant_neon '\bsmlal' '\b(sdot|smmla)\b'
+expect arm linear_float_neon '\bfmla\b' '\b(sdot|smmla)\b'
+expect arm attention_neon '\bfmla\b' '\b(sdot|smmla)\b'
+expect arm vector_neon '\bfmla\b' '\b(sdot|smmla)\b'
+expect arm linear_quant_dotprod '\bsdot\b' '\bsmmla\b'
+expect arm linear_quant_i8mm '\bsmmla\b' '\bsdot\b'
 rm -f "$build/instructions"
-[ "$checked" -gt 0 ] || { echo "no objects in $build" >&2; exit 1; }
 exit $failed

@@ -217,10 +217,10 @@ static void check_part(const kernel_table *t, const problem *p) {
     problem_free(&part);
 }
 
-/* Products of quantised weights have the same bits at all levels but plain C: their integers are exact, the rest is fused in one order. */
+/* Products have the same bits at all levels but plain C: integers are exact, the rest is fused in one order. */
 static void check_levels(const kernel_table *t, const problem *p) {
     const kernel_table *lowest = check_lowest_level();
-    if (!lowest || t->side == 1 || !kernel_type_quantized(p->type)) return;
+    if (!lowest || t->side == 1) return;
     problem other = *p;
     other.y = check_alloc(y_bytes(p), 0);
     pack(lowest, &other);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "support/forward_run.h"
 #include "support/golden.h"
@@ -19,6 +20,7 @@
 
 typedef struct tally {
     int opened, refused;
+    base_cpu_level highest;
 } tally;
 
 static void fail(const char *what, const char *name) {
@@ -26,12 +28,13 @@ static void fail(const char *what, const char *name) {
     exit(1);
 }
 
-static void compute(const rp_model *m) {
+/* Plain C reads the file itself; this machine's level packs it first. */
+static void compute(const rp_model *m, base_cpu_level level) {
     int32_t tokens[N_TOKENS], n = m->hp.n_ctx_train < N_TOKENS ? m->hp.n_ctx_train : N_TOKENS;
     float *logits = calloc((size_t)m->hp.n_vocab, sizeof(float));
     forward_run r;
     for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->hp.n_vocab);
-    forward_run_open(&r, m, BASE_CPU_GENERIC, m->hp.n_ctx_train, 16, 1);
+    forward_run_open(&r, m, level, m->hp.n_ctx_train, 16, 2);
     forward_run_feed(&r, tokens, 0, n, 1, logits);
     forward_run_close(&r);
     free(logits);
@@ -46,7 +49,7 @@ static void try_file(const base_buffer *bytes, const char *name, tally *t) {
     if (rc && (err.code != rc || err.message[0] == '\0' || strchr(err.message, '\n'))) fail("refused without a line that says why", name);
     t->opened += !rc;
     t->refused += rc != 0;
-    if (!rc) compute(m);
+    if (!rc) compute(m, t->opened % 2 ? t->highest : BASE_CPU_GENERIC);
     model_close(m);
 }
 
@@ -113,7 +116,10 @@ int main(void) {
     golden *g = golden_open();
     tiny_random random = {oracle_seed("model_damage")};
     int rounds = oracle_rounds(100);
+    rp_error found = {0};
     tally numbers = {0}, headers = {0};
+    if (base_cpu_detect(&numbers.highest, &found)) fail(found.message, "the processor");
+    headers.highest = numbers.highest;
     for (int32_t i = 0; i < g->n_models; i++) {
         base_buffer bytes = {0};
         rp_error err = {0};

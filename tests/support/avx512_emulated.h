@@ -80,7 +80,6 @@ static inline __m256i emulated_cvtps_ph(emulated_512 a, int rounding) {
 #define EMULATE_TWO(name) EMULATE(name, (emulated_512 a, emulated_512 b), _mm256_##name(a.half[h], b.half[h]))
 #define EMULATE_SHIFT(name) EMULATE(name, (emulated_512 a, unsigned n), _mm256_##name(a.half[h], (int)n))
 
-EMULATE(setzero_si512, (void), _mm256_setzero_si256())
 EMULATE(set1_epi8, (char a), _mm256_set1_epi8(a))
 EMULATE(set1_epi32, (int a), _mm256_set1_epi32(a))
 EMULATE(loadu_si512, (const void *p), _mm256_loadu_si256((const __m256i *)p + h))
@@ -179,7 +178,6 @@ EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulat
 #define _mm512_set1_epi8 emulated_set1_epi8
 #define _mm512_set1_ps emulated_set1_ps
 #define _mm512_setzero_ps emulated_setzero_ps
-#define _mm512_setzero_si512 emulated_setzero_si512
 #define _mm512_shuffle_epi8 emulated_shuffle_epi8
 #undef _mm512_slli_epi16
 #define _mm512_slli_epi16 emulated_slli_epi16

@@ -2,9 +2,9 @@
  *
  *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)
  *
- * A subject is one entry of kernel_table. For each variant of the machine (and some that it lacks, emulated: kernel_emulated.h) its check runs once on seeded random, odd-sized,
- * misaligned and extreme inputs and reports differences with check_that. What differs between variants by rounding is
- * compared with a double-precision result under a bound that the check derives; everything else is compared as bytes. A crash is a
+ * A subject is one entry of kernel_table. For each variant of the machine (and some that it lacks, emulated: kernel_emulated.h) its check
+ * runs once on seeded random, odd-sized, misaligned and extreme inputs and reports differences with check_that. What differs between
+ * variants by rounding is compared with a double-precision result under a bound that the check derives; everything else is compared as bytes. A crash is a
  * failure of its subject.
  * Single-threaded. The last line reads "N passed, N failed"; the exit status is 0 only if none failed.
  */
@@ -49,12 +49,12 @@ void check_fill(float *x, int64_t n, check_kind kind);
 
 /* ---- guarded memory ------------------------------------------------------------------------------------------------
  * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every float
- * format: what is read from there shows). check_release reports a guard that has changed. */
+ * format: what is read from there shows, under AddressSanitizer at once). check_release reports a guard that has changed. */
 void *check_alloc(size_t bytes, size_t offset);
 void check_release(void *p);
 
 /* ---- timing ------------------------------------------------------------------------------------------------------- */
-/* Runs fn until it has taken about a quarter of a second, five times; prints the median with the rates that the bytes
+/* Runs fn for 0.05 s, five times; prints the median with the rates that the bytes
  * read and the operations of one call give. */
 void check_time(const char *label, void (*fn)(void *), void *arg, double bytes, double operations);
 

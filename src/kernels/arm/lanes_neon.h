@@ -7,7 +7,8 @@
  *   lanes_bytes    four bytes in each lane;   lanes_ints   an int32;   lanes_floats   a float
  *   LANES_KEEP     keeps a vector in a register where the compiler would move its computation elsewhere
  *
- * and the functions below. A set's file defines lanes_zero_point, too: what is subtracted from a format's q before it is multiplied.
+ * and the functions below. A set's file defines lanes_zero_point, too: what is subtracted from a format's q before it is multiplied; x86's
+ * sets have lanes_broadcast_dword and lanes_times_sums besides (lanes_avx2.h), for their lanes_sums.
  */
 #ifndef KERNELS_ARM_LANES_NEON_H
 #define KERNELS_ARM_LANES_NEON_H

@@ -75,9 +75,6 @@ static double sum8_total(const sum8 *s) {
 
 /* ---- quantising activations ----------------------------------------------------------------------------------------- */
 
-/* As in generic/: below it a block is stored as zeros. */
-#define QUANTIZE_TINY 0x1p-110f
-
 static float block_max(const float32x4_t v[8]) {
     float32x4_t max = vabsq_f32(v[0]);
     for (int k = 1; k < 8; k++) max = vmaxq_f32(max, vabsq_f32(v[k]));
@@ -88,8 +85,8 @@ static float block_max(const float32x4_t v[8]) {
 static void quantize_block(const float *x, uint8_t *q, float *d, int32_t sum[2]) {
     float32x4_t v[8];
     for (int k = 0; k < 8; k++) v[k] = vld1q_f32(x + 4 * k);
-    const float max = block_max(v), inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
-    *d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
+    const float max = block_max(v), inverse = max < KERNEL_Q8_TINY ? 0.0f : 127.0f / max;
+    *d = max < KERNEL_Q8_TINY ? 0.0f : max / 127.0f;
     for (int half = 0; half < 2; half++) {
         int16x4_t words[4];
         for (int k = 0; k < 4; k++) words[k] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(v[4 * half + k], inverse)));

@@ -17,17 +17,14 @@ void kernel_table_generic(kernel_table *t) {
     generic_vector_entries(t);
 }
 
-/* Blocks whose largest element is below this are stored as zeros: 127 / max must stay finite and the scale normal. */
-#define QUANTIZE_TINY 0x1p-110f
-
 static void quantize_row(const float *x, void *q8, int64_t n) {
     uint8_t *row = q8;
     assert(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float max = 0.0f;
         for (int i = 0; i < 32; i++) max = fmaxf(max, fabsf(x[32 * b + i]));
-        const float d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
-        const float inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
+        const float d = max < KERNEL_Q8_TINY ? 0.0f : max / 127.0f;
+        const float inverse = max < KERNEL_Q8_TINY ? 0.0f : 127.0f / max;
         int32_t sum[2] = {0, 0};
         for (int i = 0; i < 32; i++) {
             const int8_t q = (int8_t)lrintf(x[32 * b + i] * inverse);

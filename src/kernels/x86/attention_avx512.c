@@ -1,6 +1,6 @@
 /* attention_avx512.c: scores, values and storing f16 states (lanes_attention.inc). */
 #include "kernels/x86/lanes_avx512.h"
-#include "kernels/x86/vnni.h"
+#include "kernels/x86/x86.h"
 #include "kernels/lanes/lanes_attention.inc"
 
 void avx512_attention_entries(kernel_table *t) { lanes_attention_entries(t); }

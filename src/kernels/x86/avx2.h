@@ -1,23 +1,9 @@
-/* avx2.h: the implementations for AVX2 + FMA + F16C. Internal to kernels/x86; only files named *_avx2.c may include
- * the second half, which needs their compiler flags.
- */
+/* avx2.h: loads and stores of part of a vector. For files of levels that include AVX2. */
 #ifndef KERNELS_X86_AVX2_H
 #define KERNELS_X86_AVX2_H
 
-#include "base/compiler.h"
-#include "kernels/kernels.h"
-
-/* Overrides every entry that is faster here. */
-void kernel_table_avx2(kernel_table *t);
-
-/* Each of these overrides its part. */
-void avx2_linear_float_entries(kernel_table *t);
-void avx2_linear_quant_entries(kernel_table *t);
-void avx2_attention_entries(kernel_table *t);
-void avx2_vector_entries(kernel_table *t);
-
-#if defined(__AVX2__)
 #include <immintrin.h>
+#include <stdint.h>
 
 /* A mask of the first n lanes, 0 <= n <= 8. */
 static inline __m256i avx2_first_lanes(int64_t n) {
@@ -36,6 +22,5 @@ static inline void avx2_store_first(float *p, __m256 v, int64_t n) {
         _mm256_maskstore_ps(p, avx2_first_lanes(n), v);
     }
 }
-#endif
 
 #endif

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"
 #include "kernels/prefetch.h"

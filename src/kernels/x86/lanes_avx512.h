@@ -85,7 +85,7 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
     return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, bit), (char)value);
 }
 
-/* ---- integers: for lanes_vnni.inc (lanes_avx2.h) ---------------------------------------------------------------------- */
+/* ---- integers: for lanes_vnni.inc (see lanes_avx2.h) ---------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
     int32_t v;

@@ -3,7 +3,7 @@
  * BF16 weights are widened to f32, as at every level. VDPBF16PS is not used: it multiplies bf16 by bf16, so that activations would lose 16
  * bits, adds pairs of products across what are two steps of a chain here, and treats subnormal numbers as zeros. */
 #include "kernels/x86/lanes_avx512.h"
-#include "kernels/x86/vnni.h"
+#include "kernels/x86/x86.h"
 #include "kernels/lanes/lanes_float.inc"
 
 void avx512_linear_float_entries(kernel_table *t) { lanes_float_entries(t); }

@@ -5,6 +5,7 @@
  * pair is at most 2 * 127 * 128 = 32512 in Q8_0 (w = -128 included: |w| is unsigned). As many pairs as fit are added in 16 bits before
  * they are widened. */
 #include "kernels/x86/lanes_avx2.h"
+#include "kernels/x86/x86.h"
 
 static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->highest - f->lowest < 32 ? f->lowest : 0; }
 

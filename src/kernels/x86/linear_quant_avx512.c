@@ -1,6 +1,6 @@
 /* linear_quant_avx512.c: products of quantised weights with AVX-512 VNNI, sixteen outputs a vector. */
 #include "kernels/x86/lanes_avx512.h"
-#include "kernels/x86/vnni.h"
+#include "kernels/x86/x86.h"
 
 static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->lowest; }
 

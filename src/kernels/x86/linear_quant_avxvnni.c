@@ -1,6 +1,6 @@
 /* linear_quant_avxvnni.c: products of quantised weights with AVX-VNNI, eight outputs a vector. All else stays that of AVX2. */
 #include "kernels/x86/lanes_avx2.h"
-#include "kernels/x86/vnni.h"
+#include "kernels/x86/x86.h"
 
 static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->lowest; }
 

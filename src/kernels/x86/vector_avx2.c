@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/x86.h"
 
 void kernel_table_avx2(kernel_table *t) {
     t->name = "avx2";
@@ -61,9 +63,6 @@ static void sums8_i32(__m256i a, __m256i b, int32_t sum[2]) {
 
 /* ---- quantising activations ------------------------------------------------------------------------------------- */
 
-/* As in generic/: below it a block is stored as zeros. */
-#define QUANTIZE_TINY 0x1p-110f
-
 static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float h[2], int16_t c[2]) {
     __m256 v[4];
     __m256i i[4];
@@ -71,11 +70,11 @@ static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float
     const __m256 largest = _mm256_max_ps(_mm256_max_ps(absolute(v[0]), absolute(v[1])),
                                          _mm256_max_ps(absolute(v[2]), absolute(v[3])));
     const float max = max8(largest);
-    const float inverse = max < QUANTIZE_TINY ? 0.0f : 127.0f / max;
+    const float inverse = max < KERNEL_Q8_TINY ? 0.0f : 127.0f / max;
     for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], _mm256_set1_ps(inverse)));
     int32_t sum[2];
     sums8_i32(_mm256_add_epi32(i[0], i[1]), _mm256_add_epi32(i[2], i[3]), sum);
-    *d = max < QUANTIZE_TINY ? 0.0f : max / 127.0f;
+    *d = max < KERNEL_Q8_TINY ? 0.0f : max / 127.0f;
     *s = *d * (float)(sum[0] + sum[1]);
     for (int k = 0; k < 2; k++) {
         h[k] = *d * (float)sum[k];

@@ -8,7 +8,6 @@
  * the longer a thread reads on, the better its reads are foreseen (Q4_0: 8 %). */
 #define OUTPUTS_PER_TASK 32
 #define MOST_OUTPUTS_PER_TASK 256
-#define FEW_ROWS 8
 #define TASKS_PER_THREAD 4
 #define QUANTIZE_ROWS_PER_TASK 4
 
@@ -64,16 +63,18 @@ static void linear_tasks(void *arg, int64_t begin, int64_t end, int thread) {
     for (int64_t t = begin; t < end; t++) linear_task(arg, t);
 }
 
-static int64_t outputs_per_task(const cpu_backend *b, int32_t rows, const cpu_linear_part *parts, int32_t n_parts) {
-    if (rows > FEW_ROWS) return OUTPUTS_PER_TASK;
+static int64_t outputs_per_task(const cpu_backend *b, const cpu_linear_part *parts, int32_t n_parts) {
     int64_t n = 0;
-    for (int32_t i = 0; i < n_parts; i++) n += parts[i].weight.n_out;
+    for (int32_t i = 0; i < n_parts; i++) {
+        if (parts[i].n_rows > KERNEL_FEW_ROWS) return OUTPUTS_PER_TASK;
+        n += parts[i].weight.n_out;
+    }
     n = n / (base_threads_count(b->threads) * TASKS_PER_THREAD * OUTPUTS_PER_TASK) * OUTPUTS_PER_TASK;
     return BASE_MIN(BASE_MAX(n, OUTPUTS_PER_TASK), MOST_OUTPUTS_PER_TASK);
 }
 
 void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts) {
-    linear_job j = {.b = b, .src = src, .parts = parts, .n_parts = n_parts, .outputs = outputs_per_task(b, rows, parts, n_parts)};
+    linear_job j = {.b = b, .src = src, .parts = parts, .n_parts = n_parts, .outputs = outputs_per_task(b, parts, n_parts)};
     bool quantized = false;
     int64_t tasks = 0;
     for (int32_t i = 0; i < n_parts; i++) {
@@ -88,7 +89,7 @@ void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_lin
     base_threads_for(b->threads, linear_tasks, &j, tasks, 1);
 }
 
-/* Bytes of the widest rows that a linear layer may have to quantise, over all of its rows. */
+/* Room for the widest rows that a linear layer quantises. A model with experts has no dense layers of n_ff (model_tensors.c). */
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->model->hp;
     int64_t value = (int64_t)hp->n_heads * hp->value_dim;

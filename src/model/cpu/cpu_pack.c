@@ -78,9 +78,9 @@ static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
 /* The last matrix, the output, is often the largest: it goes first, while little else is there twice. */
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
+    if (b->prepared) return RP_OK;
     const uint64_t total = cpu_packed_total(b);
     uint64_t done = 0;
-    if (b->prepared) return RP_OK;
     if (total > 0) b->packed_data = base_alloc_aligned(total, ALIGNMENT);
     if (total > 0 && !b->packed_data) return base_fail_memory(err, total, "the weights");
     for (int32_t i = model_n_matrices(b->model); i-- > 0;) {

@@ -1,0 +1,21 @@
+/* x86.h: the implementations for x86-64. Internal to kernels/. */
+#ifndef KERNELS_X86_X86_H
+#define KERNELS_X86_X86_H
+
+#include "kernels/kernels.h"
+
+/* Overrides every entry of plain C's table that is faster with AVX2 + FMA + F16C. */
+void kernel_table_avx2(kernel_table *t);
+/* Override, in a table that kernel_table_avx2 has filled in, every entry that is faster at a level (base/cpu.h). */
+void kernel_table_avxvnni(kernel_table *t);
+void kernel_table_avx512(kernel_table *t);
+
+/* Each of these overrides its part. */
+void avx2_linear_float_entries(kernel_table *t);
+void avx2_linear_quant_entries(kernel_table *t);
+void avx2_attention_entries(kernel_table *t);
+void avx2_vector_entries(kernel_table *t);
+void avx512_linear_float_entries(kernel_table *t);
+void avx512_attention_entries(kernel_table *t);
+
+#endif
