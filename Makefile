@@ -50,7 +50,7 @@ install: all ## install under PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all builds
-	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-gcc build-arm build.log
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-arm build.log
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
