@@ -135,8 +135,9 @@ typedef struct kernel_table {
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
-    /* In place: x[i] = exp(x[i] - max) / sum, n >= 1. The order of the sum depends on n alone. */
-    void (*softmax)(float *x, int64_t n);
+    /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which is left to apply to what the weights are for. The order of the
+     * sum depends on n alone. */
+    float (*softmax)(float *x, int64_t n);
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; y may be x */
     void (*rms_norm)(const float *x, const float *w, float eps, float *y, int64_t n);
     /* y[i] = (x[i] - mean) / sqrt(variance + eps) * w[i] + b[i]; b may be NULL, y may be x */

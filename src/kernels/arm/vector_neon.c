@@ -140,7 +140,7 @@ static float row_max(const float *x, int64_t n) {
     return m;
 }
 
-static void softmax(float *x, int64_t n) {
+static float softmax(float *x, int64_t n) {
     assert(n >= 1);
     const float32x4_t max = vdupq_n_f32(row_max(x, n));
     sum8 sum = sum8_zero();
@@ -150,8 +150,7 @@ static void softmax(float *x, int64_t n) {
         store8(x + i, v, n - i);
         sum8_add(&sum, keep8(v, n - i));
     }
-    const float inverse = (float)(1.0 / sum8_total(&sum));
-    for (int64_t i = 0; i < n; i++) x[i] *= inverse;
+    return (float)(1.0 / sum8_total(&sum));
 }
 
 /* ---- norms ---------------------------------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
     }
 }
 
-static void softmax(float *x, int64_t n) {
+static float softmax(float *x, int64_t n) {
     assert(n >= 1);
     float max = x[0];
     for (int64_t i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
@@ -49,8 +49,7 @@ static void softmax(float *x, int64_t n) {
         x[i] = expf(x[i] - max);
         sum += (double)x[i];
     }
-    const float inverse = (float)(1.0 / sum);
-    for (int64_t i = 0; i < n; i++) x[i] *= inverse;
+    return (float)(1.0 / sum);
 }
 
 static void rms_norm(const float *x, const float *w, float eps, float *y, int64_t n) {

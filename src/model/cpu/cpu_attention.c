@@ -6,7 +6,7 @@
  *      for each block that the layer's window reaches: 64 scores a query, with ALiBi's bias where the model has it; those of visible
  *      slots are appended to the query's list of scores
  *      soft cap and softmax of each list; a head's sink takes part in it as one more score
- *   2  for each view, each block: add the visible slots' values, weighted
+ *   2  for each view, each block: add the visible slots' values, weighted; then the softmax's division, once for each query
  *
  * A query's result is a function of the sequence of visible (key, value) pairs in context order: masked slots, later positions, block
  * and span borders leave no trace in the order of any sum. That is why a prompt composed of spans gives the bytes of the plain
@@ -212,7 +212,8 @@ typedef struct tile {
     cpu_scratch *scratch;
     int32_t kv_head, first_head, n_heads, n_queries;
     int32_t lowest; /* position of the rows */
-    int64_t done[CPU_TILE_QUERIES]; /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    float factors[CPU_TILE_QUERIES]; /* of each query: what its sum of weighted values is still to be multiplied by */
+    int64_t done[CPU_TILE_QUERIES];  /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
 } tile;
 
 /* The angles of (position - shift): cos and sin of a difference. A shift of 0 gives the row's own, to the bit. */
@@ -284,14 +285,21 @@ static void append_scores(tile *t, int32_t r, uint64_t visible, const float *sco
     t->done[r] += base_popcount64(visible);
 }
 
-/* ALiBi: each score less the head's slope times the distance in positions. */
-static void add_bias(const tile *t, const kv_view *v, int32_t block, float *scores) {
+/* Do all rows of the tile see the same slots here, and have they seen equally many before? Then one call serves them all. */
+static bool rows_agree(const tile *t, const uint64_t *visible) {
+    for (int32_t r = 1; r < t->rows->n_rows; r++)
+        if (visible[r] != visible[0] || t->done[r] != t->done[0]) return false;
+    return true;
+}
+
+/* ALiBi: each score less the head's slope times the distance in positions. Scores of two queries are `stride` apart. */
+static void add_bias(const tile *t, const kv_view *v, int32_t block, float *scores, int64_t stride) {
     const cpu_backend *b = t->j->b;
     int32_t first = kv_span_position(v->span) + v->shift + block * KV_BLOCK_SLOTS;
     for (int32_t r = 0; r < t->rows->n_rows; r++) {
         int32_t distance = b->step->rows[t->rows->row + r].pos - first;
         for (int32_t h = 0; h < t->n_heads; h++) {
-            float slope = b->model->alibi_slopes[t->first_head + h], *s = scores + (int64_t)(r * t->n_heads + h) * KV_BLOCK_SLOTS;
+            float slope = b->model->alibi_slopes[t->first_head + h], *s = scores + (r * t->n_heads + h) * stride;
             for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * (float)(distance - i);
         }
     }
@@ -302,14 +310,19 @@ static void score_block(tile *t, size_t i, int32_t block, const uint64_t *visibl
     const kv_view *v = &t->context->views[i];
     void *next = block_after(t, i, block);
     int32_t dim = b->shape.key_dim;
-    float scores[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
+    float some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
+    bool whole = visible[0] == ~UINT64_C(0) && rows_agree(t, visible); /* straight to the lists */
+    float *scores = whole ? scores_of(t, 0, 0) + t->done[0] : some;
+    int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
     const void *k = kv_block_keys(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
-    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, KV_BLOCK_SLOTS,
+    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, stride,
        next ? kv_block_keys(&b->shape, next, t->kv_head) : NULL);
-    if (b->model->alibi_slopes) add_bias(t, v, block, scores);
-    for (int32_t r = 0; r < t->rows->n_rows; r++)
-        if (visible[r]) append_scores(t, r, visible[r], scores);
+    if (b->model->alibi_slopes) add_bias(t, v, block, scores, stride);
+    for (int32_t r = 0; r < t->rows->n_rows; r++) {
+        if (whole) t->done[r] += KV_BLOCK_SLOTS;
+        else if (visible[r]) append_scores(t, r, visible[r], scores);
+    }
 }
 
 static void pass_scores(tile *t) {
@@ -328,26 +341,19 @@ static void pass_scores(tile *t) {
     }
 }
 
-/* Scores become weights. The weight of a sink is left behind the others, and not used. */
-static void weigh_scores(const tile *t, int32_t r, int32_t head) {
+/* Scores become weights, but for a factor. The weight of a sink is left behind the others, and not used. */
+static void weigh_scores(tile *t, int32_t r, int32_t head) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
     float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks) list[n++] = sinks[t->first_head + head];
-    if (n > 0) b->kernels.softmax(list, n);
+    t->factors[r * t->n_heads + head] = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
 }
 
 static float *output_of(const tile *t, int32_t r) {
     return t->j->dst->data + (int64_t)(t->rows->row + r) * t->j->dst->width + (int64_t)t->first_head * t->j->b->shape.value_dim;
-}
-
-/* Do all rows of the tile see the same slots here, and have they seen equally many before? Then one call serves them all. */
-static bool rows_agree(const tile *t, const uint64_t *visible) {
-    for (int32_t r = 1; r < t->rows->n_rows; r++)
-        if (visible[r] != visible[0] || t->done[r] != t->done[0]) return false;
-    return true;
 }
 
 static void add_values(tile *t, size_t i, int32_t block, const uint64_t *visible) {
@@ -381,6 +387,9 @@ static void pass_values(tile *t) {
         for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++)
             if (block_visibility(t, v, block, visible)) add_values(t, i, block, visible);
     }
+    int32_t dim = t->j->b->shape.value_dim;
+    for (int32_t q = 0; q < t->n_queries; q++)
+        t->j->b->kernels.scale(output_of(t, q / t->n_heads) + (int64_t)(q % t->n_heads) * dim, t->factors[q], dim);
 }
 
 static void attend_tile(const attend_job *j, int64_t task, int thread) {
