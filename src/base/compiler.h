@@ -28,6 +28,7 @@
 #endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
 #define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 3) /* to be read soon */
+#define BASE_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2) /* a little later */
 #define base_popcount64(x) __builtin_popcountll(x)
 #define base_ctz64(x) __builtin_ctzll(x)
 #else
@@ -41,6 +42,7 @@
 #define BASE_UNROLL
 #define BASE_NODISCARD
 #define BASE_PREFETCH(p) ((void)(p))
+#define BASE_PREFETCH_L2(p) ((void)(p))
 static inline int base_popcount64(unsigned long long x) {
     int n = 0;
     for (; x; x &= x - 1) n++;

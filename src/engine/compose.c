@@ -69,7 +69,7 @@ static int keep_spans(rp_engine *e, kv_context *c, const pml_layout *l, const pm
     for (int32_t i = 0; i < s->n_spans; i++) {
         kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
-        int rc = span_store_put(engine_store(e), span, err);
+        int rc = span_store_put(engine_store(e), span, NULL, err);
         if (rc) return rc;
     }
     return RP_OK;

@@ -13,4 +13,9 @@ static BASE_ALWAYS_INLINE void kernel_prefetch(const void *p, int64_t ahead, int
     for (int64_t i = 0; i < bytes; i += 64) BASE_PREFETCH((const void *)((uintptr_t)p + (uintptr_t)(ahead + i)));
 }
 
+/* The same, no nearer than the L2: what is used last would be gone from the L1 again. */
+static BASE_ALWAYS_INLINE void kernel_prefetch_l2(const void *p, int64_t ahead, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) BASE_PREFETCH_L2((const void *)((uintptr_t)p + (uintptr_t)(ahead + i)));
+}
+
 #endif

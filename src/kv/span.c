@@ -15,6 +15,7 @@ struct kv_span {
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
     int32_t n_trimmed; /* blocks given back before the span was */
+    int32_t readable_from;
     void *blocks[];    /* [block][layer]: so that one more block of every layer is taken at once; NULL: given back */
 };
 
@@ -27,6 +28,7 @@ int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) 
     atomic_init(&s->refs, 1);
     s->pool = pool;
     s->first_pos = first_pos;
+    s->readable_from = INT32_MIN;
     s->n_layers = n_layers;
     return RP_OK;
 }
@@ -78,8 +80,11 @@ void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_
         kv_pool_give(s->pool, &s->blocks[i], 1);
         s->blocks[i] = NULL;
         s->n_trimmed++;
+        s->readable_from = BASE_MAX(s->readable_from, from);
     }
 }
+
+int32_t kv_span_readable_from(const kv_span *s) { return s->readable_from; }
 
 void kv_span_seal(kv_span *s, const base_key *key) {
     assert(!s->sealed && kv_span_is_unshared(s));

@@ -46,6 +46,8 @@ bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_pos
  * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
  * blocks are gone: whoever takes a view of the span later reads from these positions alone, so the span's name must tell what it kept. */
 void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
+/* The first position that a reader of the whole span may stand at, for all that was given back; INT32_MIN if nothing was. */
+int32_t kv_span_readable_from(const kv_span *s);
 /* Names the span and makes it immutable. */
 void kv_span_seal(kv_span *s, const base_key *key);
 

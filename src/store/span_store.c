@@ -1,6 +1,7 @@
 /* span_store.c: see span_store.h. */
 #include "store/span_store.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 
 typedef struct entry {
     kv_span *span;         /* NULL: on the free list */
+    void *owner;
     uint32_t newer, older; /* entry indices; `older` links the free list */
 } entry;
 
@@ -21,6 +23,8 @@ struct span_store {
     uint32_t free_list, newest, oldest;
     uint32_t *buckets; /* entry index or NONE; linear probing */
     size_t n_buckets, n_used;
+    span_store_on_drop on_drop;
+    void *user; /* of on_drop */
     rp_store_stats stats;
 };
 
@@ -104,16 +108,26 @@ bool span_store_has(const span_store *s, const base_key *key) {
     return s->n_buckets > 0 && s->buckets[find_bucket(s, key)] != NONE;
 }
 
-kv_span *span_store_get(span_store *s, const base_key *key) {
-    if (!span_store_has(s, key)) {
-        s->stats.misses++;
-        return NULL;
-    }
+/* The entry of a key, now the newest; NONE. */
+static uint32_t use_entry(span_store *s, const base_key *key) {
+    if (!span_store_has(s, key)) return NONE;
     uint32_t i = s->buckets[find_bucket(s, key)];
     unlink_entry(s, i);
     link_newest(s, i);
-    s->stats.hits++;
-    return kv_span_ref(s->entries[i].span);
+    return i;
+}
+
+kv_span *span_store_get(span_store *s, const base_key *key) {
+    uint32_t i = use_entry(s, key);
+    *(i == NONE ? &s->stats.misses : &s->stats.hits) += 1;
+    return i == NONE ? NULL : kv_span_ref(s->entries[i].span);
+}
+
+void span_store_use(span_store *s, const base_key *key) { use_entry(s, key); }
+
+void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
+    s->on_drop = fn;
+    s->user = user;
 }
 
 static int take_entry(span_store *s, uint32_t *out) {
@@ -128,13 +142,14 @@ static int take_entry(span_store *s, uint32_t *out) {
     return RP_OK;
 }
 
-int span_store_put(span_store *s, kv_span *span, rp_error *err) {
+int span_store_put(span_store *s, kv_span *span, void *owner, rp_error *err) {
     if (span_store_has(s, kv_span_key(span))) return RP_OK;
     uint32_t i;
     int rc = s->n_used * 2 >= s->n_buckets ? grow_table(s) : RP_OK;
     if (!rc) rc = take_entry(s, &i);
     if (rc) return base_fail(err, rc, "the store cannot take one more span beside %zu", s->n_used);
     s->entries[i].span = kv_span_ref(span);
+    s->entries[i].owner = owner;
     s->buckets[find_bucket(s, kv_span_key(span))] = i;
     link_newest(s, i);
     s->n_used++;
@@ -145,6 +160,7 @@ int span_store_put(span_store *s, kv_span *span, rp_error *err) {
 
 static void evict(span_store *s, uint32_t i) {
     kv_span *span = s->entries[i].span;
+    void *owner = s->entries[i].owner;
     clear_bucket(s, find_bucket(s, kv_span_key(span)));
     unlink_entry(s, i);
     s->entries[i] = (entry){.span = NULL, .older = s->free_list};
@@ -154,6 +170,13 @@ static void evict(span_store *s, uint32_t i) {
     s->stats.bytes -= kv_span_bytes(span);
     BASE_TRACE(STORE, "evict a span of %d tokens", kv_span_tokens(span));
     kv_span_unref(span);
+    if (owner && s->on_drop) s->on_drop(s->user, owner);
+}
+
+void span_store_drop(span_store *s, const base_key *key) {
+    uint32_t i = s->buckets[find_bucket(s, key)];
+    assert(kv_span_is_unshared(s->entries[i].span));
+    evict(s, i);
 }
 
 bool span_store_reclaim(void *store) {

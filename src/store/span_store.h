@@ -27,8 +27,16 @@ void span_store_free(span_store *s);                 /* drops its references */
 kv_span *span_store_get(span_store *s, const base_key *key);
 /* Is it there? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
-/* Keeps a sealed span (takes a reference of its own); one of the same key that is there already stays. RP_ERR_MEMORY. */
-int span_store_put(span_store *s, kv_span *span, rp_error *err);
+/* Keeps a sealed span (takes a reference of its own); one of the same key that is there already stays, with its owner.
+ * owner: for on_drop; NULL: nobody asks. RP_ERR_MEMORY. */
+int span_store_put(span_store *s, kv_span *span, void *owner, rp_error *err);
+/* Notes a span as used now; nothing if it is not there. */
+void span_store_use(span_store *s, const base_key *key);
+/* Drops the span of that key, which is there and which nobody holds. */
+void span_store_drop(span_store *s, const base_key *key);
+/* From now on fn is called after a span that has an owner was dropped; fn NULL: no more. */
+typedef void (*span_store_on_drop)(void *user, void *owner);
+void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* Drops the span that was used longest ago among those that nobody holds; false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 

@@ -71,7 +71,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
         case 0: {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
             if (!span) break; /* the budget is used up */
-            assert_int_equal(span_store_put(s, span, NULL), RP_OK);
+            assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
             if (!n.used[key]) n.used[key] = n.clock++;
             kv_span_unref(span);
             break;
@@ -119,11 +119,11 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_set_reclaim(pool, span_store_reclaim, s);
     kv_span *held = make_span(pool, 1, 64);
     assert_non_null(held);
-    assert_int_equal(span_store_put(s, held, NULL), RP_OK);
+    assert_int_equal(span_store_put(s, held, NULL, NULL), RP_OK);
     for (uint64_t i = 2; i < 20; i++) {
         kv_span *span = make_span(pool, i, 128);
         assert_non_null(span);
-        assert_int_equal(span_store_put(s, span, NULL), RP_OK);
+        assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
         kv_span_unref(span);
     }
     base_key k = key_of(1);

@@ -1,0 +1,360 @@
+/* span_tree.c: see span_tree.h. */
+#include "store/span_tree.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#define MAX_CHILDREN ((size_t)1 << 24)
+#define MAX_ROOTS ((size_t)1 << 24)
+
+struct span_node {
+    span_node *parent;    /* NULL: a root */
+    span_node **children; /* by (at, position, first token) */
+    size_t n_children, cap_children;
+    base_key key;
+    size_t holds;                  /* by paths */
+    bool present;                  /* the store has its span; never so for a root */
+    span_node *dropped_before, *dropped_after; /* if it was: the list of those */
+    int32_t at;                    /* tokens of the parent before it */
+    int32_t pos, first_slot, n_tokens;
+    int32_t tokens[];
+};
+
+struct span_tree {
+    span_store *store;
+    span_node **roots; /* by key */
+    size_t n_roots, cap_roots, n_present, n_dropped;
+    span_node *first_dropped, *last_dropped;
+};
+
+static bool is_root(const span_node *n) { return n->n_tokens == 0; }
+
+/* ---- children in their order ---- */
+
+/* Where a child begins. */
+typedef struct place {
+    int32_t at, pos, token;
+} place;
+
+static place place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
+
+static int compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
+
+static int compare_places(place a, place b) {
+    int c = compare(a.at, b.at);
+    if (c == 0) c = compare(a.pos, b.pos);
+    return c ? c : compare(a.token, b.token);
+}
+
+/* The index of the child at a place, or where it would stand. */
+static size_t child_index(const span_node *parent, place p) {
+    size_t low = 0, high = parent->n_children;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (compare_places(place_of(parent->children[mid]), p) < 0) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static span_node *find_child(const span_node *parent, place p) {
+    size_t i = child_index(parent, p);
+    return i < parent->n_children && compare_places(place_of(parent->children[i]), p) == 0 ? parent->children[i] : NULL;
+}
+
+static int link_child(span_node *parent, span_node *child) {
+    int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN, sizeof(*parent->children));
+    if (rc) return rc;
+    size_t i = child_index(parent, place_of(child));
+    memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(*parent->children));
+    parent->children[i] = child;
+    child->parent = parent;
+    return RP_OK;
+}
+
+static void unlink_child(span_node *child) {
+    span_node *parent = child->parent;
+    size_t i = child_index(parent, place_of(child));
+    assert(parent->children[i] == child);
+    memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(*parent->children));
+    child->parent = NULL;
+}
+
+/* ---- roots ---- */
+
+static size_t root_index(const span_tree *t, const base_key *key) {
+    size_t low = 0, high = t->n_roots;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (memcmp(&t->roots[mid]->key, key, sizeof(*key)) < 0) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static int take_root(span_tree *t, const base_key *key, span_node **out, rp_error *err) {
+    size_t i = root_index(t, key);
+    if (i == t->n_roots || !base_key_equal(&t->roots[i]->key, key)) {
+        int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
+        if (rc) return base_fail(err, rc, "no room for the beginning of a prompt beside %zu others", t->n_roots);
+        span_node *root = base_calloc(1, sizeof(*root));
+        if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
+        root->key = *key;
+        memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
+        t->roots[i] = root;
+    }
+    *out = t->roots[i];
+    return RP_OK;
+}
+
+static void unlink_root(span_tree *t, const span_node *root) {
+    size_t i = root_index(t, &root->key);
+    assert(t->roots[i] == root);
+    memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
+}
+
+/* ---- nodes that were dropped, in the order in which they were ---- */
+
+static void link_dropped(span_tree *t, span_node *n) {
+    n->dropped_before = t->last_dropped;
+    n->dropped_after = NULL;
+    *(t->last_dropped ? &t->last_dropped->dropped_after : &t->first_dropped) = n;
+    t->last_dropped = n;
+    t->n_dropped++;
+}
+
+static void unlink_dropped(span_tree *t, span_node *n) {
+    *(n->dropped_before ? &n->dropped_before->dropped_after : &t->first_dropped) = n->dropped_after;
+    *(n->dropped_after ? &n->dropped_after->dropped_before : &t->last_dropped) = n->dropped_before;
+    t->n_dropped--;
+}
+
+/* ---- the life of nodes ---- */
+
+/* A childless node, already without a parent. */
+static void free_node(span_node *n) {
+    base_free(n->children);
+    base_free(n);
+}
+
+/* A root that nothing hangs on is of no use. */
+static void prune_root(span_tree *t, span_node *n) {
+    if (!is_root(n) || n->holds > 0 || n->n_children > 0) return;
+    unlink_root(t, n);
+    free_node(n);
+}
+
+static span_node *deepest(span_node *n) {
+    while (n->n_children > 0) n = n->children[n->n_children - 1];
+    return n;
+}
+
+/* Forgets a dropped node and all below it. Leaves go first where paths are noted as used, but nothing breaks if one is still there. */
+static void forget(span_tree *t, span_node *top) {
+    span_node *parent = top->parent, *n;
+    assert(!top->present && top->holds == 0);
+    do {
+        n = deepest(top);
+        if (n->present) span_store_drop(t->store, &n->key); /* on_drop; it is not held, since top is not there */
+        unlink_dropped(t, n);
+        unlink_child(n);
+        free_node(n);
+    } while (n != top);
+    prune_root(t, parent);
+}
+
+/* The store has dropped a node's span. */
+static void on_drop(void *user, void *owner) {
+    span_tree *t = user;
+    span_node *n = owner;
+    n->present = false;
+    t->n_present--;
+    link_dropped(t, n);
+}
+
+/* Not in on_drop: a node that the caller has in hand might go. */
+static void forget_oldest(span_tree *t) {
+    while (t->n_dropped > SPAN_TREE_DROPPED_NODES) forget(t, t->first_dropped);
+}
+
+int span_tree_new(span_tree **out, span_store *store, rp_error *err) {
+    span_tree *t = base_calloc(1, sizeof(*t));
+    *out = t;
+    if (!t) return base_fail_memory(err, sizeof(*t), "the tree of prompts");
+    t->store = store;
+    span_store_set_on_drop(store, on_drop, t);
+    return RP_OK;
+}
+
+void span_tree_free(span_tree *t) {
+    if (!t) return;
+    span_store_set_on_drop(t->store, NULL, NULL);
+    for (size_t i = 0; i < t->n_roots; i++) {
+        for (span_node *n; (n = deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
+        free_node(t->roots[i]);
+    }
+    base_free(t->roots);
+    base_free(t);
+}
+
+size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
+
+/* ---- paths ---- */
+
+static int push_step(span_path *p, span_node *n, kv_span *span, int32_t n_tokens, rp_error *err) {
+    int rc = base_grow((void **)&p->steps, &p->cap_steps, p->n_steps + 1, SPAN_TREE_MAX_STEPS, sizeof(*p->steps));
+    if (rc) return base_fail(err, rc, "no room for %zu spans of a prompt", p->n_steps);
+    p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, n->first_slot, n_tokens};
+    p->n_tokens += (size_t)n_tokens;
+    n->holds++;
+    return RP_OK;
+}
+
+static void pop_step(span_path *p) {
+    span_step *s = &p->steps[--p->n_steps];
+    p->n_tokens -= (size_t)s->n_tokens;
+    kv_span_unref(s->span);
+    s->node->holds--;
+    prune_root(p->tree, s->node);
+}
+
+void span_path_release(span_path *p) {
+    for (size_t i = p->n_steps; i-- > 1;) span_store_use(p->tree->store, &p->steps[i].node->key);
+    while (p->n_steps > 0) pop_step(p);
+    base_free(p->steps);
+    *p = (span_path){0};
+}
+
+/* Tokens to follow, pos_of(i) being the position of tokens[i]: positions[i], or, where that is NULL, from `pos` on. */
+typedef struct reading {
+    const int32_t *tokens, *positions;
+    int32_t pos;
+    size_t n;
+} reading;
+
+static int32_t pos_of(const reading *r, size_t i) { return r->positions ? r->positions[i] : r->pos + (int32_t)i; }
+
+/* Follows r from its token `*done` on along nodes that are there; *done: how far they led; *end: why no further. */
+static int follow(span_path *p, const reading *r, size_t *done, span_end *end, rp_error *err) {
+    for (*end = SPAN_END_ALL; *done < r->n;) {
+        span_step *last = &p->steps[p->n_steps - 1];
+        const span_node *node = last->node;
+        int32_t at = last->n_tokens, pos = pos_of(r, *done);
+        if (at < node->n_tokens && node->tokens[at] == r->tokens[*done] && node->pos + at == pos) {
+            last->n_tokens++;
+            p->n_tokens++;
+            ++*done;
+            continue;
+        }
+        span_node *child = find_child(node, (place){at, pos, r->tokens[*done]});
+        if (!child || !child->present) {
+            *end = child ? SPAN_END_DROPPED : SPAN_END_NEW;
+            return RP_OK;
+        }
+        kv_span *span = span_store_get(p->tree->store, &child->key);
+        int rc = push_step(p, child, span, 0, err);
+        kv_span_unref(span);
+        if (rc) return rc;
+    }
+    return RP_OK;
+}
+
+/* Layers with windows have given back blocks that only earlier readers need. Where one is missing, the path ends before its span. */
+static void respect_windows(span_path *p, const reading *r) {
+    for (size_t i = 1; i < p->n_steps; i++) {
+        int32_t next = p->n_tokens < r->n ? pos_of(r, p->n_tokens) : pos_of(r, r->n - 1) + 1;
+        if (kv_span_readable_from(p->steps[i].span) <= next) continue;
+        while (p->n_steps > i) pop_step(p);
+        p->end = SPAN_END_WINDOW;
+        i = 0; /* what stands before is read from an earlier position now */
+    }
+}
+
+int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
+                    rp_error *err) {
+    *path = (span_path){.tree = t};
+    reading r = {.tokens = tokens, .positions = positions, .n = n};
+    size_t done = 0;
+    span_node *node = NULL;
+    int rc = take_root(t, root, &node, err);
+    if (rc) return rc;
+    rc = push_step(path, node, NULL, 0, err);
+    if (rc) prune_root(t, node);
+    else rc = follow(path, &r, &done, &path->end, err);
+    if (!rc) respect_windows(path, &r);
+    return rc;
+}
+
+/* ---- adding ---- */
+
+static base_key name_node(const span_node *parent, int32_t at, const reading *r) {
+    base_key key;
+    base_hash h;
+    base_hash_init(&h, "reprise text 1");
+    base_hash_key(&h, &parent->key);
+    base_hash_u64(&h, (uint64_t)at);
+    base_hash_u64(&h, (uint64_t)r->pos);
+    for (size_t i = 0; i < r->n; i++) base_hash_u64(&h, (uint64_t)r->tokens[i]);
+    base_hash_final(&h, &key);
+    return key;
+}
+
+static bool has_tokens(const span_node *n, const reading *r) {
+    return (size_t)n->n_tokens == r->n && memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) == 0;
+}
+
+/* A node that is not there, held once. */
+static int new_node(span_node *parent, int32_t at, const reading *r, span_node **out) {
+    span_node *n = base_calloc(1, sizeof(*n) + r->n * sizeof(*r->tokens));
+    *out = n;
+    if (!n) return RP_ERR_MEMORY;
+    n->at = at;
+    n->pos = r->pos;
+    n->n_tokens = (int32_t)r->n;
+    n->key = name_node(parent, at, r);
+    memcpy(n->tokens, r->tokens, r->n * sizeof(*r->tokens));
+    int rc = link_child(parent, n);
+    if (rc) free_node(n);
+    return rc;
+}
+
+/* The node for r behind the path: one that was dropped, or a new one, in the list of those. */
+static int take_node(span_path *p, const reading *r, span_node **out) {
+    const span_step *last = &p->steps[p->n_steps - 1];
+    span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
+    assert(!n || !n->present);
+    if (n && !has_tokens(n, r)) {
+        forget(p->tree, n); /* it begins alike and goes on otherwise */
+        n = NULL;
+    }
+    *out = n;
+    if (n) return RP_OK;
+    int rc = new_node(last->node, last->n_tokens, r, out);
+    if (!rc) link_dropped(p->tree, *out);
+    return rc;
+}
+
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err) {
+    span_tree *t = path->tree;
+    reading r = {.tokens = tokens, .pos = kv_span_position(span), .n = (size_t)kv_span_tokens(span)};
+    size_t known = 0;
+    span_end end;
+    span_node *node;
+    *kept = false;
+    int rc = follow(path, &r, &known, &end, err);
+    if (rc || known == r.n) return rc;
+    r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
+    if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "no room for a span of a prompt");
+    kv_span_seal(span, &node->key);
+    if ((rc = span_store_put(t->store, span, node, err))) return rc;
+    unlink_dropped(t, node);
+    node->present = *kept = true;
+    node->first_slot = (int32_t)known;
+    t->n_present++;
+    rc = push_step(path, node, span, node->n_tokens, err);
+    forget_oldest(t);
+    return rc;
+}

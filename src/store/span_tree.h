@@ -1,0 +1,73 @@
+/* span_tree.h: what was read before, by its tokens: a radix tree whose nodes are spans.
+ *
+ *   root     a key: all that stands before the first token (a salt for plain text, the views of a plan for a prompt of modules)
+ *   node     tokens at consecutive positions behind the first `at` tokens of its parent, and the span that holds their states
+ *
+ *       root -- [You are a concise guide. Today is] -- [Monday. ...]
+ *                            |
+ *                            at 3: [verbose guide ...]
+ *
+ * A prompt that leaves a node in the middle uses the span's first tokens by a view with a mask, and what it computes becomes a
+ * child from there on: nothing is split, copied or computed again. Where two prompts have computed the same, the later one's span serves
+ * from the token on in which they differ. Matches are exact to the token.
+ *
+ * Spans belong to the store (span_store.h), which may drop any that nobody holds; what is used is noted from the leaf to the root, so
+ * that leaves go first. Of the last SPAN_TREE_DROPPED_NODES that were dropped the tree still knows the tokens: to say that a prompt
+ * was known.
+ *
+ * Invariants: a node's way is its parent's way with the first `at` tokens of the parent; the first token of a child is neither another
+ * child's nor its parent's own next one at that place; what is held is there, and so is all above it. Used by one thread (the engine's).
+ */
+#ifndef STORE_SPAN_TREE_H
+#define STORE_SPAN_TREE_H
+
+#include "store/span_store.h"
+
+#define SPAN_TREE_MAX_STEPS ((size_t)1 << 20)
+#define SPAN_TREE_DROPPED_NODES 4096 /* at most 1 KiB of tokens each */
+
+typedef struct span_tree span_tree;
+typedef struct span_node span_node;
+
+/* Why a match ended where it did. */
+typedef enum span_end {
+    SPAN_END_ALL,     /* all tokens were found */
+    SPAN_END_NEW,     /* nobody read on like this, as far as is known */
+    SPAN_END_DROPPED, /* somebody did, and the states were dropped */
+    SPAN_END_WINDOW,  /* layers with a window gave back what a reader from here would need */
+} span_end;
+
+/* Tokens of a way: slots [first_slot, first_slot + n_tokens) of a span. */
+typedef struct span_step {
+    span_node *node; /* held */
+    kv_span *span;   /* a reference; NULL for the root */
+    int32_t first_slot, n_tokens;
+} span_step;
+
+/* A way from a root downwards: steps[0] is the root. */
+typedef struct span_path {
+    span_tree *tree;
+    span_step *steps;
+    size_t n_steps, cap_steps;
+    size_t n_tokens; /* of all steps */
+    span_end end;    /* of the match */
+} span_path;
+
+/* store is borrowed; its drops are told to this tree alone. RP_ERR_MEMORY. */
+int span_tree_new(span_tree **out, span_store *store, rp_error *err);
+void span_tree_free(span_tree *t); /* before its store; no path is open */
+
+/* Finds the longest way that reads tokens[0..n) at positions[0..n) behind a root. *path is overwritten; release it, after errors too.
+ * RP_ERR_MEMORY. */
+int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
+                    rp_error *err);
+/* Goes on by the tokens of an open span, which were computed behind the path: as far as they are known along nodes that are there, and
+ * by a new node, whose span it becomes, from there on. *kept: it was named, sealed and given to the store; otherwise others hold all
+ * of it. RP_ERR_MEMORY: the path ends where it was known. */
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err);
+/* Notes the path as used and lets go of it. A path of zeros is fine. */
+void span_path_release(span_path *path);
+
+size_t span_tree_nodes(const span_tree *t); /* that are there, without roots */
+
+#endif

@@ -1,0 +1,287 @@
+/* test_span_tree.c: the tree of prompts beside a naive model: all spans that are there, each with everything that stands before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "store/span_tree.h"
+#include "support/tiny_random.h"
+
+#define N_ROOTS 2
+#define N_REQUESTS 6
+#define MAX_TOKENS 40
+#define MAX_SPAN 12
+#define BUDGET_BLOCKS 60
+
+static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+static const uint64_t block_bytes = 64 * (2 + 2) * 2;
+
+static base_key root_key(int i) {
+    base_key k;
+    base_hash h;
+    base_hash_init(&h, "root");
+    base_hash_u64(&h, (uint64_t)i);
+    base_hash_final(&h, &k);
+    return k;
+}
+
+/* A prompt, or what of one was read. */
+typedef struct text {
+    int root, n;
+    int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS];
+} text;
+
+/* A span that the tree took: the tokens of `read` from `begin` on. */
+typedef struct naive_span {
+    base_key key;
+    text read;
+    int begin;
+} naive_span;
+
+typedef struct request {
+    text text;
+    span_path path;
+    bool active;
+} request;
+
+typedef struct bench {
+    tiny_random r;
+    kv_pool *pool;
+    span_store *store;
+    span_tree *tree;
+    request requests[N_REQUESTS];
+    naive_span *spans;
+    size_t n_spans, cap_spans;
+    int ends[4]; /* matches by their end */
+    int found, met; /* tokens: in matches, and while others had computed the same meanwhile */
+} bench;
+
+static int below(bench *b, int n) { return (int)tiny_random_below(&b->r, (uint64_t)n); }
+
+/* Few different tokens, so that prompts share beginnings of all lengths; now and then positions jump. */
+static text random_text(bench *b) {
+    text t = {.root = below(b, N_ROOTS), .n = 1 + below(b, MAX_TOKENS)};
+    int32_t pos = 0;
+    for (int i = 0; i < t.n; i++) {
+        if (below(b, 40) == 0) pos += 5;
+        t.tokens[i] = below(b, 8) == 0;
+        t.positions[i] = pos++;
+    }
+    return t;
+}
+
+static bool agrees(const text *a, const text *b, int begin, int end) {
+    for (int i = begin; i < end; i++)
+        if (a->tokens[i] != b->tokens[i] || a->positions[i] != b->positions[i]) return false;
+    return true;
+}
+
+/* How far the spans that are there lead: one leads from where it begins to wherever the prompt leaves it. */
+static int naive_match(const bench *b, const text *t, int n) {
+    bool reached[MAX_TOKENS + 1] = {true};
+    int most = 0;
+    for (int from = 0; from < n; from++) {
+        for (size_t s = 0; s < b->n_spans && reached[from]; s++) {
+            const naive_span *span = &b->spans[s];
+            if (span->begin != from || span->read.root != t->root || !agrees(&span->read, t, 0, from)) continue;
+            if (!span_store_has(b->store, &span->key)) continue;
+            for (int end = from; end < n && end < span->read.n && agrees(&span->read, t, end, end + 1); end++) {
+                reached[end + 1] = true;
+                most = BASE_MAX(most, end + 1);
+            }
+        }
+    }
+    return most;
+}
+
+static void begin_request(bench *b, request *q) {
+    *q = (request){.text = random_text(b), .active = true};
+    base_key root = root_key(q->text.root);
+    int n = q->text.n - 1, expected = naive_match(b, &q->text, n); /* the last token is computed for its logits */
+    assert_int_equal(span_tree_match(b->tree, &root, q->text.tokens, q->text.positions, (size_t)n, &q->path, NULL), RP_OK);
+    assert_int_equal(q->path.n_tokens, expected);
+    assert_int_equal(q->path.end == SPAN_END_ALL, expected == n);
+    b->ends[q->path.end]++;
+    b->found += expected;
+    int at = 0;
+    for (size_t i = 1; i < q->path.n_steps; i++) {
+        const span_step *s = &q->path.steps[i];
+        assert_int_equal(kv_span_position(s->span) + s->first_slot, q->text.positions[at]);
+        assert_true(s->n_tokens >= 1 && s->first_slot + s->n_tokens <= kv_span_tokens(s->span));
+        at += s->n_tokens;
+    }
+    assert_int_equal(at, expected);
+}
+
+static void remember(bench *b, const request *q, int begin, int end, const kv_span *span) {
+    for (size_t i = 0; i < b->n_spans; i++)
+        if (base_key_equal(&b->spans[i].key, kv_span_key(span))) return; /* the same again */
+    if (b->n_spans == b->cap_spans) {
+        b->cap_spans = b->cap_spans ? 2 * b->cap_spans : 64;
+        b->spans = realloc(b->spans, b->cap_spans * sizeof(*b->spans));
+        assert_non_null(b->spans);
+    }
+    naive_span *s = &b->spans[b->n_spans++];
+    *s = (naive_span){.key = *kv_span_key(span), .read = q->text, .begin = begin};
+    s->read.n = end;
+}
+
+/* Computes some more of a request. */
+static void extend(bench *b, request *q) {
+    const text *t = &q->text;
+    int begin = (int)q->path.n_tokens, n = 1, most = 1 + below(b, MAX_SPAN);
+    if (begin == t->n) return;
+    while (n < most && begin + n < t->n && t->positions[begin + n] == t->positions[begin] + n) n++;
+    kv_span *span;
+    assert_int_equal(kv_span_new(&span, b->pool, t->positions[begin], NULL), RP_OK);
+    int32_t slot;
+    for (int i = 0; i < n; i++) {
+        if (kv_span_append(span, &slot, NULL) == RP_OK) continue;
+        kv_span_unref(span); /* the budget is used up */
+        return;
+    }
+    bool kept;
+    int known = naive_match(b, t, begin + n);
+    assert_int_equal(span_tree_extend(&q->path, span, t->tokens + begin, &kept, NULL), RP_OK);
+    assert_int_equal(q->path.n_tokens, begin + n);
+    assert_int_equal(kept, known < begin + n);
+    assert_int_equal(kept, kv_span_is_sealed(span));
+    b->met += known - begin;
+    if (kept) remember(b, q, known, begin + n, span);
+    kv_span_unref(span);
+}
+
+static void open_bench(bench *b, uint64_t seed, const kv_shape *s) {
+    *b = (bench){.r = {seed}};
+    assert_int_equal(kv_pool_new(&b->pool, s, BUDGET_BLOCKS * block_bytes, NULL, NULL), RP_OK);
+    assert_int_equal(span_store_new(&b->store, NULL), RP_OK);
+    assert_int_equal(span_tree_new(&b->tree, b->store, NULL), RP_OK);
+}
+
+static void close_bench(bench *b) {
+    span_tree_free(b->tree);
+    span_store_free(b->store);
+    assert_int_equal(kv_pool_get_stats(b->pool).used_bytes, 0);
+    kv_pool_free(b->pool);
+    free(b->spans);
+}
+
+/* Nobody holds anything: what is used is what the store has, and when that goes the tree is empty. */
+static void drain(bench *b) {
+    for (int i = 0; i < N_REQUESTS; i++) {
+        span_path_release(&b->requests[i].path);
+        b->requests[i].active = false;
+    }
+    rp_store_stats stats = {0};
+    span_store_stats(b->store, &stats);
+    assert_int_equal(stats.bytes, kv_pool_get_stats(b->pool).used_bytes);
+    assert_int_equal(stats.spans, span_tree_nodes(b->tree));
+}
+
+static void random_operations_agree_with_a_naive_tree(void **state) {
+    (void)state;
+    const char *given = getenv("REPRISE_TEST_SEED");
+    bench b;
+    open_bench(&b, given ? strtoull(given, NULL, 10) : 20260102, &shape);
+    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)b.r.state);
+    for (int step = 0; step < 60000; step++) {
+        request *q = &b.requests[below(&b, N_REQUESTS)];
+        switch (below(&b, 8)) {
+        case 0:
+            span_path_release(&q->path);
+            q->active = false;
+            break;
+        case 1: span_store_reclaim(b.store); break;
+        default:
+            if (q->active) extend(&b, q);
+            else begin_request(&b, q);
+        }
+        if (step % 5000 == 4999) drain(&b);
+    }
+    printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met\n", b.ends[SPAN_END_ALL], b.ends[SPAN_END_NEW],
+           b.ends[SPAN_END_DROPPED], b.found, b.met);
+    assert_true(b.ends[SPAN_END_ALL] > 0 && b.ends[SPAN_END_NEW] > 0 && b.ends[SPAN_END_DROPPED] > 0);
+    assert_true(b.found > 0 && b.met > 0);
+    drain(&b);
+    close_bench(&b);
+}
+
+/* Reads n tokens behind what is known of a text and lets go. Returns what was known. */
+static int read_text(bench *b, const text *t, int32_t trim_from) {
+    span_path path;
+    base_key root = root_key(t->root);
+    assert_int_equal(span_tree_match(b->tree, &root, t->tokens, t->positions, (size_t)t->n, &path, NULL), RP_OK);
+    int known = (int)path.n_tokens;
+    if (known < t->n) {
+        kv_span *span;
+        int32_t slot;
+        bool kept;
+        assert_int_equal(kv_span_new(&span, b->pool, t->positions[known], NULL), RP_OK);
+        for (int i = known; i < t->n; i++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
+        kv_span_trim(span, trim_from, NULL, 0);
+        assert_int_equal(span_tree_extend(&path, span, t->tokens + known, &kept, NULL), RP_OK);
+        kv_span_unref(span);
+    }
+    b->ends[path.end]++;
+    span_path_release(&path);
+    return known;
+}
+
+static text counted_text(int n) {
+    text t = {.n = n};
+    for (int i = 0; i < n; i++) t.tokens[i] = t.positions[i] = i;
+    return t;
+}
+
+/* What is used goes last, and from the leaves on; of what was dropped the tree knows that it was there. */
+static void leaves_are_dropped_first(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text long_one = counted_text(30), short_one = counted_text(10), other = counted_text(10);
+    other.root = 1;
+    assert_int_equal(read_text(&b, &short_one, 0), 0);
+    assert_int_equal(read_text(&b, &long_one, 0), 10);
+    assert_int_equal(read_text(&b, &other, 0), 0);
+    assert_int_equal(read_text(&b, &long_one, 0), 30);
+    assert_true(span_store_reclaim(b.store)); /* other */
+    assert_true(span_store_reclaim(b.store)); /* the end of long_one */
+    assert_int_equal(span_tree_nodes(b.tree), 1);
+    assert_int_equal(b.ends[SPAN_END_DROPPED], 0);
+    assert_int_equal(read_text(&b, &long_one, 0), 10);
+    assert_int_equal(read_text(&b, &other, 0), 0);
+    assert_int_equal(b.ends[SPAN_END_DROPPED], 2);
+    close_bench(&b);
+}
+
+/* Where a layer has a window, blocks that are out of reach are given back: a reader that branches off before them cannot use the span. */
+static void trimmed_spans_serve_later_readers_alone(void **state) {
+    (void)state;
+    static const int32_t windows[] = {0, 4};
+    kv_shape windowed = shape;
+    windowed.windows = windows;
+    bench b;
+    open_bench(&b, 1, &windowed);
+    text t = counted_text(30), far = counted_text(31), near = far;
+    far.positions[30] = 100;
+    assert_int_equal(read_text(&b, &t, 100), 0);
+    assert_int_equal(read_text(&b, &far, 0), 30);
+    assert_int_equal(read_text(&b, &near, 0), 0);
+    assert_int_equal(b.ends[SPAN_END_WINDOW], 1);
+    close_bench(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_agree_with_a_naive_tree),
+        cmocka_unit_test(leaves_are_dropped_first),
+        cmocka_unit_test(trimmed_spans_serve_later_readers_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
