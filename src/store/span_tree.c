@@ -134,7 +134,7 @@ static void unlink_dropped(span_tree *t, span_node *n) {
 
 /* ---- the life of nodes ---- */
 
-/* A childless node, already without a parent. */
+/* A node without children, which is in nobody's list any more. */
 static void free_node(span_node *n) {
     base_free(n->children);
     base_free(n);
@@ -306,7 +306,7 @@ static bool has_tokens(const span_node *n, const reading *r) {
     return (size_t)n->n_tokens == r->n && memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) == 0;
 }
 
-/* A node that is not there, held once. */
+/* A node that is not there yet. */
 static int new_node(span_node *parent, int32_t at, const reading *r, span_node **out) {
     span_node *n = base_calloc(1, sizeof(*n) + r->n * sizeof(*r->tokens));
     *out = n;
