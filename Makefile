@@ -2,12 +2,16 @@
 
 MODEL ?=
 SECONDS ?= 600
+ROUNDS ?= 3000
+SOAK_MODEL ?= models/reprise-mini.gguf
+REQUESTS ?= $(REPRISE_TEST_DATA)/traces/mooncake_conversation_trace.jsonl
+REPLAY_MODEL ?= $(REPRISE_TEST_DATA)/models/stories260K.gguf
 PREFIX ?= /usr/local
 OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test test-arm demo quality bench bench-peers fuzz check install clean help
+.PHONY: all setup test exactness test-arm demo quality bench bench-peers bench-load bench-replay soak fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -22,6 +26,9 @@ test: all ## build and run every test
 
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
+
+exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
+	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
 
 check: ## what CI runs
 	@.ci/run
@@ -42,6 +49,16 @@ bench: all $(BENCH_MODEL) ## first-token times with and without reuse (several m
 bench-peers: all ## beside llama.cpp, into docs/performance.md (hours; OPTIONS="--shapes smollm2-135m --types Q4_0")
 	@tools/lab.sh setup
 	@tools/bench_peers $(OPTIONS)
+
+bench-load: all $(BENCH_MODEL) ## what long prompts do to answers under way (half an hour; OPTIONS="--rounds 1 --seconds 20")
+	@tools/bench_load $(BENCH_MODEL) $(OPTIONS)
+
+bench-replay: all ## hit rates of a replayed trace beside an ideal cache's (an hour; REQUESTS=file, REPLAY_MODEL=file)
+	@tools/bench_replay $(REPLAY_MODEL) $(REQUESTS) --threads 1 $(OPTIONS)
+
+soak: SECONDS = 3600
+soak: all ## load of every sort: memory stays flat, answers what they are: make soak SECONDS=3600
+	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --ram 64M $(OPTIONS)
 
 fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
 	@tools/fuzz $(SECONDS)

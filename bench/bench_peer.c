@@ -97,13 +97,20 @@ static void print_result(const bench *b, int n_runs, const rp_result *r) {
 
 /* ---- cells ---- */
 
+/* Modules alone are found: a cell's text is computed though an earlier run has read it. */
+static rp_request plain_request(void) {
+    rp_request q = rp_request_defaults();
+    q.no_prefix = true;
+    return q;
+}
+
 static bool prefill(bench *b, const char *line) {
     int n, n_runs;
     rp_result *r = NULL;
     if (sscanf(line, "prefill %d %d", &n, &n_runs) != 2 || n < 1 || n_runs < 1 || n_runs > MAX_RUNS) return false;
     for (int i = 0; i < n_runs; i++) {
         bench_text text = {0};
-        rp_request q = rp_request_defaults();
+        rp_request q = plain_request();
         bench_text_add(&text, "%s", "");
         /* the beginning-of-text token is one of the n */
         if (n > 1) bench_text_add_words(&text, b->model, (size_t)n - 1, &b->seed);
@@ -126,7 +133,7 @@ static bool decode(bench *b, const char *line) {
         depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
         return false;
     bench_text prompt = {0};
-    rp_request q = rp_request_defaults();
+    rp_request q = plain_request();
     q.text = "";
     if (depth > 0) {
         if (!b->has_depth) add_schema(b, "depth", DEPTH_MODULES, DEPTH_TOKENS);
@@ -165,7 +172,7 @@ static bool documents(bench *b, const char *line) {
     rp_result *r = NULL;
     for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: computes the modules that are new */
         bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, strcmp(order, "backward") == 0, n);
-        rp_request q = rp_request_defaults();
+        rp_request q = plain_request();
         q.prompt = prompt.bytes;
         q.max_tokens = 1;
         q.reuse = full ? RP_REUSE_EXACT : RP_REUSE_ON;

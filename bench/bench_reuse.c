@@ -56,6 +56,7 @@ static rp_result *run(rp_engine *e, const char *prompt, rp_reuse reuse, int max_
     rp_request q = rp_request_defaults();
     q.prompt = prompt;
     q.reuse = reuse;
+    q.no_prefix = true;
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
     if (!prompt) q.text = "";

@@ -179,6 +179,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     rp_request r = rp_request_defaults();
     r.prompt = item->prompt;
     r.reuse = setting->reuse;
+    r.no_prefix = true; /* what is compared is modules; an item read twice would be found by its beginning */
     r.max_tokens = 1;
     if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* every module is in place then */
     rp_result_free(*result);

@@ -1,7 +1,7 @@
 /* cmd_run.c: `reprise run`: prompts to answers.
  *
  * Owns the command's options, the order of the work and the callbacks of a request. How a result is shown stands in
- * run_report.c. One thread; the callbacks come on it.
+ * run_report.c. The callbacks come on the engine's thread, while this one waits for them to end.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ typedef struct run_options {
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
-    int32_t max_tokens, reuse, repeat;
-    bool ignore_eos, json, verbose;
+    int32_t max_tokens, reuse, repeat, draft, relink;
+    bool ignore_eos, json, verbose, explain;
 } run_options;
 
 static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* the order of rp_reuse */
@@ -41,6 +41,11 @@ static const cli_option options[] = {
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
      .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
              "tokens, each seeing all before it (on)"},
+    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = 0, .max = RP_MAX_DRAFT,
+     .help = "guess up to N tokens by what stood behind the same words before, and check them in one step; the answer stays the same (0)"},
+    {.name = "relink", .kind = CLI_INT, .value = "K", .offset = AT(relink), .min = -1, .max = INT32_MAX,
+     .help = "where a text was read before but for a piece in its middle, move what stands behind the piece and compute its first K tokens "
+             "again; not exact (-1: off)"},
     CLI_ENGINE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
@@ -49,6 +54,8 @@ static const cli_option options[] = {
     {.name = "dump-logits", .kind = CLI_TEXT, .value = "FILE", .offset = AT(dump_logits),
      .help = "write the logits before each generated token, as little-endian f32"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object for each answer, on a line of its own"},
+    {.name = "explain", .kind = CLI_FLAG, .offset = AT(explain),
+     .help = "print how each part of the prompt was got, and why it was not reused, on standard error"},
     {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose),
      .help = "print the summary line even if standard error is no terminal"},
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = AT(store)}, /* known and refused */
@@ -103,12 +110,6 @@ static bool on_text(void *user, const char *text, size_t n) {
         if (fflush(stdout) != 0) return false; /* said by cli_finish_output */
     }
     return true;
-}
-
-static bool on_token(void *user, const rp_token *token) {
-    (void)user;
-    (void)token;
-    return !cli_interrupted();
 }
 
 static void on_logits(void *user, const float *logits, int32_t n_vocab) {
@@ -192,8 +193,9 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.max_tokens = o->max_tokens;
     cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
     r.ignore_eos = o->ignore_eos;
+    r.n_draft = o->draft;
+    r.relink = o->relink;
     r.on_text = on_text;
-    r.on_token = on_token;
     r.on_logits = s->dump != NULL ? on_logits : NULL;
     r.on_progress = on_progress;
     r.user = s;
@@ -212,6 +214,7 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
     if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, result);
     end_line(s, last);
     int status = cli_finish_output();
+    if (status == CLI_OK && o->explain) run_report_explain(stderr, result);
     if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
     return status;
 }
@@ -219,11 +222,24 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
 /* The value of an option, not something in a document? */
 static bool is_wrong_use(const rp_error *err) { return err->code == RP_ERR_INVALID && err->where[0] == '\0'; }
 
+/* How often Ctrl-C is looked for while nothing comes that would. */
+#define LOOK_MS 50
+
+static int run_call(rp_engine *engine, const rp_request *request, rp_result **result, rp_error *err) {
+    rp_call *call = NULL;
+    int rc = rp_engine_submit(engine, request, &call, err);
+    while (rc == RP_OK && !rp_call_wait(call, LOOK_MS))
+        if (cli_interrupted()) rp_call_cancel(call);
+    if (rc == RP_OK) rc = rp_call_result(call, result, err);
+    rp_call_free(call);
+    return rc;
+}
+
 static int run_one(run_state *s, const run_input *in, bool last) {
     rp_request request = make_request(s, in);
     rp_result *result = NULL;
     rp_error err;
-    int rc = rp_engine_run(s->loaded.engine, &request, &result, &err);
+    int rc = run_call(s->loaded.engine, &request, &result, &err);
     cli_progress_clear(&s->progress);
     if (rc != RP_OK) {
         end_line(s, false);
@@ -273,7 +289,7 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .sampling = cli_sampling_defaults(), .repeat = 1};
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .relink = -1, .sampling = cli_sampling_defaults(), .repeat = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -27,5 +27,6 @@ extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_eval;
 extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_quantize;
+extern const cli_command cli_command_bench;
 
 #endif

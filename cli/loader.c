@@ -14,6 +14,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.n_threads = args->threads;
     o.n_ctx = args->ctx;
     o.chunk_tokens = args->chunk;
+    o.max_sequences = 1; /* commands ask one thing after another */
     o.state_format = (rp_state_format)args->states;
     o.state_budget_bytes = args->ram;
     return o;

@@ -41,14 +41,18 @@ static json_t *usage_object(const rp_result *r) {
     cli_json_set(usage, "cached_tokens", json_integer(r->cached_tokens));
     cli_json_set(usage, "fresh_tokens", json_integer(r->fresh_tokens));
     cli_json_set(usage, "completion_tokens", json_integer(r->n_tokens));
+    cli_json_set(usage, "drafted_tokens", json_integer(r->drafted_tokens));
+    cli_json_set(usage, "accepted_tokens", json_integer(r->accepted_tokens));
     return usage;
 }
 
 static json_t *timings_object(const rp_timings *t) {
     json_t *timings = json_object();
     cli_json_set(timings, "load_ms", cli_json_real(t->load_ms));
+    cli_json_set(timings, "queue_ms", cli_json_real(t->queue_ms));
     cli_json_set(timings, "encode_ms", cli_json_real(t->encode_ms));
     cli_json_set(timings, "plan_ms", cli_json_real(t->plan_ms));
+    cli_json_set(timings, "prefill_ms", cli_json_real(t->prefill_ms));
     cli_json_set(timings, "ttft_ms", cli_json_real(t->ttft_ms));
     cli_json_set(timings, "decode_ms", cli_json_real(t->decode_ms));
     cli_json_set(timings, "decode_tokens_per_second", cli_json_real(t->decode_tokens_per_second));
@@ -56,7 +60,7 @@ static json_t *timings_object(const rp_timings *t) {
 }
 
 /* peak: of the whole process, as the system counts it. */
-static json_t *memory_object(const rp_engine *engine) {
+static json_t *memory_object(rp_engine *engine) {
     rp_memory m;
     struct rusage usage = {0};
     rp_engine_memory(engine, &m);
@@ -79,11 +83,26 @@ static json_t *plan_item(const rp_plan_item *p) {
     cli_json_set(item, "shift", json_integer(p->shift));
     cli_json_set(item, "exact", json_boolean(p->exact));
     cli_json_set(item, "tier", cli_json_text(p->tier));
+    cli_json_set(item, "reason", cli_json_text(p->reason));
     cli_json_set(item, "key", cli_json_text(p->key));
     return item;
 }
 
-int run_report_json(const char *prompt, const rp_model *model, const rp_engine *engine, const rp_result *r) {
+/* null: the prompt left nothing that was known. */
+static json_t *divergence_object(const rp_divergence *d) {
+    if (d->token < 0) return json_null();
+    json_t *object = json_object();
+    cli_json_set(object, "token", json_integer(d->token));
+    cli_json_set(object, "position", json_integer(d->position));
+    cli_json_set(object, "module", cli_json_text(d->module));
+    cli_json_set(object, "message", cli_json_text(d->message));
+    cli_json_set(object, "before", cli_json_text(d->before));
+    cli_json_set(object, "found", cli_json_text(d->found));
+    cli_json_set(object, "known", cli_json_text(d->known));
+    return object;
+}
+
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(r->text));
@@ -98,6 +117,7 @@ int run_report_json(const char *prompt, const rp_model *model, const rp_engine *
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
     cli_json_set(object, "plan", plan);
+    cli_json_set(object, "divergence", divergence_object(&r->divergence));
     return cli_json_print(object);
 }
 
@@ -106,4 +126,41 @@ void run_report_summary(FILE *to, const rp_result *r) {
     fprintf(to, "prompt %d tokens (%d cached, %d fresh); first token %.1f ms; answer %d tokens, %.1f tokens/s; modules encoded in %.1f ms\n",
             (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens, t->ttft_ms, (int)r->n_tokens,
             t->decode_tokens_per_second, t->encode_ms);
+}
+
+/* Text of a document on one line, as far as it is short. */
+static void print_text(FILE *to, const char *label, const char *text) {
+    fprintf(to, "%s \"", label);
+    for (; *text; text++) {
+        if (*text == '\n') fputs("\\n", to);
+        else fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, to);
+    }
+    fputc('"', to);
+}
+
+static const char *how(const rp_plan_item *p) {
+    if (!p->is_view) return "computed";
+    return p->tier[0] == 'c' ? "computed and kept" : p->shift != 0 ? "reused, moved" : "reused";
+}
+
+void run_report_explain(FILE *to, const rp_result *r) {
+    const rp_timings *t = &r->timings;
+    fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "how", "why", "exact", "of");
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        const rp_plan_item *p = &r->plan[i];
+        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, how(p), p->reason, p->exact ? "yes" : "no",
+                p->module[0] ? p->module : "(anonymous)");
+    }
+    if (r->divergence.token >= 0) {
+        fprintf(to, "left what was read before at token %d", (int)r->divergence.token);
+        if (r->divergence.message[0]) fprintf(to, " in %s", r->divergence.message);
+        print_text(to, ", behind", r->divergence.before);
+        print_text(to, ": now", r->divergence.found);
+        print_text(to, ", before", r->divergence.known);
+        fputc('\n', to);
+    }
+    fprintf(to, "queue %.1f ms, modules %.1f, plan %.2f, prefill %.1f, first token %.1f, decode %.1f; states %.1f MiB\n", t->queue_ms,
+            t->encode_ms, t->plan_ms, t->prefill_ms, t->ttft_ms, t->decode_ms, (double)r->state_bytes / (1 << 20));
+    if (r->drafted_tokens > 0)
+        fprintf(to, "drafts: %d tokens guessed, %d right\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
 }

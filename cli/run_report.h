@@ -7,9 +7,12 @@
 #include "reprise.h"
 
 /* One JSON object on one line of standard output. prompt: the input's name; model: whose tokens they are. Returns an exit status. */
-int run_report_json(const char *prompt, const rp_model *model, const rp_engine *engine, const rp_result *result);
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, const rp_result *result);
 
 /* One line: tokens, first token, speed, and what modules took. */
 void run_report_summary(FILE *to, const rp_result *result);
+
+/* How each part of the prompt was got, where it left what was read before, and times, for people. */
+void run_report_explain(FILE *to, const rp_result *result);
 
 #endif

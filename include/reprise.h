@@ -23,7 +23,7 @@
  * Manners. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Everything that
  * has a free or close function accepts NULL there. Strings are UTF-8 and NUL-terminated. The library keeps no global
  * state, never exits and never prints (REPRISE_LOG and REPRISE_TRACE in the environment ask it to).
- * Threads: a model may be used by many threads at once; an engine by one at a time.
+ * Threads: a model and an engine may be used by many threads at once. An engine computes on a thread of its own, and calls callbacks there.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -64,7 +64,9 @@ extern "C" {
     X(ERR_CONTEXT, -10, "the prompt is longer than the context") \
     X(ERR_LIMIT, -11, "a built-in limit would be exceeded") \
     X(ERR_CANCELLED, -12, "stopped by the caller") \
-    X(ERR_INTERNAL, -13, "a fault of this library")
+    X(ERR_INTERNAL, -13, "a fault of this library") \
+    X(ERR_BUSY, -14, "too many requests wait: try again later") \
+    X(ERR_DEADLINE, -15, "not begun before its deadline")
 
 typedef enum rp_code {
 #define X(name, value, text) RP_##name = value,
@@ -76,12 +78,14 @@ typedef enum rp_code {
 #define RP_ERROR_WHERE_BYTES 256
 
 /* Filled in when a function fails. `message` is one line that says what, where and what to do, and already contains
- * `where` ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""); `offset` is the byte in the input, or 0. */
+ * `where` ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""); `offset` is the byte in the input, or 0;
+ * `retry_after_ms` is when to try again after RP_ERR_BUSY, else 0. */
 typedef struct rp_error {
     rp_code code;
     char message[RP_ERROR_MESSAGE_BYTES];
     char where[RP_ERROR_WHERE_BYTES];
     uint64_t offset;
+    uint32_t retry_after_ms;
 } rp_error;
 
 RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
@@ -182,19 +186,55 @@ typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 
 typedef enum rp_state_format { RP_STATE_F16 = 0, RP_STATE_F32 = 1 } rp_state_format;
 
+/* What a step of the engine computed for one call. */
+typedef enum rp_step_kind {
+    RP_STEP_MODULE,  /* tokens of a module that the call was the first to miss */
+    RP_STEP_PREFILL, /* tokens of its prompt */
+    RP_STEP_DECODE,  /* its answer's last token, and drafts behind it */
+} rp_step_kind;
+
+typedef struct rp_step_part {
+    uint64_t call;          /* rp_call_number; 0: a module whose call is gone or that rp_schema_encode wants */
+    rp_step_kind kind;
+    int32_t n_rows;         /* tokens computed */
+    int32_t context_tokens; /* that they attended to, themselves included */
+} rp_step_part;
+
+/* A step: rows of many calls that were computed together. Results do not depend on how. */
+typedef struct rp_step {
+    uint64_t number;        /* from 1 */
+    uint64_t start_us, end_us; /* of a clock that starts with the machine */
+    uint64_t predicted_us;  /* what the engine's cost model had expected; 0: it had not learned yet */
+    const rp_step_part *parts;
+    int32_t n_parts;
+    int32_t n_running, n_waiting; /* calls */
+    uint64_t state_bytes;   /* in use, what the store keeps included */
+} rp_step;
+
+/* Called after each step, on the engine's thread; step is borrowed meanwhile. */
+typedef void (*rp_on_step)(void *user, const rp_step *step);
+
 typedef struct rp_engine_options {
     int32_t n_threads;           /* 0: one for each processor */
     int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
     rp_state_format state_format; /* f16; f32 is for tests */
     uint64_t state_budget_bytes; /* hard limit for attention states in RAM; 0: 2 GiB */
-    int32_t chunk_tokens;        /* rows computed in one step of a prefill, 1 to 4096; 0: 256. Results do not depend on it. */
+    int32_t chunk_tokens;        /* most tokens of prompts that a step computes, 1 to 4096; 0: 256. Results do not depend on it. */
+    int32_t max_sequences;       /* calls that run together, 1 to 256; 0: 16 */
+    int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
+    float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
+                                    step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
     const char *tenant;          /* salt of every key; NULL: "" */
+    rp_on_step on_step;          /* may be NULL */
+    void *step_user;
 } rp_engine_options;
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY. */
+/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
+ * RP_ERR_IO (threads). */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
+/* After every call was freed. */
 RP_API void rp_engine_free(rp_engine *engine);
 
 /* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
@@ -209,11 +249,12 @@ typedef struct rp_memory {
     uint64_t states;       /* attention states: what was allocated so far */
     uint64_t states_limit; /* rp_engine_options.state_budget_bytes, in whole blocks */
 } rp_memory;
-RP_API void rp_engine_memory(const rp_engine *engine, rp_memory *out);
+RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
-typedef struct rp_schema rp_schema; /* belongs to its engine; valid until replaced by one of the same name, or rp_engine_free */
+/* Belongs to its engine; valid until replaced by one of the same name, or rp_engine_free. Calls keep what they need of it. */
+typedef struct rp_schema rp_schema;
 
 typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
 typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
@@ -241,6 +282,8 @@ RP_API const char *rp_schema_name(const rp_schema *schema);
 #define RP_MAX_STOPS 64
 #define RP_MAX_STOP_BYTES 1024
 #define RP_MAX_LOGPROBS 100
+#define RP_MAX_DRAFT 15
+#define RP_DIVERGENCE_TOKENS 8
 
 typedef struct rp_logit_bias {
     int32_t token;
@@ -286,13 +329,20 @@ RP_API rp_sampling rp_sampling_defaults(void);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
+/* States are found in two ways: those of modules by their names, and those of all other text by what was read before: the longest
+ * beginning of the prompt (behind the same modules) that an earlier prompt or answer had, exact to the token. Both give the bytes that
+ * computing would have given. */
 typedef enum rp_reuse {
     RP_REUSE_ON = 0,    /* compose the prompt out of cached states; what is missing is computed and kept */
-    RP_REUSE_OFF = 1,   /* compute every token of the very same plan (same masks, same positions) for this request alone */
-    RP_REUSE_EXACT = 2, /* ignore scopes: the same tokens at the same positions, each attending to everything before it */
+    RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every look-up misses, and nothing is kept */
+    RP_REUSE_EXACT = 2, /* ignore scopes: the same tokens at the same positions, each attending to everything before it; found by
+                           what was read before alone */
 } rp_reuse;
 
-/* Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may be the beginning of
+/* Callbacks are called on the engine's thread and hold up all its calls: take what you get and return. They may submit and cancel,
+ * and may not wait, run, free or load.
+ *
+ * Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may be the beginning of
  * a stop string is held back until that is decided or the answer ends. Return false to stop. */
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
 /* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
@@ -313,13 +363,25 @@ typedef struct rp_token {
 
 /* Called once for each generated token, before the text that it adds, if it adds any. Return false to stop: that text is left out. */
 typedef bool (*rp_on_token)(void *user, const rp_token *token);
+/* The last callback, when the call is over, well or not: another thread's rp_call_result returns within a moment of it. */
+typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
     const char *prompt;      /* a PML prompt document; or NULL, and `text` is the prompt */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
+    bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
     int32_t max_tokens;      /* default 128; the answer also ends where the context does */
+    int32_t priority;        /* of those that wait, higher ones go first; default 0 */
+    int64_t deadline_ms;     /* counted from rp_engine_submit. Among equal priorities the earlier one goes first. If the first token is
+                                not there by then the call ends with RP_ERR_DEADLINE; an answer under way ends with what it has.
+                                0: none (default) */
+    int32_t n_draft;         /* guess up to so many tokens of the answer by what stood behind the same words in the prompt or answer, and
+                                check them in one step; the answer stays what it is without. 0: off (default); up to RP_MAX_DRAFT */
+    int32_t relink;          /* >= 0: where the prompt is one that was read before but for a piece in its middle, take the states behind
+                                that piece too, at their new positions, and compute the first `relink` of their tokens again. Never
+                                exact: those tokens never saw the new piece. -1: off (default) */
     rp_sampling sampling;    /* default: rp_sampling_defaults */
     const char *const *stops; /* n_stops strings that end the answer where the first of them is complete: whole UTF-8 characters, up to
                                  RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
@@ -335,12 +397,14 @@ typedef struct rp_request {
     rp_on_token on_token;
     rp_on_logits on_logits;
     rp_on_progress on_progress;
+    rp_on_done on_done;
     void *user;
 } rp_request;
 
 RP_API rp_request rp_request_defaults(void);
 
-/* One line of a plan: states that were reused (view) or tokens that were computed for this request (run). */
+/* One line of a plan, by rising position: states that were reused (view) or tokens that were computed for this request (run). The lines
+ * name every token of the prompt once. */
 typedef struct rp_plan_item {
     bool is_view;
     bool exact;           /* its states are those of the plain run of the whole prompt */
@@ -349,14 +413,36 @@ typedef struct rp_plan_item {
     int32_t position;     /* of the first token in this prompt */
     int32_t shift;        /* positions that the span was moved by; 0 for a run */
     const char *tier;     /* "ram": was there; "computed": was missing and computed now; "" for a run */
-    char key[17];         /* first 16 digits of the key of its last span; "" for a run */
+    const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
+                             "new"      nobody read this before, as far as is known
+                             "dropped"  it was known, and its room was needed
+                             "scope"    it is known, behind other modules
+                             "window"   it is known, and layers with a window have forgotten what it needs
+                             "uncached" the module says cache="false", or it is an argument
+                             "relinked" the beginning of what stands behind an edit (rp_request.relink)
+                             "last"     the last token, for its logits
+                             "off"      the request did not want it found */
+    char key[17];         /* first 16 digits of the key of the last span that gave it; "" for a run */
 } rp_plan_item;
+
+/* Where a prompt left what was read before. */
+typedef struct rp_divergence {
+    int32_t token;        /* index into the prompt by rising position; -1: nowhere, or nothing of it was known */
+    int32_t position;
+    const char *module;   /* as rp_plan_item.module */
+    char message[24];     /* "user 2": the second of the prompt's own <user> elements; "" outside of one */
+    char *before;         /* the text before it, up to RP_DIVERGENCE_TOKENS tokens; "" with token -1 */
+    char *found;          /* how the prompt goes on */
+    char *known;          /* how what was read before went on */
+} rp_divergence;
 
 typedef struct rp_timings {
     double load_ms;   /* filled in by the program, not by the library */
-    double encode_ms; /* computing modules that were not in the store */
-    double plan_ms;   /* from the document to the composed context */
-    double ttft_ms;   /* from the request to its first token with every module in place (plan_ms included, encode_ms not) */
+    double queue_ms;  /* from rp_engine_submit until the engine took the call up: for its turn, or for a call that reads the same */
+    double encode_ms; /* until modules that were not in the store were there */
+    double plan_ms;   /* from the document to the composed context, without queue_ms and encode_ms */
+    double prefill_ms; /* computing the prompt's own text */
+    double ttft_ms;   /* from the request to its first token with every module in place (all of the above but encode_ms) */
     double decode_ms; /* the tokens after the first */
     double decode_tokens_per_second;
 } rp_timings;
@@ -369,19 +455,60 @@ typedef struct rp_result {
     float *logprobs;           /* [n_tokens] of each token; NULL if n_logprobs of the request is 0 */
     rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: the likeliest in each place, likeliest first; NULL as above */
     int32_t n_top;             /* n_logprobs, or the size of the vocabulary if that is less */
-    const char *finish_reason; /* "stop" (end of text, stop string), "length" (max_tokens, n_forced or the context), "cancelled"; static */
+    const char *finish_reason; /* "stop" (end of text, stop string), "length" (max_tokens, n_forced, the context or the state budget),
+                                  "cancelled", "deadline"; static */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
+    int32_t drafted_tokens;    /* guessed (n_draft) */
+    int32_t accepted_tokens;   /* and right: so many tokens of the answer needed no step of their own */
     uint64_t bytes_copied;     /* attention states copied while composing: 0 */
     uint64_t state_bytes;      /* attention states that the request held at its end: its own and those of its modules */
     rp_timings timings;
     rp_plan_item *plan;
     int32_t n_plan;
+    rp_divergence divergence;
     void *owner;               /* internal */
 } rp_result;
 
-/* Runs a prompt to its end. *out is owned by the caller (rp_result_free). On error *out is NULL.
+/* A request under way. Its functions may be called by any thread, rp_call_free by one and as the last. */
+typedef struct rp_call rp_call;
+
+/* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
+ * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first, then
+ * earlier deadlines, then in order of arrival.
+ * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_MEMORY (the budget cannot hold prompt and answer even when nothing else
+ * runs), RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
+RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_call **out, rp_error *err);
+/* Waits until the call has ended, for up to timeout_ms (-1: for ever). Returns whether it has. */
+RP_API bool rp_call_wait(rp_call *call, int64_t timeout_ms);
+/* Waits, then moves the result out (once: RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (before an answer began; after that a result
+ * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_MEMORY. */
+RP_API int rp_call_result(rp_call *call, rp_result **out, rp_error *err);
+/* Ends the call before the next step; returns at once. */
+RP_API void rp_call_cancel(rp_call *call);
+/* Cancels the call if it has not ended, waits for that, and frees it with its result. */
+RP_API void rp_call_free(rp_call *call);
+
+typedef enum rp_call_state {
+    RP_CALL_WAITING, /* for its turn, or for another call that computes what it would have to */
+    RP_CALL_PREFILL, /* its modules or its prompt are computed */
+    RP_CALL_DECODE,
+    RP_CALL_DONE,
+} rp_call_state;
+
+typedef struct rp_call_status {
+    rp_call_state state;
+    int32_t queue_position;  /* 1: the next; 0: it does not wait */
+    int32_t prompt_tokens;
+    int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
+    int32_t answer_tokens;
+} rp_call_status;
+
+RP_API void rp_call_get_status(rp_call *call, rp_call_status *out);
+RP_API uint64_t rp_call_number(const rp_call *call); /* from 1, in order of submission */
+
+/* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
  * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities), RP_ERR_SYNTAX,
  * RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument,
  * or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
@@ -393,9 +520,10 @@ RP_API int rp_schema_encode(rp_engine *engine, const char *schema, rp_on_progres
 
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
+    uint64_t used_bytes;  /* with what calls hold that is not kept yet; as after the last step */
     uint64_t hits, misses, inserts, evictions;
 } rp_store_stats;
-RP_API void rp_engine_store_stats(const rp_engine *engine, rp_store_stats *out);
+RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 
 /* ---- Looking inside -------------------------------------------------------------------------------------------- */
 

@@ -24,7 +24,9 @@ typedef struct shape {
 
 static const shape shapes[] = {
     {"tinyllama-1.1b", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}},
+    {"tinyllama-1.1b-mha", "llama", 22, 2048, 5632, 32, 32, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}}, /* each head its own keys */
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
+    {"smollm2-135m-mha", "llama", 30, 576, 1536, 9, 9, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
     {"gemma3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000.0f, true, 512, 0, 0,
      {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"}},

@@ -17,6 +17,7 @@ int base_buffer_reserve(base_buffer *b, size_t n) {
     void *data = b->data;
     int rc = base_grow(&data, &b->cap, b->len + n + 1, limit + 1, 1);
     b->data = data;
+    if (rc == 0) b->data[b->len] = '\0';
     return rc;
 }
 

@@ -33,35 +33,25 @@ static int reserve(answer *a, rp_error *err) {
     return rc ? base_fail_memory(err, n * RESERVED_BYTES, "an answer's text") : RP_OK;
 }
 
-/* Penalties look back on the prompt too, in the order in which a plain run would have read it. */
-static int accept_prompt(answer *a, const pml_plan *plan, rp_error *err) {
-    size_t n = (size_t)plan->n_cached + (size_t)plan->n_fresh;
-    int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));
-    if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
-    int rc = pml_plan_flatten(plan, tokens, tokens + n, err);
-    for (size_t i = 0; i < n && !rc; i++) sampler_accept(&a->sampler, tokens[i]);
-    base_free(tokens);
-    return rc;
+void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
+    a->most = (int32_t)BASE_MIN(o->forced ? o->n_forced : o->max_tokens, place->room);
 }
 
-int answer_open(answer *a, rp_engine *e, const rp_request *o, const pml_plan *plan, rp_result *result, rp_error *err) {
-    int32_t n_vocab = e->model->hp.n_vocab;
-    int64_t room = (int64_t)e->n_ctx - plan->end + 1; /* the last token need not be computed */
-    a->e = e;
+int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_result *result, rp_error *err) {
     a->options = o;
+    a->place = *place;
     a->result = result;
-    a->pos = plan->end;
-    a->most = (int32_t)BASE_MIN(o->forced ? o->n_forced : o->max_tokens, room);
+    a->over = a->most <= 0;
     a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .user = o->user};
-    int64_t tokens = (int64_t)plan->n_cached + plan->n_fresh + a->most;
+    result->finish_reason = "length";
+    int64_t tokens = (int64_t)place->n_prompt + a->most;
     int rc;
     if ((rc = stop_matcher_open(&a->stream.stops, o->stops, o->forced ? 0 : o->n_stops, err)) ||
-        (rc = sampler_open(&a->sampler, &o->sampling, n_vocab, tokens, err)) ||
-        (rc = logprobs_open(&a->logprobs, o->n_logprobs, n_vocab, err)))
+        (rc = sampler_open(&a->sampler, &o->sampling, place->n_vocab, tokens, err)) ||
+        (rc = logprobs_open(&a->logprobs, o->n_logprobs, place->n_vocab, err)))
         return rc;
     result->n_top = a->logprobs.n_top;
-    if ((rc = reserve(a, err))) return rc;
-    return sampling_looks_back(&o->sampling) ? accept_prompt(a, plan, err) : RP_OK;
+    return reserve(a, err);
 }
 
 void answer_close(answer *a) {
@@ -72,14 +62,14 @@ void answer_close(answer *a) {
 
 /* ---- one token ---- */
 
-static int keep_token(answer *a, int32_t token, rp_error *err) {
+static int keep_token(answer *a, const float *logits, int32_t token, rp_error *err) {
     rp_result *r = a->result;
     size_t n = (size_t)r->n_tokens + 1;
     int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
     if (r->n_top > 0) {
         rp_token_logprob *top = r->top_logprobs + (n - 1) * (size_t)r->n_top;
-        r->logprobs[n - 1] = logprobs_measure(&a->logprobs, a->e->logits, token, top);
+        r->logprobs[n - 1] = logprobs_measure(&a->logprobs, logits, token, top);
     }
     r->tokens[r->n_tokens++] = token;
     sampler_accept(&a->sampler, token);
@@ -100,51 +90,46 @@ static bool tell_token(const answer *a) {
 }
 
 static int add_text(answer *a, int32_t token, rp_error *err) {
-    const tokenizer *t = a->e->model->tokenizer;
+    const tokenizer *t = a->place.tokenizer;
     const rp_result *r = a->result;
     size_t n = 0;
     const char *bytes = tokenizer_bytes(t, token, false, &n);
     if (!bytes) return RP_OK;
     /* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
-    bool at_beginning = r->n_tokens == 1 && r->prompt_tokens == 1 && !a->options->prompt && a->options->text[0] == '\0';
+    bool at_beginning = r->n_tokens == 1 && a->place.n_prompt == 1 && a->place.begins_text;
     if (at_beginning && tokenizer_has_space_prefix(t) && n > 0 && bytes[0] == ' ') bytes++, n--;
     return text_stream_add(&a->stream, bytes, n, err);
 }
 
 /* ---- all of it ---- */
 
-/* Takes the next token. *over: the answer ends with it or, at the end of the text, before it. */
-static int step(answer *a, int32_t *token, bool *over, rp_error *err) {
+int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
-    rp_engine *e = a->e;
-    if (o->on_logits) o->on_logits(o->user, e->logits, e->model->hp.n_vocab);
-    *token = o->forced ? o->forced[a->result->n_tokens] : sampler_draw(&a->sampler, e->logits);
-    *over = true;
+    if (o->on_logits) o->on_logits(o->user, logits, a->place.n_vocab);
+    *token = o->forced ? o->forced[a->result->n_tokens] : sampler_draw(&a->sampler, logits);
+    a->over = true;
     if (!a->first_us) a->first_us = base_clock_us();
-    if (!o->ignore_eos && !o->forced && tokenizer_is_end(e->model->tokenizer, *token)) {
+    if (!o->ignore_eos && !o->forced && tokenizer_is_end(a->place.tokenizer, *token)) {
         a->result->finish_reason = "stop";
         return RP_OK;
     }
-    int rc = keep_token(a, *token, err);
+    int rc = keep_token(a, logits, *token, err);
     if (rc) return rc;
     a->stream.cancelled = !tell_token(a);
     if (!a->stream.cancelled && (rc = add_text(a, *token, err))) return rc;
     if (a->stream.cancelled) a->result->finish_reason = "cancelled";
     else if (a->stream.at_stop) a->result->finish_reason = "stop";
-    else *over = a->result->n_tokens == a->most;
+    else a->over = a->result->n_tokens == a->most;
     return RP_OK;
 }
 
-int answer_generate(answer *a, kv_context *c, rp_error *err) {
-    int32_t token;
-    bool over = a->most <= 0;
-    a->result->finish_reason = "length";
-    while (!over) {
-        int rc = step(a, &token, &over, err);
-        if (!rc && !over) rc = engine_compute(a->e, c, &token, &a->pos, 1, a->e->logits, err);
-        if (rc) return rc;
-        a->pos++;
-    }
+void answer_stop(answer *a, const char *reason, bool shown) {
+    a->over = true;
+    a->stream.cancelled = !shown;
+    a->result->finish_reason = reason;
+}
+
+int answer_finish(answer *a, rp_error *err) {
     text_stream_end(&a->stream);
     a->result->text = a->stream.text.data ? base_buffer_take(&a->stream.text) : base_strdup("");
     return a->result->text ? RP_OK : base_fail_memory(err, 1, "a result");

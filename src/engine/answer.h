@@ -1,22 +1,31 @@
 /* answer.h: the tokens of an answer: drawn (sampler.h), counted, told with their log-probabilities, turned into text (text_stream.h).
  *
- *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the token is computed for the next logits
+ *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits
  *
  * It ends with the model's end of text, a stop string, max_tokens, the context, or when a callback says so. One thread at a time.
  */
 #ifndef ENGINE_ANSWER_H
 #define ENGINE_ANSWER_H
 
-#include "engine/engine_internal.h"
 #include "engine/sampler.h"
 #include "engine/text_stream.h"
+#include "model/tokenizer/tokenizer.h"
+
+/* Where an answer stands. */
+typedef struct answer_place {
+    const tokenizer *tokenizer;
+    int32_t n_vocab;
+    int32_t n_prompt; /* tokens before it */
+    int64_t room;     /* tokens that the context has for it */
+    bool begins_text; /* nothing stands before it, but perhaps the beginning-of-text token */
+} answer_place;
 
 typedef struct answer {
-    rp_engine *e;
     const rp_request *options;
+    answer_place place;
     rp_result *result; /* gets tokens, log-probabilities, text, finish_reason */
-    int32_t pos;       /* of the next token */
     int32_t most;      /* tokens */
+    bool over;
     sampler sampler;
     logprobs logprobs;
     text_stream stream;
@@ -24,10 +33,17 @@ typedef struct answer {
     uint64_t first_us; /* when the first token was there; 0 before */
 } answer;
 
-/* Zero-initialise. options are checked ones. All but the plan is borrowed until answer_close. RP_ERR_MEMORY; close it after that too. */
-int answer_open(answer *a, rp_engine *e, const rp_request *options, const pml_plan *plan, rp_result *result, rp_error *err);
-/* Generates all of it. The engine's logits are those after the prompt; c is the prompt's context and grows by the answer. */
-int answer_generate(answer *a, kv_context *c, rp_error *err);
+/* Sets a->most by options and place. The caller may lower it before answer_open. */
+void answer_limit(answer *a, const rp_request *options, const answer_place *place);
+/* Zero-initialise. options are checked ones, borrowed with the result until answer_close. RP_ERR_MEMORY; close it after that too. */
+int answer_open(answer *a, const rp_request *options, const answer_place *place, rp_result *result, rp_error *err);
+/* Takes the next token by logits, [n_vocab], and tells it. a->over: the answer ends with it or, at the end of the text, before it;
+ * else *token is to be computed for the next logits. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err);
+/* Ends it early. reason: for the result; static. shown: what was held back goes to on_text. */
+void answer_stop(answer *a, const char *reason, bool shown);
+/* Its text goes to the result. RP_ERR_MEMORY. */
+int answer_finish(answer *a, rp_error *err);
 void answer_close(answer *a);
 
 #endif

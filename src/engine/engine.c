@@ -1,143 +1,41 @@
-/* engine.c: making an engine, its schemas, and the plain parts of the public interface. */
-#include <stdio.h>
+/* engine.c: making an engine and its thread; memory and statistics. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, pthread_condattr_setclock */
+
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
-#include "model/model_quantize.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
+#define DEFAULT_SEQUENCES 16
+#define MAX_SEQUENCES 256
+#define DEFAULT_QUEUE 256
+#define MAX_QUEUE 65536
 #define MAX_CTX (1 << 30) /* sums and differences of two positions fit */
 
-/* ---- models ---- */
-
-rp_model_options rp_model_options_defaults(void) { return (rp_model_options){.chat_format = NULL}; }
-
-int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {
-    if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open: out and path are needed");
-    return model_open(out, path, options, err);
-}
-
-void rp_model_close(rp_model *model) { model_close(model); }
-
-static int check_threads(int32_t n, rp_error *err) {
-    if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
-}
-
-rp_quantize_options rp_quantize_options_defaults(void) { return (rp_quantize_options){.n_threads = 0}; }
-
-int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
-    rp_quantize_options o = options ? *options : rp_quantize_options_defaults();
-    if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
-    int rc = check_threads(o.n_threads, err);
-    if (rc) return rc;
-    if (o.n_threads == 0) o.n_threads = base_cpu_count();
-    return model_quantize(in, out, type, &o, err);
-}
-
-/* The type of most bytes of weights. */
-static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *parameters) {
-    uint64_t by_type[KERNEL_TYPE_END] = {0};
-    kernel_type best = KERNEL_F32;
-    *bytes = *parameters = 0;
-    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(m->file, i);
-        by_type[t->type] += t->bytes;
-        if (by_type[t->type] > by_type[best]) best = t->type;
-        *bytes += t->bytes;
-        *parameters += (uint64_t)t->dims[0] * (uint64_t)t->dims[1] * (uint64_t)t->dims[2] * (uint64_t)t->dims[3];
-    }
-    return best;
-}
-
-static int32_t count_windows(const rp_model *m) {
-    int32_t n = 0;
-    for (int32_t l = 0; l < m->hp.n_layers; l++) n += m->layers[l].window > 0;
-    return n;
-}
-
-static const char *name_positions(const rp_model *m) {
-    if (!model_is_movable(m)) return "learned";
-    return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
-}
-
-void rp_model_describe(const rp_model *m, rp_model_info *out) {
-    kv_shape f16 = model_state_shape(m, KV_F16);
-    *out = (rp_model_info){
-        .name = m->name,
-        .architecture = m->arch->name,
-        .chat_format = chat_format_name(m->chat),
-        .chat_format_guessed = m->chat_guessed,
-        .n_layers = m->hp.n_layers,
-        .n_heads = m->hp.n_heads,
-        .n_kv_heads = m->hp.n_kv_heads,
-        .head_dim = m->hp.key_dim,
-        .n_embd = m->hp.n_embd,
-        .n_ff = m->hp.n_ff,
-        .n_vocab = m->hp.n_vocab,
-        .n_ctx_train = m->hp.n_ctx_train,
-        .positions = name_positions(m),
-        .movable = model_is_movable(m),
-        .window = m->hp.window,
-        .n_window_layers = count_windows(m),
-        .n_experts = m->hp.n_experts,
-        .n_experts_used = m->hp.n_experts_used,
-        .state_bytes_per_token = kv_shape_token_bytes(&f16),
-        .fingerprint = m->fingerprint_hex,
-    };
-    out->weights = kernel_type_name(main_type(m, &out->weight_bytes, &out->parameters));
-}
-
-const char *rp_chat_format_name(int i) {
-    const chat_format *f = i >= 0 ? chat_format_at(i) : NULL;
-    return f ? chat_format_name(f) : NULL;
-}
-
-int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_special, bool add_bos, int32_t **tokens, size_t *n_tokens,
-                rp_error *err) {
-    token_list list = {0};
-    int rc = RP_OK;
-    *tokens = NULL;
-    *n_tokens = 0;
-    if (add_bos && tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0)
-        rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
-    if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
-    else
-        rc = tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.parse_special = parse_special, .space_prefix = true}, &list,
-                              err);
-    if (rc) {
-        token_list_free(&list);
-        return rc;
-    }
-    *tokens = list.ids;
-    *n_tokens = list.n;
-    return RP_OK;
-}
-
-const char *rp_token_bytes(const rp_model *m, int32_t token, bool special, size_t *n_bytes) {
-    return tokenizer_bytes(m->tokenizer, token, special, n_bytes);
-}
-
-void rp_free(void *p) { base_free(p); }
-
-/* ---- engines ---- */
-
 rp_engine_options rp_engine_options_defaults(void) {
-    return (rp_engine_options){.state_budget_bytes = DEFAULT_BUDGET_BYTES, .chunk_tokens = DEFAULT_CHUNK_TOKENS};
+    return (rp_engine_options){.state_budget_bytes = DEFAULT_BUDGET_BYTES,
+                               .chunk_tokens = DEFAULT_CHUNK_TOKENS,
+                               .max_sequences = DEFAULT_SEQUENCES,
+                               .max_queue = DEFAULT_QUEUE};
 }
 
 static int check_options(const rp_engine_options *o, rp_error *err) {
-    int rc = check_threads(o->n_threads, err);
+    int rc = engine_check_threads(o->n_threads, err);
     if (rc) return rc;
     if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
         return base_fail(err, RP_ERR_INVALID, "chunks of %d tokens: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
+    if (o->max_sequences < 0 || o->max_sequences > MAX_SEQUENCES)
+        return base_fail(err, RP_ERR_INVALID, "max_sequences is %d: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
+    if (o->max_queue < 0 || o->max_queue > MAX_QUEUE)
+        return base_fail(err, RP_ERR_INVALID, "max_queue is %d: expected 1 to %d", o->max_queue, MAX_QUEUE);
+    if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g", (double)o->token_goal_ms);
     if (o->state_format != RP_STATE_F16 && o->state_format != RP_STATE_F32)
         return base_fail(err, RP_ERR_INVALID, "unknown state format %d", (int)o->state_format);
     return RP_OK;
@@ -162,10 +60,33 @@ static void make_salt(rp_engine *e, const rp_engine_options *o) {
     base_hash_final(&h, &e->salt);
 }
 
-/* The pool's reclaimer: what the request's private store has no use for goes last, it will be wanted again at once. */
-static bool reclaim(void *user) {
-    rp_engine *e = user;
-    return span_store_reclaim(e->store) || (e->private_store && span_store_reclaim(e->private_store));
+bool engine_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0) return false;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    return ok;
+}
+
+/* Arrays that steps fill: nothing is allocated for a step. */
+static int open_steps(rp_engine *e, rp_error *err) {
+    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
+    e->running = base_calloc((size_t)e->max_sequences, sizeof(*e->running));
+    e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
+    e->told = base_calloc((size_t)e->max_parts, sizeof(*e->told));
+    e->contexts = base_calloc((size_t)e->max_parts, sizeof(*e->contexts));
+    e->rows = base_calloc((size_t)e->max_rows, sizeof(*e->rows));
+    e->logits = base_calloc(n_logits, sizeof(float));
+    if (e->running && e->parts && e->told && e->contexts && e->rows && e->logits) return RP_OK;
+    return base_fail_memory(err, n_logits * sizeof(float), "an engine");
+}
+
+static int open_thread(rp_engine *e, rp_error *err) {
+    if (!(e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0) || !(e->has_wake = engine_cond_init(&e->wake)))
+        return base_fail_memory(err, sizeof(e->lock), "a lock");
+    if (!(e->has_thread = pthread_create(&e->thread, NULL, scheduler_main, e) == 0))
+        return base_fail(err, RP_ERR_IO, "cannot start the engine's thread");
+    return RP_OK;
 }
 
 static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
@@ -176,19 +97,33 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     int32_t threads = o->n_threads ? o->n_threads : base_cpu_count();
     int rc = base_cpu_detect(&level, err);
     if (rc) return rc;
-    cpu_backend_options cpu = {
-        .format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = threads, .max_rows = e->chunk_tokens};
+    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = threads, .max_rows = e->max_rows};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
-        (rc = model_forward_new(&e->forward, e->model, e->backend, e->chunk_tokens, 1, err)) ||
+        (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
-        (rc = span_store_new(&e->store, err)))
+        (rc = span_store_new(&e->store, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
-    kv_pool_set_reclaim(e->pool, reclaim, e);
-    e->rows = base_calloc((size_t)e->chunk_tokens, sizeof(*e->rows));
-    e->logits = base_calloc((size_t)e->model->hp.n_vocab, sizeof(float));
-    if (!e->rows || !e->logits) return base_fail_memory(err, (uint64_t)e->model->hp.n_vocab * sizeof(float), "an engine");
+    kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     make_salt(e, o);
     return RP_OK;
+}
+
+static void take_options(rp_engine *e, const rp_engine_options *o) {
+    rp_engine_options defaults = rp_engine_options_defaults();
+    e->n_ctx = o->n_ctx ? o->n_ctx : e->model->hp.n_ctx_train;
+    e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : defaults.chunk_tokens;
+    e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
+    e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
+    e->token_goal_us = (double)o->token_goal_ms * 1e3;
+    e->on_step = o->on_step;
+    e->step_user = o->step_user;
+    /* a step: a token of each answer, one answer's drafts or some of several, a piece of prompts */
+    e->max_logits = e->max_sequences + RP_MAX_DRAFT;
+    e->max_rows = e->max_logits + e->chunk_tokens;
+    e->max_parts = e->max_sequences + ENGINE_STEP_JOBS;
+    e->inbox_end = &e->inbox;
+    e->n_ended = 1;
+    cost_model_init(&e->cost);
 }
 
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
@@ -199,11 +134,8 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine *e = base_calloc(1, sizeof(*e));
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
-    e->n_ctx = o.n_ctx ? o.n_ctx : model->hp.n_ctx_train;
-    e->chunk_tokens = o.chunk_tokens ? o.chunk_tokens : DEFAULT_CHUNK_TOKENS;
-    rc = check_context(e, err);
-    if (!rc) rc = open_parts(e, &o, err);
-    if (rc) {
+    take_options(e, &o);
+    if ((rc = check_context(e, err)) || (rc = open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }
@@ -211,106 +143,54 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     return RP_OK;
 }
 
-static void free_schema(rp_schema *s) {
-    if (!s) return;
-    pml_layout_free(s->layout);
-    pml_document_free(s->document);
-    base_free(s->name);
-    base_free(s);
+static void stop_thread(rp_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->stopping = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
 }
 
 void rp_engine_free(rp_engine *e) {
     if (!e) return;
-    for (size_t i = 0; i < e->n_schemas; i++) free_schema(e->schemas[i]);
-    base_free(e->schemas);
+    if (e->has_thread) stop_thread(e);
+    engine_schemas_free(e);
     model_forward_free(e->forward);
+    span_tree_free(e->tree);
     span_store_free(e->store);
     kv_pool_free(e->pool);
     if (e->backend) e->backend->ops->free(e->backend);
+    if (e->has_wake) pthread_cond_destroy(&e->wake);
+    if (e->has_lock) pthread_mutex_destroy(&e->lock);
+    base_free(e->running);
+    base_free(e->parts);
+    base_free(e->told);
+    base_free(e->contexts);
     base_free(e->rows);
     base_free(e->logits);
     base_free(e);
 }
 
-int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
-    return e->backend->ops->prepare(e->backend, on_progress, user, err);
-}
-
-void rp_engine_memory(const rp_engine *e, rp_memory *out) {
+void engine_tell(rp_engine *e) {
     kv_pool_stats states = kv_pool_get_stats(e->pool);
-    *out = (rp_memory){.states = states.slab_bytes, .states_limit = states.budget_bytes};
-    e->backend->ops->usage(e->backend, out);
+    rp_memory memory = {.states = states.slab_bytes, .states_limit = states.budget_bytes};
+    rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
+    e->backend->ops->usage(e->backend, &memory);
+    span_store_stats(e->store, &stats);
+    pthread_mutex_lock(&e->lock);
+    e->memory = memory;
+    e->stats = stats;
+    pthread_mutex_unlock(&e->lock);
 }
 
-void rp_engine_store_stats(const rp_engine *e, rp_store_stats *out) {
-    *out = (rp_store_stats){.budget_bytes = kv_pool_get_stats(e->pool).budget_bytes};
-    span_store_stats(e->store, out);
+void rp_engine_memory(rp_engine *e, rp_memory *out) {
+    pthread_mutex_lock(&e->lock);
+    *out = e->memory;
+    pthread_mutex_unlock(&e->lock);
 }
 
-/* ---- schemas ---- */
-
-const char *rp_schema_name(const rp_schema *schema) { return schema->name; }
-
-static rp_schema **find_slot(const rp_engine *e, const char *name) {
-    for (size_t i = 0; i < e->n_schemas; i++)
-        if (strcmp(e->schemas[i]->name, name) == 0) return &e->schemas[i];
-    return NULL;
-}
-
-int engine_find_schema(const rp_engine *e, const char *name, rp_schema **out, rp_error *err) {
-    rp_schema **slot = find_slot(e, name);
-    if (slot) {
-        *out = *slot;
-        return RP_OK;
-    }
-    char list[256] = "";
-    for (size_t i = 0; i < e->n_schemas; i++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s'%s'", i ? ", " : "", e->schemas[i]->name);
-    }
-    if (e->n_schemas == 0)
-        return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded: load its file first (--schema FILE)", name);
-    return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded (loaded: %s)", name, list);
-}
-
-/* Takes the schema over: replaces one of its name, or adds it. */
-static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
-    rp_schema **slot = find_slot(e, s->name);
-    if (slot) {
-        free_schema(*slot);
-        *slot = s;
-        return RP_OK;
-    }
-    int rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));
-    if (rc) return base_fail(err, rc, "no room for schema '%s' beside %zu others", s->name, e->n_schemas);
-    e->schemas[e->n_schemas++] = s;
-    return RP_OK;
-}
-
-int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
-                    rp_schema **out, rp_error *err) {
-    if (out) *out = NULL;
-    rp_schema *s = base_calloc(1, sizeof(*s));
-    if (!s) return base_fail_memory(err, sizeof(*s), "a schema");
-    int rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
-    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &e->salt, err);
-    if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
-    if (!rc) rc = register_schema(e, s, err);
-    if (rc) free_schema(s);
-    else if (out) *out = s;
-    return rc;
-}
-
-int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *options, rp_schema **out, rp_error *err) {
-    base_buffer bytes = {0};
-    if (out) *out = NULL;
-    int rc = base_file_read(path, PML_MAX_BYTES, &bytes, err);
-    if (rc) return rc;
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? base_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : base_strdup(".");
-    if (!dir) rc = base_fail_memory(err, strlen(path), "a path");
-    else rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
-    base_free(dir);
-    base_buffer_free(&bytes);
-    return rc;
+void rp_engine_store_stats(rp_engine *e, rp_store_stats *out) {
+    pthread_mutex_lock(&e->lock);
+    *out = e->stats;
+    pthread_mutex_unlock(&e->lock);
 }

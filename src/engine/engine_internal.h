@@ -1,72 +1,140 @@
 /* engine_internal.h: what the files of the engine share.
  *
- *   engine.c      making an engine, schemas, public odds and ends
- *   compose.c     segments -> spans: from the store, or computed and kept; the context of a plan
- *   request.c     one request: plan, compose, fresh tokens, answer
- *   inspect.c     what rp_engine_inspect tells
+ *   engine.c        making an engine; memory, statistics
+ *   models.c        models and tokens: the plain parts of the interface
+ *   schemas.c       schemas by name, counted by reference
+ *   call.c, request.c, result.c     a call: its life, what it asks for, what it gave (call.h)
+ *   scheduler.c     the engine's thread: who runs
+ *   steps.c         what a step computes, and what becomes of it
+ *   prefix.c        what was read before: found, waited for, given
+ *   edits.c         what was read before behind another piece: found, moved
+ *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
+ *   inspect.c       what rp_engine_inspect tells
  *
- * Headers of their own: answer.h (the tokens of an answer), sampler.h (logits -> token), text_stream.h (tokens -> text).
+ * Headers of their own: sequence.h, answer.h, draft.h, sampler.h, text_stream.h, cost_model.h.
  */
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include "engine/call.h"
+#include "engine/cost_model.h"
 #include "model/forward.h"
-#include "pml/plan.h"
-#include "store/span_store.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
+#define ENGINE_STEP_JOBS 64 /* modules in a step: more than fill it */
 
 struct rp_schema {
+    int refs; /* under the engine's lock */
     char *name;
     pml_document *document;
     pml_layout *layout;
 };
 
+/* One sequence's share of a step. */
+typedef struct step_part {
+    rp_call *call;    /* NULL: a job's */
+    segment_job *job;
+    int32_t first_row, n_rows;
+    int32_t first_logits; /* of the rows that want them, which end the part; -1: none does */
+    int rc;           /* it could not be appended; */
+    rp_error err;     /* with this */
+} step_part;
+
 struct rp_engine {
     rp_model *model;
-    int32_t n_ctx, chunk_tokens;
+    int32_t n_ctx, chunk_tokens, max_sequences, max_queue;
+    double token_goal_us; /* 0: by what a step without prompts takes */
+    rp_on_step on_step;
+    void *step_user;
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
-    span_store *store;
-    span_store *private_store; /* of the request that runs with RP_REUSE_OFF; else NULL */
-    base_key salt;             /* model, tenant, state format: part of every key */
+    base_key salt; /* model, tenant, state format: part of every key */
+
+    pthread_t thread;
+    bool has_lock, has_wake, has_thread; /* were made */
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* of the engine's thread */
+
+    /* shared: under the lock */
+    bool stopping, prepared;
+    rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
+    int32_t n_live;              /* calls that have not ended */
+    uint64_t n_calls;            /* ever: the last one's number */
     rp_schema **schemas;
     size_t n_schemas, cap_schemas;
-    model_row *rows;           /* [chunk_tokens] */
-    float *logits;             /* [n_vocab] */
+    rp_memory memory;
+    rp_store_stats stats;
+    double call_ms; /* how long calls take, about */
+
+    /* the engine's thread */
+    span_store *store;
+    span_tree *tree;
+    rp_call *waiting;   /* in the order in which they are to run */
+    rp_call **running;  /* [max_sequences] */
+    int32_t n_running;
+    int32_t n_waiting;
+    uint64_t n_ended;   /* calls, and modules of rp_schema_encode, from 1: each gives room back */
+    segment_job *jobs;  /* in the order in which they were missed */
+    cost_model cost;
+    uint64_t last_plain; /* number of the last step of answers alone */
+    uint64_t n_steps;
+    step_part *parts;             /* [max_parts] */
+    rp_step_part *told;           /* [max_parts] */
+    const kv_context **contexts;  /* [max_parts] */
+    model_row *rows;              /* [max_rows] */
+    float *logits;                /* [max_logits][n_vocab] */
+    int32_t max_parts, max_rows, max_logits;
 };
 
-/* Returns the schema of that name; RP_ERR_NAME lists what there is. */
-int engine_find_schema(const rp_engine *e, const char *name, rp_schema **out, rp_error *err);
+/* ---- engine.c, models.c ---- */
 
-/* Computes n tokens at the given positions (rising) at the end of a context, in steps of chunk_tokens. If logits is not NULL it gets
- * those after the last token. */
-int engine_compute(rp_engine *e, kv_context *c, const int32_t *tokens, const int32_t *positions, size_t n, float *logits,
-                   rp_error *err);
+/* A condition whose timed waits count on the monotonic clock. */
+bool engine_cond_init(pthread_cond_t *cond);
+/* Engine's thread: brings what rp_engine_memory and rp_engine_store_stats say up to date. */
+void engine_tell(rp_engine *e);
+int engine_check_threads(int32_t n, rp_error *err); /* RP_ERR_INVALID */
 
-/* Progress and cost of computing what the store does not hold. */
-typedef struct engine_encoding {
-    rp_on_progress on_progress;
-    void *user;
-    uint64_t done, total; /* tokens */
-    uint64_t us;          /* spent */
-    int depth;            /* of segments being computed for segments */
-} engine_encoding;
+/* ---- schemas.c ---- */
 
-/* How a context takes a segment. */
-typedef struct segment_view {
-    int32_t segment, shift;
-    int32_t n_tokens; /* its first slots; all of them but where the prompt's last token is computed anew */
-    bool mask_holes;  /* a prompt does not see placeholders; a segment in a scope is seen as it was computed, with them */
-} segment_view;
+/* A reference to the schema of that name; RP_ERR_NAME lists what there is. Any thread. */
+int engine_find_schema(rp_engine *e, const char *name, rp_schema **out, rp_error *err);
+rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
+void engine_schema_unref(rp_engine *e, rp_schema *s);
+void engine_schemas_free(rp_engine *e);
 
-/* Adds the spans of a segment to a context. What the store lacks is computed, with its scope, and kept.
- * *computed (may be NULL): whether any was. */
-int engine_add_segment(rp_engine *e, kv_context *c, const pml_layout *l, const segment_view *view, engine_encoding *encoding,
-                       bool *computed, rp_error *err);
+/* ---- scheduler.c ---- */
 
-/* The store that a request uses: the private one of RP_REUSE_OFF, or the engine's. */
-static inline span_store *engine_store(const rp_engine *e) { return e->private_store ? e->private_store : e->store; }
+/* The engine's thread; arg: the rp_engine. */
+void *scheduler_main(void *arg);
+/* Is it a's turn before b's? By priority, deadline, arrival. */
+bool scheduler_goes_before(const rp_call *a, const rp_call *b);
+/* A running or waiting call is over: rc 0 with an answer that is complete, or an error. Releases what it holds and tells its caller. */
+void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err);
+/* Blocks that nobody holds and nobody has reserved. */
+int64_t scheduler_free_blocks(rp_engine *e);
+
+/* ---- steps.c ---- */
+
+/* Computes one step of what can be computed, if there is anything. */
+void steps_run(rp_engine *e);
+
+/* ---- prefix.c ---- */
+
+/* Finds what was read before of a call's tokens: its path. *wait: another call reads the same and is about to compute more of it. */
+int prefix_find(rp_engine *e, rp_call *c, bool *wait, rp_error *err);
+/* Adds the path's views to the call's context. */
+int prefix_compose(rp_call *c, rp_error *err);
+/* Gives what the call has computed to the tree: spans that are full, or (all) the open one too. What cannot be kept is not: no error. */
+void prefix_give(rp_call *c, bool all);
+/* Tokens that a call has computed states of, found ones included. */
+static inline int32_t prefix_computed(const rp_call *c) { return c->n_found + c->seq.done; }
+
+/* ---- edits.c ---- */
+
+/* Behind prefix_find: finds tokens behind an edit that were read before at other positions: c->moved. */
+void edits_find(rp_call *c);
+/* Adds their views to the call's context, behind those of the path, and takes them out of its tokens. */
+int edits_compose(rp_call *c, rp_error *err);
 
 #endif

@@ -1,112 +1,93 @@
-/* request.c: one request from its document to its answer.
- *
- *   plan -> compose views (computing what is missing) -> compute fresh tokens -> answer, token by token -> result
- */
+/* request.c: what a call asks for, on the submitting thread: copied, parsed, planned, checked. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/memory.h"
-#include "engine/answer.h"
 #include "engine/engine_internal.h"
 
 #define DEFAULT_MAX_TOKENS 128
-#define PATH_BYTES 256
-
-/* What one request holds while it runs. */
-typedef struct request {
-    rp_engine *e;
-    const rp_request *options;
-    pml_document *document;
-    pml_plan *plan;
-    kv_context context;
-    engine_encoding encoding;
-    bool *computed; /* by item: its segment was not in the store */
-    rp_result *result;
-    answer answer;
-    uint64_t start_us, planned_us;
-    rp_error *err;
-} request;
-
-/* Strings that a result's plan points to. */
-typedef struct result_owner {
-    char *paths; /* [n_plan][PATH_BYTES] */
-} result_owner;
 
 rp_request rp_request_defaults(void) {
-    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .sampling = rp_sampling_defaults()};
+    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .relink = -1, .sampling = rp_sampling_defaults()};
+}
+
+/* ---- checks and copies ---- */
+
+static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
+    int32_t n_vocab = e->model->hp.n_vocab;
+    if (!o->prompt && !o->text) return base_fail(err, RP_ERR_INVALID, "a request needs a prompt or a text");
+    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
+        if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
+    if (o->n_draft < 0 || o->n_draft > RP_MAX_DRAFT)
+        return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, or 0 for none", o->n_draft, RP_MAX_DRAFT);
+    if (o->relink < -1) return base_fail(err, RP_ERR_INVALID, "relink is %d: give a number of tokens, or -1 for off", o->relink);
+    if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 for none", (long long)o->deadline_ms);
+    return sampling_check(o, n_vocab, err);
+}
+
+/* n items, or NULL if there are none. False: no memory. */
+static bool copy_items(void **out, const void *items, int32_t n, size_t bytes) {
+    *out = NULL;
+    if (!items || n <= 0) return true;
+    *out = base_alloc((size_t)n * bytes);
+    if (*out) memcpy(*out, items, (size_t)n * bytes);
+    return *out != NULL;
+}
+
+static bool copy_stops(rp_call *c, const rp_request *o) {
+    if (o->n_stops <= 0) return true;
+    c->stops = base_calloc((size_t)o->n_stops, sizeof(*c->stops));
+    for (int32_t i = 0; c->stops && i < o->n_stops; i++)
+        if (!(c->stops[i] = base_strdup(o->stops[i]))) return false;
+    return c->stops != NULL;
+}
+
+/* prompt, prompt_name and text are used up before the call is queued; what is read later is copied. */
+static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
+    c->options = *o;
+    c->options.prompt = c->options.prompt_name = c->options.text = NULL;
+    c->options.stops = NULL;
+    if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
+        !copy_items((void **)&c->forced, o->forced, o->n_forced, sizeof(*c->forced)) || !copy_stops(c, o))
+        return base_fail_memory(err, sizeof(*o), "a request");
+    c->options.sampling.bias = c->bias;
+    c->options.forced = c->forced;
+    c->options.stops = (const char *const *)c->stops;
+    return RP_OK;
 }
 
 /* ---- planning ---- */
 
-static int check_options(request *q) {
-    const rp_request *o = q->options;
-    int32_t n_vocab = q->e->model->hp.n_vocab;
-    if (!o->prompt && !o->text) return base_fail(q->err, RP_ERR_INVALID, "a request needs a prompt or a text");
-    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
-        if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
-            return base_fail(q->err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
-    return sampling_check(o, n_vocab, q->err);
-}
-
-static int make_plan(request *q) {
-    const rp_request *o = q->options;
-    rp_schema *schema;
+static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc;
-    if (!o->prompt) return pml_plan_text(&q->plan, q->e->model, o->text, q->err);
+    if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
-    if ((rc = pml_prompt_parse(&q->document, o->prompt, strlen(o->prompt), name, q->err)) ||
-        (rc = engine_find_schema(q->e, q->document->nodes[0].name, &schema, q->err)))
+    if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
+        (rc = engine_find_schema(c->engine, c->document->nodes[0].name, &c->schema, err)))
         return rc;
-    return pml_plan_new(&q->plan, schema->layout, q->document, q->err);
+    return pml_plan_new(&c->plan, c->schema->layout, c->document, err);
 }
 
-static int check_plan(request *q) {
-    if (q->options->first_position < 0)
-        return base_fail(q->err, RP_ERR_INVALID, "first_position is %d", q->options->first_position);
-    if (q->options->first_position > 0 && q->document && !model_is_movable(q->e->model))
-        return base_fail(q->err, RP_ERR_INVALID, "first_position is %d, and modules of architecture '%s' cannot move",
-                         q->options->first_position, q->e->model->arch->name);
-    int64_t end = (int64_t)q->plan->end + q->options->first_position;
-    if (end > q->e->n_ctx)
-        return base_fail(q->err, RP_ERR_CONTEXT,
+static int check_plan(rp_call *c, rp_error *err) {
+    const rp_engine *e = c->engine;
+    int32_t first = c->options.first_position;
+    if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
+    if (first > 0 && c->document && !model_is_movable(e->model))
+        return base_fail(err, RP_ERR_INVALID, "first_position is %d, and modules of architecture '%s' cannot move", first,
+                         e->model->arch->name);
+    int64_t end = (int64_t)c->plan->end + first;
+    if (end > e->n_ctx)
+        return base_fail(err, RP_ERR_CONTEXT,
                          "the prompt takes %lld positions, the context holds %d: shorten the prompt, or raise --ctx (the model was "
                          "trained for %d)",
-                         (long long)end, q->e->n_ctx, q->e->model->hp.n_ctx_train);
-    pml_plan_move(q->plan, q->options->first_position);
+                         (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
+    pml_plan_move(c->plan, first);
     return RP_OK;
 }
 
-/* ---- composing ---- */
-
-static uint64_t tokens_of_views(const pml_plan *p) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < p->n_items; i++)
-        if (p->items[i].is_view) n += (uint64_t)p->layout->segments[p->items[i].segment].n_tokens;
-    return n;
-}
-
-/* One small struct for each span; no states are touched but those that have to be computed first. */
-static int compose(request *q) {
-    const pml_plan *p = q->plan;
-    q->computed = base_calloc(p->n_items, sizeof(bool));
-    if (!q->computed) return base_fail_memory(q->err, p->n_items, "a plan");
-    q->encoding = (engine_encoding){.on_progress = q->options->on_progress, .user = q->options->user, .total = tokens_of_views(p)};
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        if (!item->is_view) continue;
-        segment_view view = {item->segment, item->shift, item->n_tokens, true};
-        uint64_t encoded = q->encoding.done, taken = kv_pool_get_stats(q->e->pool).taken_bytes_total;
-        int rc = engine_add_segment(q->e, &q->context, p->layout, &view, &q->encoding, &q->computed[i], q->err);
-        if (rc) return rc;
-        /* What composing took from the pool, where nothing had to be computed, is what it copied. */
-        if (q->encoding.done == encoded) q->result->bytes_copied += kv_pool_get_stats(q->e->pool).taken_bytes_total - taken;
-    }
-    return RP_OK;
-}
-
-/* ---- fresh tokens ---- */
+/* ---- tokens behind the views ---- */
 
 /* Positions of all runs, which rise from run to run (plan.h). */
 static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
@@ -120,165 +101,156 @@ static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
     }
 }
 
-static int compute_fresh(request *q) {
-    const pml_plan *p = q->plan;
-    bool exact = q->options->reuse == RP_REUSE_EXACT;
-    size_t n = (size_t)p->n_fresh + (exact ? (size_t)p->n_cached : 0);
-    int32_t *tokens = base_alloc(2 * n * sizeof(int32_t));
-    if (!tokens) return base_fail_memory(q->err, 2 * n * sizeof(int32_t), "a prompt");
-    int32_t *positions = tokens + n;
+static int32_t count_runs(const int32_t *positions, int32_t n) {
+    int32_t runs = 1;
+    for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
+    return runs;
+}
+
+/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. */
+static base_key name_root(const rp_call *c) {
+    const pml_plan *p = c->plan;
+    base_key key;
+    base_hash h;
+    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return c->engine->salt;
+    base_hash_init(&h, "reprise plan 1");
+    base_hash_key(&h, &c->engine->salt);
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        if (!item->is_view) continue;
+        const pml_segment *s = &p->layout->segments[item->segment];
+        base_hash_key(&h, &pml_segment_keys(p->layout, s)[s->n_spans - 1]);
+        base_hash_u64(&h, (uint64_t)(int64_t)item->shift);
+        base_hash_u64(&h, (uint64_t)item->n_tokens);
+        base_hash_u64(&h, (uint64_t)s->n_holes);
+        for (int32_t k = 0; k < s->n_holes; k++) {
+            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
+            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
+        }
+    }
+    base_hash_final(&h, &key);
+    return key;
+}
+
+static int list_tokens(rp_call *c, rp_error *err) {
+    const pml_plan *p = c->plan;
+    bool exact = c->options.reuse == RP_REUSE_EXACT;
+    c->n_prompt = c->n_tokens = p->n_fresh + (exact ? p->n_cached : 0);
+    c->tokens = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
+    c->positions = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
+    if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->n_prompt * sizeof(int32_t), "a prompt");
+    c->cap_tokens = c->n_prompt;
     int rc = RP_OK;
-    if (exact) rc = pml_plan_flatten(p, tokens, positions, q->err);
-    else list_runs(p, tokens, positions);
-    if (!rc) rc = engine_compute(q->e, &q->context, tokens, positions, n, q->e->logits, q->err);
+    if (exact) rc = pml_plan_flatten(p, c->tokens, c->positions, err);
+    else list_runs(p, c->tokens, c->positions);
+    c->n_runs = count_runs(c->positions, c->n_prompt);
+    c->root = name_root(c);
+    return rc;
+}
+
+/* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
+static int extend_tokens(rp_call *c, rp_error *err) {
+    size_t cap = (size_t)c->n_prompt + (size_t)BASE_MAX(c->answer.most, 0);
+    int32_t *tokens = base_realloc(c->tokens, cap * sizeof(int32_t));
+    if (tokens) c->tokens = tokens;
+    int32_t *positions = base_realloc(c->positions, cap * sizeof(int32_t));
+    if (positions) c->positions = positions;
+    if (!tokens || !positions) return base_fail_memory(err, cap * sizeof(int32_t), "a prompt and its answer");
+    c->cap_tokens = (int32_t)cap;
+    return RP_OK;
+}
+
+/* ---- what the budget holds ---- */
+
+static int64_t capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
+
+int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
+    return sequence_blocks(kv_pool_shape(c->engine->pool), n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
+}
+
+/* Blocks that the call's modules and n tokens take at least at one time. */
+static int64_t least_blocks(const rp_call *c, int32_t n) {
+    const pml_plan *p = c->plan;
+    int64_t blocks = call_own_blocks(c, n, false);
+    for (size_t i = 0; i < p->n_items && c->options.reuse != RP_REUSE_EXACT; i++)
+        if (p->items[i].is_view)
+            blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
+    return blocks;
+}
+
+/* The answer ends where the budget does; there has to be room for one token. */
+static int check_budget(rp_call *c, rp_error *err) {
+    int64_t room = capacity(c->engine);
+    int64_t least = least_blocks(c, c->n_prompt);
+    if (least > room)
+        return base_fail(err, RP_ERR_MEMORY,
+                         "the prompt takes %lld blocks of attention states, the budget holds %lld (%llu bytes): raise it (--ram), or shorten "
+                         "the prompt",
+                         (long long)least, (long long)room, (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
+    int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
+    while (low < high) {
+        int32_t mid = high - (high - low) / 2;
+        if (least_blocks(c, c->n_prompt + mid - 1) <= room) low = mid;
+        else high = mid - 1;
+    }
+    c->answer.most = low;
+    return RP_OK;
+}
+
+/* ---- all of it ---- */
+
+/* Penalties and drafts look back on the prompt as a plain run would have read it. */
+static int read_back(rp_call *c, rp_error *err) {
+    bool drafts = c->options.n_draft > 0 && !c->options.forced, penalties = sampling_looks_back(&c->options.sampling);
+    size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
+    if (!drafts && !penalties) return RP_OK;
+    int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));
+    if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
+    int rc = pml_plan_flatten(c->plan, tokens, tokens + n, err);
+    for (size_t i = 0; i < n && penalties && !rc; i++) sampler_accept(&c->answer.sampler, tokens[i]);
+    if (!rc && drafts) rc = draft_open(&c->draft, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->options.n_draft, err);
     base_free(tokens);
     return rc;
 }
 
-/* ---- the result ---- */
-
-static void describe_item(const request *q, const pml_item *item, bool computed, rp_plan_item *out, char *path) {
-    const pml_layout *l = q->plan->layout;
-    *out = (rp_plan_item){.is_view = item->is_view, .exact = item->exact, .n_tokens = item->n_counted, .position = item->pos,
-                          .shift = item->shift, .module = path, .tier = ""};
-    if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
-    else pml_path(l->schema, item->holder, path, PATH_BYTES);
-    if (!item->is_view) return;
-    const pml_segment *s = &l->segments[item->segment];
-    base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
-    out->tier = computed ? "computed" : "ram";
+static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
+    const rp_model *m = c->engine->model;
+    answer_place place = {
+        .tokenizer = m->tokenizer,
+        .n_vocab = m->hp.n_vocab,
+        .n_prompt = c->plan->n_cached + c->plan->n_fresh,
+        .room = (int64_t)c->engine->n_ctx - c->plan->end + 1, /* the last token need not be computed */
+        .begins_text = !o->prompt && o->text[0] == '\0',
+    };
+    c->result = base_calloc(1, sizeof(*c->result));
+    if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
+    answer_limit(&c->answer, &c->options, &place);
+    int rc = check_budget(c, err);
+    return rc ? rc : answer_open(&c->answer, &c->options, &place, c->result, err);
 }
 
-static int describe_plan(request *q) {
-    rp_result *r = q->result;
-    const pml_plan *p = q->plan;
-    bool exact = q->options->reuse == RP_REUSE_EXACT;
-    result_owner *owner = r->owner;
-    r->plan = base_calloc(p->n_items, sizeof(*r->plan));
-    owner->paths = base_calloc(p->n_items, PATH_BYTES);
-    if (!r->plan || !owner->paths) return base_fail_memory(q->err, p->n_items * PATH_BYTES, "a result");
-    for (size_t i = 0; i < p->n_items; i++) {
-        rp_plan_item *out = &r->plan[r->n_plan++];
-        describe_item(q, &p->items[i], q->computed && q->computed[i], out, owner->paths + i * PATH_BYTES);
-        if (!exact) continue;
-        out->is_view = false;
-        out->exact = true;
-        out->shift = 0;
-        out->tier = "";
-        out->key[0] = '\0';
-    }
-    return RP_OK;
-}
-
-static void count_tokens(request *q) {
-    rp_result *r = q->result;
-    bool reused = q->options->reuse == RP_REUSE_ON;
-    r->prompt_tokens = q->plan->n_cached + q->plan->n_fresh;
-    for (size_t i = 0; i < q->plan->n_items && reused; i++)
-        if (q->plan->items[i].is_view && !q->computed[i]) r->cached_tokens += q->plan->items[i].n_counted;
-    r->fresh_tokens = r->prompt_tokens - r->cached_tokens;
-}
-
-static void fill_timings(request *q) {
-    rp_timings *t = &q->result->timings;
-    uint64_t end = base_clock_us(), first = q->answer.first_us ? q->answer.first_us : end;
-    /* With RP_REUSE_OFF computing the modules is part of the request; with RP_REUSE_ON it is the modules' own cost. */
-    uint64_t encode = q->options->reuse == RP_REUSE_OFF ? 0 : q->encoding.us;
-    t->encode_ms = (double)encode / 1e3;
-    t->plan_ms = (double)(q->planned_us - q->start_us - q->encoding.us) / 1e3;
-    t->ttft_ms = (double)(first - q->start_us - encode) / 1e3;
-    t->decode_ms = (double)(end - first) / 1e3;
-    if (q->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (q->result->n_tokens - 1) * 1e6 / (double)(end - first);
-}
-
-/* What the request's context holds, modules that others hold too included. */
-static uint64_t state_bytes(const kv_context *c) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
-    return n;
-}
-
-static int finish(request *q) {
-    int rc = describe_plan(q);
-    if (rc) return rc;
-    q->result->state_bytes = state_bytes(&q->context);
-    fill_timings(q);
-    return RP_OK;
-}
-
-void rp_result_free(rp_result *r) {
-    if (!r) return;
-    result_owner *owner = r->owner;
-    if (owner) base_free(owner->paths);
-    base_free(owner);
-    base_free(r->text);
-    base_free(r->tokens);
-    base_free(r->logprobs);
-    base_free(r->top_logprobs);
-    base_free(r->plan);
-    base_free(r);
-}
-
-/* ---- running ---- */
-
-static int run(request *q) {
+int call_plan(rp_call *c, const rp_request *o, rp_error *err) {
+    uint64_t start = base_clock_us();
     int rc;
-    q->start_us = base_clock_us();
-    q->result->owner = base_calloc(1, sizeof(result_owner));
-    if (!q->result->owner) return base_fail_memory(q->err, sizeof(result_owner), "a result");
-    if (q->options->reuse == RP_REUSE_OFF && (rc = span_store_new(&q->e->private_store, q->err))) return rc;
-    if ((rc = check_options(q)) || (rc = make_plan(q)) || (rc = check_plan(q)) ||
-        (rc = answer_open(&q->answer, q->e, q->options, q->plan, q->result, q->err)))
+    if ((rc = check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
+        (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
+        (rc = read_back(c, err)))
         return rc;
-    if (q->options->reuse != RP_REUSE_EXACT && (rc = compose(q))) return rc;
-    q->planned_us = base_clock_us();
-    if (q->options->reuse == RP_REUSE_EXACT) q->result->prompt_tokens = q->result->fresh_tokens = q->plan->n_cached + q->plan->n_fresh;
-    else count_tokens(q);
-    if ((rc = compute_fresh(q)) || (rc = answer_generate(&q->answer, &q->context, q->err))) return rc;
-    return finish(q);
+    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix;
+    c->planned_us = base_clock_us() - start;
+    return RP_OK;
 }
 
-static void release(request *q) {
-    kv_context_clear(&q->context);
-    span_store_free(q->e->private_store);
-    q->e->private_store = NULL;
-    answer_close(&q->answer);
-    base_free(q->computed);
-    pml_plan_free(q->plan);
-    pml_document_free(q->document);
-}
-
-int rp_engine_run(rp_engine *e, const rp_request *options, rp_result **out, rp_error *err) {
-    *out = NULL;
-    request q = {.e = e, .options = options, .err = err};
-    q.result = base_calloc(1, sizeof(*q.result));
-    if (!q.result) return base_fail_memory(err, sizeof(*q.result), "a result");
-    kv_context_init(&q.context, e->pool);
-    int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
-    if (!rc) rc = run(&q);
-    release(&q);
-    if (rc) rp_result_free(q.result);
-    else *out = q.result;
-    return rc;
-}
-
-/* ---- encoding a whole schema ---- */
-
-static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
-
-int rp_schema_encode(rp_engine *e, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
-    rp_schema *schema;
-    int rc = engine_find_schema(e, name, &schema, err);
-    if (rc) return rc;
-    const pml_layout *l = schema->layout;
-    engine_encoding encoding = {.on_progress = on_progress, .user = user, .total = l->tokens.n};
-    for (int32_t i = 0; i < l->n_segments && !rc; i++) {
-        if (!is_cached(l, &l->segments[i])) continue;
-        kv_context c;
-        kv_context_init(&c, e->pool);
-        segment_view view = {i, 0, l->segments[i].n_tokens, true};
-        rc = engine_add_segment(e, &c, l, &view, &encoding, NULL, err);
-        kv_context_clear(&c);
-    }
-    return rc;
+void call_plan_free(rp_call *c) {
+    for (int32_t i = 0; c->stops && i < c->options.n_stops; i++) base_free(c->stops[i]);
+    base_free(c->stops);
+    base_free(c->bias);
+    base_free(c->forced);
+    base_free(c->tokens);
+    base_free(c->positions);
+    draft_close(&c->draft);
+    answer_close(&c->answer);
+    pml_plan_free(c->plan);
+    pml_document_free(c->document);
+    if (c->schema) engine_schema_unref(c->engine, c->schema);
 }

@@ -72,10 +72,28 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
 }
 
 /* Spans that are not sealed are the context's own; their tokens stand unmoved, so its positions are theirs. */
-void kv_context_trim(kv_context *c, int32_t from) {
-    if (!kv_pool_shape(c->pool)->windows) return;
+int64_t kv_context_trim(kv_context *c, int32_t from) {
+    int64_t n = 0;
+    if (!kv_pool_shape(c->pool)->windows) return 0;
     for (size_t i = 0; i < c->n_views; i++)
-        if (!kv_span_is_sealed(c->views[i].span)) kv_span_trim(c->views[i].span, from, c->later, c->n_later);
+        if (!kv_span_is_sealed(c->views[i].span)) n += kv_span_trim(c->views[i].span, from, c->later, c->n_later);
+    return n;
+}
+
+void kv_context_truncate(kv_context *c, int32_t n) {
+    while (n > 0) {
+        assert(c->n_views > 0);
+        kv_view *v = &c->views[c->n_views - 1];
+        int32_t tokens = kv_span_tokens(v->span), taken = BASE_MIN(n, tokens);
+        n -= taken;
+        if (taken == tokens) {
+            kv_context_drop(c, 1); /* and what stands before it may be closed */
+            continue;
+        }
+        kv_span_truncate(v->span, taken);
+        kv_mask_clear(v->mask, tokens - taken, tokens);
+        c->open = true;
+    }
 }
 
 void kv_context_close(kv_context *c) { c->open = false; }

@@ -33,8 +33,12 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
 /* Makes a slot for a token at position pos. *span (borrowed) and *slot say where its states go. RP_ERR_MEMORY. */
 int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err);
 
-/* Trims (span.h) the spans that tokens were appended to: what is to come stands at `from` or behind it, or reads from c->later. */
-void kv_context_trim(kv_context *c, int32_t from);
+/* Takes back the last n appended tokens, which nobody reads: drafts that were wrong. All of them stand behind the last close. */
+void kv_context_truncate(kv_context *c, int32_t n);
+
+/* Trims (span.h) the spans that tokens were appended to: what is to come stands at `from` or behind it, or reads from c->later.
+ * Returns how many blocks it gave back. */
+int64_t kv_context_trim(kv_context *c, int32_t from);
 
 /* From here on appended tokens go into a new span (the end of a run). */
 void kv_context_close(kv_context *c);

@@ -61,6 +61,11 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     return RP_OK;
 }
 
+void kv_span_truncate(kv_span *s, int32_t n) {
+    assert(!s->sealed && n <= s->n_tokens);
+    s->n_tokens -= n;
+}
+
 /* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token
  * has yet count: they may get one. */
 bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
@@ -71,7 +76,8 @@ bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_pos
     return false;
 }
 
-void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
+int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
+    int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     assert(kv_span_is_unshared(s));
     for (int32_t i = 0; windows && i < s->n_blocks * s->n_layers; i++) {
@@ -82,6 +88,7 @@ void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_
         s->n_trimmed++;
         s->readable_from = BASE_MAX(s->readable_from, from);
     }
+    return s->n_trimmed - trimmed;
 }
 
 int32_t kv_span_readable_from(const kv_span *s) { return s->readable_from; }
@@ -121,6 +128,11 @@ void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
         int32_t base = b * KV_BLOCK_SLOTS;
         mask[b] &= ~(low_bits(end - base) & ~low_bits(begin - base));
     }
+}
+
+void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
+    kv_mask_first(mask, end);
+    kv_mask_clear(mask, 0, begin);
 }
 
 uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {

@@ -35,6 +35,8 @@ bool kv_span_is_unshared(const kv_span *s);
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
  * RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
+/* Takes back the last n tokens of an open span; their blocks stay for those that come instead. */
+void kv_span_truncate(kv_span *s, int32_t n);
 /* Positions: [begin, end). */
 typedef struct kv_positions {
     int32_t begin, end;
@@ -44,8 +46,9 @@ typedef struct kv_positions {
 bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later);
 /* Gives back the blocks that nobody will read: in layers with a window, those that no token at `from` or behind it reaches, nor one at
  * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
- * blocks are gone: whoever takes a view of the span later reads from these positions alone, so the span's name must tell what it kept. */
-void kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
+ * blocks are gone: whoever takes a view of the span later reads from these positions alone, so the span's name must tell what it kept.
+ * Returns how many blocks were given back. */
+int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
 /* The first position that a reader of the whole span may stand at, for all that was given back; INT32_MIN if nothing was. */
 int32_t kv_span_readable_from(const kv_span *s);
 /* Names the span and makes it immutable. */
@@ -76,6 +79,8 @@ typedef struct kv_view {
 
 /* The first n slots set. */
 void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
+/* Slots [begin, end) set, 0 <= begin. */
+void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 /* Clears slots [begin, end), which may reach outside 0..256. */
 void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 

@@ -84,7 +84,7 @@ static int add_uncached(plan_build *b, const plan_entry *e) {
 
 static int add_entry_items(plan_build *b, const plan_entry *e) {
     if (e->segment < 0)
-        return add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .pos = e->pos, .n_tokens = e->n_tokens,
+        return add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .node = e->node, .pos = e->pos, .n_tokens = e->n_tokens,
                                              .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;

@@ -15,6 +15,7 @@ typedef struct pml_item {
     bool exact;       /* its states are those of the plain run of the whole prompt */
     int32_t segment;  /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
     int32_t holder;   /* node of the schema whose text or argument it is; -1: the prompt's own */
+    int32_t node;     /* the prompt's own: its node in the prompt's document, a text or the role around it; else 0 */
     int32_t pos;      /* of its first token in this prompt */
     int32_t shift;    /* view: pos - canonical position */
     int32_t n_tokens; /* run: tokens; view: slots from the segment's first on, holes included */

@@ -26,6 +26,7 @@ struct span_store {
     span_store_on_drop on_drop;
     void *user; /* of on_drop */
     rp_store_stats stats;
+    base_key dropped[SPAN_STORE_DROPPED]; /* a ring: the last stats.evictions of them */
 };
 
 int span_store_new(span_store **out, rp_error *err) {
@@ -125,6 +126,25 @@ kv_span *span_store_get(span_store *s, const base_key *key) {
 
 void span_store_use(span_store *s, const base_key *key) { use_entry(s, key); }
 
+bool span_store_was_dropped(const span_store *s, const base_key *key) {
+    for (uint64_t i = 0; i < BASE_MIN(s->stats.evictions, SPAN_STORE_DROPPED); i++)
+        if (base_key_equal(&s->dropped[i], key)) return true;
+    return false;
+}
+
+uint64_t span_store_idle_bytes(const span_store *s) {
+    uint64_t bytes = 0;
+    for (uint32_t i = s->oldest; i != NONE; i = s->entries[i].newer)
+        if (kv_span_is_unshared(s->entries[i].span)) bytes += kv_span_bytes(s->entries[i].span);
+    return bytes;
+}
+
+uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
+    if (!span_store_has(s, key)) return 0;
+    const kv_span *span = s->entries[s->buckets[find_bucket(s, key)]].span;
+    return kv_span_is_unshared(span) ? kv_span_bytes(span) : 0;
+}
+
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
     s->on_drop = fn;
     s->user = user;
@@ -166,7 +186,7 @@ static void evict(span_store *s, uint32_t i) {
     s->entries[i] = (entry){.span = NULL, .older = s->free_list};
     s->free_list = i;
     s->n_used--;
-    s->stats.evictions++;
+    s->dropped[s->stats.evictions++ % SPAN_STORE_DROPPED] = *kv_span_key(span);
     s->stats.bytes -= kv_span_bytes(span);
     BASE_TRACE(STORE, "evict a span of %d tokens", kv_span_tokens(span));
     kv_span_unref(span);
@@ -190,8 +210,9 @@ bool span_store_reclaim(void *store) {
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {
-    uint64_t budget = out->budget_bytes;
+    uint64_t budget = out->budget_bytes, used = out->used_bytes;
     *out = s->stats;
     out->spans = s->n_used;
     out->budget_bytes = budget;
+    out->used_bytes = used;
 }

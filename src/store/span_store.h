@@ -17,6 +17,7 @@
 #include "reprise.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
+#define SPAN_STORE_DROPPED 1024 /* keys that are remembered */
 
 typedef struct span_store span_store;
 
@@ -34,13 +35,19 @@ int span_store_put(span_store *s, kv_span *span, void *owner, rp_error *err);
 void span_store_use(span_store *s, const base_key *key);
 /* Drops the span of that key, which is there and which nobody holds. */
 void span_store_drop(span_store *s, const base_key *key);
+/* Was the span of that key dropped, as far as the last SPAN_STORE_DROPPED tell? */
+bool span_store_was_dropped(const span_store *s, const base_key *key);
+/* Bytes of spans that nobody holds: what reclaiming could give. */
+uint64_t span_store_idle_bytes(const span_store *s);
+/* Bytes of the span of that key, if it is there and nobody holds it; else 0. */
+uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
 /* From now on fn is called after a span that has an owner was dropped; fn NULL: no more. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* Drops the span that was used longest ago among those that nobody holds; false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 
-/* spans, bytes, hits, misses, inserts, evictions; budget_bytes is left alone. */
+/* spans, bytes, hits, misses, inserts, evictions; budget_bytes and used_bytes, which are the pool's, are left alone. */
 void span_store_stats(const span_store *s, rp_store_stats *out);
 
 #endif

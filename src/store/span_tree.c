@@ -15,6 +15,7 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
+    uint64_t number;               /* newer ones have higher ones */
     size_t holds;                  /* by paths */
     bool present;                  /* the store has its span; never so for a root */
     span_node *dropped_before, *dropped_after; /* if it was: the list of those */
@@ -27,6 +28,7 @@ struct span_tree {
     span_store *store;
     span_node **roots; /* by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
+    uint64_t n_made; /* nodes, ever */
     span_node *first_dropped, *last_dropped;
 };
 
@@ -288,6 +290,70 @@ int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, c
     return rc;
 }
 
+int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
+    const span_step *last = &p->steps[p->n_steps - 1];
+    const span_node *n = last->node;
+    int32_t at = last->n_tokens;
+    if (at == n->n_tokens) {
+        size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN});
+        if (i == n->n_children || n->children[i]->at != at) return 0;
+        n = n->children[i];
+        at = 0;
+    }
+    most = BASE_MIN(most, n->n_tokens - at);
+    memcpy(tokens, n->tokens + at, (size_t)most * sizeof(*tokens));
+    return most;
+}
+
+bool span_tree_knows(const span_tree *t, const base_key *but, const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < t->n_roots; i++) {
+        const span_node *root = t->roots[i];
+        for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, but); k++) {
+            const span_node *child = root->children[k];
+            size_t same = BASE_MIN(n, (size_t)child->n_tokens);
+            if (same >= SPAN_TREE_ALIKE && memcmp(child->tokens, tokens, same * sizeof(*tokens)) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* The newest child behind the first `at` tokens of a node that is there, other than one; NULL. */
+static span_node *newest_child(const span_node *n, int32_t at, const span_node *but) {
+    span_node *best = NULL;
+    for (size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN}); i < n->n_children && n->children[i]->at == at; i++) {
+        span_node *child = n->children[i];
+        if (child->present && child != but && (!best || child->number > best->number)) best = child;
+    }
+    return best;
+}
+
+/* One more step of a way: the tokens of a node from its token `from` on. */
+static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
+    kv_span *span = span_store_get(p->tree->store, &n->key);
+    int rc = push_step(p, n, span, n->n_tokens - from, err);
+    kv_span_unref(span);
+    if (!rc) p->steps[p->n_steps - 1].first_slot += from;
+    return rc;
+}
+
+int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err) {
+    const span_step *s = &path->steps[i];
+    const span_node *next = i + 1 < path->n_steps ? path->steps[i + 1].node : NULL;
+    span_node *n = s->node;
+    int rc = RP_OK;
+    *other = (span_path){.tree = path->tree};
+    if (s->n_tokens < n->n_tokens) rc = push_part(other, n, s->n_tokens, err);
+    else if ((n = newest_child(n, s->n_tokens, next))) rc = push_part(other, n, 0, err);
+    while (!rc && n && (n = newest_child(n, n->n_tokens, NULL))) rc = push_part(other, n, 0, err);
+    return rc;
+}
+
+const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
+    int32_t from = s->first_slot - s->node->first_slot;
+    *pos = s->node->pos + from;
+    return s->node->tokens + from;
+}
+
 /* ---- adding ---- */
 
 static base_key name_node(const span_node *parent, int32_t at, const reading *r) {
@@ -337,6 +403,21 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     return rc;
 }
 
+uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens) {
+    const span_step *last = &path->steps[path->n_steps - 1];
+    const span_node *node = last->node;
+    int32_t at = last->n_tokens, pos = kv_span_position(span);
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < kv_span_tokens(span); i++, at++) { /* as follow() goes */
+        if (at < node->n_tokens && node->tokens[at] == tokens[i] && node->pos + at == pos + i) continue;
+        node = find_child(node, (place){at, pos + i, tokens[i]});
+        if (!node || !node->present) break;
+        bytes += span_store_idle_bytes_of(path->tree->store, &node->key);
+        at = 0;
+    }
+    return bytes;
+}
+
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err) {
     span_tree *t = path->tree;
     reading r = {.tokens = tokens, .pos = kv_span_position(span), .n = (size_t)kv_span_tokens(span)};
@@ -352,6 +433,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool
     if ((rc = span_store_put(t->store, span, node, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;
+    node->number = ++t->n_made;
     node->first_slot = (int32_t)known;
     t->n_present++;
     rc = push_step(path, node, span, node->n_tokens, err);

@@ -24,6 +24,7 @@
 #include "store/span_store.h"
 
 #define SPAN_TREE_MAX_STEPS ((size_t)1 << 20)
+#define SPAN_TREE_ALIKE 16
 #define SPAN_TREE_DROPPED_NODES 4096 /* at most 1 KiB of tokens each */
 
 typedef struct span_tree span_tree;
@@ -61,10 +62,22 @@ void span_tree_free(span_tree *t); /* before its store; no path is open */
  * RP_ERR_MEMORY. */
 int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err);
+/* How what is known goes on behind a path: up to `most` tokens of its last node or of a child. Returns how many. */
+int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
+/* Was a text that begins like these n tokens read behind another root? As many tokens as the text's first span has, at least
+ * SPAN_TREE_ALIKE. */
+bool span_tree_knows(const span_tree *t, const base_key *but, const int32_t *tokens, size_t n);
+/* What else was read behind step i of a path: the rest of its node behind the step's tokens, if there is any, else its newest other child
+ * there; then the newest child of each. *other: without a root, perhaps empty; span_path_release. RP_ERR_MEMORY. */
+int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err);
+/* The tokens of a step, and in *pos the position of the first. Valid while the step is held. */
+const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 /* Goes on by the tokens of an open span, which were computed behind the path: as far as they are known along nodes that are there, and
  * by a new node, whose span it becomes, from there on. *kept: it was named, sealed and given to the store; otherwise others hold all
  * of it. RP_ERR_MEMORY: the path ends where it was known. */
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err);
+/* What nobody holds and span_tree_extend would, since others have computed the same: bytes of spans. */
+uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
 /* Notes the path as used and lets go of it. A path of zeros is fine. */
 void span_path_release(span_path *path);
 

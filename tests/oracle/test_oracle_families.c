@@ -150,6 +150,7 @@ static void run_both(const round *c, reference_prompt *ref, int rc, const char *
     oracle_run run;
     req.prompt = c->pml.prompt.data;
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
+    req.no_prefix = true; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
     oracle_run_make(&run, c->engine, &req);

@@ -40,9 +40,11 @@ static kv_span *make_span(kv_pool *pool, uint64_t key, int n_tokens) {
     return s;
 }
 
-/* The naive store: last use by key, 0 for absent. */
+/* The naive store: last use by key, 0 for absent; which drop was its last one, from 1. */
 typedef struct naive {
     uint64_t used[N_KEYS], clock;
+    uint64_t bytes[N_KEYS];
+    uint64_t dropped[N_KEYS], n_dropped;
     kv_span *held[N_KEYS];
 } naive;
 
@@ -51,6 +53,24 @@ static int oldest_free(const naive *n) {
     for (int i = 0; i < N_KEYS; i++)
         if (n->used[i] && !n->held[i] && (best < 0 || n->used[i] < n->used[best])) best = i;
     return best;
+}
+
+static uint64_t idle_bytes(const naive *n) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < N_KEYS; i++) bytes += n->used[i] && !n->held[i] ? n->bytes[i] : 0;
+    return bytes;
+}
+
+static bool was_dropped(const naive *n, int key) {
+    return n->dropped[key] && n->n_dropped - n->dropped[key] < SPAN_STORE_DROPPED;
+}
+
+static void drop_oldest(span_store *s, naive *n) {
+    int victim = oldest_free(n);
+    assert_int_equal(span_store_reclaim(s), victim >= 0);
+    if (victim < 0) return;
+    n->used[victim] = 0;
+    n->dropped[victim] = ++n->n_dropped;
 }
 
 static void random_operations_agree_with_a_naive_store(void **state) {
@@ -72,7 +92,10 @@ static void random_operations_agree_with_a_naive_store(void **state) {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
             if (!span) break; /* the budget is used up */
             assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
-            if (!n.used[key]) n.used[key] = n.clock++;
+            if (!n.used[key]) {
+                n.used[key] = n.clock++;
+                n.bytes[key] = kv_span_bytes(span);
+            }
             kv_span_unref(span);
             break;
         }
@@ -90,17 +113,16 @@ static void random_operations_agree_with_a_naive_store(void **state) {
             kv_span_unref(n.held[key]);
             n.held[key] = NULL;
             break;
-        default: {
-            int victim = oldest_free(&n);
-            assert_int_equal(span_store_reclaim(s), victim >= 0);
-            if (victim >= 0) n.used[victim] = 0;
+        default: drop_oldest(s, &n);
         }
-        }
+        assert_int_equal(span_store_was_dropped(s, &k), was_dropped(&n, key));
+        assert_int_equal(span_store_idle_bytes(s), idle_bytes(&n));
         assert_true(kv_pool_get_stats(pool).used_bytes <= kv_pool_get_stats(pool).budget_bytes);
     }
     for (int i = 0; i < N_KEYS; i++) kv_span_unref(n.held[i]);
-    rp_store_stats stats = {0};
+    rp_store_stats stats = {.budget_bytes = 5, .used_bytes = 7};
     span_store_stats(s, &stats);
+    assert_true(stats.budget_bytes == 5 && stats.used_bytes == 7); /* the pool's */
     assert_int_equal(stats.bytes, kv_pool_get_stats(pool).used_bytes);
     assert_true(stats.hits > 0 && stats.misses > 0 && stats.evictions > 0 && stats.spans > 0);
     span_store_free(s);
@@ -140,10 +162,33 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_free(pool);
 }
 
+/* The first of more than it remembers is forgotten, and no other. */
+static void the_last_drops_are_remembered(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)8 * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, NULL), RP_OK);
+    for (uint64_t i = 0; i <= SPAN_STORE_DROPPED; i++) {
+        base_key first = key_of(0), k = key_of(i);
+        kv_span *span = make_span(pool, i, 1);
+        assert_non_null(span);
+        assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
+        kv_span_unref(span);
+        assert_false(span_store_was_dropped(s, &k));
+        assert_true(span_store_reclaim(s));
+        assert_true(span_store_was_dropped(s, &k));
+        assert_int_equal(span_store_was_dropped(s, &first), i < SPAN_STORE_DROPPED);
+    }
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_store),
         cmocka_unit_test(the_pool_reclaims_from_the_store),
+        cmocka_unit_test(the_last_drops_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

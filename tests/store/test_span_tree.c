@@ -60,6 +60,8 @@ typedef struct bench {
     size_t n_spans, cap_spans;
     int ends[4]; /* matches by their end */
     int found, met; /* tokens: in matches, and while others had computed the same meanwhile */
+    int taken;      /* times that a path went on along what nobody held */
+    int told, ended; /* paths of which it is known how they go on, and those that nobody has gone on from */
 } bench;
 
 static int below(bench *b, int n) { return (int)tiny_random_below(&b->r, (uint64_t)n); }
@@ -100,6 +102,38 @@ static int naive_match(const bench *b, const text *t, int n) {
     return most;
 }
 
+/* Some span, there or dropped, that was read behind a path of n tokens goes on with `next`. */
+static bool goes_on(const bench *b, const text *t, int n, const int32_t *next, int n_next) {
+    for (size_t s = 0; s < b->n_spans; s++) {
+        const text *read = &b->spans[s].read;
+        if (read->root == t->root && read->n >= n + n_next && agrees(read, t, 0, n) &&
+            memcmp(read->tokens + n, next, (size_t)n_next * sizeof(*next)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Is a span there that holds the token behind a path of n? */
+static bool is_known(const bench *b, const text *t, int n) {
+    for (size_t s = 0; s < b->n_spans; s++) {
+        const naive_span *span = &b->spans[s];
+        if (span->begin <= n && span->read.n > n && span->read.root == t->root && agrees(&span->read, t, 0, n) &&
+            span_store_has(b->store, &span->key))
+            return true;
+    }
+    return false;
+}
+
+static void check_known(bench *b, const request *q) {
+    int32_t next[MAX_TOKENS];
+    int n = (int)q->path.n_tokens, most = 1 + below(b, 8);
+    int32_t known = span_path_known(&q->path, next, most);
+    assert_true(known >= 0 && known <= most);
+    if (known > 0) assert_true(goes_on(b, &q->text, n, next, known));
+    else assert_false(is_known(b, &q->text, n));
+    *(known > 0 ? &b->told : &b->ended) += 1;
+}
+
 static void begin_request(bench *b, request *q) {
     *q = (request){.text = random_text(b), .active = true};
     base_key root = root_key(q->text.root);
@@ -117,6 +151,7 @@ static void begin_request(bench *b, request *q) {
         at += s->n_tokens;
     }
     assert_int_equal(at, expected);
+    check_known(b, q);
 }
 
 static void remember(bench *b, const request *q, int begin, int end, const kv_span *span) {
@@ -148,12 +183,16 @@ static void extend(bench *b, request *q) {
     }
     bool kept;
     int known = naive_match(b, t, begin + n);
+    uint64_t idle = span_store_idle_bytes(b->store), taken = span_tree_extend_bytes(&q->path, span, t->tokens + begin);
     assert_int_equal(span_tree_extend(&q->path, span, t->tokens + begin, &kept, NULL), RP_OK);
     assert_int_equal(q->path.n_tokens, begin + n);
     assert_int_equal(kept, known < begin + n);
     assert_int_equal(kept, kv_span_is_sealed(span));
+    assert_int_equal(idle - span_store_idle_bytes(b->store), taken);
+    b->taken += taken > 0;
     b->met += known - begin;
     if (kept) remember(b, q, known, begin + n, span);
+    check_known(b, q);
     kv_span_unref(span);
 }
 
@@ -204,10 +243,10 @@ static void random_operations_agree_with_a_naive_tree(void **state) {
         }
         if (step % 5000 == 4999) drain(&b);
     }
-    printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met\n", b.ends[SPAN_END_ALL], b.ends[SPAN_END_NEW],
-           b.ends[SPAN_END_DROPPED], b.found, b.met);
+    printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met; ways: %d go on, %d end\n", b.ends[SPAN_END_ALL],
+           b.ends[SPAN_END_NEW], b.ends[SPAN_END_DROPPED], b.found, b.met, b.told, b.ended);
     assert_true(b.ends[SPAN_END_ALL] > 0 && b.ends[SPAN_END_NEW] > 0 && b.ends[SPAN_END_DROPPED] > 0);
-    assert_true(b.found > 0 && b.met > 0);
+    assert_true(b.found > 0 && b.met > 0 && b.told > 0 && b.ended > 0 && b.taken > 0);
     drain(&b);
     close_bench(&b);
 }

@@ -43,7 +43,7 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
         }
         model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
         must(model_forward_step(r->forward, &step, logits, &err), &err);
-        logits += (size_t)wanted * (size_t)r->model->hp.n_vocab;
+        if (logits) logits += (size_t)wanted * (size_t)r->model->hp.n_vocab;
         done += k;
         kv_context_trim(&r->context, first + done);
     }

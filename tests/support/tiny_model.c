@@ -9,11 +9,14 @@
  *   v, o, gate, up, down   about 1, so each layer adds as much to the residual stream as the embedding put in
  *   output  deviation 3: logits differ by several units
  */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include "tiny_model.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -215,4 +218,18 @@ int tiny_model_write_memory(uint8_t **data, size_t *bytes, const tiny_model_shap
     if (!rc) rc = gguf_writer_save_memory(b.w, data, bytes, err);
     gguf_writer_free(b.w);
     return rc;
+}
+
+rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format) {
+    char path[] = "/tmp/reprise-tiny-XXXXXX";
+    rp_model_options options = {.chat_format = chat_format};
+    rp_model *model = NULL;
+    rp_error err = {0};
+    int fd = mkstemp(path);
+    if (fd < 0 || close(fd) || tiny_model_write(path, shape, &err) || rp_model_open(&model, path, &options, &err)) {
+        fprintf(stderr, "cannot set up the test: %s\n", err.message);
+        abort();
+    }
+    unlink(path); /* it stays mapped */
+    return model;
 }

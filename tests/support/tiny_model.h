@@ -46,6 +46,9 @@ int tiny_model_write(const char *path, const tiny_model_shape *shape, rp_error *
 /* The same to memory. *data: owned by the caller, base_free. */
 int tiny_model_write_memory(uint8_t **data, size_t *bytes, const tiny_model_shape *shape, rp_error *err);
 
+/* Writes one and opens it. chat_format: NULL for what the file says. It ends the program where that cannot be done. */
+rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format);
+
 /* Where rows of n elements cannot have type t: the type that they get instead. */
 kernel_type tiny_model_row_type(kernel_type t, int64_t n);
 

@@ -12,142 +12,17 @@
  * and span borders leave no trace in the order of any sum. That is why a prompt composed of spans gives the bytes of the plain
  * run wherever the states are the same, and why the two passes keep all scores instead of merging partial results block by block.
  *
+ * Rows of several contexts may share a tile (cpu_attention_plan.c). Then a block that they share is visited once for all of them, and
+ * each row has a view of its own: another shift, another mask, another place in its context. Every row's own views are visited in the
+ * order of its context, so what else is in the tile leaves no trace either.
+ *
  * Tasks are (tile, key-value head); scratch belongs to threads. Heads of a group beyond CPU_TILE_QUERIES make further tiles.
  */
 #include <math.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/memory.h"
+#include "base/compiler.h"
 #include "model/cpu/cpu_backend.h"
-
-/* ---- scratch ---- */
-
-static void free_scratch(cpu_backend *b) {
-    if (!b->scratch) return;
-    for (int i = 0; i < base_threads_count(b->threads); i++) {
-        base_free(b->scratch[i].scores);
-        base_free(b->scratch[i].queries);
-        base_free(b->scratch[i].angles);
-    }
-    base_free(b->scratch);
-    b->scratch = NULL;
-    b->scratch_slots = 0;
-}
-
-void cpu_attention_free(cpu_backend *b) {
-    free_scratch(b);
-    base_free(b->tiles);
-    for (int i = 0; i < CPU_N_ANGLES; i++) {
-        base_free(b->angles[i].rows);
-        base_free(b->angles[i].views);
-    }
-}
-
-static bool alloc_scratch(cpu_backend *b, int64_t slots) {
-    const model_hparams *hp = &b->model->hp;
-    b->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*b->scratch));
-    if (!b->scratch) return false;
-    for (int i = 0; i < base_threads_count(b->threads); i++) {
-        cpu_scratch *s = &b->scratch[i];
-        s->scores = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
-        s->queries = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
-        s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
-        if (!s->scores || !s->queries || !s->angles) return false;
-    }
-    b->scratch_slots = slots;
-    return true;
-}
-
-static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
-    return sizeof(float) * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
-}
-
-/* An odd number of cache lines: lists a power of two apart would evict each other. */
-static int reserve(cpu_backend *b, int64_t slots, rp_error *err) {
-    slots = ((slots + 15) / 16 | 1) * 16;
-    b->activation_bytes -= scratch_bytes(b, b->scratch_slots);
-    free_scratch(b);
-    if (!alloc_scratch(b, slots)) {
-        free_scratch(b);
-        return base_fail_memory(err, scratch_bytes(b, slots), "attention scores");
-    }
-    b->activation_bytes += scratch_bytes(b, slots);
-    return RP_OK;
-}
-
-/* Contexts up to here find their scratch allocated: 4 MiB a thread. */
-#define OPEN_SLOTS 32768
-
-/* Room for the longest list of scores, and a sink, of a context of n_ctx slots. */
-int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
-    return reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
-}
-
-/* The same for the step's contexts. They may hold more slots than positions (what is masked), or be very long: grows by half, so that a
- * generated token rarely allocates. */
-static int reserve_scratch(cpu_backend *b, rp_error *err) {
-    int64_t most = 0;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
-    return most <= b->scratch_slots ? RP_OK : reserve(b, most + most / 2, err);
-}
-
-/* ---- the plan of a step: angles of every row's position and every view's shift, tiles of rows ---- */
-
-static int row_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
-    const model_step *step = b->step;
-    size_t rot = (size_t)b->model->hp.rot_dim;
-    int rc = base_grow((void **)&a->rows, &a->cap_rows, (size_t)step->n_rows * rot, SIZE_MAX / 8, sizeof(float));
-    if (rc) return base_fail_memory(err, (uint64_t)step->n_rows * rot * sizeof(float), "rotations");
-    for (int32_t r = 0; r < step->n_rows; r++)
-        model_rope_angles(b->model, a->rope, step->rows[r].pos, a->rope->magnitude, a->rows + (size_t)r * rot);
-    return RP_OK;
-}
-
-static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
-    size_t rot = (size_t)b->model->hp.rot_dim, n = 0;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) n += b->step->contexts[i]->n_views;
-    int rc = base_grow((void **)&a->views, &a->cap_views, n * rot, SIZE_MAX / 8, sizeof(float));
-    if (rc) return base_fail_memory(err, n * rot * sizeof(float), "rotations");
-    float *cs = a->views;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) {
-        const kv_context *c = b->step->contexts[i];
-        for (size_t v = 0; v < c->n_views; v++, cs += rot) {
-            if (v > 0 && c->views[v].shift == c->views[v - 1].shift) memcpy(cs, cs - rot, rot * sizeof(float));
-            else model_rope_angles(b->model, a->rope, c->views[v].shift, 1.0f, cs);
-        }
-    }
-    return RP_OK;
-}
-
-static size_t first_view_of(const model_step *step, int32_t context) {
-    size_t n = 0;
-    for (int32_t i = 0; i < context; i++) n += step->contexts[i]->n_views;
-    return n;
-}
-
-static int cut_tiles(cpu_backend *b, rp_error *err) {
-    const model_step *step = b->step;
-    b->n_tiles = 0;
-    int rc = base_grow((void **)&b->tiles, &b->cap_tiles, (size_t)step->n_rows, SIZE_MAX / 64, sizeof(*b->tiles));
-    if (rc) return base_fail_memory(err, (uint64_t)step->n_rows * sizeof(*b->tiles), "tiles");
-    for (int32_t r = 0; r < step->n_rows;) {
-        int32_t end = r + 1, context = step->rows[r].context;
-        while (end < step->n_rows && end - r < b->rows_per_tile && step->rows[end].context == context) end++;
-        b->tiles[b->n_tiles++] = (cpu_row_tile){r, end - r, context, first_view_of(step, context)};
-        r = end;
-    }
-    return RP_OK;
-}
-
-int cpu_attention_begin(cpu_backend *b, rp_error *err) {
-    int rc = reserve_scratch(b, err);
-    for (int i = 0; i < CPU_N_ANGLES && !rc; i++) {
-        cpu_angles *a = &b->angles[i];
-        if (a->rope && !(rc = row_angles(b, a, err))) rc = view_angles(b, a, err);
-    }
-    return rc ? rc : cut_tiles(b, err);
-}
 
 /* ---- storing ---- */
 
@@ -204,23 +79,46 @@ typedef struct attend_job {
     backend_buffer *dst;
 } attend_job;
 
-/* One task. Query q of the tile is head (first_head + q % n_heads) of row (rows->row + q / n_heads). */
+/* The rows of one context. */
+typedef struct tile_part {
+    const kv_context *context;
+    const int32_t *matches; /* see cpu_plan; NULL: this context leads */
+    size_t first_view;      /* in cpu_angles.views */
+    int32_t first, end;     /* of the tile's rows */
+    int32_t lowest;         /* position of them */
+} tile_part;
+
+/* One task. Query q of the tile is head (first_head + q % n_heads) of row q / n_heads. */
 typedef struct tile {
     const attend_job *j;
-    const cpu_row_tile *rows;
-    const kv_context *context;
+    const kv_context *leader;
     cpu_scratch *scratch;
-    int32_t kv_head, first_head, n_heads, n_queries;
-    int32_t lowest; /* position of the rows */
-    float factors[CPU_TILE_QUERIES]; /* of each query: what its sum of weighted values is still to be multiplied by */
-    int64_t done[CPU_TILE_QUERIES];  /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    int32_t kv_head, first_head, n_heads, n_rows, n_parts;
+    tile_part parts[CPU_TILE_QUERIES];
+    int32_t rows[CPU_TILE_QUERIES];            /* of the step */
+    const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
+    const kv_view *rotated[CPU_TILE_QUERIES];  /* of each row: its queries stand rotated for this view's shift; NULL: not yet */
+    float factors[CPU_TILE_QUERIES];           /* of each query: what its sum of weighted values is still to be multiplied by */
+    int64_t done[CPU_TILE_QUERIES];            /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
 } tile;
+
+/* A span that rows [first, end) of a tile attend to. */
+typedef struct visit {
+    kv_span *span, *next; /* next: what is probably visited next, or NULL */
+    int32_t first, end;
+    const kv_view *views[CPU_TILE_QUERIES]; /* of each row; NULL: it does not see the span */
+} visit;
+
+/* Does its work for one block of a visit; visible: the slots that each row of the visit sees, by row of the tile. */
+typedef void (*block_fn)(tile *t, const visit *v, int32_t block, const uint64_t *visible);
+
+static const model_row *row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
 
 /* The angles of (position - shift): cos and sin of a difference. A shift of 0 gives the row's own, to the bit. */
 static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, const float *shift_cs) {
     const cpu_backend *b = t->j->b;
     int32_t rot = b->model->hp.rot_dim;
-    const float *a = t->j->angles->rows + (int64_t)(t->rows->row + r) * rot;
+    const float *a = t->j->angles->rows + (int64_t)t->rows[r] * rot;
     if (shift == 0) return a;
     float *out = t->scratch->angles;
     for (int32_t i = 0; i < rot; i += 2) {
@@ -230,114 +128,168 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
-/* The queries as they meet the keys of a view that is moved by `shift`. */
-static void rotate_queries(tile *t, int32_t shift, const float *shift_cs) {
+/* Rotates the queries of a row to meet the keys of a view, unless they are. */
+static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     const cpu_backend *b = t->j->b;
     const model_hparams *hp = &b->model->hp;
+    const cpu_angles *angles = t->j->angles;
+    const tile_part *part = t->part_of[r];
     bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    if (t->rotated[r] && (!angles || t->rotated[r]->shift == v->shift)) return;
+    t->rotated[r] = v;
     int64_t width = (int64_t)t->n_heads * hp->key_dim;
-    for (int32_t r = 0; r < t->rows->n_rows; r++) {
-        const float *q = cpu_row_of(t->j->queries, t->rows->row + r) + (int64_t)t->first_head * hp->key_dim;
-        float *out = t->scratch->queries + r * width;
-        if (!t->j->angles) memcpy(out, q, sizeof(float) * (size_t)width);
-        else b->kernels.rope(q, shifted_angles(t, r, shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
+    const float *q = cpu_row_of(t->j->queries, t->rows[r]) + (int64_t)t->first_head * hp->key_dim;
+    float *out = t->scratch->queries + r * width;
+    if (!angles) {
+        memcpy(out, q, sizeof(float) * (size_t)width);
+        return;
     }
+    const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
+    b->kernels.rope(q, shifted_angles(t, r, v->shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
 }
 
+/* ---- visiting ---- */
+
 /* Does the view end before the window of the first row begins? Then no row sees any of it. */
-static bool out_of_reach(const tile *t, const kv_view *v) {
+static bool out_of_reach(const tile *t, const tile_part *part, const kv_view *v) {
     int64_t end = (int64_t)kv_span_position(v->span) + v->shift + kv_span_tokens(v->span);
-    return t->j->layer->window > 0 && end <= (int64_t)t->lowest - t->j->layer->window + 1;
+    return t->j->layer->window > 0 && end <= (int64_t)part->lowest - t->j->layer->window + 1;
+}
+
+/* Lets the rows of a part take part in a visit, with view i of their context. */
+static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i) {
+    const kv_view *view = &part->context->views[i];
+    if (out_of_reach(t, part, view)) return;
+    if (!v->span) {
+        v->span = view->span;
+        v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
+        v->first = v->end = part->first;
+    }
+    for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
+    for (int32_t r = part->first; r < part->end; r++) v->views[r] = view;
+    v->end = part->end;
 }
 
 /* Visible slots of a block for each row; false if no row sees any. */
-static bool block_visibility(const tile *t, const kv_view *v, int32_t block, uint64_t *visible) {
+static bool block_visibility(const tile *t, const visit *v, int32_t block, uint64_t *visible) {
     uint64_t any = 0;
-    const model_row *rows = t->j->b->step->rows + t->rows->row;
-    for (int32_t r = 0; r < t->rows->n_rows; r++) any |= visible[r] = kv_view_visible(v, block, rows[r].pos, t->j->layer->window);
+    for (int32_t r = v->first; r < v->end; r++) {
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], block, row_of(t, r)->pos, t->j->layer->window) : 0;
+        any |= visible[r];
+    }
     return any != 0;
 }
 
-/* The block that is probably attended after block `block` of view i; NULL: none. */
-static void *block_after(const tile *t, size_t i, int32_t block) {
-    const kv_span *span = t->context->views[i].span;
-    if (++block * KV_BLOCK_SLOTS >= kv_span_tokens(span)) {
-        if (++i == t->context->n_views) return NULL;
-        span = t->context->views[i].span;
-        block = 0;
-    }
-    return kv_span_block(span, t->j->layer->states, block);
+static void visit_blocks(tile *t, const visit *v, block_fn fn) {
+    uint64_t visible[CPU_TILE_QUERIES];
+    for (int32_t block = 0; v->span && block < KV_SPAN_BLOCKS; block++)
+        if (block_visibility(t, v, block, visible)) fn(t, v, block, visible);
 }
+
+/* View i of the leader: which view of the part's context is the same, or -1. */
+static int64_t match_of(const tile_part *part, size_t i) { return part->matches ? part->matches[i] : (int64_t)i; }
+
+/* Visits views [begin, end) of a part's context for its rows alone. */
+static void visit_alone(tile *t, const tile_part *part, size_t begin, size_t end, block_fn fn) {
+    for (size_t i = begin; i < end; i++) {
+        visit v;
+        v.span = NULL;
+        join_visit(t, &v, part, i);
+        visit_blocks(t, &v, fn);
+    }
+}
+
+/* Calls fn for every block that a row sees, in an order that is each context's own: view by view of the leader, each after what its
+ * followers have before it. */
+static void visit_all(tile *t, block_fn fn) {
+    size_t next[CPU_TILE_QUERIES] = {0}; /* of each part: the first view that was not visited */
+    for (size_t i = 0; i < t->leader->n_views; i++) {
+        visit v;
+        v.span = NULL;
+        for (int32_t p = 0; p < t->n_parts; p++) {
+            int64_t match = match_of(&t->parts[p], i);
+            if (match < 0) continue;
+            visit_alone(t, &t->parts[p], next[p], (size_t)match, fn);
+            join_visit(t, &v, &t->parts[p], (size_t)match);
+            next[p] = (size_t)match + 1;
+        }
+        visit_blocks(t, &v, fn);
+    }
+    for (int32_t p = 0; p < t->n_parts; p++) visit_alone(t, &t->parts[p], next[p], t->parts[p].context->n_views, fn);
+}
+
+/* The block that is probably visited after this one; NULL: none. */
+static void *block_after(const tile *t, const visit *v, int32_t block) {
+    if (++block * KV_BLOCK_SLOTS < kv_span_tokens(v->span)) return kv_span_block(v->span, t->j->layer->states, block);
+    return v->next ? kv_span_block(v->next, t->j->layer->states, 0) : NULL;
+}
+
+/* ---- pass 1 ---- */
 
 static float *scores_of(const tile *t, int32_t r, int32_t head) {
     return t->scratch->scores + (int64_t)(r * t->n_heads + head) * t->j->b->scratch_slots;
 }
 
-/* Appends the scores of visible slots to the lists of one row's queries. scores: [query][64] */
+/* Appends the scores of visible slots to the lists of one row's queries. scores: [head][64] */
 static void append_scores(tile *t, int32_t r, uint64_t visible, const float *scores) {
-    for (int32_t h = 0; h < t->n_heads; h++) {
+    for (int32_t h = 0; h < t->n_heads; h++, scores += KV_BLOCK_SLOTS) {
         float *list = scores_of(t, r, h) + t->done[r];
-        const float *s = scores + (int64_t)(r * t->n_heads + h) * KV_BLOCK_SLOTS;
-        if (visible == ~UINT64_C(0)) memcpy(list, s, sizeof(float) * KV_BLOCK_SLOTS);
+        if (visible == ~UINT64_C(0)) memcpy(list, scores, sizeof(float) * KV_BLOCK_SLOTS);
         else
-            for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = s[base_ctz64(bits)];
+            for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = scores[base_ctz64(bits)];
     }
     t->done[r] += base_popcount64(visible);
 }
 
-/* Do all rows of the tile see the same slots here, and have they seen equally many before? Then one call serves them all. */
-static bool rows_agree(const tile *t, const uint64_t *visible) {
-    for (int32_t r = 1; r < t->rows->n_rows; r++)
-        if (visible[r] != visible[0] || t->done[r] != t->done[0]) return false;
-    return true;
+/* The end of the rows from r on that see the same slots as r, and have seen equally many before: one call serves them all. */
+static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, int32_t end) {
+    int32_t same = r + 1;
+    while (same < end && visible[same] == visible[r] && t->done[same] == t->done[r]) same++;
+    return same;
 }
 
-/* ALiBi: each score less the head's slope times the distance in positions. Scores of two queries are `stride` apart. */
-static void add_bias(const tile *t, const kv_view *v, int32_t block, float *scores, int64_t stride) {
-    const cpu_backend *b = t->j->b;
-    int32_t first = kv_span_position(v->span) + v->shift + block * KV_BLOCK_SLOTS;
-    for (int32_t r = 0; r < t->rows->n_rows; r++) {
-        int32_t distance = b->step->rows[t->rows->row + r].pos - first;
-        for (int32_t h = 0; h < t->n_heads; h++) {
-            float slope = b->model->alibi_slopes[t->first_head + h], *s = scores + (r * t->n_heads + h) * stride;
-            for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * (float)(distance - i);
-        }
+/* ALiBi: each score less the head's slope times the distance in positions, for the heads of a row. Scores of two are `stride` apart. */
+static void add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
+    int32_t distance = row_of(t, r)->pos - (kv_span_position(v->span) + v->shift + block * KV_BLOCK_SLOTS);
+    for (int32_t h = 0; h < t->n_heads; h++) {
+        float slope = t->j->b->model->alibi_slopes[t->first_head + h], *s = scores + h * stride;
+        for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * (float)(distance - i);
     }
 }
 
-static void score_block(tile *t, size_t i, int32_t block, const uint64_t *visible) {
+/* Rows [first, end), each of which sees some slots of the block; k: its keys; next: those to ask memory for. */
+static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *visible, int32_t first, int32_t end, const void *k,
+                       const void *next) {
     const cpu_backend *b = t->j->b;
-    const kv_view *v = &t->context->views[i];
-    void *next = block_after(t, i, block);
-    int32_t dim = b->shape.key_dim;
+    int32_t dim = b->shape.key_dim, heads = t->n_heads;
     float some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
-    bool whole = visible[0] == ~UINT64_C(0) && rows_agree(t, visible); /* straight to the lists */
-    float *scores = whole ? scores_of(t, 0, 0) + t->done[0] : some;
+    bool whole = visible[first] == ~UINT64_C(0) && end_of_same(t, visible, first, end) == end; /* straight to the lists */
+    float *scores = whole ? scores_of(t, first, 0) + t->done[first] : some;
     int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
-    const void *k = kv_block_keys(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
     kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
-    fn(k, dim, t->scratch->queries, dim, t->n_queries, b->model->hp.score_scale, scores, stride,
-       next ? kv_block_keys(&b->shape, next, t->kv_head) : NULL);
-    if (b->model->alibi_slopes) add_bias(t, v, block, scores, stride);
-    for (int32_t r = 0; r < t->rows->n_rows; r++) {
+    for (int32_t r = first; r < end; r++) rotate_row(t, r, v->views[r]);
+    fn(k, dim, t->scratch->queries + (int64_t)first * heads * dim, dim, (int64_t)(end - first) * heads, b->model->hp.score_scale, scores,
+       stride, next);
+    for (int32_t r = first; r < end; r++, scores += heads * stride) {
+        if (b->model->alibi_slopes) add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
-        else if (visible[r]) append_scores(t, r, visible[r], scores);
+        else append_scores(t, r, visible[r], scores);
     }
 }
 
-static void pass_scores(tile *t) {
-    uint64_t visible[CPU_TILE_QUERIES];
-    size_t rot = (size_t)t->j->b->model->hp.rot_dim;
-    const kv_view *rotated = NULL; /* the queries stand rotated for this view's shift */
-    for (size_t i = 0; i < t->context->n_views; i++) {
-        const kv_view *v = &t->context->views[i];
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++) {
-            if (!block_visibility(t, v, block, visible)) continue;
-            if (!rotated || (t->j->angles && rotated->shift != v->shift))
-                rotate_queries(t, v->shift, t->j->angles ? t->j->angles->views + (t->rows->first_view + i) * rot : NULL);
-            rotated = v;
-            score_block(t, i, block, visible);
+static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
+    const kv_shape *shape = &t->j->b->shape;
+    void *after = block_after(t, v, block);
+    const void *k = kv_block_keys(shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
+    const void *next = after ? kv_block_keys(shape, after, t->kv_head) : k;
+    for (int32_t r = v->first, end; r < v->end; r = end) {
+        for (end = r; end < v->end && visible[end]; end++) {}
+        if (end == r) {
+            end++;
+            continue;
         }
+        score_rows(t, v, block, visible, r, end, k, next);
+        next = k; /* which is there already */
     }
 }
 
@@ -352,60 +304,77 @@ static void weigh_scores(tile *t, int32_t r, int32_t head) {
     t->factors[r * t->n_heads + head] = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
 }
 
-static float *output_of(const tile *t, int32_t r) {
-    return t->j->dst->data + (int64_t)(t->rows->row + r) * t->j->dst->width + (int64_t)t->first_head * t->j->b->shape.value_dim;
-}
+/* ---- pass 2 ---- */
 
-static void add_values(tile *t, size_t i, int32_t block, const uint64_t *visible) {
+static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
-    const kv_view *v = &t->context->views[i];
-    int32_t dim = b->shape.value_dim;
-    void *after = block_after(t, i, block);
-    const void *next = after ? kv_block_values(&b->shape, after, t->kv_head) : NULL;
+    int32_t dim = b->shape.value_dim, heads = t->n_heads;
+    void *after = block_after(t, v, block);
     const void *values = kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
+    const void *next = after ? kv_block_values(&b->shape, after, t->kv_head) : values;
     kernel_attn_values_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
-    /* the heads of one row are `dim` apart in the output; rows are not, so each row is a call unless there is but one head */
-    bool together = t->n_heads == 1 && rows_agree(t, visible);
-    if (together)
-        fn(values, dim, visible[0], scores_of(t, 0, 0) + t->done[0], b->scratch_slots, t->n_queries, output_of(t, 0), t->j->dst->width, next);
-    for (int32_t r = 0; r < t->rows->n_rows; r++) {
+    for (int32_t r = v->first, end; r < v->end; r = end) {
+        end = end_of_same(t, visible, r, v->end);
         if (!visible[r]) continue;
-        if (!together)
-            fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, t->n_heads, output_of(t, r), dim, next);
-        t->done[r] += base_popcount64(visible[r]);
+        fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
+           t->scratch->sums + (int64_t)r * heads * dim, dim, next);
+        for (int32_t i = r, n = base_popcount64(visible[r]); i < end; i++) t->done[i] += n;
+        next = values; /* which are there already */
     }
 }
 
 static void pass_values(tile *t) {
-    uint64_t visible[CPU_TILE_QUERIES];
-    for (int32_t r = 0; r < t->rows->n_rows; r++) {
-        t->done[r] = 0;
-        memset(output_of(t, r), 0, sizeof(float) * (size_t)t->n_heads * (size_t)t->j->b->shape.value_dim);
-    }
-    for (size_t i = 0; i < t->context->n_views; i++) {
-        const kv_view *v = &t->context->views[i];
-        for (int32_t block = 0; block < KV_SPAN_BLOCKS && !out_of_reach(t, v); block++)
-            if (block_visibility(t, v, block, visible)) add_values(t, i, block, visible);
-    }
-    int32_t dim = t->j->b->shape.value_dim;
-    for (int32_t q = 0; q < t->n_queries; q++)
-        t->j->b->kernels.scale(output_of(t, q / t->n_heads) + (int64_t)(q % t->n_heads) * dim, t->factors[q], dim);
+    const cpu_backend *b = t->j->b;
+    size_t dim = (size_t)b->shape.value_dim, width = (size_t)t->n_heads * dim;
+    float *sums = t->scratch->sums;
+    for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
+    memset(sums, 0, sizeof(float) * (size_t)t->n_rows * width);
+    visit_all(t, add_values);
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
+    for (int32_t r = 0; r < t->n_rows; r++, sums += width)
+        memcpy(cpu_row_at(t->j->dst, t->rows[r]) + (size_t)t->first_head * dim, sums, sizeof(float) * width);
 }
 
+/* ---- tasks ---- */
+
+static void fill_parts(tile *t, const cpu_row_tile *rows) {
+    const cpu_backend *b = t->j->b;
+    t->leader = b->step->contexts[rows->leader];
+    t->n_parts = rows->n_parts;
+    for (int32_t p = 0; p < rows->n_parts; p++) {
+        const cpu_part *from = &b->plan.parts[rows->first_part + p];
+        tile_part *part = &t->parts[p];
+        const kv_context *context = b->step->contexts[from->context];
+        *part = (tile_part){.context = context, .first_view = from->first_view, .first = t->n_rows, .end = t->n_rows + from->n_rows};
+        part->matches = context == t->leader ? NULL : b->plan.matches + from->matches;
+        part->lowest = b->step->rows[from->row].pos;
+        for (int32_t r = 0; r < from->n_rows; r++, t->n_rows++) {
+            t->rows[t->n_rows] = from->row + r;
+            t->part_of[t->n_rows] = part;
+            t->rotated[t->n_rows] = NULL;
+            t->done[t->n_rows] = 0;
+            part->lowest = BASE_MIN(part->lowest, b->step->rows[from->row + r].pos);
+        }
+    }
+}
+
+/* Tiles of a group come in turns for each key-value head: what they share is still in a cache. */
 static void attend_tile(const attend_job *j, int64_t task, int thread) {
     cpu_backend *b = j->b;
     int32_t n_kv_heads = b->shape.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
     task /= j->head_tiles;
-    tile t = {.j = j, .rows = &b->tiles[task / n_kv_heads], .scratch = &b->scratch[thread]};
-    t.context = b->step->contexts[t.rows->context];
-    t.kv_head = (int32_t)(task % n_kv_heads);
+    const cpu_row_tile *any = &b->plan.tiles[task / n_kv_heads]; /* of its group */
+    task -= (int64_t)any->first_tile * n_kv_heads;
+    tile t;
+    t.j = j;
+    t.scratch = &b->scratch[thread];
+    t.kv_head = (int32_t)(task / any->n_tiles);
     t.first_head = t.kv_head * j->group + head_tile * j->heads_per_tile;
     t.n_heads = BASE_MIN(j->heads_per_tile, j->group - head_tile * j->heads_per_tile);
-    t.n_queries = t.n_heads * t.rows->n_rows;
-    t.lowest = b->step->rows[t.rows->row].pos;
-    for (int32_t r = 1; r < t.rows->n_rows; r++) t.lowest = BASE_MIN(t.lowest, b->step->rows[t.rows->row + r].pos);
-    pass_scores(&t);
-    for (int32_t r = 0; r < t.rows->n_rows; r++)
+    t.n_rows = 0;
+    fill_parts(&t, &b->plan.tiles[any->first_tile + task % any->n_tiles]);
+    visit_all(&t, score_block);
+    for (int32_t r = 0; r < t.n_rows; r++)
         for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h);
     pass_values(&t);
 }
@@ -420,7 +389,7 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     const model_layer *l = &b->model->layers[layer];
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->n_tiles * b->shape.n_kv_heads;
+    int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads;
     /* one row over few key-value heads: a block is read more than once rather than that threads have nothing to do */
     while (n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < base_threads_count(b->threads) && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;

@@ -1,10 +1,11 @@
 /* cpu_backend.h: inside of the CPU backend.
  *
- *   cpu_backend.c     opening, buffers, embeddings, what works element by element or row by row
- *   cpu_pack.c        weights in the order of this machine's products
- *   cpu_linear.c      linear layers
- *   cpu_experts.c     mixtures of experts
- *   cpu_attention.c   keys and values into blocks, attention over views
+ *   cpu_backend.c          opening, buffers, embeddings, what works element by element or row by row
+ *   cpu_pack.c             weights in the order of this machine's products
+ *   cpu_linear.c           linear layers
+ *   cpu_experts.c          mixtures of experts
+ *   cpu_attention.c        keys and values into blocks, attention over views
+ *   cpu_attention_plan.c   scratch and rotations of a step, which of its rows are attended together
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
  */
@@ -33,14 +34,43 @@ static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data
 typedef struct cpu_scratch {
     float *scores;  /* [CPU_TILE_QUERIES][slots] */
     float *queries; /* [CPU_TILE_QUERIES][key_dim], rotated */
+    float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
 } cpu_scratch;
 
-/* Rows of one context that are attended together. */
-typedef struct cpu_row_tile {
+/* Rows of one context in a tile: rows [row, row + n_rows) of the step. */
+typedef struct cpu_part {
     int32_t row, n_rows, context;
-    size_t first_view; /* of the context, in view_angles */
+    size_t first_view; /* of the context, in cpu_angles.views */
+    size_t matches;    /* in cpu_plan.matches, or CPU_LEADS */
+} cpu_part;
+
+#define CPU_LEADS SIZE_MAX /* the views of this context are those that its group is led by */
+
+/* Rows that are attended together: some of a group's. Contexts of a group hold spans of its leader's, in the leader's order. */
+typedef struct cpu_row_tile {
+    int32_t first_part, n_parts, n_rows;
+    int32_t leader;              /* a context: of the group, or that of all rows */
+    int32_t first_tile, n_tiles; /* of the group */
 } cpu_row_tile;
+
+typedef struct cpu_run cpu_run;     /* cpu_attention_plan.c's own */
+typedef struct cpu_found cpu_found;
+
+/* How the rows of a step are attended. */
+typedef struct cpu_plan {
+    cpu_row_tile *tiles;
+    cpu_part *parts;
+    int32_t *matches; /* of each context that does not lead: for each view of its leader its own view of that span, or -1 */
+    size_t n_tiles, n_parts, n_matches, n_runs;
+    size_t cap_tiles, cap_parts, cap_matches, cap_runs;
+
+    cpu_run *runs;    /* of rows of one context */
+    cpu_found *found; /* views of leaders, by span */
+    int32_t *buckets; /* [n_buckets], a power of two: first of `found`, or -1 */
+    int32_t *order;   /* [3][views of a context]: the longest rising choice */
+    size_t n_found, n_buckets, cap_found, cap_buckets, cap_order;
+} cpu_plan;
 
 /* The angles of a step for one kind of layer (rp_model.ropes). */
 typedef struct cpu_angles {
@@ -81,15 +111,14 @@ typedef struct cpu_backend {
     /* of the current step */
     const model_step *step;
     cpu_angles angles[CPU_N_ANGLES];
-    cpu_row_tile *tiles;
-    size_t cap_tiles, n_tiles;
+    cpu_plan plan;
 
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* that the scratch has room for */
 } cpu_backend;
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
-int cpu_attention_begin(cpu_backend *b, rp_error *err);
+int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);

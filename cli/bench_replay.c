@@ -1,0 +1,88 @@
+/* bench_replay.c: requests of a file, one after the other, as fast as they are answered.
+ *
+ * Lengths are divided by a scale, and each hash id becomes a block of words: equal beginnings of ids are equal tokens. What was found of
+ * what could be is compared with an ideal cache by tools/ideal_cache.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_loads.h"
+#include "bench_requests.h"
+#include "command.h"
+
+typedef struct replay {
+    bench_session *session;
+} replay;
+
+int bench_replay_check(const bench_options *o) {
+    if (o->load != BENCH_REPLAY && o->requests != NULL)
+        return cli_fail(CLI_WRONG_USE, "--requests %s: only --load replay reads requests, give that too", o->requests);
+    if (o->load == BENCH_REPLAY && o->requests == NULL)
+        return cli_fail(CLI_WRONG_USE, "--load replay: nothing to replay, give --requests FILE");
+    if (BENCH_REQUEST_BLOCK % o->scale != 0)
+        return cli_fail(CLI_WRONG_USE, "--scale '%d': give a power of two up to %d, so that a block stays whole tokens", (int)o->scale,
+                        BENCH_REQUEST_BLOCK);
+    return CLI_OK;
+}
+
+static int32_t scaled(const replay *p, int32_t tokens) {
+    int32_t n = tokens / p->session->options->scale;
+    return n > 0 ? n : 1;
+}
+
+static bench_text prompt_text(const replay *p, const bench_request *q) {
+    int32_t block = BENCH_REQUEST_BLOCK / p->session->options->scale, left = scaled(p, q->input_tokens);
+    bench_text t = {0};
+    for (size_t i = 0; left > 0; i++) {
+        int32_t n = left < block ? left : block;
+        bench_text_add_block(&t, p->session->words, p->session->requests.ids[q->first_id + i], n);
+        left -= n;
+    }
+    return t;
+}
+
+static void submit(replay *p, size_t i) {
+    const bench_request *q = &p->session->requests.items[i];
+    bench_text t = prompt_text(p, q);
+    rp_request r = rp_request_defaults();
+    r.text = bench_text_bytes(p->session->words, &t);
+    r.max_tokens = scaled(p, q->output_tokens);
+    r.ignore_eos = true;
+    bench_submit(p->session->driver, &r, &(bench_place){.due_ms = cli_now_ms(), .tag = (int64_t)i});
+    free(t.bytes);
+}
+
+static void on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
+    replay *p = user;
+    int32_t expected = p->session->words->n_first + scaled(p, p->session->requests.items[c->tag].input_tokens);
+    if (r != NULL && r->prompt_tokens != expected)
+        bench_fault(p->session->driver, "request %lld has %d tokens, its words are %d: they were joined by the vocabulary",
+                    (long long)c->tag, (int)r->prompt_tokens, (int)expected);
+    if (p->session->options->json) bench_report_request(c, r, err);
+}
+
+static int replay_all(replay *p) {
+    bench_driver *d = p->session->driver;
+    cli_progress progress = {0};
+    bench_driver_restart(d);
+    for (size_t i = 0; i < p->session->requests.n && !cli_interrupted(); i++) {
+        submit(p, i);
+        bench_wait_alive(d, p->session->options->parallel - 1);
+        cli_progress_draw(&progress, "replaying", "requests", i + 1, p->session->requests.n);
+    }
+    bench_wait_alive(d, 0);
+    cli_progress_clear(&progress);
+    return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
+}
+
+int bench_replay(bench_session *s) {
+    replay p = {.session = s};
+    bench_driver *d = s->driver;
+    d->n_kinds = 1;
+    d->kinds[0].name = "requests";
+    d->on_ended = on_ended;
+    d->user = &p;
+    int status = replay_all(&p);
+    d->on_ended = NULL;
+    return status;
+}

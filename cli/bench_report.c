@@ -1,0 +1,277 @@
+/* bench_report.c: what came of a load, for people and as JSON. Owns nothing. One thread. */
+#include "bench_loads.h"
+#include "command.h"
+#include "json_out.h"
+#include "text.h"
+
+#include <string.h>
+
+static const char *const load_names[] = {"poisson", "replay", "soak"}; /* the order of bench_load */
+
+typedef struct totals {
+    uint64_t submitted, done, failed, prompt_tokens, cached_tokens, answer_tokens;
+    double seconds;
+} totals;
+
+static totals sum_up(const bench_driver *d) {
+    totals t = {.seconds = (d->end_ms - d->start_ms) / 1e3};
+    for (int i = 0; i < d->n_kinds; i++) {
+        const bench_kind *k = &d->kinds[i];
+        t.submitted += k->submitted;
+        t.done += k->done;
+        t.failed += k->failed;
+        t.prompt_tokens += k->prompt_tokens;
+        t.cached_tokens += k->cached_tokens;
+        t.answer_tokens += k->answer_tokens;
+    }
+    if (t.seconds <= 0) t.seconds = 1e-3;
+    return t;
+}
+
+static double share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
+
+/* The store's budget in tokens. */
+static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
+    rp_model_info info;
+    rp_model_describe(d->loaded->model, &info);
+    return info.state_bytes_per_token > 0 ? m->states_limit / info.state_bytes_per_token : 0;
+}
+
+/* ---- JSON ---- */
+
+static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
+
+static json_t *times_object(const bench_histogram *h) {
+    json_t *o = json_object();
+    cli_json_set(o, "n", integer(h->n));
+    cli_json_set(o, "mean", cli_json_real(h->n > 0 ? h->sum_ms / (double)h->n : 0));
+    cli_json_set(o, "p50", cli_json_real(bench_histogram_at(h, 0.5)));
+    cli_json_set(o, "p90", cli_json_real(bench_histogram_at(h, 0.9)));
+    cli_json_set(o, "p99", cli_json_real(bench_histogram_at(h, 0.99)));
+    cli_json_set(o, "max", cli_json_real(h->max_ms));
+    return o;
+}
+
+static json_t *kind_object(const bench_kind *k) {
+    json_t *o = json_object();
+    cli_json_set(o, "submitted", integer(k->submitted));
+    cli_json_set(o, "done", integer(k->done));
+    cli_json_set(o, "failed", integer(k->failed));
+    cli_json_set(o, "prompt_tokens", integer(k->prompt_tokens));
+    cli_json_set(o, "cached_tokens", integer(k->cached_tokens));
+    cli_json_set(o, "answer_tokens", integer(k->answer_tokens));
+    cli_json_set(o, "queue_ms", times_object(&k->queue_ms));
+    cli_json_set(o, "ttft_ms", times_object(&k->ttft_ms));
+    cli_json_set(o, "tbt_ms", times_object(&k->tbt_ms));
+    return o;
+}
+
+static json_t *steps_object(const bench_steps *s) {
+    json_t *o = json_object();
+    cli_json_set(o, "ms", times_object(&s->ms));
+    cli_json_set(o, "alone_ms", times_object(&s->alone_ms));
+    cli_json_set(o, "mixed_ms", times_object(&s->mixed_ms));
+    cli_json_set(o, "prediction_error_percent", times_object(&s->miss));
+    cli_json_set(o, "decode_rows", integer(s->rows[RP_STEP_DECODE]));
+    cli_json_set(o, "prefill_rows", integer(s->rows[RP_STEP_PREFILL]));
+    cli_json_set(o, "module_rows", integer(s->rows[RP_STEP_MODULE]));
+    cli_json_set(o, "most_running", json_integer(s->most_running));
+    cli_json_set(o, "most_waiting", json_integer(s->most_waiting));
+    return o;
+}
+
+static json_t *memory_object(const bench_driver *d, const bench_steps *steps) {
+    rp_memory m;
+    bench_process p = bench_process_now();
+    rp_engine_memory(d->loaded->engine, &m);
+    json_t *o = json_object();
+    cli_json_set(o, "peak", integer(p.peak_bytes));
+    cli_json_set(o, "resident", integer(p.resident_bytes));
+    cli_json_set(o, "weights", integer(m.weights));
+    cli_json_set(o, "file", integer(m.file));
+    cli_json_set(o, "activations", integer(m.activations));
+    cli_json_set(o, "states", integer(m.states));
+    cli_json_set(o, "states_used", integer(steps->most_state_bytes));
+    cli_json_set(o, "states_limit", integer(m.states_limit));
+    cli_json_set(o, "cache_tokens", integer(cache_tokens(d, &m)));
+    return o;
+}
+
+static json_t *store_object(const bench_driver *d) {
+    rp_store_stats s;
+    rp_engine_store_stats(d->loaded->engine, &s);
+    json_t *o = json_object();
+    cli_json_set(o, "spans", integer(s.spans));
+    cli_json_set(o, "bytes", integer(s.bytes));
+    cli_json_set(o, "inserts", integer(s.inserts));
+    cli_json_set(o, "evictions", integer(s.evictions));
+    return o;
+}
+
+static json_t *errors_object(const bench_driver *d) {
+    json_t *o = json_object();
+    for (int i = 1; i < BENCH_ERRORS; i++)
+        if (d->errors[i] > 0) cli_json_set(o, rp_code_name((rp_code)-i), integer(d->errors[i]));
+    return o;
+}
+
+static json_t *verdict_object(const bench_verdict *v) {
+    json_t *o = json_object();
+    cli_json_set(o, "first_bytes", integer(v->first_bytes));
+    cli_json_set(o, "later_bytes", integer(v->later_bytes));
+    cli_json_set(o, "allowed_bytes", integer(v->allowed_bytes));
+    cli_json_set(o, "budget_bytes", integer(v->budget_bytes));
+    cli_json_set(o, "checked", integer(v->checked));
+    cli_json_set(o, "judged", json_boolean(v->judged));
+    cli_json_set(o, "flat", json_boolean(v->flat));
+    cli_json_set(o, "inside", json_boolean(v->inside));
+    return o;
+}
+
+static int report_json(const bench_session *s) {
+    const bench_driver *d = s->driver;
+    totals t = sum_up(d);
+    bench_steps steps = bench_steps_now(s->driver);
+    json_t *o = json_object(), *calls = json_object();
+    for (int i = 0; i < d->n_kinds; i++) cli_json_set(calls, d->kinds[i].name, kind_object(&d->kinds[i]));
+    cli_json_set(o, "load", cli_json_text(load_names[s->options->load]));
+    cli_json_set(o, "seed", integer(s->options->seed));
+    cli_json_set(o, "seconds", cli_json_real(t.seconds));
+    cli_json_set(o, "calls", calls);
+    cli_json_set(o, "hit_rate", json_real(share(t.cached_tokens, t.prompt_tokens)));
+    cli_json_set(o, "answer_tokens_per_second", cli_json_real((double)t.answer_tokens / t.seconds));
+    cli_json_set(o, "prompt_tokens_per_second", cli_json_real((double)t.prompt_tokens / t.seconds));
+    cli_json_set(o, "steps", steps_object(&steps));
+    cli_json_set(o, "memory", memory_object(d, &steps));
+    cli_json_set(o, "store", store_object(d));
+    cli_json_set(o, "errors", errors_object(d));
+    if (s->options->load == BENCH_SOAK) cli_json_set(o, "verdict", verdict_object(&s->verdict));
+    return cli_json_print(o);
+}
+
+void bench_report_request(const bench_call *c, const rp_result *r, const rp_error *err) {
+    json_t *o = json_object();
+    cli_json_set(o, "request", json_integer(c->tag));
+    if (r != NULL) {
+        cli_json_set(o, "prompt_tokens", json_integer(r->prompt_tokens));
+        cli_json_set(o, "cached_tokens", json_integer(r->cached_tokens));
+        cli_json_set(o, "answer_tokens", json_integer(r->n_tokens));
+        cli_json_set(o, "queue_ms", cli_json_real(r->timings.queue_ms));
+        cli_json_set(o, "ttft_ms", cli_json_real(c->first_ms - c->due_ms));
+        cli_json_set(o, "decode_ms", cli_json_real(c->last_ms - c->first_ms));
+    } else cli_json_set(o, "error", cli_json_text(err->message));
+    cli_json_print(o); /* a failed write is said again at the end */
+}
+
+/* ---- text ---- */
+
+static void print_ms(double ms) { printf(" %8.*f", ms < 10 ? 2 : 1, ms); }
+
+static void print_times(const bench_histogram *h) {
+    static const double shares[] = {0.5, 0.9, 0.99};
+    putchar(' ');
+    for (int i = 0; i < 3; i++) h->n > 0 ? print_ms(bench_histogram_at(h, shares[i])) : (void)printf(" %8s", "-");
+    h->n > 0 ? print_ms(h->max_ms) : (void)printf(" %8s", "-");
+}
+
+static void print_kinds(const bench_driver *d) {
+    printf("%-9s %6s %6s  %-35s    between tokens, ms\n", "calls", "done", "failed", "  first token, ms");
+    printf("%-9s %6s %6s  %8s %8s %8s %8s  %8s %8s %8s %8s\n", "", "", "", "p50", "p90", "p99", "max", "p50", "p90", "p99", "max");
+    for (int i = 0; i < d->n_kinds; i++) {
+        const bench_kind *k = &d->kinds[i];
+        printf("%-9s %6llu %6llu", k->name, (unsigned long long)k->done, (unsigned long long)k->failed);
+        print_times(&k->ttft_ms);
+        print_times(&k->tbt_ms);
+        putchar('\n');
+    }
+}
+
+static void print_rates(const totals *t) {
+    printf("\n%-9s %.1f tokens/s of answers, %.1f of prompts; %llu of %llu prompt tokens were found (%.2f %%); %.1f s\n", "speed",
+           (double)t->answer_tokens / t->seconds, (double)t->prompt_tokens / t->seconds, (unsigned long long)t->cached_tokens,
+           (unsigned long long)t->prompt_tokens, 100 * share(t->cached_tokens, t->prompt_tokens), t->seconds);
+}
+
+static void print_answers(const bench_steps *s) {
+    const bench_histogram *alone = &s->alone_ms, *mixed = &s->mixed_ms;
+    printf("%-9s %llu steps of answers alone take %.2f ms at the median, %.2f at p99; %llu beside prompts %.2f and %.2f\n", "answers",
+           (unsigned long long)alone->n, bench_histogram_at(alone, 0.5), bench_histogram_at(alone, 0.99), (unsigned long long)mixed->n,
+           bench_histogram_at(mixed, 0.5), bench_histogram_at(mixed, 0.99));
+}
+
+static void print_steps(const bench_driver *d, const bench_steps *s) {
+    double queue = 0;
+    uint64_t rows = s->rows[0] + s->rows[1] + s->rows[2];
+    for (int i = 0; i < d->n_kinds; i++) {
+        double p99 = bench_histogram_at(&d->kinds[i].queue_ms, 0.99);
+        if (p99 > queue) queue = p99;
+    }
+    printf("%-9s %llu, of %.1f rows; %.2f ms at the median, %.1f at most; ", "steps", (unsigned long long)s->ms.n, share(rows, s->ms.n),
+           bench_histogram_at(&s->ms, 0.5), s->ms.max_ms);
+    printf("predicted within %.0f %% at the median, %.0f %% at p90\n", bench_histogram_at(&s->miss, 0.5),
+           bench_histogram_at(&s->miss, 0.9));
+    print_answers(s);
+    printf("%-9s up to %d calls ran and %d waited; p99 of waiting %.1f ms\n", "queue", (int)s->most_running, (int)s->most_waiting, queue);
+}
+
+#define MIB(bytes) ((double)(bytes) / 1048576)
+
+static void print_memory(const bench_driver *d, const bench_steps *s) {
+    rp_memory m;
+    bench_process p = bench_process_now();
+    rp_engine_memory(d->loaded->engine, &m);
+    printf("%-9s resident %.1f MiB, at most %.1f; weights %.1f, file %.1f, activations %.1f, states %.1f of %.1f (%llu tokens)\n", "memory",
+           MIB(p.resident_bytes), MIB(p.peak_bytes), MIB(m.weights), MIB(m.file), MIB(m.activations), MIB(s->most_state_bytes),
+           MIB(m.states_limit), (unsigned long long)cache_tokens(d, &m));
+}
+
+static void print_errors(const bench_driver *d) {
+    bool any = false;
+    for (int i = 1; i < BENCH_ERRORS; i++) {
+        if (d->errors[i] == 0) continue;
+        printf("%s %llu %s", any ? ";" : "errors   ", (unsigned long long)d->errors[i], rp_code_text((rp_code)-i));
+        any = true;
+    }
+    if (any) putchar('\n');
+}
+
+static void print_verdict(const bench_verdict *v) {
+    printf("%-9s %llu answers were what they had to be\n", "checked", (unsigned long long)v->checked);
+    if (!v->judged) printf("%-9s not judged: too short for the budget of states (--ram) to be used up\n", "flat");
+    else
+        printf("%-9s %s: %.1f MiB at most once settled, %.1f before (%.1f allowed)\n", "flat", v->flat ? "yes" : "NO", MIB(v->later_bytes),
+               MIB(v->first_bytes), MIB(v->allowed_bytes));
+    printf("%-9s %s: budgets add up to %.1f MiB\n", "inside", v->inside ? "yes" : "NO", MIB(v->budget_bytes));
+}
+
+static void print_head(const bench_session *s) {
+    rp_model_info info;
+    rp_model_describe(s->driver->loaded->model, &info);
+    printf("%s, seed %llu; ", load_names[s->options->load], (unsigned long long)s->options->seed);
+    cli_print_safe(stdout, s->options->model, strlen(s->options->model));
+    printf(", %.1f M parameters, %s\n\n", (double)info.parameters / 1e6, info.weights);
+}
+
+static int report_text(const bench_session *s) {
+    totals t = sum_up(s->driver);
+    bench_steps steps = bench_steps_now(s->driver);
+    print_head(s);
+    print_kinds(s->driver);
+    print_rates(&t);
+    print_steps(s->driver, &steps);
+    print_memory(s->driver, &steps);
+    print_errors(s->driver);
+    if (s->options->load == BENCH_SOAK) print_verdict(&s->verdict);
+    return cli_finish_output();
+}
+
+int bench_report(const bench_session *s) {
+    const bench_driver *d = s->driver;
+    int status = s->options->json ? report_json(s) : report_text(s);
+    if (status != CLI_OK) return status;
+    if (d->faults > 0)
+        return cli_fail(CLI_FAILED, "%llu calls failed; the first: %s", (unsigned long long)d->faults, d->fault);
+    if (s->options->load == BENCH_SOAK && !(s->verdict.flat && s->verdict.inside))
+        return cli_fail(CLI_FAILED, "memory %s", s->verdict.flat ? "went over its budgets" : "grew");
+    return CLI_OK;
+}

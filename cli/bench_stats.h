@@ -1,0 +1,34 @@
+/* bench_stats.h: what `bench` counts with: times in a table of fixed size, random numbers, the process's memory. */
+#ifndef CLI_BENCH_STATS_H
+#define CLI_BENCH_STATS_H
+
+#include <stdint.h>
+
+/* Times by their size: each bucket's upper end is 1 % above its lower one, so percentiles are within 1 %, from a microsecond to hours.
+ * An hour of load takes no more memory than a second. Zero-initialise. */
+#define BENCH_BUCKETS 2400
+typedef struct bench_histogram {
+    uint64_t n;
+    double sum_ms, max_ms;
+    uint32_t buckets[BENCH_BUCKETS];
+} bench_histogram;
+
+void bench_histogram_add(bench_histogram *h, double ms);
+/* The time that a share (0 to 1) of all are not above; 0 if there is none. */
+double bench_histogram_at(const bench_histogram *h, double share);
+
+/* SplitMix64 (Steele, Lea and Flood, 2014): the same state gives the same numbers everywhere. */
+uint64_t bench_random(uint64_t *state);
+uint32_t bench_random_below(uint64_t *state, uint32_t n); /* n > 0 */
+double bench_random_real(uint64_t *state);                /* [0, 1) */
+/* A state for one of many independent streams. */
+uint64_t bench_random_stream(uint64_t seed, uint64_t stream);
+
+/* Of /proc/self/status; where there is none the peak is what getrusage says, the others are 0. */
+typedef struct bench_process {
+    uint64_t peak_bytes, resident_bytes;
+    uint64_t own_bytes; /* of resident_bytes: not of files */
+} bench_process;
+bench_process bench_process_now(void);
+
+#endif

@@ -1,0 +1,148 @@
+/* cmd_bench.c: `reprise bench`: what the users of a server would feel.
+ *
+ * Owns the command's options and the order of the work. Loads stand in bench_poisson.c, bench_replay.c and bench_soak.c, what drives and
+ * times calls in bench_driver.c, what came of it in bench_report.c. Calls' callbacks come on the engine's thread.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "bench_loads.h"
+#include "command.h"
+
+#define DEFAULT_SECONDS 10.0f
+
+static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* the order of bench_load */
+
+#define AT(field) offsetof(bench_options, field)
+static const cli_option options[] = {
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
+     .help = "the model, a GGUF file; always needed"},
+    {.name = "load", .kind = CLI_CHOICE, .value = "poisson|replay|soak", .offset = AT(load), .choices = load_names,
+     .help = "short calls at random moments beside long prompts; the requests of a file; everything at once, for long (poisson)"},
+    {.name = "seconds", .kind = CLI_REAL, .value = "S", .offset = AT(seconds), .min = 0.1, .max = 1e7,
+     .help = "how long calls are submitted: poisson, soak (10)"},
+    {.name = "rate", .kind = CLI_REAL, .value = "N", .offset = AT(rate), .min = 0.001, .max = 1e5,
+     .help = "short calls a second, on average: poisson (2)"},
+    {.name = "prompt-tokens", .kind = CLI_INT, .value = "N", .offset = AT(prompt_tokens), .min = 1, .max = 1 << 24,
+     .help = "tokens of a short prompt, on average: poisson (64)"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = 1 << 24,
+     .help = "tokens of an answer, on average: poisson (32)"},
+    {.name = "long-tokens", .kind = CLI_INT, .value = "N", .offset = AT(long_tokens), .min = 1, .max = 1 << 24,
+     .help = "tokens of a long prompt: poisson (2048)"},
+    {.name = "long-every", .kind = CLI_REAL, .value = "S", .offset = AT(long_every), .min = 0, .max = 1e7,
+     .help = "seconds from one long prompt to the next; 0: there are none: poisson (5)"},
+    {.name = "shared-tokens", .kind = CLI_INT, .value = "N", .offset = AT(shared_tokens), .min = 0, .max = 1 << 24,
+     .help = "tokens that stand before every prompt, the same ones; 0: every prompt is new: poisson (0)"},
+    {.name = "requests", .kind = CLI_TEXT, .value = "FILE", .offset = AT(requests),
+     .help = "what to replay: JSON lines with input_length, output_length, hash_ids: replay"},
+    {.name = "scale", .kind = CLI_INT, .value = "N", .offset = AT(scale), .min = 1, .max = BENCH_REQUEST_BLOCK,
+     .help = "divide all lengths by a power of two: replay (1)"},
+    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
+     .help = "how many of the file's requests; 0: all: replay (0)"},
+    {.name = "parallel", .kind = CLI_INT, .value = "N", .offset = AT(parallel), .min = 1, .max = 65536,
+     .help = "calls that are under way together: replay, soak (1; soak: 24)"},
+    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of moments, lengths and words (0)"},
+    {.name = "goal", .kind = CLI_REAL, .value = "MS", .offset = AT(goal_ms), .min = 0, .max = (double)INFINITY,
+     .help = "time between tokens that long prompts have to leave; inf: they take whole chunks; 0: 1.75 times what it is without (0)"},
+    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
+     .help = "calls that the engine runs together; others wait (16)"},
+    CLI_ENGINE_ROWS(bench_options, engine),
+    {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace),
+     .help = "write what happened when as a Chrome trace, for ui.perfetto.dev"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object; with replay, one for each request before it"},
+    {.name = NULL},
+};
+#undef AT
+
+static int bench_main(int argc, char **argv);
+
+const cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "drive an engine with many calls and say what their users would feel",
+    .synopsis = "-m MODEL [--load poisson|replay|soak] [OPTIONS]",
+    .notes = "Ctrl-C ends the load and reports what there is.\n"
+             "exit status: 0 done, 1 failed (calls did, or memory grew), 2 used wrongly, 130 stopped by Ctrl-C\n",
+    .options = options,
+    .main = bench_main,
+};
+
+/* ---- The work ---- */
+
+static rp_engine_options engine_options(const bench_options *o) {
+    rp_engine_options e = cli_engine_options(&o->engine);
+    e.max_sequences = o->sequences;
+    e.token_goal_ms = o->goal_ms;
+    if (o->load == BENCH_REPLAY && o->parallel > 1) e.max_queue = o->parallel;
+    return e;
+}
+
+/* Would a poisson load's prompts and answers fit? Said before it runs rather than by every call. */
+static int check_context(const bench_options *o, const rp_model *model) {
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    int32_t room = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
+    int64_t longest = (o->long_every > 0 && o->long_tokens > o->prompt_tokens * 3 / 2 ? o->long_tokens : o->prompt_tokens * 3 / 2);
+    longest += (int64_t)o->shared_tokens + o->max_tokens * 3 / 2 + 1;
+    if (o->load != BENCH_POISSON || longest <= room) return CLI_OK;
+    return cli_fail(CLI_WRONG_USE, "prompts and answers take up to %lld tokens, the context holds %d: give --ctx %lld, or fewer tokens",
+                    (long long)longest, (int)room, (long long)longest);
+}
+
+static int drive(bench_session *s) {
+    switch ((bench_load)s->options->load) {
+    case BENCH_REPLAY: return bench_replay(s);
+    case BENCH_SOAK: return bench_soak(s);
+    case BENCH_POISSON: break;
+    }
+    return bench_poisson(s);
+}
+
+static int run_load(bench_session *s, cli_loaded *loaded, bench_trace *trace) {
+    rp_engine_options engine = engine_options(s->options);
+    int status = bench_driver_open(s->driver, loaded, &engine, trace);
+    if (status != CLI_OK) return status;
+    cli_interrupt_catch();
+    status = drive(s);
+    if (status != CLI_OK && status != CLI_INTERRUPTED) return status;
+    int reported = bench_report(s);
+    return reported != CLI_OK ? reported : status;
+}
+
+static int run_session(bench_session *s, cli_loaded *loaded) {
+    bench_words *words = cli_alloc(sizeof *words);
+    bench_trace *trace = NULL;
+    s->words = words;
+    int status = bench_words_open(words, loaded->model);
+    if (status == CLI_OK && s->options->trace != NULL) status = bench_trace_open(&trace, s->options->trace);
+    if (status == CLI_OK) status = run_load(s, loaded, trace);
+    rp_engine_free(loaded->engine); /* its last step is told before the trace ends */
+    loaded->engine = NULL;
+    int closed = bench_trace_close(trace);
+    free(words);
+    return status == CLI_OK ? closed : status;
+}
+
+static int bench_with(const bench_options *o) {
+    cli_loaded loaded = {0};
+    bench_session s = {.options = o, .driver = cli_alloc(sizeof *s.driver)};
+    int status = o->requests != NULL ? bench_requests_read(&s.requests, o->requests, (size_t)o->count) : CLI_OK;
+    if (status == CLI_OK) status = cli_load_model(&loaded, o->model, NULL);
+    if (status == CLI_OK) status = check_context(o, loaded.model);
+    if (status == CLI_OK) status = run_session(&s, &loaded);
+    cli_loaded_free(&loaded);
+    bench_driver_close(s.driver);
+    bench_requests_free(&s.requests);
+    free(s.driver);
+    return status;
+}
+
+static int bench_main(int argc, char **argv) {
+    bench_options o = {.seconds = DEFAULT_SECONDS, .rate = 2, .prompt_tokens = 64, .max_tokens = 32, .long_tokens = 2048, .long_every = 5,
+                       .scale = 1, .sequences = 16};
+    cli_parsed parsed = cli_options_parse(&cli_command_bench, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    int status = bench_replay_check(&o);
+    if (o.parallel == 0) o.parallel = o.load == BENCH_SOAK ? 24 : 1;
+    return status == CLI_OK ? bench_with(&o) : status;
+}

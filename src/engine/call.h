@@ -1,0 +1,125 @@
+/* call.h: a call, from rp_engine_submit to its result.
+ *
+ *                 submitting thread        engine's thread
+ *   request.c     copy, plan, check
+ *   call.c        queue ------------------> scheduler.c   WAITING
+ *                                           admit: look up prefix and modules, reserve      -> COMPOSING
+ *                                           segment_jobs.c: modules that are missing
+ *                                           compose: views                                  -> PREFILL
+ *                                           steps.c: tokens, piece by piece; the last row's logits: answer.c -> DECODE
+ *   rp_call_wait  <------------------------ call_end: result or error                       -> DONE
+ *
+ * What stands under "shared" is guarded by the engine's lock. Everything else belongs to the submitting thread until the call is queued,
+ * to the engine's thread until it has ended, and to whoever holds the rp_call after that.
+ */
+#ifndef ENGINE_CALL_H
+#define ENGINE_CALL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/answer.h"
+#include "engine/draft.h"
+#include "engine/segment_jobs.h"
+#include "engine/sequence.h"
+#include "pml/plan.h"
+#include "store/span_tree.h"
+
+#define CALL_PATH_BYTES 256
+
+typedef enum call_kind {
+    CALL_REQUEST,
+    CALL_ENCODE,  /* computes the modules of a schema: rp_schema_encode */
+    CALL_PREPARE, /* brings weights into order: rp_engine_prepare */
+} call_kind;
+
+typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PREFILL, CALL_DECODE, CALL_DONE } call_phase;
+
+/* Tokens behind an edit, whose states are taken from where they were read before (edits.c). None: n is 0. */
+typedef struct call_moved {
+    span_path path;      /* that read them, from its token `from` on */
+    int32_t from, first; /* first: the call's token, */
+    int32_t pos;         /* at this position */
+    int32_t n, shift;
+    int32_t n_relinked;  /* tokens before them that are computed again */
+} call_moved;
+
+struct rp_call {
+    rp_engine *engine;
+    call_kind kind;
+    uint64_t number;
+    rp_call *next; /* of those that wait, or in the inbox */
+
+    /* what was asked for */
+    rp_request options; /* with copies of what it borrows */
+    char **stops;
+    rp_logit_bias *bias;
+    int32_t *forced;
+    rp_schema *schema; /* a reference; NULL for plain text */
+    pml_document *document;
+    pml_plan *plan;
+    base_key root;     /* of the tokens below, in the tree: what stands before them */
+    /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
+    int32_t *tokens, *positions;
+    int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: with those of the answer; n_runs: stretches of consecutive positions in the prompt */
+    uint64_t submitted_us, planned_us; /* planned_us: how long planning took */
+    uint64_t deadline_us;              /* 0: none */
+
+    /* the engine's thread */
+    call_phase phase;
+    bool shares;              /* its tokens may be found by others, and theirs by it */
+    rp_call *waits_for;       /* reads the same, and is further */
+    int32_t waits_until;      /* has computed so many of its tokens */
+    uint64_t tried_at;        /* rp_engine.n_ended when there was no room for it */
+    segment_needs needs;
+    int32_t next_segment;     /* CALL_ENCODE */
+    span_path path;
+    int32_t n_found;          /* tokens that the path gave, */
+    size_t n_found_steps;     /* by so many of its steps */
+    span_end found_end;
+    bool known_elsewhere;     /* nothing was found, and its beginning was read behind something else */
+    size_t first_own_view;    /* not given to the tree yet: this view of the context and those after it, */
+    int32_t n_given;          /* which begin at this token */
+    sequence seq;
+    answer answer;
+    draft draft;
+    uint64_t encode_done, encode_total; /* tokens of modules */
+    uint64_t admitted_us, composed_us, prefilled_us, compose_us;
+    call_moved moved;
+    int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */
+    uint64_t copied_bytes; /* of states, while it was composed */
+
+    /* shared */
+    atomic_bool cancelled;
+    rp_call_status status;
+    bool ended;
+    pthread_cond_t ended_cond;
+    int rc;
+    rp_error err;
+    rp_result *result;
+};
+
+/* ---- request.c: on the submitting thread ---- */
+
+/* Copies, parses, plans and checks. The call was made by call_new. Errors as rp_engine_submit. */
+int call_plan(rp_call *c, const rp_request *request, rp_error *err);
+/* Frees what call_plan made. */
+void call_plan_free(rp_call *c);
+/* Blocks that n tokens of the call, the prompt's and the answer's, take at most. */
+int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows);
+
+/* ---- call.c ---- */
+
+int call_new(rp_call **out, rp_engine *e, call_kind kind, rp_error *err);
+void call_free(rp_call *c);
+/* Hands a call to the engine's thread. RP_ERR_BUSY. */
+int call_queue(rp_call *c, rp_error *err);
+/* Engine's thread: the call has ended, with rc and, if that is not 0, *err. Everything it holds was released. It may be freed meanwhile. */
+void call_publish(rp_call *c, int rc, const rp_error *err);
+
+/* ---- result.c: engine's thread ---- */
+
+/* Fills in the result of an answer that is over: plan, counts, timings. RP_ERR_MEMORY. */
+int call_describe(rp_call *c, rp_error *err);
+
+#endif

@@ -1,0 +1,176 @@
+/* cost_model.c: see cost_model.h. */
+#include "engine/cost_model.h"
+
+#include "base/compiler.h"
+
+/* Weight of a step against the one after it: what is older than some 200 steps is forgotten. */
+#define FORGETTING 0.995
+/* Of the last step in `speed`. */
+#define SPEED_GAIN 0.1
+/* Beyond this, or below its inverse, the weights have to follow: the two share one scale, and it must not drift. */
+#define MOST_SPEED 4.0
+/* A step that took more times what was expected, or fewer, was disturbed: it counts as that. */
+#define MOST_SURPRISE 3.0
+/* Before anything was seen, and at least: enough rows for the weights' reading to be shared, few enough not to be felt. */
+#define FIRST_ROOM 16
+#define LEAST_ROOM 1
+/* The covariance before anything is known, and its limit: without it, features that do not change for long would let it grow. */
+#define FIRST_VARIANCE 1e4
+/* Of what slots cost: less than the knots', or it would explain what they do not know yet. */
+#define SLOTS_VARIANCE 1.0
+/* Slots are counted in thousands and row slots in hundred thousands, so that all features are of one size. */
+#define SLOTS_UNIT 1e3
+#define ROW_SLOTS_UNIT 1e5
+#define ROW_SLOTS COST_KNOTS
+#define SLOTS (COST_KNOTS + 1)
+
+static double knot_rows(int k) { return (double)(1 << k); }
+
+/* ---- where a load stands between the knots ---- */
+
+typedef struct place {
+    int below;   /* the knot at or below it, which is not the last one */
+    double share; /* of the knot above */
+} place;
+
+static place place_of(int32_t rows) {
+    int k = 0;
+    double r = BASE_MIN(BASE_MAX((double)rows, 1.0), knot_rows(COST_KNOTS - 1));
+    while (k + 2 < COST_KNOTS && knot_rows(k + 1) <= r) k++;
+    return (place){k, (r - knot_rows(k)) / knot_rows(k)};
+}
+
+static void features(const cost_load *l, double x[COST_FEATURES]) {
+    place p = place_of(l->rows);
+    for (int i = 0; i < COST_KNOTS; i++) x[i] = 0;
+    x[p.below] = 1 - p.share;
+    x[p.below + 1] = p.share;
+    x[ROW_SLOTS] = l->row_slots / ROW_SLOTS_UNIT;
+    x[SLOTS] = l->slots / SLOTS_UNIT;
+}
+
+/* ---- the table ---- */
+
+static int seen_from(const cost_model *m, int k) {
+    while (k < COST_KNOTS && !m->seen[k]) k++;
+    return k;
+}
+
+static double guess(const cost_model *m, int below, int k) {
+    int above = seen_from(m, k);
+    if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* as if every row cost the same */
+    if (below < 0) return BASE_MAX(m->weights[above], 0);
+    double share = (knot_rows(k) - knot_rows(below)) / (knot_rows(above) - knot_rows(below));
+    return m->table[below] + share * (BASE_MAX(m->weights[above], m->table[below]) - m->table[below]);
+}
+
+static void fill_table(cost_model *m) {
+    int below = -1;
+    double least = 0; /* more rows take no less time */
+    for (int k = 0; k < COST_KNOTS; k++) {
+        m->table[k] = BASE_MAX(m->seen[k] ? m->weights[k] : guess(m, below, k), least);
+        least = m->table[k];
+        if (m->seen[k]) below = k;
+    }
+}
+
+/* The knots beside a step are seen from now on. What was guessed of them is where learning begins, but for the nearer one if it is new:
+ * that begins where the step says. */
+static void see(cost_model *m, const double x[COST_FEATURES], const cost_load *load, double us) {
+    int nearer = -1;
+    double rest = us;
+    for (int k = 0; k < COST_KNOTS; k++) {
+        if (x[k] <= 0) continue;
+        if (!m->seen[k]) m->weights[k] = m->n > 0 ? m->table[k] : us * knot_rows(k) / BASE_MAX(load->rows, 1);
+        if (!m->seen[k] && x[k] > 0.5) nearer = k;
+        m->seen[k] = true;
+    }
+    if (nearer < 0) return;
+    for (int i = 0; i < COST_FEATURES; i++)
+        if (i != nearer) rest -= x[i] * m->weights[i];
+    m->weights[nearer] = BASE_MAX(rest, 0) / x[nearer];
+}
+
+/* ---- learning ---- */
+
+static double variance_limit(int i) { return i < COST_KNOTS ? FIRST_VARIANCE : SLOTS_VARIANCE; }
+
+void cost_model_init(cost_model *m) {
+    *m = (cost_model){.speed = 1};
+    for (int i = 0; i < COST_FEATURES; i++) m->covariance[i][i] = variance_limit(i);
+}
+
+/* Recursive least squares: the weights, and how sure they are. */
+static void fit(cost_model *m, const double x[COST_FEATURES], double us) {
+    double px[COST_FEATURES], sum = FORGETTING, error = us;
+    for (int i = 0; i < COST_FEATURES; i++) {
+        px[i] = 0;
+        for (int j = 0; j < COST_FEATURES; j++) px[i] += m->covariance[i][j] * x[j];
+    }
+    for (int i = 0; i < COST_FEATURES; i++) {
+        sum += x[i] * px[i];
+        error -= x[i] * m->weights[i];
+    }
+    for (int i = 0; i < COST_FEATURES; i++) {
+        m->weights[i] += px[i] / sum * error;
+        for (int j = 0; j < COST_FEATURES; j++)
+            m->covariance[i][j] = (m->covariance[i][j] - px[i] * px[j] / sum) / FORGETTING;
+    }
+    for (int i = 0; i < COST_FEATURES; i++)
+        if (m->covariance[i][i] > variance_limit(i)) { /* forget the others' share in it too: it stays a covariance */
+            for (int j = 0; j < COST_FEATURES; j++)
+                if (j != i) m->covariance[i][j] = m->covariance[j][i] = 0;
+            m->covariance[i][i] = variance_limit(i);
+        }
+}
+
+void cost_model_learn(cost_model *m, const cost_load *load, double us) {
+    double x[COST_FEATURES], expected = cost_model_predict(m, load);
+    features(load, x);
+    if (expected > 0 && cost_model_knows(m, load->rows))
+        us = BASE_MIN(BASE_MAX(us, expected / MOST_SURPRISE), expected * MOST_SURPRISE);
+    see(m, x, load, us / m->speed);
+    fit(m, x, us / m->speed);
+    if (expected > 0) m->speed += SPEED_GAIN * (us / expected - 1) * m->speed;
+    m->speed = BASE_MIN(BASE_MAX(m->speed, 1 / MOST_SPEED), MOST_SPEED);
+    m->n++;
+    fill_table(m);
+}
+
+/* ---- asking ---- */
+
+/* Nothing costs less than nothing: a weight below 0 is noise. */
+double cost_model_predict(const cost_model *m, const cost_load *load) {
+    double x[COST_FEATURES], us = 0;
+    if (m->n == 0) return 0;
+    features(load, x);
+    for (int i = 0; i < COST_KNOTS; i++) us += m->table[i] * x[i];
+    for (int i = ROW_SLOTS; i < COST_FEATURES; i++) us += BASE_MAX(m->weights[i], 0) * x[i];
+    return m->speed * us;
+}
+
+bool cost_model_knows(const cost_model *m, int32_t rows) {
+    place p = place_of(rows);
+    return (p.share >= 1 || m->seen[p.below]) && (p.share <= 0 || m->seen[p.below + 1]);
+}
+
+static cost_load joined(const cost_load *load, int32_t rows, double slots) {
+    cost_load l = *load;
+    l.rows += rows;
+    l.row_slots += rows * (slots + rows * 0.5);
+    l.slots += slots + rows;
+    return l;
+}
+
+int32_t cost_model_room(const cost_model *m, const cost_load *load, double slots, int32_t most, double us) {
+    if (most <= 0) return 0;
+    if (m->n == 0) return BASE_MIN(most, FIRST_ROOM);
+    int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows have room, or must do */
+    while (low < high) {
+        int32_t mid = high - (high - low) / 2;
+        cost_load l = joined(load, mid, slots);
+        if (cost_model_predict(m, &l) <= us) low = mid;
+        else high = mid - 1;
+    }
+    return low;
+}

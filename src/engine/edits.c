@@ -1,0 +1,161 @@
+/* edits.c: a prompt that was read before but for a piece in its middle: the part behind the edit is taken from where it was read, and moved.
+ *
+ *   read before   [ same | old piece | the rest ............ ]
+ *   the prompt    [ same | new piece | the rest ............ | more ]
+ *                  found   computed    k again, then moved     computed
+ *
+ * Those states never saw the new piece, so this is never exact, and off unless a request asks for it. The first k tokens of the rest are
+ * computed again, in their new place: they draw most of the attention from what follows (EPIC; Hu et al., 2024). The longest piece of
+ * the old text that the new one has, too, is looked for by hashes of WINDOW tokens (Karp and Rabin, 1987).
+ *
+ * What is computed behind moved states is not kept for others. The engine's thread.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define WINDOW 16
+#define LEAST_MOVED 64  /* tokens: below it, computing costs less than finding */
+#define LOOK_UP 8       /* steps of the path, from its end, whose other ways are tried */
+#define PROBES 8        /* places of a hash that are tried */
+#define MAX_OLD (1 << 20) /* tokens of another way */
+
+/* A text that was read before. */
+typedef struct old_text {
+    span_path path;
+    int32_t *tokens; /* [n] */
+    int32_t n;
+    uint32_t *table; /* [n_table] index + 1 of a window, by its hash; linear probing */
+    uint32_t n_table;
+} old_text;
+
+static uint32_t hash_window(const int32_t *tokens) {
+    uint64_t h = 0;
+    for (int32_t i = 0; i < WINDOW; i++) h = (h ^ (uint32_t)tokens[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(h >> 32);
+}
+
+static void old_text_free(old_text *o) {
+    span_path_release(&o->path);
+    base_free(o->tokens);
+    base_free(o->table);
+    *o = (old_text){0};
+}
+
+/* Spans that layers with windows have taken blocks from cannot be read from elsewhere. */
+static bool is_whole(const span_path *p) {
+    for (size_t i = 0; i < p->n_steps; i++)
+        if (kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
+    return true;
+}
+
+static bool old_text_read(old_text *o, const span_path *path, size_t step) {
+    if (span_path_other(path, step, &o->path, NULL) || o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > MAX_OLD || !is_whole(&o->path))
+        return false;
+    o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens));
+    for (o->n_table = 1; o->n_table < 2 * o->path.n_tokens; o->n_table *= 2) {}
+    o->table = base_calloc(o->n_table, sizeof(*o->table));
+    if (!o->tokens || !o->table) return false; /* a miss */
+    for (size_t i = 0; i < o->path.n_steps; i++) {
+        int32_t pos;
+        memcpy(o->tokens + o->n, span_step_tokens(&o->path.steps[i], &pos), (size_t)o->path.steps[i].n_tokens * sizeof(*o->tokens));
+        o->n += o->path.steps[i].n_tokens;
+    }
+    for (int32_t i = 0; i + WINDOW <= o->n; i++) {
+        uint32_t at = hash_window(o->tokens + i) & (o->n_table - 1);
+        for (int probe = 0; probe < PROBES && o->table[at]; probe++) at = (at + 1) & (o->n_table - 1);
+        if (!o->table[at]) o->table[at] = (uint32_t)i + 1;
+    }
+    return true;
+}
+
+/* The longest piece of the old text that new[i..n) begins with: its length, and in *from where it stands. */
+static int32_t longest_at(const old_text *o, const int32_t *new, int32_t i, int32_t n, int32_t *from) {
+    int32_t best = 0;
+    uint32_t at = hash_window(new + i) & (o->n_table - 1);
+    for (int probe = 0; probe < PROBES && o->table[at]; probe++, at = (at + 1) & (o->n_table - 1)) {
+        int32_t begin = (int32_t)o->table[at] - 1, len = 0;
+        while (i + len < n && begin + len < o->n && new[i + len] == o->tokens[begin + len]) len++;
+        if (len <= best) continue;
+        best = len;
+        *from = begin;
+    }
+    return best;
+}
+
+/* Position of a token of a path. */
+static int32_t position_in(const span_path *p, int32_t index) {
+    int32_t pos = 0;
+    for (size_t i = 0; i < p->n_steps; index -= p->steps[i++].n_tokens) {
+        span_step_tokens(&p->steps[i], &pos);
+        if (index < p->steps[i].n_tokens) break;
+    }
+    return pos + index;
+}
+
+/* Do n tokens of the old path stand at positions that rise by one, as those of a text do? Then one shift moves them all. */
+static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
+    return position_in(p, from + n - 1) - position_in(p, from) == n - 1;
+}
+
+/* Takes the longest common piece of an old text and what the call did not find. */
+static void find_in(rp_call *c, old_text *o) {
+    const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
+    int32_t n = c->n_prompt - 1 - c->n_found, relink = c->options.relink, from = 0, len;
+    for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
+        len = longest_at(o, new, i, n, &from);
+        if (len - relink < LEAST_MOVED || len - relink <= c->moved.n) continue;
+        if (!moves_as_one(&o->path, from, len) || positions[i + len - 1] - positions[i] != len - 1) continue;
+        c->moved.n = len - relink;
+        c->moved.n_relinked = relink;
+        c->moved.from = from + relink;
+        c->moved.first = c->n_found + i + relink;
+        c->moved.pos = positions[i + relink];
+        c->moved.shift = c->moved.pos - position_in(&o->path, from + relink);
+    }
+    if (c->moved.n == 0) return;
+    c->moved.path = o->path;
+    o->path = (span_path){0};
+}
+
+void edits_find(rp_call *c) {
+    span_path_release(&c->moved.path);
+    c->moved = (call_moved){0};
+    if (c->options.relink < 0 || !c->shares || !model_is_movable(c->engine->model)) return;
+    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n == 0; k++) {
+        old_text o = {0};
+        if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);
+        old_text_free(&o);
+    }
+    if (c->moved.n > 0)
+        BASE_TRACE(ENGINE, "call %llu takes %d tokens from %d positions away", (unsigned long long)c->number, c->moved.n, c->moved.shift);
+}
+
+/* Views of tokens [from, from + n) of the old path. */
+static int add_views(rp_call *c, rp_error *err) {
+    int32_t begin = c->moved.from, end = begin + c->moved.n, at = 0, rc = RP_OK;
+    for (size_t i = 0; i < c->moved.path.n_steps && !rc; at += c->moved.path.steps[i++].n_tokens) {
+        const span_step *s = &c->moved.path.steps[i];
+        int32_t first = BASE_MAX(begin - at, 0), last = BASE_MIN(end - at, s->n_tokens);
+        uint64_t mask[KV_SPAN_BLOCKS];
+        if (first >= last) continue;
+        kv_mask_range(mask, s->first_slot + first, s->first_slot + last);
+        rc = kv_context_add(&c->seq.context, s->span, c->moved.shift, mask, err);
+    }
+    return rc;
+}
+
+int edits_compose(rp_call *c, rp_error *err) {
+    int32_t n = c->moved.n, first = c->moved.first;
+    if (n == 0) return RP_OK;
+    size_t behind = (size_t)(c->n_tokens - first - n) * sizeof(int32_t);
+    memmove(c->tokens + first, c->tokens + first + n, behind);
+    memmove(c->positions + first, c->positions + first + n, behind);
+    c->n_tokens -= n;
+    c->n_prompt -= n;
+    c->n_runs++;
+    return add_views(c, err);
+}

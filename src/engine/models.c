@@ -1,0 +1,116 @@
+/* models.c: models and tokens: the plain parts of the public interface. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/threads.h"
+#include "engine/engine_internal.h"
+#include "model/model_quantize.h"
+
+rp_model_options rp_model_options_defaults(void) { return (rp_model_options){.chat_format = NULL}; }
+
+int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {
+    if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open: out and path are needed");
+    return model_open(out, path, options, err);
+}
+
+void rp_model_close(rp_model *model) { model_close(model); }
+
+int engine_check_threads(int32_t n, rp_error *err) {
+    if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
+}
+
+rp_quantize_options rp_quantize_options_defaults(void) { return (rp_quantize_options){.n_threads = 0}; }
+
+int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
+    rp_quantize_options o = options ? *options : rp_quantize_options_defaults();
+    if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
+    int rc = engine_check_threads(o.n_threads, err);
+    if (rc) return rc;
+    if (o.n_threads == 0) o.n_threads = base_cpu_count();
+    return model_quantize(in, out, type, &o, err);
+}
+
+/* The type of most bytes of weights. */
+static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *parameters) {
+    uint64_t by_type[KERNEL_TYPE_END] = {0};
+    kernel_type best = KERNEL_F32;
+    *bytes = *parameters = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        by_type[t->type] += t->bytes;
+        if (by_type[t->type] > by_type[best]) best = t->type;
+        *bytes += t->bytes;
+        *parameters += (uint64_t)t->dims[0] * (uint64_t)t->dims[1] * (uint64_t)t->dims[2] * (uint64_t)t->dims[3];
+    }
+    return best;
+}
+
+static int32_t count_windows(const rp_model *m) {
+    int32_t n = 0;
+    for (int32_t l = 0; l < m->hp.n_layers; l++) n += m->layers[l].window > 0;
+    return n;
+}
+
+static const char *name_positions(const rp_model *m) {
+    if (!model_is_movable(m)) return "learned";
+    return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
+}
+
+void rp_model_describe(const rp_model *m, rp_model_info *out) {
+    kv_shape f16 = model_state_shape(m, KV_F16);
+    *out = (rp_model_info){
+        .name = m->name,
+        .architecture = m->arch->name,
+        .chat_format = chat_format_name(m->chat),
+        .chat_format_guessed = m->chat_guessed,
+        .n_layers = m->hp.n_layers,
+        .n_heads = m->hp.n_heads,
+        .n_kv_heads = m->hp.n_kv_heads,
+        .head_dim = m->hp.key_dim,
+        .n_embd = m->hp.n_embd,
+        .n_ff = m->hp.n_ff,
+        .n_vocab = m->hp.n_vocab,
+        .n_ctx_train = m->hp.n_ctx_train,
+        .positions = name_positions(m),
+        .movable = model_is_movable(m),
+        .window = m->hp.window,
+        .n_window_layers = count_windows(m),
+        .n_experts = m->hp.n_experts,
+        .n_experts_used = m->hp.n_experts_used,
+        .state_bytes_per_token = kv_shape_token_bytes(&f16),
+        .fingerprint = m->fingerprint_hex,
+    };
+    out->weights = kernel_type_name(main_type(m, &out->weight_bytes, &out->parameters));
+}
+
+const char *rp_chat_format_name(int i) {
+    const chat_format *f = i >= 0 ? chat_format_at(i) : NULL;
+    return f ? chat_format_name(f) : NULL;
+}
+
+int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_special, bool add_bos, int32_t **tokens, size_t *n_tokens,
+                rp_error *err) {
+    token_list list = {0};
+    int rc = RP_OK;
+    *tokens = NULL;
+    *n_tokens = 0;
+    if (add_bos && tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0)
+        rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
+    if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
+    else
+        rc = tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.parse_special = parse_special, .space_prefix = true}, &list,
+                              err);
+    if (rc) {
+        token_list_free(&list);
+        return rc;
+    }
+    *tokens = list.ids;
+    *n_tokens = list.n;
+    return RP_OK;
+}
+
+const char *rp_token_bytes(const rp_model *m, int32_t token, bool special, size_t *n_bytes) {
+    return tokenizer_bytes(m->tokenizer, token, special, n_bytes);
+}
+
+void rp_free(void *p) { base_free(p); }

@@ -1,0 +1,237 @@
+/* result.c: what a call gave: how every token of the prompt was got, where it left what was read before, and what that took. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define AROUND_BYTES ((size_t)1 << 16) /* of RP_DIVERGENCE_TOKENS tokens */
+
+/* Strings that a result's plan points to. */
+typedef struct result_owner {
+    char *paths; /* [items of the plan][CALL_PATH_BYTES] */
+} result_owner;
+
+/* ---- the plan ---- */
+
+static bool is_exact_mode(const rp_call *c) { return c->options.reuse == RP_REUSE_EXACT; }
+
+/* Position of the first token that was not found; all before it were. */
+static int32_t found_until(const rp_call *c) {
+    int32_t pos = c->n_found < c->n_prompt ? c->positions[c->n_found] : c->plan->end;
+    return c->moved.n > 0 ? BASE_MIN(pos, c->moved.pos) : pos;
+}
+
+/* Tokens of an item that stand before a position: those of a view without its holes. */
+static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos) {
+    int32_t n = BASE_MAX(BASE_MIN(pos - item->pos, item->n_tokens), 0), counted = n;
+    if (!item->is_view) return n;
+    const pml_segment *s = &p->layout->segments[item->segment];
+    for (int32_t i = 0; i < s->n_holes; i++) {
+        const pml_hole *h = &pml_segment_holes(p->layout, s)[i];
+        counted -= BASE_MAX(BASE_MIN(n, h->offset + h->len) - BASE_MIN(n, h->offset), 0);
+    }
+    return counted;
+}
+
+/* Why a run was computed. */
+static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t first, int32_t n) {
+    static const char *const by_end[] = {
+        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window"};
+    if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
+    if (item->holder >= 0 && !is_exact_mode(c)) return "uncached";
+    if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
+    return c->known_elsewhere ? "scope" : by_end[c->found_end];
+}
+
+/* How the tokens of runs up to a position were got. */
+typedef struct stretch {
+    int32_t end;
+    bool is_view, exact;
+    int32_t shift;
+    const char *reason; /* NULL: a run's own */
+    const kv_span *span; /* view: the last one that gave it */
+} stretch;
+
+#define MAX_STRETCHES 5
+
+/* [found][computed][computed again][moved][computed]. Returns how many. */
+static int list_stretches(const rp_call *c, stretch *list) {
+    const call_moved *m = &c->moved;
+    int n = 0;
+    if (c->n_found > 0)
+        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .span = c->path.steps[c->n_found_steps - 1].span};
+    if (m->n > 0) {
+        list[n++] = (stretch){.end = m->pos - m->n_relinked, .exact = true};
+        list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "relinked"};
+        list[n++] = (stretch){.end = m->pos + m->n, .is_view = true, .shift = m->shift, .span = m->path.steps[m->path.n_steps - 1].span};
+    }
+    list[n++] = (stretch){.end = INT32_MAX, .exact = m->n == 0};
+    return n;
+}
+
+static void add_stretch(rp_call *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
+    rp_result *r = c->result;
+    rp_plan_item *out = &r->plan[r->n_plan];
+    if (n == 0) return;
+    r->n_plan++;
+    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && (item->exact || is_exact_mode(c)), .module = path, .n_tokens = n,
+                          .position = pos, .shift = s->shift, .tier = s->is_view ? "ram" : ""};
+    out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
+    if (!s->is_view) return;
+    base_key_hex(kv_span_key(s->span), out->key, 16);
+    r->cached_tokens += n;
+}
+
+/* A run, or a module where scopes are ignored: what was read before, and what was computed. */
+static void describe_run(rp_call *c, const pml_item *item, const char *path) {
+    stretch list[MAX_STRETCHES];
+    int n = list_stretches(c, list);
+    int32_t done = 0, pos = item->pos;
+    for (int i = 0; i < n; i++) {
+        int32_t until = count_before(c->plan, item, list[i].end);
+        add_stretch(c, item, path, &list[i], pos, until - done);
+        done = until;
+        pos = BASE_MAX(pos, BASE_MIN(list[i].end, item->pos + item->n_tokens));
+    }
+}
+
+static void describe_view(rp_call *c, const pml_item *item, const char *path, const segment_need *need) {
+    const pml_layout *l = c->plan->layout;
+    const pml_segment *s = &l->segments[item->segment];
+    rp_plan_item *out = &c->result->plan[c->result->n_plan++];
+    *out = (rp_plan_item){.is_view = true, .exact = item->exact, .module = path, .n_tokens = item->n_counted, .position = item->pos,
+                          .shift = item->shift, .tier = need->missed ? "computed" : "ram", .reason = need->reason};
+    base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
+    if (!need->missed) c->result->cached_tokens += item->n_counted;
+}
+
+static int describe_plan(rp_call *c, rp_error *err) {
+    rp_result *r = c->result;
+    const pml_plan *p = c->plan;
+    result_owner *owner = r->owner = base_calloc(1, sizeof(result_owner));
+    if (!owner) return base_fail_memory(err, sizeof(*owner), "a result");
+    r->plan = base_calloc(MAX_STRETCHES * p->n_items, sizeof(*r->plan));
+    owner->paths = base_calloc(p->n_items, CALL_PATH_BYTES);
+    if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * CALL_PATH_BYTES, "a result");
+    const segment_need *need = c->needs.items; /* one for each view, in their order */
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        char *path = owner->paths + i * CALL_PATH_BYTES;
+        if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
+        else pml_path(p->layout->schema, item->holder, path, CALL_PATH_BYTES);
+        if (item->is_view && !is_exact_mode(c)) describe_view(c, item, path, need++);
+        else describe_run(c, item, path);
+    }
+    r->prompt_tokens = p->n_cached + p->n_fresh;
+    r->fresh_tokens = r->prompt_tokens - r->cached_tokens;
+    return RP_OK;
+}
+
+/* ---- the divergence ---- */
+
+/* Text of n tokens; owned by the caller. NULL: no memory. */
+static char *text_of(const rp_call *c, const int32_t *tokens, int32_t n) {
+    base_buffer b = BASE_BUFFER(AROUND_BYTES);
+    for (int32_t i = 0; i < n; i++) {
+        size_t bytes = 0;
+        const char *text = tokenizer_bytes(c->engine->model->tokenizer, tokens[i], true, &bytes);
+        if (text && base_buffer_append(&b, text, bytes) == RP_ERR_MEMORY) {
+            base_buffer_free(&b);
+            return NULL;
+        }
+    }
+    return b.data ? base_buffer_take(&b) : base_strdup("");
+}
+
+/* The item that a token behind the views belongs to. */
+static const pml_item *item_at(const pml_plan *p, int32_t pos) {
+    const pml_item *item = &p->items[0];
+    for (size_t i = 1; i < p->n_items; i++)
+        if (p->items[i].pos <= pos && !(p->items[i].is_view && p->items[i].pos + p->items[i].n_tokens <= pos)) item = &p->items[i];
+    return item;
+}
+
+/* "user 2", or "". */
+static void name_message(const pml_document *d, int32_t node, char *out, size_t bytes) {
+    int32_t count = 0;
+    out[0] = '\0';
+    while (node > 0 && d->nodes[node].kind != PML_ROLE) node = d->nodes[node].parent;
+    if (node <= 0) return;
+    for (int32_t i = 0; i <= node; i++) count += d->nodes[i].kind == PML_ROLE && d->nodes[i].role == d->nodes[node].role;
+    snprintf(out, bytes, "%s %d", chat_role_name((chat_role)d->nodes[node].role), count);
+}
+
+static int describe_divergence(rp_call *c, rp_error *err) {
+    rp_divergence *d = &c->result->divergence;
+    int32_t at = c->n_found, before = BASE_MIN(at, RP_DIVERGENCE_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_DIVERGENCE_TOKENS);
+    bool any = c->n_known > 0;
+    *d = (rp_divergence){.token = -1, .module = ""};
+    if (any) {
+        int32_t pos = c->positions[at];
+        const pml_item *item = item_at(c->plan, pos);
+        const result_owner *owner = c->result->owner;
+        *d = (rp_divergence){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * CALL_PATH_BYTES};
+        if (c->document && item->holder < 0) name_message(c->document, item->node, d->message, sizeof(d->message));
+        for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
+            if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
+    }
+    d->before = text_of(c, c->tokens + at - before, any ? before : 0);
+    d->found = text_of(c, c->tokens + at, any ? found : 0);
+    d->known = text_of(c, c->known, c->n_known);
+    return d->before && d->found && d->known ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
+}
+
+/* ---- times ---- */
+
+static double ms_between(uint64_t begin, uint64_t end) { return end > begin ? (double)(end - begin) / 1e3 : 0; }
+
+static void fill_timings(rp_call *c) {
+    rp_timings *t = &c->result->timings;
+    uint64_t end = base_clock_us(), first = c->answer.first_us ? c->answer.first_us : end;
+    /* With RP_REUSE_OFF computing the modules is part of the request; with RP_REUSE_ON it is the modules' own cost. */
+    bool own = c->options.reuse == RP_REUSE_OFF, missed = false;
+    for (int32_t i = 0; i < c->needs.n; i++) missed |= c->needs.items[i].missed;
+    double modules = missed ? ms_between(c->admitted_us, c->composed_us - c->compose_us) : 0;
+    t->queue_ms = ms_between(c->submitted_us + c->planned_us, c->admitted_us);
+    t->encode_ms = own ? 0 : modules;
+    t->plan_ms = (double)(c->planned_us + c->compose_us) / 1e3;
+    t->prefill_ms = ms_between(c->composed_us, c->prefilled_us) + (own ? modules : 0);
+    t->ttft_ms = ms_between(c->submitted_us, first) - t->encode_ms;
+    t->decode_ms = ms_between(first, end);
+    if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
+}
+
+/* What the call's context holds, modules that others hold too included. */
+static uint64_t state_bytes(const kv_context *c) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
+    return n;
+}
+
+int call_describe(rp_call *c, rp_error *err) {
+    int rc = describe_plan(c, err);
+    if (!rc) rc = describe_divergence(c, err);
+    c->result->bytes_copied = c->copied_bytes;
+    c->result->state_bytes = state_bytes(&c->seq.context);
+    fill_timings(c);
+    return rc;
+}
+
+void rp_result_free(rp_result *r) {
+    if (!r) return;
+    result_owner *owner = r->owner;
+    if (owner) base_free(owner->paths);
+    base_free(owner);
+    base_free(r->text);
+    base_free(r->tokens);
+    base_free(r->logprobs);
+    base_free(r->top_logprobs);
+    base_free(r->plan);
+    base_free(r->divergence.before);
+    base_free(r->divergence.found);
+    base_free(r->divergence.known);
+    base_free(r);
+}

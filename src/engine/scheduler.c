@@ -1,0 +1,374 @@
+/* scheduler.c: the engine's thread: takes calls, admits them, lets them compute step by step, ends them.
+ *
+ *   inbox --> waiting (by priority, deadline, arrival) --admit--> running (up to max_sequences) --> ended
+ *
+ * Admission comes before allocation. What a call may ever take is counted in blocks when it is admitted: its modules and what was read
+ * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
+ * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit.
+ */
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/engine_internal.h"
+
+/* ---- order ---- */
+
+bool scheduler_goes_before(const rp_call *a, const rp_call *b) {
+    uint64_t da = a->deadline_us ? a->deadline_us : UINT64_MAX, db = b->deadline_us ? b->deadline_us : UINT64_MAX;
+    if (a->options.priority != b->options.priority) return a->options.priority > b->options.priority;
+    return da != db ? da < db : a->number < b->number;
+}
+
+static void start_waiting(rp_engine *e, rp_call *c) {
+    rp_call **link = &e->waiting;
+    while (*link && !scheduler_goes_before(c, *link)) link = &(*link)->next;
+    c->next = *link;
+    *link = c;
+    c->phase = CALL_WAITING;
+    e->n_waiting++;
+}
+
+static void stop_waiting(rp_engine *e, rp_call *c) {
+    rp_call **link = &e->waiting;
+    while (*link && *link != c) link = &(*link)->next;
+    if (!*link) return;
+    *link = c->next;
+    c->next = NULL;
+    e->n_waiting--;
+}
+
+static void stop_running(rp_engine *e, const rp_call *c) {
+    int32_t i = 0;
+    while (i < e->n_running && e->running[i] != c) i++;
+    if (i == e->n_running) return;
+    for (e->n_running--; i < e->n_running; i++) e->running[i] = e->running[i + 1];
+}
+
+/* ---- the end ---- */
+
+/* Nobody points to the call any more. */
+static void forget(rp_engine *e, const rp_call *c) {
+    for (segment_job *j = e->jobs; j; j = j->next)
+        if (j->asker == c) j->asker = NULL;
+    for (rp_call *w = e->waiting; w; w = w->next)
+        if (w->waits_for == c) w->waits_for = NULL;
+}
+
+static void release(rp_engine *e, rp_call *c) {
+    segment_needs_release(e, &c->needs);
+    kv_context_clear(&c->seq.context);
+    span_path_release(&c->path);
+    span_path_release(&c->moved.path);
+    c->seq = (sequence){.context = c->seq.context};
+    c->n_found = 0;
+}
+
+void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
+    rp_error own = {0};
+    bool began = c->phase == CALL_DECODE;
+    if (rc == RP_OK && c->kind == CALL_REQUEST) {
+        c->seq.reserved = 0; /* it takes no more */
+        prefix_give(c, true);
+        rc = answer_finish(&c->answer, &own);
+        if (!rc) rc = call_describe(c, &own);
+        err = &own;
+    }
+    if (c->kind == CALL_REQUEST)
+        BASE_TRACE(ENGINE, "call %llu ends%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
+    stop_waiting(e, c);
+    stop_running(e, c);
+    forget(e, c);
+    release(e, c);
+    c->phase = CALL_DONE;
+    e->n_ended++;
+    engine_tell(e);
+    call_publish(c, rc, err);
+}
+
+static void fail(rp_engine *e, rp_call *c, rp_code code, const char *what) {
+    rp_error err;
+    base_fail(&err, code, "%s", what);
+    scheduler_end(e, c, code, &err);
+}
+
+static void expire(rp_engine *e, rp_call *c, uint64_t now) {
+    if (c->phase == CALL_DECODE) {
+        answer_stop(&c->answer, "deadline", true);
+        scheduler_end(e, c, RP_OK, NULL);
+        return;
+    }
+    rp_error err;
+    base_fail(&err, RP_ERR_DEADLINE, "no token was there after %lld ms, its deadline: try again later, or allow more time",
+              (long long)((now - c->submitted_us) / 1000));
+    scheduler_end(e, c, RP_ERR_DEADLINE, &err);
+}
+
+static void cancel(rp_engine *e, rp_call *c) {
+    if (c->phase != CALL_DECODE) {
+        fail(e, c, RP_ERR_CANCELLED, "stopped by the caller");
+        return;
+    }
+    answer_stop(&c->answer, "cancelled", false);
+    scheduler_end(e, c, RP_OK, NULL);
+}
+
+/* Ends the call if its caller or its deadline says so. */
+static void end_early(rp_engine *e, rp_call *c, uint64_t now) {
+    if (atomic_load(&c->cancelled)) cancel(e, c);
+    else if (c->deadline_us && now >= c->deadline_us) expire(e, c, now);
+}
+
+static void end_those_who_must(rp_engine *e) {
+    uint64_t now = base_clock_us();
+    for (int32_t i = e->n_running; i-- > 0;) end_early(e, e->running[i], now);
+    for (rp_call *c = e->waiting, *next; c; c = next) {
+        next = c->next;
+        end_early(e, c, now);
+    }
+}
+
+/* ---- admission ---- */
+
+int64_t scheduler_free_blocks(rp_engine *e) {
+    kv_pool_stats pool = kv_pool_get_stats(e->pool);
+    int64_t block = (int64_t)kv_pool_block_bytes(e->pool);
+    int64_t blocks = ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(e->store)) / block;
+    for (int32_t i = 0; i < e->n_running; i++) blocks -= e->running[i]->seq.reserved;
+    for (const segment_job *j = e->jobs; j; j = j->next) blocks -= j->seq.reserved;
+    return blocks;
+}
+
+static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
+
+/* The next segment of a schema that is encoded; none: *need is false. */
+static int need_segment(rp_engine *e, rp_call *c, bool *need, rp_error *err) {
+    const pml_layout *l = c->schema->layout;
+    while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
+    *need = c->next_segment < l->n_segments;
+    if (!*need) return RP_OK;
+    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true};
+    int rc = segment_needs_reserve(&c->needs, 1, err);
+    return rc ? rc : segment_needs_add(e, &c->needs, c->schema, &view, c, true, err);
+}
+
+/* The modules of a plan. */
+static int need_views(rp_engine *e, rp_call *c, rp_error *err) {
+    const pml_plan *p = c->plan;
+    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return RP_OK;
+    int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
+    for (size_t i = 0; i < p->n_items && !rc; i++) {
+        const pml_item *item = &p->items[i];
+        segment_view view = {item->segment, item->shift, item->n_tokens, true};
+        if (item->is_view) rc = segment_needs_add(e, &c->needs, c->schema, &view, c, c->options.reuse == RP_REUSE_ON, err);
+    }
+    return rc;
+}
+
+/* Own blocks: all that it may still take once its modules are there. */
+static bool reserve(rp_engine *e, rp_call *c) {
+    int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
+    int64_t room = scheduler_free_blocks(e);
+    if (c->kind == CALL_ENCODE) return room >= 0;
+    for (int keeps = c->shares; keeps >= 0; keeps--) {
+        int64_t blocks = call_own_blocks(c, n, keeps);
+        if (blocks > room) continue;
+        c->seq.keeps_windows = keeps;
+        c->seq.reserved = blocks;
+        return true;
+    }
+    return false;
+}
+
+typedef enum verdict { ADMITTED, NO_ROOM, WAITS } verdict;
+
+/* Looks up all that a call needs, and reserves the rest. What is not admitted holds nothing. */
+static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+    bool wait = false, need = true;
+    int rc = RP_OK;
+    *v = NO_ROOM;
+    c->encode_done = c->encode_total = 0;
+    if (c->kind == CALL_ENCODE) rc = need_segment(e, c, &need, err);
+    else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
+    if (!rc && wait) *v = WAITS;
+    else if (!rc && reserve(e, c)) *v = ADMITTED;
+    if (rc || *v != ADMITTED) release(e, c);
+    return rc;
+}
+
+/* Even alone? Then once more without what was read before, of which views may take more than its tokens do. */
+static int try_alone(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+    c->shares = false;
+    int rc = try_admit(e, c, v, err);
+    if (rc || *v == ADMITTED) return rc;
+    return base_fail(err, RP_ERR_MEMORY,
+                     "the state budget cannot hold the prompt with its modules and their scopes: raise it (--ram), or shorten the prompt");
+}
+
+/* All modules are there: a small struct for each span. */
+static int compose(rp_engine *e, rp_call *c, rp_error *err) {
+    uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
+    kv_context *context = &c->seq.context;
+    int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
+    if (!rc) rc = prefix_compose(c, err);
+    c->seq.tokens = c->tokens + c->n_found;
+    c->seq.positions = c->positions + c->n_found;
+    c->seq.n = c->n_prompt - c->n_found;
+    c->seq.slots = kv_context_slots(context);
+    c->phase = CALL_PREFILL;
+    c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
+    c->composed_us = base_clock_us();
+    c->compose_us = c->composed_us - start;
+    return rc;
+}
+
+/* What a running call needs may be there now. */
+static void go_on(rp_engine *e, rp_call *c) {
+    rp_error err = {0};
+    int rc = c->needs.rc;
+    if (rc) err = c->needs.err;
+    else if (c->needs.n_missing > 0) return;
+    else if (c->kind == CALL_REQUEST) rc = compose(e, c, &err);
+    else {
+        c->next_segment++;
+        stop_running(e, c);
+        release(e, c);
+        e->n_ended++; /* there is room again */
+        start_waiting(e, c);
+        return;
+    }
+    if (rc) scheduler_end(e, c, rc, &err);
+}
+
+static void admit(rp_engine *e, rp_call *c) {
+    stop_waiting(e, c);
+    e->running[e->n_running++] = c;
+    c->phase = CALL_COMPOSING;
+    if (!c->admitted_us) c->admitted_us = base_clock_us();
+    BASE_TRACE(ENGINE, "call %llu runs: %d of %d tokens found, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
+               c->n_found, c->n_prompt, c->needs.n_missing, (long long)c->seq.reserved);
+}
+
+static bool still_waits(const rp_call *c) {
+    return c->waits_for && c->waits_for->phase != CALL_DECODE && prefix_computed(c->waits_for) < c->waits_until;
+}
+
+static bool has_ended_encoding(const rp_call *c) {
+    const pml_layout *l = c->kind == CALL_ENCODE ? c->schema->layout : NULL;
+    int32_t i = c->next_segment;
+    while (l && i < l->n_segments && !is_cached(l, &l->segments[i])) i++;
+    return l && i >= l->n_segments;
+}
+
+static void admit_all(rp_engine *e) {
+    for (rp_call *c = e->waiting, *next; c && e->n_running < e->max_sequences; c = next) {
+        rp_error err = {0};
+        verdict v;
+        next = c->next;
+        if (has_ended_encoding(c)) {
+            scheduler_end(e, c, RP_OK, NULL);
+            continue;
+        }
+        if (still_waits(c)) continue;
+        if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
+        int rc = try_admit(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && e->n_running == 0) rc = try_alone(e, c, &v, &err);
+        if (rc) scheduler_end(e, c, rc, &err);
+        else if (v == ADMITTED) admit(e, c);
+        else if (v == NO_ROOM) {
+            c->tried_at = e->n_ended;
+            return;
+        }
+    }
+}
+
+/* Composes what can be, modules first: a call may wait for them. */
+static void compose_all(rp_engine *e) {
+    for (segment_job *j = e->jobs, *next; j; j = next) {
+        rp_error err = j->needs.err;
+        next = j->next;
+        int rc = j->needs.rc;
+        if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_job_compose(j, &err);
+        if (!rc) continue;
+        segment_job_fail(e, j, &err);
+        next = e->jobs; /* others may have gone with it */
+    }
+    for (int32_t i = e->n_running; i-- > 0;)
+        if (e->running[i]->phase == CALL_COMPOSING) go_on(e, e->running[i]);
+}
+
+/* ---- the thread ---- */
+
+static int prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
+    int rc = e->backend->ops->prepare(e->backend, on_progress, user, err);
+    pthread_mutex_lock(&e->lock);
+    e->prepared = rc == RP_OK;
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+static void run_prepare(rp_engine *e, rp_call *c) {
+    rp_error err = {0};
+    int rc = prepare(e, c->options.on_progress, c->options.user, &err);
+    scheduler_end(e, c, rc, &err);
+}
+
+/* Where nobody asked for it: before the first step, whose time would mislead the cost model. */
+static void prepare_first(rp_engine *e) {
+    rp_error err = {0};
+    if (e->n_running == 0 || e->prepared) return;
+    int rc = prepare(e, NULL, NULL, &err);
+    while (rc && e->n_running > 0) scheduler_end(e, e->running[0], rc, &err);
+}
+
+static void take_up(rp_engine *e, rp_call *inbox) {
+    for (rp_call *c = inbox, *next; c; c = next) {
+        next = c->next;
+        c->next = NULL;
+        if (c->kind == CALL_PREPARE) run_prepare(e, c);
+        else start_waiting(e, c);
+    }
+}
+
+/* What rp_call_get_status says. Locked. */
+static void tell_status(rp_engine *e) {
+    int32_t position = 0;
+    for (rp_call *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        rp_call *c = e->running[i];
+        c->status.queue_position = 0;
+        c->status.state = c->phase == CALL_DECODE ? RP_CALL_DECODE : RP_CALL_PREFILL;
+        c->status.computed_tokens = BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n;
+        if (c->result) c->status.answer_tokens = c->result->n_tokens;
+    }
+}
+
+static bool has_work(const rp_engine *e) { return e->inbox || e->stopping || e->waiting || e->n_running > 0; }
+
+static void end_all(rp_engine *e) {
+    while (e->n_running > 0) fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
+    while (e->waiting) fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
+}
+
+void *scheduler_main(void *arg) {
+    rp_engine *e = arg;
+    bool stopping = false;
+    while (!stopping) {
+        engine_tell(e);
+        pthread_mutex_lock(&e->lock);
+        tell_status(e);
+        while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
+        rp_call *inbox = e->inbox;
+        e->inbox = NULL;
+        e->inbox_end = &e->inbox;
+        stopping = e->stopping;
+        pthread_mutex_unlock(&e->lock);
+        take_up(e, inbox);
+        end_those_who_must(e);
+        admit_all(e);
+        compose_all(e);
+        prepare_first(e);
+        steps_run(e);
+    }
+    end_all(e);
+    return NULL;
+}

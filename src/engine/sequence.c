@@ -1,0 +1,44 @@
+/* sequence.c: see sequence.h. */
+#include "engine/sequence.h"
+
+#include "base/compiler.h"
+
+static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
+
+int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+    int64_t whole = blocks_for(n) + runs, sum = 0;
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;
+        /* before a piece is trimmed its window stands there too; a window's ends may each lie in the middle of a block */
+        int64_t reached = window > 0 ? blocks_for((int64_t)window + max_piece) + 2 + runs : whole;
+        sum += BASE_MIN(whole, reached);
+    }
+    return sum;
+}
+
+int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_error *err) {
+    *row = (model_row){.token = token, .pos = pos};
+    int rc = kv_context_append(&s->context, pos, &row->span, &row->slot, err);
+    if (rc) return rc;
+    s->slots++;
+    if (row->slot % KV_BLOCK_SLOTS == 0) s->reserved -= kv_pool_shape(s->context.pool)->n_layers;
+    if (s->reserved < 0) s->reserved = 0;
+    return RP_OK;
+}
+
+/* Blocks of a layer that begin in the last n tokens: those of them that stay will be counted again when they are appended to. */
+static int64_t begun_blocks(const kv_context *c, int32_t n) {
+    int64_t blocks = 0;
+    for (size_t i = c->n_views; n > 0; n -= BASE_MIN(n, kv_span_tokens(c->views[i].span))) {
+        int32_t tokens = kv_span_tokens(c->views[--i].span);
+        blocks += blocks_for(tokens) - blocks_for(tokens - BASE_MIN(n, tokens));
+    }
+    return blocks;
+}
+
+void sequence_settle(sequence *s, int32_t n, int32_t pos) {
+    s->reserved += begun_blocks(&s->context, n) * kv_pool_shape(s->context.pool)->n_layers;
+    kv_context_truncate(&s->context, n);
+    s->slots -= n;
+    if (!s->keeps_windows) s->reserved += kv_context_trim(&s->context, pos);
+}

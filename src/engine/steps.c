@@ -1,0 +1,283 @@
+/* steps.c: what a step computes, and what becomes of it.
+ *
+ *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |
+ *
+ * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows stand together changes no result (DESIGN.md, the
+ * exactness rule).
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/engine_internal.h"
+
+/* How much longer than without them a step may take for prompts' sake, where no goal was given: what answers lose, prompts win. */
+#define DEFAULT_SLOWDOWN 1.75
+/* Pieces wait for one step in so many, so that what answers take alone stays known. */
+#define PLAIN_EVERY 32
+/* Pieces of more rows than this are cut to multiples of 8, which products are best at. */
+#define ROUND_FROM 16
+#define ROUND_TO 8
+
+typedef struct step {
+    rp_engine *e;
+    int32_t n_parts, n_rows, n_logits;
+    cost_load load;
+    uint64_t start_us, end_us;
+    double predicted_us;
+} step;
+
+static sequence *sequence_of(const step_part *p) { return p->call ? &p->call->seq : &p->job->seq; }
+
+/* ---- filling rows ---- */
+
+/* Appends n tokens of a sequence: those from seq->done on, and behind them drafts. */
+static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, int32_t n_drafts) {
+    rp_engine *e = s->e;
+    sequence *seq = sequence_of(p);
+    int rc = RP_OK;
+    p->first_row = s->n_rows;
+    p->n_rows = n + n_drafts;
+    for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
+        model_row *row = &e->rows[s->n_rows + i];
+        int32_t last = seq->done + n - 1, k = seq->done + i;
+        rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
+                   : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
+        row->context = s->n_parts;
+    }
+    return rc;
+}
+
+/* Adds a part to the step; one that cannot be appended ends its call or job afterwards. */
+static void add_part(step *s, rp_call *c, segment_job *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
+    rp_engine *e = s->e;
+    step_part *p = &e->parts[s->n_parts];
+    *p = (step_part){.call = c, .job = j, .first_logits = -1};
+    p->rc = append_rows(s, p, n, drafts, n_drafts);
+    e->contexts[s->n_parts++] = &sequence_of(p)->context;
+    if (p->rc) {
+        p->n_rows = 0;
+        return;
+    }
+    s->n_rows += p->n_rows;
+    s->load.rows += p->n_rows;
+    s->load.slots += (double)sequence_of(p)->slots;
+    s->load.row_slots += (double)p->n_rows * ((double)sequence_of(p)->slots - 0.5 * p->n_rows);
+    if (!wants_logits) return;
+    p->first_logits = s->n_logits;
+    s->n_logits += 1 + n_drafts;
+    for (int32_t i = 0; i <= n_drafts; i++) e->rows[s->n_rows - 1 - i].wants_logits = true;
+}
+
+static void add_answers(step *s) {
+    rp_engine *e = s->e;
+    int32_t drafts = RP_MAX_DRAFT;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        rp_call *c = e->running[i];
+        if (c->phase != CALL_DECODE) continue;
+        draft_guess(&c->draft, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
+        drafts -= c->draft.n_tokens;
+        add_part(s, c, NULL, 1, true, c->draft.tokens, c->draft.n_tokens);
+    }
+}
+
+/* ---- pieces of prompts and modules ---- */
+
+/* Whoever asked for a piece says when it is its turn. */
+static const rp_call *asker_of(const step_part *p) { return p->call ? p->call : p->job->asker; }
+
+static int compare_turns(const void *a, const void *b) {
+    const step_part *x = a, *y = b;
+    const rp_call *c = asker_of(x), *d = asker_of(y);
+    if (c != d && c && d) return scheduler_goes_before(c, d) ? -1 : 1;
+    if (c != d) return c ? 1 : -1; /* a module whose asker is gone is waited for by others */
+    return x->first_row < y->first_row ? -1 : 1;
+}
+
+/* Lists what has tokens to compute behind the step's parts, in the order of their turns. Returns how many. */
+static int32_t list_waiting(const step *s) {
+    rp_engine *e = s->e;
+    step_part *list = e->parts + s->n_parts;
+    int32_t n = 0;
+    for (segment_job *j = e->jobs; j && n < ENGINE_STEP_JOBS; j = j->next)
+        if (j->composed) list[n] = (step_part){.job = j, .first_row = n}, n++;
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->phase == CALL_PREFILL) list[n] = (step_part){.call = e->running[i], .first_row = n}, n++;
+    qsort(list, (size_t)n, sizeof(*list), compare_turns);
+    return n;
+}
+
+static double goal_us(const step *s) {
+    if (s->n_parts == 0) return INFINITY;
+    return s->e->token_goal_us > 0 ? s->e->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(&s->e->cost, &s->load);
+}
+
+/* Is this step's time to be measured without pieces, because theirs depends on it? */
+static bool must_be_plain(const step *s) {
+    const rp_engine *e = s->e;
+    if (s->n_parts == 0 || e->token_goal_us > 0) return false;
+    return !cost_model_knows(&e->cost, s->load.rows) || e->n_steps - e->last_plain >= PLAIN_EVERY;
+}
+
+static void add_pieces(step *s) {
+    rp_engine *e = s->e;
+    double goal = goal_us(s);
+    if (must_be_plain(s)) return;
+    int32_t n = list_waiting(s), left = e->chunk_tokens;
+    const step_part *list = e->parts + s->n_parts;
+    for (int32_t i = 0; i < n && left > 0; i++) {
+        step_part p = list[i]; /* add_part writes where the list begins */
+        sequence *seq = sequence_of(&p);
+        int32_t most = BASE_MIN(left, seq->n - seq->done);
+        int32_t rows = isinf(goal) ? most : cost_model_room(&e->cost, &s->load, (double)seq->slots, most, goal);
+        if (rows < most && rows > ROUND_FROM) rows -= rows % ROUND_TO;
+        bool last = rows == seq->n - seq->done;
+        add_part(s, p.call, p.job, rows, last && p.call && !p.call->answer.over, NULL, 0);
+        left -= rows;
+        if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
+    }
+}
+
+/* ---- what becomes of it ---- */
+
+static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
+    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->hp.n_vocab;
+}
+
+/* A token of the answer is to be computed next. Its place was made with the call. */
+static void push_token(rp_call *c, int32_t token) {
+    assert(c->n_tokens < c->cap_tokens);
+    c->positions[c->n_tokens] = c->plan->end + c->n_tokens - c->n_prompt;
+    c->tokens[c->n_tokens++] = token;
+    c->seq.n++;
+    draft_accept(&c->draft, token);
+}
+
+static void settle_job(rp_engine *e, segment_job *j, const step_part *p) {
+    rp_error err = p->err;
+    rp_call *asker = j->asker;
+    int rc = p->rc;
+    if (!rc) {
+        j->seq.done += p->n_rows;
+        sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
+        if (asker) asker->encode_done += (uint64_t)p->n_rows;
+        if (j->seq.done == j->seq.n) rc = segment_job_finish(e, j, &err);
+    }
+    if (rc) segment_job_fail(e, j, &err);
+    else if (asker && asker->options.on_progress)
+        asker->options.on_progress(asker->options.user, asker->encode_done, BASE_MAX(asker->encode_total, asker->encode_done));
+}
+
+/* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
+static int draw(rp_engine *e, rp_call *c, const step_part *p, int32_t rows, rp_error *err) {
+    int32_t right = 0, token, n_drafts = rows - 1;
+    int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
+    while (!rc && !c->answer.over && right < n_drafts && token == c->draft.tokens[right]) {
+        push_token(c, token);
+        c->seq.done++;
+        right++;
+        rc = answer_next(&c->answer, logits_of(e, p, right), &token, err);
+    }
+    sequence_settle(&c->seq, n_drafts - right, c->positions[c->n_found + c->seq.done - 1]);
+    if (rc) return rc;
+    if (!c->answer.over) push_token(c, token);
+    draft_learn(&c->draft, right);
+    c->result->drafted_tokens += n_drafts;
+    c->result->accepted_tokens += right;
+    return RP_OK;
+}
+
+static void settle_call(rp_engine *e, rp_call *c, const step_part *p) {
+    rp_error err = p->err;
+    bool decodes = c->phase == CALL_DECODE;
+    int rc = p->rc;
+    if (!rc) {
+        int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
+        c->seq.done += p->n_rows - n_drafts;
+        if (!decodes && c->seq.done == c->seq.n) {
+            c->prefilled_us = base_clock_us();
+            c->phase = CALL_DECODE;
+        }
+        if (p->first_logits >= 0) rc = draw(e, c, p, 1 + n_drafts, &err);
+        else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+        if (!rc && c->seq.keeps_windows) prefix_give(c, false);
+    }
+    if (rc || (c->phase == CALL_DECODE && c->answer.over)) scheduler_end(e, c, rc, &err);
+}
+
+static void settle(const step *s, int step_rc, const rp_error *err) {
+    rp_engine *e = s->e;
+    for (int32_t i = 0; i < s->n_parts; i++) {
+        step_part *p = &e->parts[i];
+        if (step_rc && !p->rc) {
+            p->rc = step_rc;
+            p->err = *err;
+        }
+        if (p->call) settle_call(e, p->call, p);
+        else settle_job(e, p->job, p);
+    }
+}
+
+/* ---- telling ---- */
+
+static rp_step_kind kind_of(const step_part *p) {
+    if (!p->call) return RP_STEP_MODULE;
+    return p->call->phase == CALL_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
+}
+
+static void trace(const step *s) {
+    int32_t rows[3] = {0};
+    for (int32_t i = 0; i < s->n_parts; i++) rows[kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
+    BASE_TRACE(ENGINE, "step %llu: %d rows of answers, %d of prompts, %d of modules in %d parts; %d calls run, %d wait; %llu us, %.0f expected",
+               (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], s->n_parts,
+               s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
+}
+
+/* Before the parts' calls change. */
+static void tell(const step *s) {
+    rp_engine *e = s->e;
+    if (base_trace_enabled(BASE_COMPONENT_ENGINE)) trace(s);
+    if (!e->on_step) return;
+    for (int32_t i = 0; i < s->n_parts; i++) {
+        const step_part *p = &e->parts[i];
+        const rp_call *c = asker_of(p);
+        e->told[i] = (rp_step_part){c ? c->number : 0, kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+    }
+    rp_step told = {.number = e->n_steps,
+                    .start_us = s->start_us,
+                    .end_us = s->end_us,
+                    .predicted_us = (uint64_t)s->predicted_us,
+                    .parts = e->told,
+                    .n_parts = s->n_parts,
+                    .n_running = e->n_running,
+                    .n_waiting = e->n_waiting,
+                    .state_bytes = kv_pool_get_stats(e->pool).used_bytes};
+    e->on_step(e->step_user, &told);
+}
+
+/* ---- a step ---- */
+
+void steps_run(rp_engine *e) {
+    step s = {.e = e};
+    rp_error err = {0};
+    int rc = RP_OK;
+    add_answers(&s);
+    add_pieces(&s);
+    if (s.n_parts == 0) return;
+    if (s.n_rows > 0) {
+        bool plain = e->parts[s.n_parts - 1].call && e->parts[s.n_parts - 1].call->phase == CALL_DECODE; /* pieces stand last */
+        model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
+        e->n_steps++;
+        if (plain) e->last_plain = e->n_steps;
+        s.predicted_us = cost_model_predict(&e->cost, &s.load);
+        s.start_us = base_clock_us();
+        rc = model_forward_step(e->forward, &rows, e->logits, &err);
+        s.end_us = base_clock_us();
+        if (!rc) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
+        tell(&s);
+    }
+    settle(&s, rc, &err);
+}

@@ -1,0 +1,508 @@
+/* test_calls.c: calls under way: waiting, their order, cancelling, deadlines, budgets; what was read before; drafts; what results and steps
+ * tell. That answers do not depend on any of it is shown in tests/exactness.
+ *
+ * An engine is held where a test wants it by a call whose on_token waits at a gate.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "base/compiler.h"
+#include "base/file.h"
+#include "reprise.h"
+#include "support/tiny_model.h"
+
+static rp_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    tiny_model_shape shape = tiny_model_defaults();
+    shape.n_ctx = 4096;
+    model = tiny_model_open(&shape, "chatml");
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    rp_model_close(model);
+    return 0;
+}
+
+static rp_engine *new_engine(const rp_engine_options *options) {
+    rp_engine *e;
+    rp_error err;
+    if (rp_engine_new(&e, model, options, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+static rp_request request(const char *text, int32_t max_tokens) {
+    rp_request q = rp_request_defaults();
+    q.text = text;
+    q.max_tokens = max_tokens;
+    q.ignore_eos = true;
+    return q;
+}
+
+static rp_call *submit(rp_engine *e, const rp_request *q) {
+    rp_call *c = NULL;
+    rp_error err;
+    if (rp_engine_submit(e, q, &c, &err)) fail_msg("%s", err.message);
+    return c;
+}
+
+static rp_result *result_of(rp_call *c) {
+    rp_result *r;
+    rp_error err;
+    if (rp_call_result(c, &r, &err)) fail_msg("%s", err.message);
+    return r;
+}
+
+static rp_result *run(rp_engine *e, const rp_request *q) {
+    rp_result *r;
+    rp_error err;
+    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
+    return r;
+}
+
+/* n different words after a number that makes the text like no other one. Owned by the caller. */
+static char *text_of(int number, int n) {
+    char *text = malloc((size_t)n * 8 + 32), *end = text + sprintf(text, "%d:", number * 7919);
+    for (int i = 0; i < n; i++) end += sprintf(end, " w%d", (i * 37 + number) % 1000);
+    return text;
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool arrived, open;
+    rp_call *call;
+} gate;
+
+static bool wait_at_gate(void *user, const rp_token *token) {
+    gate *g = user;
+    (void)token;
+    pthread_mutex_lock(&g->lock);
+    g->arrived = true;
+    pthread_cond_broadcast(&g->changed);
+    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return true;
+}
+
+/* The engine stands in the middle of an answer of two tokens until gate_open. */
+static void gate_close(gate *g, rp_engine *e) {
+    *g = (gate){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    rp_request q = request("gate", 2);
+    q.on_token = wait_at_gate;
+    q.user = g;
+    g->call = submit(e, &q);
+    pthread_mutex_lock(&g->lock);
+    while (!g->arrived) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void gate_open(gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    rp_result_free(result_of(g->call));
+    rp_call_free(g->call);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+typedef struct order {
+    int *next;
+    int place; /* when it ended, from 1 */
+} order;
+
+static void note_end(void *user) {
+    order *o = user;
+    o->place = ++*o->next;
+}
+
+static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    o.max_sequences = 1;
+    o.max_queue = 2;
+    rp_engine *e = new_engine(&o);
+    rp_request q = request("hello", 1);
+    rp_call *waiting[2], *none = NULL;
+    rp_error err = {0};
+    rp_call_status status;
+    gate g;
+    gate_close(&g, e);
+    for (int i = 0; i < 2; i++) waiting[i] = submit(e, &q);
+    assert_int_equal(rp_engine_submit(e, &q, &none, &err), RP_ERR_BUSY);
+    assert_null(none);
+    assert_true(err.retry_after_ms > 0);
+    assert_false(rp_call_wait(waiting[1], 0));
+    rp_call_get_status(waiting[1], &status);
+    assert_int_equal(status.state, RP_CALL_WAITING);
+    gate_open(&g);
+    for (int i = 0; i < 2; i++) {
+        assert_true(rp_call_wait(waiting[i], -1));
+        rp_call_get_status(waiting[i], &status);
+        assert_true(status.state == RP_CALL_DONE && status.queue_position == 0 && status.answer_tokens <= 1);
+        rp_result_free(result_of(waiting[i]));
+        rp_result *again;
+        assert_int_equal(rp_call_result(waiting[i], &again, &err), RP_ERR_INVALID);
+        rp_call_free(waiting[i]);
+    }
+    rp_engine_free(e);
+}
+
+static void priorities_then_deadlines_then_arrival(void **state) {
+    (void)state;
+    static const struct {
+        int32_t priority;
+        int64_t deadline_ms;
+        int expected;
+    } calls[] = {{0, 0, 5}, {0, 900000, 4}, {0, 800000, 3}, {7, 0, 1}, {7, 0, 2}, {-1, 1000, 6}};
+    rp_engine_options o = rp_engine_options_defaults();
+    o.max_sequences = 1;
+    rp_engine *e = new_engine(&o);
+    rp_call *call[BASE_ARRAY_LEN(calls)];
+    order places[BASE_ARRAY_LEN(calls)];
+    int next = 0;
+    gate g;
+    gate_close(&g, e);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
+        rp_request q = request("x", 1);
+        q.priority = calls[i].priority;
+        q.deadline_ms = calls[i].deadline_ms > 1000 ? calls[i].deadline_ms : 0;
+        places[i] = (order){&next, 0};
+        q.on_done = note_end;
+        q.user = &places[i];
+        call[i] = submit(e, &q);
+    }
+    gate_open(&g);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
+        rp_result_free(result_of(call[i]));
+        assert_int_equal(places[i].place, calls[i].expected);
+        rp_call_free(call[i]);
+    }
+    rp_engine_free(e);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static bool spin_past_deadline(void *user, const rp_token *token) {
+    (void)token;
+    uint64_t *until = user;
+    while (base_clock_us() < *until) {}
+    return true;
+}
+
+static void deadlines_end_calls(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    o.max_sequences = 1;
+    rp_engine *e = new_engine(&o);
+    rp_request q = request("x", 5);
+    rp_result *r;
+    rp_error err = {0};
+    gate g;
+    gate_close(&g, e);
+    q.deadline_ms = 1;
+    rp_call *late = submit(e, &q);
+    uint64_t until = base_clock_us() + 2000;
+    while (base_clock_us() < until) {}
+    gate_open(&g);
+    assert_int_equal(rp_call_result(late, &r, &err), RP_ERR_DEADLINE);
+    assert_non_null(strstr(err.message, "deadline"));
+    rp_call_free(late);
+    q.deadline_ms = 200;
+    until = base_clock_us() + 250000;
+    q.on_token = spin_past_deadline;
+    q.user = &until;
+    rp_result *cut = run(e, &q);
+    assert_string_equal(cut->finish_reason, "deadline");
+    assert_true(cut->n_tokens >= 1 && cut->n_tokens < 5);
+    rp_result_free(cut);
+    rp_engine_free(e);
+}
+
+static void cancelled_calls_end_wherever_they_are(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    o.max_sequences = 1;
+    rp_engine *e = new_engine(&o);
+    rp_request q = request("x", 3);
+    rp_result *r;
+    gate g;
+    gate_close(&g, e);
+    rp_call *waiting = submit(e, &q), *freed = submit(e, &q);
+    rp_call_cancel(waiting);
+    rp_call_cancel(g.call); /* in the middle of its answer */
+    rp_call_cancel(freed);
+    pthread_mutex_lock(&g.lock);
+    g.open = true;
+    pthread_cond_broadcast(&g.changed);
+    pthread_mutex_unlock(&g.lock);
+    assert_int_equal(rp_call_result(waiting, &r, NULL), RP_ERR_CANCELLED);
+    rp_result *begun = result_of(g.call);
+    assert_string_equal(begun->finish_reason, "cancelled");
+    assert_int_equal(begun->n_tokens, 1);
+    rp_result_free(begun);
+    rp_call_free(waiting);
+    rp_call_free(g.call);
+    rp_call_free(freed);
+    rp_result *after = run(e, &q);
+    assert_int_equal(after->n_tokens, 3);
+    rp_result_free(after);
+    rp_engine_free(e);
+}
+
+static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budget(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    o.state_budget_bytes = info.state_bytes_per_token * 256; /* four blocks in each layer */
+    rp_engine *e = new_engine(&o);
+    char *text = text_of(1, 300);
+    rp_request q = request(text, 1);
+    rp_call *c;
+    rp_error err = {0};
+    assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_MEMORY);
+    assert_non_null(strstr(err.message, "budget"));
+    q = request("short", 1000);
+    rp_result *r = run(e, &q);
+    assert_string_equal(r->finish_reason, "length");
+    assert_true(r->n_tokens > 100 && r->prompt_tokens + r->n_tokens <= 257);
+    rp_result_free(r);
+    free(text);
+    rp_engine_free(e);
+}
+
+/* ---- what was read before ------------------------------------------------------------------------------------------ */
+
+static const rp_plan_item *last_item(const rp_result *r) { return &r->plan[r->n_plan - 1]; }
+
+static char *join(const char *a, const char *b) {
+    char *text = malloc(strlen(a) + strlen(b) + 1);
+    return strcat(strcpy(text, a), b);
+}
+
+static void a_text_is_read_once(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL);
+    char *text = text_of(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
+    rp_request q = request(text, 4), more = request(other, 1), off = request(text, 1), other_end;
+    rp_result *first = run(e, &q), *second = run(e, &q), *longer = run(e, &more);
+    assert_int_equal(first->cached_tokens, 0);
+    assert_string_equal(last_item(first)->reason, "new");
+    assert_int_equal(second->cached_tokens, second->prompt_tokens - 1);
+    assert_string_equal(last_item(second)->reason, "last");
+    assert_int_equal(second->divergence.token, -1);
+    assert_memory_equal(first->tokens, second->tokens, 4 * sizeof(int32_t));
+    assert_true(longer->cached_tokens >= first->prompt_tokens - 2); /* the last token may be another one before a space */
+    assert_string_equal(longer->plan[0].tier, "ram");
+    assert_int_equal(strlen(longer->plan[0].key), 16);
+    off.no_prefix = true;
+    rp_result *without = run(e, &off);
+    assert_int_equal(without->cached_tokens, 0);
+    assert_string_equal(last_item(without)->reason, "off");
+    strcpy(cut + strlen(cut) - 4, " zzz");
+    other_end = request(cut, 1);
+    rp_result *diverges = run(e, &other_end);
+    assert_int_equal(diverges->divergence.token, diverges->cached_tokens);
+    assert_true(strlen(diverges->divergence.before) > 0 && strcmp(diverges->divergence.found, diverges->divergence.known) != 0);
+    assert_string_equal(diverges->divergence.module, "prompt");
+    rp_result *all[] = {first, second, longer, without, diverges};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) rp_result_free(all[i]);
+    free(text);
+    free(other);
+    free(cut);
+    rp_engine_free(e);
+}
+
+/* Behind the same modules a conversation goes on where it was; behind others nothing of it is found. */
+static void a_conversation_goes_on_behind_its_modules(void **state) {
+    (void)state;
+    static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
+    rp_engine *e = new_engine(NULL);
+    rp_request q = rp_request_defaults();
+    assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
+    q.max_tokens = 2;
+    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>";
+    rp_result *first = run(e, &q);
+    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>";
+    rp_result *second = run(e, &q);
+    q.prompt = "<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>";
+    rp_result *third = run(e, &q);
+    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>";
+    rp_result *fourth = run(e, &q);
+    assert_string_equal(fourth->divergence.message, "user 2");
+    assert_string_equal(fourth->divergence.module, "prompt");
+    rp_result_free(fourth);
+    assert_int_equal(second->cached_tokens, first->prompt_tokens);
+    assert_true(last_item(second)->position > 0 && !last_item(second)->is_view);
+    assert_int_equal(third->cached_tokens, third->plan[0].n_tokens); /* the beginning-of-text token before the modules */
+    rp_result_free(first);
+    rp_result_free(second);
+    assert_string_equal(last_item(third)->reason, "scope");
+    rp_result_free(third);
+    rp_engine_free(e);
+}
+
+static void what_was_dropped_says_so(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    o.state_budget_bytes = info.state_bytes_per_token * 64 * 24;
+    rp_engine *e = new_engine(&o);
+    char *text = text_of(0, 100), *others = NULL;
+    rp_request q = request(text, 1);
+    rp_result_free(run(e, &q));
+    for (int i = 1; i < 20; i++) {
+        others = text_of(i, 100);
+        rp_request other = request(others, 1);
+        rp_result_free(run(e, &other));
+        free(others);
+    }
+    rp_result *again = run(e, &q);
+    rp_store_stats stats;
+    assert_string_equal(last_item(again)->reason, "dropped");
+    rp_engine_store_stats(e, &stats);
+    assert_true(stats.evictions > 0 && stats.bytes == stats.used_bytes && stats.used_bytes <= stats.budget_bytes);
+    rp_result_free(again);
+    free(text);
+    rp_engine_free(e);
+}
+
+/* Eight callers come with one new prompt: one computes it. */
+static void the_same_new_prompt_is_computed_once(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    o.chunk_tokens = 64;
+    rp_engine *e = new_engine(&o);
+    char *text = text_of(3, 300);
+    rp_request q = request(text, 3);
+    rp_call *calls[8];
+    gate g;
+    int32_t computed = 0, tokens = 0;
+    gate_close(&g, e);
+    for (int i = 0; i < 8; i++) calls[i] = submit(e, &q);
+    gate_open(&g);
+    for (int i = 0; i < 8; i++) {
+        rp_result *r = result_of(calls[i]);
+        tokens = r->prompt_tokens;
+        computed += r->fresh_tokens;
+        rp_result_free(r);
+        rp_call_free(calls[i]);
+    }
+    assert_true(tokens > 300);
+    assert_int_equal(computed, tokens + 7);
+    free(text);
+    rp_engine_free(e);
+}
+
+/* ---- drafts -------------------------------------------------------------------------------------------------------- */
+
+static void drafts_change_steps_and_nothing_else(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL);
+    for (int warm = 0; warm < 2; warm++) {
+        rp_request q = request("a b c d a b c d a b c d a b", 200);
+        q.sampling.temperature = warm ? 0.7f : 0;
+        q.sampling.seed = 5;
+        rp_result *plain = run(e, &q);
+        q.n_draft = RP_MAX_DRAFT;
+        rp_result *drafted = run(e, &q);
+        assert_int_equal(plain->n_tokens, drafted->n_tokens);
+        assert_memory_equal(plain->tokens, drafted->tokens, (size_t)plain->n_tokens * sizeof(int32_t));
+        assert_string_equal(plain->text, drafted->text);
+        assert_int_equal(plain->drafted_tokens, 0);
+        if (!warm) assert_true(drafted->drafted_tokens >= drafted->accepted_tokens && drafted->accepted_tokens > 0);
+        rp_result_free(plain);
+        rp_result_free(drafted);
+    }
+    rp_engine_free(e);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------------------- */
+
+typedef struct seen_steps {
+    uint64_t number, mixed, late; /* late: steps with rows of prompts and without the answer that was under way */
+    bool decoding;
+} seen_steps;
+
+static void see_step(void *user, const rp_step *step) {
+    seen_steps *s = user;
+    bool decode = false, prefill = false;
+    assert_int_equal(step->number, ++s->number);
+    assert_true(step->end_us >= step->start_us && step->n_parts > 0);
+    for (int32_t i = 0; i < step->n_parts; i++) {
+        assert_true(step->parts[i].n_rows > 0 && step->parts[i].context_tokens >= step->parts[i].n_rows);
+        decode |= step->parts[i].kind == RP_STEP_DECODE && step->parts[i].call == 1;
+        prefill |= step->parts[i].kind == RP_STEP_PREFILL;
+    }
+    s->mixed += decode && prefill;
+    s->late += s->decoding && prefill && !decode;
+}
+
+static bool note_decoding(void *user, const rp_token *token) {
+    seen_steps *s = user;
+    (void)token;
+    s->decoding = true;
+    return true;
+}
+
+static void stop_decoding(void *user) { ((seen_steps *)user)->decoding = false; }
+
+static void no_answer_waits_for_a_prompt(void **state) {
+    (void)state;
+    seen_steps seen = {0};
+    rp_engine_options o = rp_engine_options_defaults();
+    o.on_step = see_step;
+    o.step_user = &seen;
+    o.token_goal_ms = 0.01f; /* pieces as small as can be */
+    rp_engine *e = new_engine(&o);
+    char *text = text_of(4, 200);
+    rp_request answer = request("x", 400), prompt = request(text, 1);
+    answer.on_token = note_decoding;
+    answer.on_done = stop_decoding;
+    answer.user = &seen;
+    rp_call *a = submit(e, &answer), *b = submit(e, &prompt);
+    rp_result *ra = result_of(a), *rb = result_of(b);
+    assert_true(ra->n_tokens == 400 && rb->n_tokens == 1);
+    rp_result_free(ra);
+    rp_result_free(rb);
+    rp_call_free(a);
+    rp_call_free(b);
+    rp_engine_free(e);
+    assert_true(seen.mixed > 20);
+    assert_int_equal(seen.late, 0);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_queue_refuses_and_says_when_to_come_back),
+        cmocka_unit_test(priorities_then_deadlines_then_arrival),
+        cmocka_unit_test(deadlines_end_calls),
+        cmocka_unit_test(cancelled_calls_end_wherever_they_are),
+        cmocka_unit_test(a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budget),
+        cmocka_unit_test(a_text_is_read_once),
+        cmocka_unit_test(a_conversation_goes_on_behind_its_modules),
+        cmocka_unit_test(what_was_dropped_says_so),
+        cmocka_unit_test(the_same_new_prompt_is_computed_once),
+        cmocka_unit_test(drafts_change_steps_and_nothing_else),
+        cmocka_unit_test(no_answer_waits_for_a_prompt),
+    };
+    return cmocka_run_group_tests_name("calls", tests, open_model, close_model);
+}

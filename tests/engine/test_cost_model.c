@@ -1,0 +1,145 @@
+/* test_cost_model.c: the model of a step's time on machines whose times are known: what it predicts, and how much room it leaves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "engine/cost_model.h"
+
+/* Rows that wait for weights up to `read_us`, and compute from there on. */
+typedef struct machine {
+    double read_us, row_us, slot_us;
+    unsigned noise; /* state; 0: none */
+} machine;
+
+static double random_share(machine *m) {
+    m->noise = m->noise * 1664525u + 1013904223u;
+    return (m->noise >> 8) / 16777216.0;
+}
+
+static double time_of(machine *m, const cost_load *l) {
+    double us = fmax(m->read_us, m->row_us * l->rows) + m->slot_us * l->slots;
+    if (m->noise == 0) return us;
+    double share = random_share(m);
+    return us * (1 + 0.1 * share) * (random_share(m) < 0.02 ? 8 : 1); /* and somebody else's turn now and then */
+}
+
+static cost_load load_of(int32_t rows, double slots) { return (cost_load){rows, rows * slots, slots}; }
+
+static void run(cost_model *c, machine *m, int32_t rows, double slots) {
+    cost_load l = load_of(rows, slots);
+    cost_model_learn(c, &l, time_of(m, &l));
+}
+
+static double predict(const cost_model *c, int32_t rows, double slots) {
+    cost_load l = load_of(rows, slots);
+    return cost_model_predict(c, &l);
+}
+
+/* Answers of `rows` rows beside a prompt that never ends, as steps.c would have it; the longest step against one without pieces. */
+static double serve(cost_model *c, machine *m, int32_t rows, int steps, int32_t *last_piece) {
+    double worst = 0;
+    for (int i = 0; i < steps; i++) {
+        cost_load l = load_of(rows, 200.0 * rows);
+        double alone = fmax(m->read_us, m->row_us * rows) + m->slot_us * l.slots;
+        if (cost_model_knows(c, rows) && i % 32 != 31) {
+            *last_piece = cost_model_room(c, &l, 500, 256, 1.75 * cost_model_predict(c, &l));
+            l.rows += *last_piece;
+            l.slots += 500;
+        }
+        double us = time_of(m, &l);
+        cost_model_learn(c, &l, us);
+        if (us / alone > worst) worst = us / alone;
+    }
+    return worst;
+}
+
+static void test_nothing_is_known(void **state) {
+    (void)state;
+    cost_model c;
+    cost_model_init(&c);
+    cost_load l = load_of(1, 100);
+    assert_true(cost_model_predict(&c, &l) == 0);
+    assert_false(cost_model_knows(&c, 1));
+    assert_int_equal(cost_model_room(&c, &l, 0, 256, 100), 16);
+    assert_int_equal(cost_model_room(&c, &l, 0, 5, 100), 5);
+    assert_int_equal(cost_model_room(&c, &l, 0, 0, 100), 0);
+}
+
+static void test_guesses_are_cautious(void **state) {
+    (void)state;
+    cost_model c;
+    machine m = {.read_us = 33000, .row_us = 10500};
+    cost_model_init(&c);
+    for (int i = 0; i < 50; i++) run(&c, &m, 1, 100);
+    assert_true(fabs(predict(&c, 1, 100) / 33000 - 1) < 0.01);
+    assert_true(predict(&c, 256, 100) >= 256 * 10500); /* not: like one row */
+    assert_false(cost_model_knows(&c, 4));
+    for (int i = 0; i < 50; i++) run(&c, &m, 256, 100);
+    for (int rows = 1; rows < 256; rows++) {
+        assert_true(predict(&c, rows, 100) <= predict(&c, rows + 1, 100));
+        assert_true(predict(&c, rows, 100) >= 0.95 * fmax(33000, 10500 * rows));
+    }
+}
+
+/* A prompt beside one answer gets what the time of reading the weights leaves, soon, and without a step that is felt. */
+static void test_rooms_of_machines(void **state) {
+    (void)state;
+    static const struct {
+        machine m;
+        int32_t rows, least, most;
+    } cases[] = {
+        {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 1, 4, 4},   /* two cores, 1.1 G weights of 8 bits */
+        {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 3, 2, 2},
+        {{.read_us = 20000, .row_us = 300, .slot_us = 1}, 4, 90, 120}, /* many cores: memory is the limit for long */
+        {{.read_us = 50, .row_us = 50, .slot_us = 0}, 8, 4, 6},         /* nothing is read */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cost_model c;
+        machine m = cases[i].m;
+        int32_t piece = 0;
+        cost_model_init(&c);
+        run(&c, &m, 79, 79); /* a prompt that came before any answer */
+        double worst = serve(&c, &m, cases[i].rows, 400, &piece);
+        if (piece < cases[i].least || piece > cases[i].most || worst > 2)
+            fail_msg("case %zu: pieces of %d rows, not %d to %d; longest step %.2f times one without", i, (int)piece, (int)cases[i].least,
+                     (int)cases[i].most, worst);
+    }
+}
+
+static void test_noise(void **state) {
+    (void)state;
+    cost_model c;
+    machine m = {.read_us = 33000, .row_us = 10500, .slot_us = 1, .noise = 7};
+    int32_t piece = 0;
+    cost_model_init(&c);
+    serve(&c, &m, 1, 1000, &piece);
+    assert_in_range(piece, 3, 6);
+}
+
+/* All steps get slower: pieces stay what they were. */
+static void test_a_slower_machine(void **state) {
+    (void)state;
+    cost_model c;
+    machine m = {.read_us = 33000, .row_us = 10500, .slot_us = 1}, slow = {.read_us = 99000, .row_us = 31500, .slot_us = 3};
+    int32_t piece = 0;
+    cost_model_init(&c);
+    serve(&c, &m, 1, 200, &piece);
+    serve(&c, &slow, 1, 100, &piece);
+    assert_in_range(piece, 3, 5);
+    assert_true(fabs(predict(&c, 1, 200) / 99200 - 1) < 0.2);
+    serve(&c, &m, 1, 100, &piece);
+    assert_in_range(piece, 3, 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_is_known), cmocka_unit_test(test_guesses_are_cautious), cmocka_unit_test(test_rooms_of_machines),
+        cmocka_unit_test(test_noise),            cmocka_unit_test(test_a_slower_machine),
+    };
+    return cmocka_run_group_tests_name("cost_model", tests, NULL, NULL);
+}

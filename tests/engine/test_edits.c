@@ -1,0 +1,205 @@
+/* test_edits.c: what stands behind an edit is taken from where it was read: the logits are, byte for byte, those of the same views put
+ * together by hand; the plan tells; off it changes nothing.
+ *
+ *   REPRISE_TEST_SEED=N    another sequence
+ *   REPRISE_TEST_ROUNDS=N  random edits, 40 by default
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "support/forward_run.h"
+#include "support/oracle_run.h"
+
+#define MAX_WORDS 900
+#define CTX 4096
+
+static oracle_model model;
+static uint64_t seed;
+
+static int open_model(void **state) {
+    const char *chat;
+    (void)state;
+    seed = oracle_seed("edits");
+    tiny_model_shape shape = oracle_shape(1, &chat);
+    shape.n_ctx = CTX;
+    oracle_model_open(&model, &shape, chat);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    oracle_model_close(&model);
+    return 0;
+}
+
+/* A prompt as words: [same][old or new piece][rest][more, of the new one]. */
+typedef struct edit {
+    char old_text[MAX_WORDS * 8], new_text[MAX_WORDS * 8];
+    int32_t *old_tokens, *new_tokens;
+    size_t n_old, n_new;
+} edit;
+
+static void add_words(char *text, tiny_random *r, int n) {
+    char *end = text + strlen(text);
+    for (int i = 0; i < n; i++) end += sprintf(end, " %c%d", (int)('a' + tiny_random_below(r, 26)), (int)tiny_random_below(r, 100));
+}
+
+static void make_edit(edit *x, tiny_random *r) {
+    char rest[MAX_WORDS * 8] = "";
+    rp_error err;
+    x->old_text[0] = '\0';
+    add_words(x->old_text, r, 20 + (int)tiny_random_below(r, 80));
+    strcpy(x->new_text, x->old_text);
+    add_words(rest, r, 60 + (int)tiny_random_below(r, 150));
+    if (tiny_random_below(r, 4)) add_words(x->old_text, r, 1 + (int)tiny_random_below(r, 60)); /* replaced or removed */
+    if (tiny_random_below(r, 4)) add_words(x->new_text, r, 1 + (int)tiny_random_below(r, 60)); /* replaced or inserted */
+    strcat(x->old_text, rest);
+    strcat(x->new_text, rest);
+    add_words(x->new_text, r, 1 + (int)tiny_random_below(r, 20));
+    if (rp_tokenize(model.model, x->old_text, strlen(x->old_text), false, true, &x->old_tokens, &x->n_old, &err) ||
+        rp_tokenize(model.model, x->new_text, strlen(x->new_text), false, true, &x->new_tokens, &x->n_new, &err))
+        fail_msg("%s", err.message);
+}
+
+static void free_edit(edit *x) {
+    rp_free(x->old_tokens);
+    rp_free(x->new_tokens);
+}
+
+/* ---- by hand ---- */
+
+/* Adds views of the slots that stand at positions [begin, end), moved by shift. */
+static void add_views(kv_context *to, const kv_context *from, int32_t begin, int32_t end, int32_t shift) {
+    for (size_t i = 0; i < from->n_views; i++) {
+        kv_span *span = from->views[i].span;
+        int32_t first = kv_span_position(span), n = kv_span_tokens(span);
+        uint64_t mask[KV_SPAN_BLOCKS];
+        if (end <= first || begin >= first + n) continue;
+        kv_mask_first(mask, BASE_MIN(end - first, n));
+        kv_mask_clear(mask, 0, begin - first);
+        if (kv_context_add(to, span, shift, mask, NULL)) abort();
+    }
+}
+
+/* The logits after the new text, by the views that a plan with a moved item names. */
+static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
+    forward_run run;
+    kv_context old;
+    const rp_plan_item *found = &r->plan[0], *moved = NULL;
+    base_cpu_level level; /* of the engine */
+    if (base_cpu_detect(&level, NULL)) abort();
+    forward_run_open(&run, model.model, level, CTX, 32, 1);
+    forward_run_feed(&run, x->old_tokens, 0, (int32_t)x->n_old, 0, NULL);
+    kv_context_close(&run.context);
+    for (size_t i = 0; i < run.context.n_views; i++) kv_span_seal(run.context.views[i].span, &(base_key){.bytes = {(uint8_t)i}});
+    old = run.context;
+    kv_context_init(&run.context, run.pool);
+    for (int32_t i = 0; i < r->n_plan; i++)
+        if (r->plan[i].is_view && !r->plan[i].exact) moved = &r->plan[i];
+    int32_t begin = found->n_tokens, piece = moved->position - begin, behind = moved->position + moved->n_tokens;
+    add_views(&run.context, &old, 0, begin, 0);
+    add_views(&run.context, &old, moved->position - moved->shift, behind - moved->shift, moved->shift);
+    forward_run_feed(&run, x->new_tokens + begin, begin, piece, 0, NULL);
+    forward_run_feed(&run, x->new_tokens + behind, behind, (int32_t)x->n_new - behind, 1, logits);
+    kv_context_clear(&old);
+    forward_run_close(&run);
+}
+
+/* ---- tests ---- */
+
+static rp_engine *new_engine(void) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e;
+    o.state_format = RP_STATE_F32;
+    o.n_threads = 1;
+    if (rp_engine_new(&e, model.model, &o, NULL)) abort();
+    return e;
+}
+
+static void ask(oracle_run *run, rp_engine *e, const char *text, int32_t relink) {
+    rp_request q = rp_request_defaults();
+    q.text = text;
+    q.max_tokens = 1;
+    q.ignore_eos = true;
+    q.relink = relink;
+    oracle_run_make(run, e, &q);
+    if (run->rc) fail_msg("%s", run->err.message);
+}
+
+static int32_t tokens_with(const rp_result *r, const char *reason) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_plan; i++)
+        if (strcmp(r->plan[i].reason, reason) == 0) n += r->plan[i].n_tokens;
+    return n;
+}
+
+static int32_t moved_tokens(const rp_result *r) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_plan; i++)
+        if (r->plan[i].is_view && !r->plan[i].exact) n += r->plan[i].n_tokens;
+    return n;
+}
+
+static void check_edit(tiny_random *r, int32_t *n_moved) {
+    static const int32_t relinks[] = {0, 1, 8, 40};
+    int32_t relink = relinks[tiny_random_below(r, BASE_ARRAY_LEN(relinks))];
+    edit x = {0};
+    oracle_run first, run, all, off;
+    rp_engine *e = new_engine();
+    make_edit(&x, r);
+    ask(&first, e, x.old_text, -1);
+    ask(&run, e, x.new_text, relink);
+    assert_int_equal(run.result->prompt_tokens, x.n_new);
+    assert_int_equal(run.result->cached_tokens + run.result->fresh_tokens, x.n_new);
+    int32_t moved = moved_tokens(run.result);
+    if (moved > 0) {
+        float *expected = malloc(sizeof(float) * (size_t)run.n_vocab);
+        compose_by_hand(&x, run.result, expected);
+        if (memcmp(expected, oracle_run_logits(&run, 0), sizeof(float) * (size_t)run.n_vocab) != 0)
+            fail_msg("REPRISE_TEST_SEED=%llu: deviation %g", (unsigned long long)seed,
+                     oracle_deviation(expected, oracle_run_logits(&run, 0), run.n_vocab));
+        assert_int_equal(tokens_with(run.result, "relinked"), relink);
+        free(expected);
+    }
+    *n_moved += moved > 0;
+    ask(&all, e, x.new_text, INT32_MAX); /* all of it computed again: nothing is moved */
+    assert_int_equal(moved_tokens(all.result), 0);
+    oracle_run_free(&all);
+    /* what was computed behind moved states is found by nobody: a plain run gets the plain bytes */
+    ask(&off, e, x.new_text, -1);
+    rp_engine *fresh = new_engine();
+    oracle_run plain;
+    ask(&plain, fresh, x.new_text, -1);
+    assert_true(oracle_run_same(&plain, &off));
+    assert_int_equal(moved_tokens(off.result), 0);
+    oracle_run_free(&first);
+    oracle_run_free(&run);
+    oracle_run_free(&off);
+    oracle_run_free(&plain);
+    rp_engine_free(fresh);
+    rp_engine_free(e);
+    free_edit(&x);
+}
+
+static void what_stands_behind_an_edit_is_moved(void **state) {
+    tiny_random r = {.state = seed};
+    int32_t n_moved = 0;
+    int rounds = oracle_rounds(40);
+    (void)state;
+    for (int i = 0; i < rounds; i++) check_edit(&r, &n_moved);
+    printf("edits: %d of %d prompts moved what they had read before\n", (int)n_moved, rounds);
+    if (rounds >= 10) assert_true(n_moved > rounds / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved)};
+    return cmocka_run_group_tests_name("edits", tests, open_model, close_model);
+}

@@ -1,0 +1,427 @@
+/* test_shared_attention.c: rows of several contexts that hold the same spans, computed in one step, against each row in a step alone.
+ *
+ * Contexts are made of a few common views in one order, from which each departs: views are left out, exchanged, moved by another shift,
+ * cut by another mask, seen twice, or put between others; some contexts have nothing in common. Every context exists twice, with the
+ * same sealed spans and open spans of its own: one of them takes its rows in steps of a random mix, the other one row a step on one
+ * thread. Logits and the states of fresh tokens are the same bytes.
+ *
+ * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "model/cpu/cpu_backend.h"
+#include "model/forward.h"
+#include "support/golden.h"
+#include "support/oracle_run.h"
+
+#define N_SPANS 24
+#define N_COMMON 6
+#define MAX_CONTEXTS 20
+#define MAX_ROWS 64
+#define N_STEPS 5
+#define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
+#define MAX_SHIFT 150
+
+typedef struct engine {
+    backend *backend;
+    model_forward *forward;
+} engine;
+
+/* One context, twice. */
+typedef struct twin {
+    kv_context together, alone;
+    int32_t pos; /* of the next token */
+} twin;
+
+typedef struct world {
+    const rp_model *model;
+    const char *name;
+    kv_pool *pool;
+    engine together, alone;
+    kv_span *spans[N_SPANS];
+    kv_view common[N_COMMON]; /* their spans, shifts and masks */
+    twin twins[MAX_CONTEXTS];
+    int32_t n_twins, first_pos;
+    float *logits, *expected;
+    tiny_random *random;
+} world;
+
+static int32_t below(world *w, int32_t n) { return (int32_t)tiny_random_below(w->random, (uint64_t)n); }
+static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
+
+static void must(int rc, const rp_error *err) {
+    if (rc) fail_msg("%s: %s", err->where, err->message);
+}
+
+/* ---- a world ---- */
+
+static engine open_engine(world *w, kv_format format, base_cpu_level level, int32_t threads) {
+    rp_error err = {0};
+    engine e;
+    cpu_backend_options o = {.format = format, .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
+    must(cpu_backend_new(&e.backend, w->model, &o, &err), &err);
+    must(model_forward_new(&e.forward, w->model, e.backend, MAX_ROWS, MAX_ROWS, &err), &err);
+    return e;
+}
+
+static void close_engine(engine *e) {
+    model_forward_free(e->forward);
+    e->backend->ops->free(e->backend);
+}
+
+static void fill_block(world *w, kv_format format, void *block) {
+    size_t n = kv_pool_block_bytes(w->pool) / (format == KV_F32 ? 4 : 2);
+    for (size_t i = 0; i < n; i++) {
+        float x = tiny_random_normal(w->random);
+        if (format == KV_F32) ((float *)block)[i] = x;
+        else ((uint16_t *)block)[i] = kernel_f32_to_f16(x);
+    }
+}
+
+/* Random states, sealed. In layers with a window, some spans lack what nobody will read. */
+static kv_span *make_span(world *w, kv_format format) {
+    rp_error err = {0};
+    kv_span *s;
+    base_key key = {{1}};
+    int32_t n = one_in(w, 4) ? KV_SPAN_TOKENS : 1 + below(w, KV_SPAN_TOKENS), slot;
+    must(kv_span_new(&s, w->pool, below(w, w->first_pos - 100), &err), &err);
+    for (int32_t i = 0; i < n; i++) must(kv_span_append(s, &slot, &err), &err);
+    for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
+        for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, format, kv_span_block(s, l, b));
+    if (one_in(w, 2)) kv_span_trim(s, w->first_pos - MAX_SHIFT, NULL, 0);
+    kv_span_seal(s, &key);
+    return s;
+}
+
+static int32_t random_shift(world *w) {
+    if (!model_is_movable(w->model) || one_in(w, 3)) return 0;
+    return below(w, 2 * MAX_SHIFT + 1) - MAX_SHIFT;
+}
+
+static kv_view random_view(world *w, kv_span *span) {
+    kv_view v = {.span = span, .shift = random_shift(w)};
+    kv_mask_first(v.mask, kv_span_tokens(span));
+    for (int32_t holes = one_in(w, 2) ? below(w, 4) : 0; holes > 0; holes--) {
+        int32_t begin = below(w, KV_SPAN_TOKENS);
+        kv_mask_clear(v.mask, begin, begin + below(w, 100));
+    }
+    return v;
+}
+
+static void add_view(twin *t, const kv_view *v) {
+    rp_error err = {0};
+    must(kv_context_add(&t->together, v->span, v->shift, v->mask, &err), &err);
+    must(kv_context_add(&t->alone, v->span, v->shift, v->mask, &err), &err);
+}
+
+/* The common views, more or less. */
+static void compose(world *w, twin *t) {
+    kv_view views[N_COMMON];
+    bool stranger = one_in(w, 6);
+    kv_context_init(&t->together, w->pool);
+    kv_context_init(&t->alone, w->pool);
+    memcpy(views, w->common, sizeof(views));
+    for (int32_t i = one_in(w, 3) ? below(w, 3) : 0; i > 0; i--) {
+        int32_t a = below(w, N_COMMON), b = below(w, N_COMMON);
+        kv_view v = views[a];
+        views[a] = views[b];
+        views[b] = v;
+    }
+    for (int32_t i = 0; i < N_COMMON && !stranger; i++) {
+        if (one_in(w, 5)) continue;
+        kv_view other = random_view(w, views[i].span), between = random_view(w, w->spans[below(w, N_SPANS)]);
+        if (one_in(w, 4)) add_view(t, &between);
+        add_view(t, one_in(w, 3) ? &other : &views[i]);
+    }
+    for (int32_t i = below(w, 3); i > 0; i--) {
+        kv_view v = random_view(w, w->spans[below(w, N_SPANS)]);
+        add_view(t, &v);
+    }
+    t->pos = w->first_pos + below(w, 60);
+}
+
+static void open_world(world *w, const rp_model *m, const char *name, kv_format format, int32_t threads, tiny_random *random) {
+    rp_error err = {0};
+    base_cpu_level level;
+    *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS};
+    if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
+    kv_shape shape = model_state_shape(m, format);
+    must(base_cpu_detect(&level, &err), &err);
+    if (one_in(w, 5)) level = BASE_CPU_GENERIC;
+    must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
+    w->together = open_engine(w, format, level, threads);
+    w->alone = open_engine(w, format, level, 1);
+    w->logits = base_calloc(MAX_ROWS, sizeof(float) * (size_t)m->hp.n_vocab);
+    w->expected = base_calloc(1, sizeof(float) * (size_t)m->hp.n_vocab);
+    for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w, format);
+    for (int i = 0; i < N_COMMON; i++) w->common[i] = random_view(w, w->spans[i]);
+    w->n_twins = 1 + below(w, MAX_CONTEXTS);
+    for (int32_t i = 0; i < w->n_twins; i++) compose(w, &w->twins[i]);
+}
+
+static void close_world(world *w) {
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        kv_context_clear(&w->twins[i].together);
+        kv_context_clear(&w->twins[i].alone);
+    }
+    for (int i = 0; i < N_SPANS; i++) kv_span_unref(w->spans[i]);
+    close_engine(&w->together);
+    close_engine(&w->alone);
+    kv_pool_free(w->pool);
+    base_free(w->logits);
+    base_free(w->expected);
+}
+
+/* ---- steps ---- */
+
+typedef enum mix { DECODE, DECODE_AND_PREFILL, ANY, N_MIXES } mix;
+
+static int32_t rows_of(world *w, mix kind, int32_t i) {
+    if (kind == DECODE) return 1;
+    if (kind == ANY) return below(w, 4);
+    return i == 0 ? 1 + below(w, 40) : 1;
+}
+
+static void shuffle(world *w, int32_t *order, int32_t n) {
+    for (int32_t i = 0; i < n; i++) order[i] = i;
+    for (int32_t i = n; i-- > 1;) {
+        int32_t j = below(w, i + 1), x = order[i];
+        order[i] = order[j];
+        order[j] = x;
+    }
+}
+
+/* Rows of a mix, contexts in a random order. Returns how many. */
+static int32_t append_rows(world *w, mix kind, model_row *rows, const kv_context **contexts) {
+    rp_error err = {0};
+    int32_t order[MAX_CONTEXTS], n = 0;
+    shuffle(w, order, w->n_twins);
+    for (int32_t i = 0; i < w->n_twins; i++) contexts[i] = &w->twins[i].together;
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        twin *t = &w->twins[order[i]];
+        for (int32_t k = BASE_MIN(rows_of(w, kind, i), MAX_ROWS - n); k > 0; k--, n++) {
+            rows[n] = (model_row){.token = below(w, w->model->hp.n_vocab), .pos = t->pos++, .context = order[i]};
+            rows[n].wants_logits = !one_in(w, 8);
+            must(kv_context_append(&t->together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
+        }
+    }
+    return n;
+}
+
+static void check_alone(world *w, const model_row *row, const float *logits) {
+    rp_error err = {0};
+    twin *t = &w->twins[row->context];
+    const kv_context *contexts[] = {&t->alone};
+    size_t bytes = sizeof(float) * (size_t)w->model->hp.n_vocab;
+    model_row r = *row;
+    r.context = 0;
+    must(kv_context_append(&t->alone, r.pos, &r.span, &r.slot, &err), &err);
+    must(model_forward_step(w->alone.forward, &(model_step){&r, 1, contexts, 1}, w->expected, &err), &err);
+    if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
+        fail_msg("%s: context %d at %d: deviates by %g", w->name, (int)row->context, (int)row->pos,
+                 oracle_deviation(logits, w->expected, w->model->hp.n_vocab));
+}
+
+/* Rows of a step, together and each alone, in the order of the step. */
+static void run_step(world *w, mix kind) {
+    rp_error err = {0};
+    model_row rows[MAX_ROWS];
+    const kv_context *contexts[MAX_CONTEXTS];
+    int32_t n = append_rows(w, kind, rows, contexts);
+    if (n == 0) return;
+    must(model_forward_step(w->together.forward, &(model_step){rows, n, contexts, w->n_twins}, w->logits, &err), &err);
+    const float *logits = w->logits;
+    for (int32_t r = 0; r < n; r++) {
+        check_alone(w, &rows[r], logits);
+        if (rows[r].wants_logits) logits += w->model->hp.n_vocab;
+    }
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        kv_context_trim(&w->twins[i].together, w->twins[i].pos);
+        kv_context_trim(&w->twins[i].alone, w->twins[i].pos);
+    }
+}
+
+/* The values of fresh tokens: those of a layer come from all that is before it. */
+static void check_states(const world *w) {
+    const kv_shape *shape = kv_pool_shape(w->pool);
+    size_t slot_bytes = kv_shape_value_bytes(shape) / KV_BLOCK_SLOTS;
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        const kv_context *a = &w->twins[i].together, *b = &w->twins[i].alone;
+        assert_int_equal(a->n_views, b->n_views);
+        for (size_t v = 0; v < a->n_views; v++) {
+            const kv_span *s = a->views[v].span, *t = b->views[v].span;
+            if (s == t) continue;
+            for (int32_t slot = 0, n = kv_span_tokens(s); slot < n; slot += KV_BLOCK_SLOTS)
+                for (int32_t l = 0; l < shape->n_layers; l++) {
+                    size_t bytes = slot_bytes * (size_t)BASE_MIN(n - slot, KV_BLOCK_SLOTS);
+                    void *x = kv_span_block(s, l, slot / KV_BLOCK_SLOTS), *y = kv_span_block(t, l, slot / KV_BLOCK_SLOTS);
+                    assert_int_equal(!x, !y);
+                    for (int32_t h = 0; x && h < shape->n_kv_heads; h++)
+                        assert_memory_equal(kv_block_values(shape, x, h), kv_block_values(shape, y, h), bytes);
+                }
+        }
+    }
+}
+
+static void check_model(const rp_model *m, const char *name, tiny_random *random) {
+    static world w;
+    int rounds = oracle_rounds(3);
+    for (int round = 0; round < rounds; round++)
+        for (int format = 0; format < 2; format++) {
+            open_world(&w, m, name, format ? KV_F32 : KV_F16, 1 + round % 3, random);
+            for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
+            check_states(&w);
+            close_world(&w);
+        }
+}
+
+/* ---- tests ---- */
+
+/* Heads of their own, groups, one key-value head for all, more of a group than a tile holds; widths that are no multiple of a vector. */
+static void rows_of_made_up_models_are_what_they_are_alone(void **state) {
+    static const int32_t heads[][3] = {{4, 4, 16}, {4, 2, 16}, {8, 1, 8}, {40, 1, 8}, {6, 2, 20}, {64, 2, 4}};
+    tiny_random *random = *state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(heads); i++) {
+        char name[64];
+        oracle_model m;
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.n_heads = heads[i][0];
+        shape.n_kv_heads = heads[i][1];
+        shape.head_dim = heads[i][2];
+        snprintf(name, sizeof(name), "%d heads of %d over %d", (int)shape.n_heads, (int)shape.head_dim, (int)shape.n_kv_heads);
+        oracle_model_open(&m, &shape, "plain");
+        check_model(m.model, name, random);
+        oracle_model_close(&m);
+    }
+}
+
+/* Windows, soft caps, sinks, ALiBi, learned positions, layers without positions, two bases of rotation, long-rope. */
+static void rows_of_every_kind_of_layer_are_what_they_are_alone(void **state) {
+    static const char *const names[] = {"gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
+    golden *g = golden_open();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        rp_error err = {0};
+        rp_model *m;
+        const golden_model *file = golden_find(g, names[i]);
+        assert_non_null(file);
+        must(model_open(&m, file->path, NULL, &err), &err);
+        check_model(m, names[i], *state);
+        model_close(m);
+    }
+    golden_close(g);
+}
+
+/* Contexts [common views, a span of its own], with all their rows in one step; the plan of that step. */
+static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
+    rp_error err = {0};
+    static model_row rows[MAX_ROWS];
+    static const kv_context *contexts[MAX_CONTEXTS];
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_twins; i++) {
+        contexts[i] = &w->twins[i].together;
+        for (int32_t k = 0; k < rows_each; k++, n++) {
+            rows[n] = (model_row){.pos = w->twins[i].pos++, .context = i};
+            must(kv_context_append(&w->twins[i].together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
+        }
+    }
+    must(model_forward_step(w->together.forward, &(model_step){rows, n, contexts, n_twins}, w->logits, &err), &err);
+    return &((cpu_backend *)w->together.backend)->plan;
+}
+
+static void open_plan_world(world *w, oracle_model *m, tiny_random *random, int32_t threads) {
+    tiny_model_shape shape = tiny_model_defaults(); /* 2 heads over each of 2 */
+    oracle_model_open(m, &shape, "plain");
+    open_world(w, m->model, "tiles", KV_F16, threads, random);
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        kv_context_clear(&w->twins[i].together);
+        kv_context_clear(&w->twins[i].alone);
+    }
+    w->n_twins = MAX_CONTEXTS;
+    for (int32_t i = 0; i < MAX_CONTEXTS; i++) {
+        kv_context_init(&w->twins[i].together, w->pool);
+        kv_context_init(&w->twins[i].alone, w->pool);
+        w->twins[i].pos = w->first_pos;
+    }
+}
+
+static void contexts_that_share_spans_share_tiles(void **state) {
+    oracle_model m;
+    static world w;
+    open_plan_world(&w, &m, *state, 1);
+    for (int32_t i = 0; i < 8; i++) /* the last one in another order */
+        for (int32_t v = 0; v < N_COMMON; v++) add_view(&w.twins[i], &w.common[i == 7 ? (v + 1) % N_COMMON : v]);
+    for (int32_t i = 8; i < 10; i++) add_view(&w.twins[i], &(kv_view){.span = w.spans[N_COMMON + i], .mask = {1}});
+    const cpu_plan *p = plan_of(&w, 10, 1);
+    assert_int_equal(p->n_tiles, 3);
+    assert_int_equal(p->tiles[0].n_parts, 8);
+    const int32_t *last = p->matches + p->parts[p->tiles[0].first_part + 7].matches;
+    assert_int_equal(last[0], -1); /* it stands at the end there */
+    for (int32_t v = 1; v < N_COMMON; v++) assert_int_equal(last[v], v - 1);
+    p = plan_of(&w, 10, 5); /* 16 rows fill a tile, and a context's own rows are cut as they were */
+    assert_int_equal(p->n_tiles, 5);
+    for (size_t t = 0; t < 3; t++) assert_true(p->tiles[t].n_rows >= 12 && p->tiles[t].n_tiles == 3 && p->tiles[t].first_tile == 0);
+    close_world(&w);
+    oracle_model_close(&m);
+}
+
+static void contexts_that_share_little_lead(void **state) {
+    oracle_model m;
+    static world w;
+    open_plan_world(&w, &m, *state, 1);
+    for (int32_t i = 0; i < 3; i++) /* one view of six is common */
+        for (int32_t v = 0; v < N_COMMON; v++) add_view(&w.twins[i], &(kv_view){.span = w.spans[v == 0 ? 0 : v + i * 5], .mask = {1}});
+    add_view(&w.twins[3], &(kv_view){.span = w.spans[0], .mask = {1}});
+    const cpu_plan *p = plan_of(&w, 4, 1);
+    assert_int_equal(p->n_tiles, 3);
+    assert_int_equal(p->tiles[0].n_parts, 2); /* the short one follows the first that has its view */
+    close_world(&w);
+    oracle_model_close(&m);
+}
+
+static void few_rows_keep_every_thread_busy(void **state) {
+    oracle_model m;
+    static world w;
+    open_plan_world(&w, &m, *state, 3);
+    for (int32_t i = 0; i < 12; i++)
+        for (int32_t v = 0; v < N_COMMON; v++) add_view(&w.twins[i], &w.common[v]);
+    const cpu_plan *p = plan_of(&w, 12, 1); /* 2 key-value heads: one tile would be 2 tasks, two would be 4 */
+    assert_int_equal(p->n_tiles, 3);
+    assert_int_equal(plan_of(&w, 1, 1)->n_tiles, 1);
+    close_world(&w);
+    oracle_model_close(&m);
+}
+
+static void a_step_like_the_last_allocates_nothing(void **state) {
+    oracle_model m;
+    static world w;
+    open_plan_world(&w, &m, *state, 1);
+    for (int32_t i = 0; i < 8; i++)
+        for (int32_t v = 0; v < N_COMMON; v++) add_view(&w.twins[i], &w.common[v]);
+    plan_of(&w, 8, 1);
+    base_alloc_count();
+    for (int i = 0; i < 10; i++) plan_of(&w, 8, 1);
+    assert_int_equal(base_alloc_count(), 0);
+    close_world(&w);
+    oracle_model_close(&m);
+}
+
+int main(void) {
+    tiny_random random = {oracle_seed("test_shared_attention")};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(rows_of_made_up_models_are_what_they_are_alone, &random),
+        cmocka_unit_test_prestate(rows_of_every_kind_of_layer_are_what_they_are_alone, &random),
+        cmocka_unit_test_prestate(contexts_that_share_spans_share_tiles, &random),
+        cmocka_unit_test_prestate(contexts_that_share_little_lead, &random),
+        cmocka_unit_test_prestate(few_rows_keep_every_thread_busy, &random),
+        cmocka_unit_test_prestate(a_step_like_the_last_allocates_nothing, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

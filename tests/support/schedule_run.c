@@ -1,0 +1,537 @@
+/* schedule_run.c: see schedule_run.h. */
+#include "schedule_run.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/memory.h"
+
+#define MOST_SLOTS (2 * SCHEDULE_CALLS)
+#define MOST_CLIENTS 4
+#define MOST_ACTS (5 * MOST_SLOTS)
+#define MOST_PASSES 3
+#define NEVER INT32_MAX
+
+typedef struct schedule schedule;
+
+/* A call under way. */
+typedef struct slot {
+    schedule *run;
+    const schedule_call *call;
+    rp_request request;
+    bool may_end_early;    /* somebody may cancel it, or its deadline comes */
+    int32_t stops_at;      /* its own callback ends it at this token */
+    struct slot *victim;   /* another that is cancelled */
+    int32_t victim_at;     /* when this one is at this token */
+    bool by_callback;      /* is submitted on the engine's thread */
+    rp_call *handle;       /* under the schedule's lock until all have ended */
+    int submit_rc;
+    rp_error submit_err;
+    /* the engine's thread, until it has ended */
+    int32_t n_steps, n_tokens, n_done;
+    int32_t bad_step, bad_token; /* the first that differs; -1 */
+    char *text; /* n_text bytes and a NUL; not by base/, whose allocations may fail */
+    size_t n_text;
+} slot;
+
+typedef enum act_kind { ACT_SUBMIT, ACT_CANCEL, ACT_ENCODE, ACT_REPLACE, ACT_STATUS, ACT_FAIL } act_kind;
+
+/* What a client thread does when there were `gate` events. */
+typedef struct act {
+    act_kind kind;
+    uint64_t gate;
+    slot *slot;
+    uint64_t n; /* ACT_FAIL: so many allocations from then */
+} act;
+
+typedef struct client {
+    schedule *run;
+    act acts[MOST_ACTS];
+    int32_t n_acts;
+    pthread_t thread;
+    int encode_rc;
+} client;
+
+struct schedule {
+    const schedule_world *w;
+    tiny_random *r;
+    schedule_tally *tally;
+    bool fails; /* allocations do, in this pass */
+    rp_engine *engine;
+    rp_engine_options engine_options;
+    bool is_tight; /* the small budget */
+    slot slots[MOST_SLOTS];
+    int32_t n_slots, n_by_callback;
+    client clients[MOST_CLIENTS];
+    int32_t n_clients;
+    uint64_t waits, shared_steps, over_budget; /* the engine's thread */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t events;
+    int32_t n_live;
+    int32_t next_by_callback; /* slots from here on may be submitted by callbacks */
+};
+
+static int32_t below(schedule *s, int32_t n) { return (int32_t)tiny_random_below(s->r, (uint64_t)n); }
+static bool chance(schedule *s, int32_t one_in) { return below(s, one_in) == 0; }
+
+/* ---- the engine's thread: callbacks ------------------------------------------------------------------------------ */
+
+static void cancel(slot *victim) {
+    schedule *s = victim->run;
+    pthread_mutex_lock(&s->lock);
+    if (victim->handle) rp_call_cancel(victim->handle);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void submit(slot *c) {
+    schedule *s = c->run;
+    rp_call *handle;
+    pthread_mutex_lock(&s->lock);
+    s->n_live++;
+    pthread_mutex_unlock(&s->lock);
+    int rc = rp_engine_submit(s->engine, &c->request, &handle, &c->submit_err);
+    pthread_mutex_lock(&s->lock);
+    c->submit_rc = rc;
+    c->handle = handle;
+    if (rc) s->n_live--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The next slot that a callback submits, if any is left; counts an event. */
+static slot *note_event(schedule *s, bool ended, bool may_submit) {
+    slot *next = NULL;
+    pthread_mutex_lock(&s->lock);
+    s->events++;
+    s->n_live -= ended;
+    if (may_submit && s->next_by_callback < s->n_slots && s->events % 3 == 0) {
+        next = &s->slots[s->next_by_callback++];
+        s->n_live++; /* nobody believes that all is over meanwhile */
+    }
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return next;
+}
+
+static void note_submitted(schedule *s) {
+    pthread_mutex_lock(&s->lock);
+    s->n_live--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void happen(schedule *s, bool ended) {
+    slot *next = note_event(s, ended, true);
+    if (!next) return;
+    submit(next);
+    note_submitted(s);
+}
+
+static void on_logits(void *user, const float *logits, int32_t n_vocab) {
+    slot *c = user;
+    const oracle_run *alone = &c->call->alone;
+    int32_t i = c->n_steps++;
+    bool same = i < alone->n_steps && memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) == 0;
+    if (!same && c->bad_step < 0) c->bad_step = i;
+    if (c->victim && i == c->victim_at) cancel(c->victim);
+    happen(c->run, false);
+}
+
+static bool on_token(void *user, const rp_token *token) {
+    slot *c = user;
+    const rp_result *alone = c->call->alone.result;
+    int32_t i = c->n_tokens++;
+    if ((i >= alone->n_tokens || alone->tokens[i] != token->id) && c->bad_token < 0) c->bad_token = i;
+    return i != c->stops_at;
+}
+
+static bool on_text(void *user, const char *text, size_t n) {
+    slot *c = user;
+    c->text = realloc(c->text, c->n_text + n + 1);
+    memcpy(c->text + c->n_text, text, n + 1);
+    c->n_text += n;
+    return true;
+}
+
+static void on_done(void *user) {
+    slot *c = user;
+    c->n_done++;
+    happen(c->run, true);
+}
+
+static void on_step(void *user, const rp_step *step) {
+    schedule *s = user;
+    if (step->n_waiting > 0 && step->n_running < s->engine_options.max_sequences && !s->is_tight) s->waits++;
+    for (int32_t i = 1; i < step->n_parts; i++)
+        if (step->parts[i].call != step->parts[0].call) {
+            s->shared_steps++;
+            break;
+        }
+    s->over_budget += step->state_bytes > s->engine_options.state_budget_bytes;
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+static void wait_for(schedule *s, uint64_t gate) {
+    pthread_mutex_lock(&s->lock);
+    while (s->events < gate && s->n_live > 0) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void look(slot *c) {
+    schedule *s = c->run;
+    rp_call_status status;
+    pthread_mutex_lock(&s->lock);
+    if (c->handle) {
+        rp_call_get_status(c->handle, &status);
+        rp_call_wait(c->handle, 0);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void do_act(client *k, const act *a) {
+    schedule *s = k->run;
+    rp_error err;
+    int rc = 0;
+    switch (a->kind) {
+    case ACT_SUBMIT: submit(a->slot); break;
+    case ACT_CANCEL: cancel(a->slot); break;
+    case ACT_STATUS: look(a->slot); break;
+    case ACT_FAIL: base_alloc_fail_at(a->n, 0); break;
+    case ACT_ENCODE:
+        rc = rp_schema_encode(s->engine, "s", NULL, NULL, &err);
+        if (rc == s->w->encode_rc) rc = 0;
+        break;
+    case ACT_REPLACE:
+        rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, NULL, NULL, &err);
+        break;
+    }
+    if (rc && !k->encode_rc) k->encode_rc = rc;
+}
+
+static void *client_main(void *arg) {
+    client *k = arg;
+    for (int32_t i = 0; i < k->n_acts; i++) {
+        wait_for(k->run, k->acts[i].gate);
+        do_act(k, &k->acts[i]);
+    }
+    return NULL;
+}
+
+/* ---- drawing a pass ---------------------------------------------------------------------------------------------- */
+
+/* What may be changed in a request without changing its answer. */
+static void vary(schedule *s, slot *c) {
+    rp_request *q = &c->request;
+    *q = c->call->request;
+    q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 1) : 0;
+    q->no_prefix = chance(s, 6);
+    q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
+    if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3); /* without modules all three compute the same */
+    if (q->prompt && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
+    if (q->text && chance(s, 3)) q->relink = below(s, 8); /* it may change its own answer, and nobody else's */
+    if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
+    if (chance(s, 25)) {
+        q->deadline_ms = 1 + below(s, 8);
+        c->may_end_early = true;
+    }
+    q->on_logits = on_logits;
+    q->on_token = on_token;
+    q->on_text = on_text;
+    q->on_done = on_done;
+    q->user = c;
+}
+
+/* Some calls are ended by their own callback, some by another's. */
+static void draw_cancels(schedule *s) {
+    for (int32_t n = below(s, 1 + s->n_slots / 3); n > 0; n--) {
+        slot *c = &s->slots[below(s, s->n_slots)];
+        c->may_end_early = true;
+        if (chance(s, 2)) c->stops_at = below(s, 12);
+        else {
+            slot *by = &s->slots[below(s, s->n_slots)];
+            by->victim = c;
+            by->victim_at = below(s, 12);
+        }
+    }
+}
+
+static void draw_slots(schedule *s) {
+    const schedule_world *w = s->w;
+    s->n_slots = w->n_calls + below(s, w->n_calls + 1);
+    int32_t start = below(s, w->n_calls);
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        slot *c = &s->slots[i];
+        int32_t k = i < w->n_calls ? (start + i) % w->n_calls : below(s, w->n_calls);
+        *c = (slot){.run = s, .call = &w->calls[k], .stops_at = NEVER, .bad_step = -1, .bad_token = -1};
+    }
+    for (int32_t i = s->n_slots - 1; i > 0; i--) { /* in any order */
+        int32_t k = below(s, i + 1);
+        const schedule_call *other = s->slots[i].call;
+        s->slots[i].call = s->slots[k].call;
+        s->slots[k].call = other;
+    }
+    for (int32_t i = 0; i < s->n_slots; i++) vary(s, &s->slots[i]);
+    draw_cancels(s);
+    s->n_by_callback = chance(s, 2) ? below(s, 1 + s->n_slots / 3) : 0;
+    s->next_by_callback = s->n_slots - s->n_by_callback;
+}
+
+static void add_act(client *k, act_kind kind, uint64_t gate, slot *c) {
+    assert_true(k->n_acts < MOST_ACTS);
+    k->acts[k->n_acts++] = (act){kind, gate, c, 0};
+}
+
+/* Gates rise, so that a client's acts stand in their order; `events` of earlier passes count. */
+static void draw_clients(schedule *s) {
+    bool together = chance(s, 3);
+    s->n_clients = 1 + below(s, MOST_CLIENTS);
+    for (int32_t i = 0; i < s->n_clients; i++) s->clients[i] = (client){.run = s};
+    uint64_t gate = s->events;
+    for (int32_t i = 0; i < s->n_slots - s->n_by_callback; i++) {
+        client *k = &s->clients[below(s, s->n_clients)];
+        if (!together) gate += (uint64_t)below(s, 1 + below(s, 20));
+        if (s->fails && chance(s, 3)) {
+            add_act(k, ACT_FAIL, gate, NULL);
+            k->acts[k->n_acts - 1].n = 1 + (uint64_t)below(s, 1 + below(s, 300));
+        }
+        if (chance(s, 10)) add_act(k, chance(s, 2) ? ACT_ENCODE : ACT_REPLACE, gate, NULL);
+        add_act(k, ACT_SUBMIT, gate, &s->slots[i]);
+        if (chance(s, 6)) add_act(k, ACT_STATUS, gate + (uint64_t)below(s, 9), &s->slots[below(s, s->n_slots)]);
+        if (!chance(s, 10)) continue;
+        slot *victim = &s->slots[below(s, s->n_slots)];
+        victim->may_end_early = true;
+        add_act(k, ACT_CANCEL, gate + (uint64_t)below(s, 30), victim);
+    }
+}
+
+/* ---- what came of it --------------------------------------------------------------------------------------------- */
+
+BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format, ...) {
+    const schedule *s = c->run;
+    const rp_request *q = &c->request;
+    const rp_engine_options *o = &s->engine_options;
+    char what[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
+    printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
+           (double)o->token_goal_ms, (unsigned long long)o->state_budget_bytes);
+    printf("request: reuse %d, no_prefix %d, n_draft %d, max_tokens %d, n_forced %d, temperature %g\n%s\n", (int)q->reuse, q->no_prefix,
+           q->n_draft, q->max_tokens, q->forced ? q->n_forced : 0, (double)q->sampling.temperature, q->prompt ? q->prompt : q->text);
+    if (q->prompt) printf("%s\n", s->w->pml.schema.data);
+    fail_msg("%s", what);
+    abort();
+}
+
+static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* An answer that ended early shows a part of the whole; a deadline shows what was held back, which a stop would have cut. */
+static void check_beginning(const slot *c, const rp_result *got) {
+    const rp_result *alone = c->call->alone.result;
+    if (got->n_tokens > alone->n_tokens || c->n_steps > c->call->alone.n_steps) refuse(c, "a longer answer than alone");
+    if (!begins(alone->text, got->text) && !begins(got->text, alone->text)) refuse(c, "another text: '%s'", got->text);
+}
+
+static void check_whole(const slot *c, const rp_result *got) {
+    const oracle_run *run = &c->call->alone;
+    const rp_result *alone = run->result;
+    if (c->n_steps != run->n_steps || got->n_tokens != alone->n_tokens)
+        refuse(c, "%d tokens by %d logits, alone %d by %d", got->n_tokens, c->n_steps, alone->n_tokens, run->n_steps);
+    if (strcmp(got->text, alone->text) != 0) refuse(c, "text '%s', alone '%s'", got->text, alone->text);
+    if (strcmp(got->finish_reason, alone->finish_reason) != 0)
+        refuse(c, "ends by '%s', alone '%s'", got->finish_reason, alone->finish_reason);
+    if (got->n_top != alone->n_top ||
+        (alone->n_top > 0 && memcmp(got->logprobs, alone->logprobs, (size_t)got->n_tokens * sizeof(*got->logprobs)) != 0))
+        refuse(c, "other log-probabilities");
+}
+
+static void count(schedule *s, const slot *c, const rp_result *r) {
+    schedule_tally *t = s->tally;
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        const rp_plan_item *item = &r->plan[i];
+        bool by_prefix = strcmp(item->module, "prompt") == 0 || c->request.reuse == RP_REUSE_EXACT;
+        bool found = item->is_view && strcmp(item->tier, "ram") == 0;
+        if (found) *(by_prefix ? &t->prefix_tokens : &t->module_tokens) += (uint64_t)item->n_tokens;
+    }
+    t->drafted += (uint64_t)r->drafted_tokens;
+    t->accepted += (uint64_t)r->accepted_tokens;
+}
+
+static bool looks_for_nothing(const rp_request *q) {
+    return q->reuse == RP_REUSE_OFF || (q->no_prefix && (q->text || q->reuse == RP_REUSE_EXACT));
+}
+
+/* Were states taken that never saw what stands before them here? */
+static bool has_moved(const slot *c, const rp_result *r) {
+    bool moved = false;
+    for (int32_t i = 0; i < r->n_plan; i++) moved |= r->plan[i].is_view && r->plan[i].shift != 0;
+    return moved && c->request.relink >= 0 && c->request.text;
+}
+
+static void check_answer(schedule *s, const slot *c, const rp_result *r) {
+    bool early = strcmp(r->finish_reason, "cancelled") == 0 || strcmp(r->finish_reason, "deadline") == 0;
+    if (has_moved(c, r)) {
+        s->tally->relinked++;
+        return;
+    }
+    if (c->bad_step >= 0) refuse(c, "not the same bytes: logits %d of %d", c->bad_step, c->call->alone.n_steps);
+    if (c->bad_token >= 0) refuse(c, "not the same token: %d", c->bad_token);
+    if (r->n_tokens != c->n_tokens) refuse(c, "%d tokens told, %d given", c->n_tokens, r->n_tokens);
+    if (strcmp(c->text ? c->text : "", r->text) != 0) refuse(c, "'%s' told, '%s' given", c->text ? c->text : "", r->text);
+    if (r->bytes_copied != 0) refuse(c, "states were copied");
+    if (r->prompt_tokens != c->call->alone.result->prompt_tokens) refuse(c, "%d tokens of a prompt", r->prompt_tokens);
+    if (r->cached_tokens + r->fresh_tokens != r->prompt_tokens) refuse(c, "tokens are lost");
+    if (looks_for_nothing(&c->request) && r->cached_tokens) refuse(c, "found what was not to be looked for");
+    if (early && !c->may_end_early) refuse(c, "ends by '%s'", r->finish_reason);
+    if (early) check_beginning(c, r);
+    else check_whole(c, r);
+    s->tally->logits += (uint64_t)c->n_steps;
+    *(early ? &s->tally->cancelled : &s->tally->compared) += 1;
+    count(s, c, r);
+}
+
+static void check_error(schedule *s, const slot *c, int rc, const rp_error *err) {
+    bool no_memory = rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT;
+    if (rc != (int)err->code || !err->message[0]) refuse(c, "error %d does not say what it is: '%s'", rc, err->message);
+    if (rc == RP_ERR_CANCELLED && c->may_end_early) s->tally->cancelled++;
+    else if (rc == RP_ERR_DEADLINE && c->may_end_early) s->tally->expired++;
+    else if (rc == RP_ERR_BUSY && s->n_slots >= s->engine_options.max_queue) s->tally->full++;
+    else if (no_memory && s->fails) s->tally->failed++;
+    else refuse(c, "error: %s", err->message);
+    if (c->bad_step >= 0) refuse(c, "not the same bytes before its error: logits %d", c->bad_step);
+}
+
+static void check_slot(schedule *s, slot *c) {
+    rp_result *result = NULL;
+    rp_error err = c->submit_err;
+    int rc = c->handle ? rp_call_result(c->handle, &result, &err) : c->submit_rc;
+    s->tally->calls++;
+    if (c->n_done != (c->handle != NULL)) refuse(c, "ended %d times", c->n_done);
+    if (rc) check_error(s, c, rc, &err);
+    else check_answer(s, c, result);
+    rp_result_free(result);
+    rp_call_free(c->handle);
+    free(c->text);
+}
+
+/* Nobody holds anything: what is used is what the store has. */
+static void check_store(const schedule *s) {
+    rp_store_stats stats;
+    rp_engine_store_stats(s->engine, &stats);
+    if (stats.used_bytes != stats.bytes || stats.bytes > stats.budget_bytes || s->over_budget)
+        refuse(&s->slots[0], "%llu bytes are used, %llu kept, of %llu; over it in %llu steps", (unsigned long long)stats.used_bytes,
+               (unsigned long long)stats.bytes, (unsigned long long)stats.budget_bytes, (unsigned long long)s->over_budget);
+}
+
+/* ---- a schedule -------------------------------------------------------------------------------------------------- */
+
+static void wait_for_all(schedule *s) {
+    pthread_mutex_lock(&s->lock);
+    while (s->n_live > 0) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Those that no callback came to submit. */
+static void submit_rest(schedule *s) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        slot *c = s->next_by_callback < s->n_slots ? &s->slots[s->next_by_callback++] : NULL;
+        pthread_mutex_unlock(&s->lock);
+        if (!c) return;
+        submit(c);
+    }
+}
+
+static void check_client(const schedule *s, const client *k) {
+    int rc = k->encode_rc;
+    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_MEMORY && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
+    if (rc && !may) refuse(&s->slots[0], "encoding or loading the schema: %s", rp_code_name((rp_code)rc));
+}
+
+static void run_pass(schedule *s) {
+    draw_slots(s);
+    draw_clients(s);
+    for (int32_t i = 0; i < s->n_clients; i++)
+        if (pthread_create(&s->clients[i].thread, NULL, client_main, &s->clients[i])) abort();
+    for (int32_t i = 0; i < s->n_clients; i++) pthread_join(s->clients[i].thread, NULL);
+    submit_rest(s);
+    wait_for_all(s);
+    base_alloc_fail_at(0, 0);
+    for (int32_t i = 0; i < s->n_slots; i++) check_slot(s, &s->slots[i]);
+    for (int32_t i = 0; i < s->n_clients; i++) check_client(s, &s->clients[i]);
+    check_store(s);
+}
+
+static void draw_engine(schedule *s) {
+    static const float goals[] = {0, 0.0001f, 0.05f, 1, 50, INFINITY};
+    static const int32_t chunks[] = {1, 2, 7, 16, 64, 100, 256, 512};
+    rp_engine_options *o = &s->engine_options;
+    *o = schedule_world_options(s->w);
+    o->n_threads = 1 + below(s, 3);
+    o->max_sequences = 1 + below(s, 8);
+    o->chunk_tokens = chunks[below(s, (int32_t)BASE_ARRAY_LEN(chunks))];
+    o->token_goal_ms = goals[below(s, (int32_t)BASE_ARRAY_LEN(goals))];
+    if (chance(s, 12)) o->max_queue = 1 + below(s, 4);
+    s->is_tight = chance(s, 2);
+    if (s->is_tight) {
+        o->state_budget_bytes = s->w->small_budget * (uint64_t)(4 + (chance(s, 2) ? 0 : below(s, 8))) / 4;
+        o->chunk_tokens = BASE_MIN(o->chunk_tokens, s->w->most_chunk);
+    }
+    o->on_step = on_step;
+    o->step_user = s;
+}
+
+void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedule_tally *tally) {
+    rp_store_stats stats;
+    schedule *s = calloc(1, sizeof(*s));
+    *s = (schedule){.w = w, .r = r, .tally = tally};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    draw_engine(s);
+    s->engine = schedule_world_engine(w, &s->engine_options);
+    for (int32_t n = below(s, MOST_PASSES); n > 0; n--) {
+        s->fails = may_fail;
+        run_pass(s);
+    }
+    s->fails = false; /* whatever has failed before */
+    run_pass(s);
+    rp_engine_store_stats(s->engine, &stats);
+    rp_engine_free(s->engine);
+    tally->schedules++;
+    tally->evictions += stats.evictions;
+    tally->waits += s->waits;
+    tally->shared_steps += s->shared_steps;
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+void schedule_tally_print(const char *test, const schedule_tally *t) {
+    const struct {
+        const char *name;
+        uint64_t n;
+    } counts[] = {
+        {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
+        {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
+        {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
+        {"of drafts", t->drafted}, {"answers with an edit", t->relinked}, {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
+    };
+    printf("%s:", test);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);
+    printf("\n");
+}

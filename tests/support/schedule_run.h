@@ -1,0 +1,37 @@
+/* schedule_run.h: one random schedule: the calls of a world, mixed, in one engine, compared byte for byte with what each gives alone.
+ *
+ *   pass     slots [call, variant of its request] in random order
+ *            client threads      | submit, wait for events | cancel | encode | replace the schema | ...
+ *            the engine's thread | callbacks: compare, count an event, submit, cancel
+ *
+ * Nothing sleeps: a client goes on when so many events (callbacks) have been, or when nothing is under way that could cause one. What is
+ * found wrong in callbacks is kept until the calls have ended. What differs from run to run is how threads meet; all else is the seed's.
+ */
+#ifndef SUPPORT_SCHEDULE_RUN_H
+#define SUPPORT_SCHEDULE_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "schedule_world.h"
+
+/* What schedules have met, so that one sees that they test something. */
+typedef struct schedule_tally {
+    uint64_t schedules, calls, compared; /* compared: calls that ended by themselves */
+    uint64_t logits;                     /* rows of them */
+    uint64_t prefix_tokens, module_tokens; /* found by what was read before; in modules */
+    uint64_t evictions, drafted, accepted;
+    uint64_t waits;                      /* steps in which a call with a place and room waited for another that reads the same */
+    uint64_t shared_steps;               /* steps with rows of several calls */
+    uint64_t cancelled, expired, full;   /* calls that were ended, that met their deadline, that found the queue full, */
+    uint64_t failed;                     /* that were not given memory */
+    uint64_t relinked;                   /* that may differ: they moved what stands behind an edit */
+} schedule_tally;
+
+/* Runs one, drawing from r. may_fail: allocations fail now and then, in all passes but the last, and calls with them (RP_ERR_MEMORY,
+ * RP_ERR_LIMIT); those that do not give what they give alone. Fails the test (cmocka) where bytes differ, a call does not end as it
+ * should, or memory is left over. */
+void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedule_tally *tally);
+void schedule_tally_print(const char *test, const schedule_tally *t);
+
+#endif

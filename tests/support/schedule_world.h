@@ -1,0 +1,64 @@
+/* schedule_world.h: a model, a schema and random requests over it, with what each gives alone: what the tests of schedules compare with.
+ *
+ * Requests are made to meet: plain texts that are equal, that begin alike, that go on behind an earlier prompt and its answer (exact to the
+ * token: the answer is forced); prompts of modules, the same with other turns behind them; every way of reuse, sampling, stops, lengths.
+ *
+ * For tests: what cannot be set up ends the program. Not thread-safe; a world that is made is only read.
+ */
+#ifndef SUPPORT_SCHEDULE_WORLD_H
+#define SUPPORT_SCHEDULE_WORLD_H
+
+#include "golden.h"
+#include "oracle_run.h"
+#include "random_pml.h"
+
+#define SCHEDULE_CALLS 12 /* of a world, at most */
+#define SCHEDULE_CTX 2048 /* positions, where the model has as many */
+
+/* The models that are tried: of each, what may go wrong in another way. */
+typedef struct schedule_model {
+    const char *name;
+    rp_model *model;
+    gguf_file *file; /* what `tokenizer` reads */
+    tokenizer *tokenizer;
+    int32_t n_ctx, n_vocab;
+    int32_t shorter; /* texts have so many times fewer words */
+    bool is_movable, has_windows;
+} schedule_model;
+
+#define SCHEDULE_MODELS 10
+void schedule_models_open(schedule_model models[SCHEDULE_MODELS]);
+void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
+
+/* A request and what it gives in an engine of its own: one thread, nothing found by what was read before, no drafts. */
+typedef struct schedule_call {
+    rp_request request; /* borrows from here */
+    char *text, *prompt; /* one of them */
+    int32_t *forced;
+    char stop[4];
+    const char *stops[1];
+    oracle_run alone;
+} schedule_call;
+
+typedef struct schedule_world {
+    uint64_t seed; /* makes it again */
+    const schedule_model *model;
+    tiny_random r;
+    random_pml pml;
+    schedule_call calls[SCHEDULE_CALLS];
+    int32_t n_calls;
+    int encode_rc;         /* what rp_schema_encode gives: a module may be longer than the context */
+    uint64_t small_budget; /* each call alone has room in it, and not much more, in chunks of up to */
+    int32_t most_chunk;
+} schedule_world;
+
+void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed);
+void schedule_world_free(schedule_world *w);
+
+/* Options that every engine of a world has. */
+rp_engine_options schedule_world_options(const schedule_world *w);
+/* With the world's schema. */
+rp_engine *schedule_world_engine(const schedule_world *w, const rp_engine_options *options);
+void schedule_world_load(const schedule_world *w, rp_engine *engine);
+
+#endif
