@@ -136,10 +136,30 @@ static void test_a_slower_machine(void **state) {
     assert_in_range(piece, 3, 5);
 }
 
+/* Hundreds of thousands of steps of all sizes, and now and then the process stands still for ten minutes: what is learned does not drift. */
+static void test_hours_and_stops(void **state) {
+    (void)state;
+    cost_model c;
+    machine m = {.read_us = 330, .row_us = 105, .slot_us = 0.01, .noise = 11};
+    cost_model_init(&c);
+    for (int i = 0; i < 300000; i++) {
+        cost_load l = load_of(1 + (int32_t)(40 * random_share(&m) * random_share(&m)), 4000 * random_share(&m));
+        cost_model_learn(&c, &l, i % 20000 == 19999 ? 600e6 : time_of(&m, &l));
+    }
+    m.noise = 0;
+    for (int32_t rows = 1; rows <= 32; rows++) {
+        cost_load l = load_of(rows, 1000);
+        double ratio = predict(&c, rows, 1000) / time_of(&m, &l);
+        if (ratio < 0.7 || ratio > 1.5) fail_msg("%d rows: predicted %.2f times what they take", (int)rows, ratio);
+    }
+    assert_in_range((int)(c.speed * 100), 25, 400);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_is_known), cmocka_unit_test(test_guesses_are_cautious), cmocka_unit_test(test_rooms_of_machines),
         cmocka_unit_test(test_noise),            cmocka_unit_test(test_a_slower_machine),
+        cmocka_unit_test(test_hours_and_stops),
     };
     return cmocka_run_group_tests_name("cost_model", tests, NULL, NULL);
 }
