@@ -9,6 +9,8 @@
 
 struct kv_span {
     atomic_int refs;
+    atomic_int ready; /* layers; */
+    atomic_bool failed;
     kv_pool *pool;
     base_key key;
     bool sealed;
@@ -26,6 +28,7 @@ int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) 
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
     atomic_init(&s->refs, 1);
+    atomic_init(&s->ready, n_layers);
     s->pool = pool;
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
@@ -97,6 +100,60 @@ void kv_span_seal(kv_span *s, const base_key *key) {
     assert(!s->sealed && kv_span_is_unshared(s));
     s->key = *key;
     s->sealed = true;
+}
+
+/* Only layers with windows may lack blocks. */
+static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
+    int32_t n_blocks = (f->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return false;
+    for (int32_t i = 0; i < shape->n_layers; i++) {
+        uint8_t all = (uint8_t)((1 << n_blocks) - 1);
+        bool windowed = shape->windows && shape->windows[i] > 0;
+        if (f->kept[i] & ~all || (!windowed && f->kept[i] != all)) return false;
+    }
+    return true;
+}
+
+int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
+    kv_span *s;
+    int32_t n_layers = kv_pool_shape(pool)->n_layers;
+    *out = NULL;
+    if (!form_is_possible(form, kv_pool_shape(pool))) return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
+    int rc = kv_span_new(&s, pool, form->first_pos, err);
+    if (rc) return rc;
+    atomic_init(&s->ready, 0);
+    s->n_tokens = form->n_tokens;
+    s->n_blocks = (form->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    s->readable_from = form->readable_from;
+    s->n_trimmed = s->n_blocks * n_layers;
+    for (int32_t i = 0; i < s->n_blocks * n_layers && !rc; i++) {
+        if (!(form->kept[i % n_layers] >> (i / n_layers) & 1)) continue;
+        if (!(rc = kv_pool_take(pool, &s->blocks[i], 1, err))) s->n_trimmed--;
+    }
+    if (rc) {
+        kv_span_unref(s);
+        return rc;
+    }
+    s->key = *key;
+    s->sealed = true;
+    *out = s;
+    return RP_OK;
+}
+
+void kv_span_set_ready(kv_span *s, int32_t n) { atomic_store_explicit(&s->ready, n, memory_order_release); }
+
+void kv_span_set_failed(kv_span *s) {
+    atomic_store_explicit(&s->failed, true, memory_order_relaxed);
+    kv_span_set_ready(s, s->n_layers);
+}
+
+int32_t kv_span_layers_ready(const kv_span *s) { return atomic_load_explicit(&s->ready, memory_order_acquire); }
+bool kv_span_has_failed(const kv_span *s) { return atomic_load_explicit(&s->failed, memory_order_relaxed); }
+
+uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
+    uint8_t kept = 0;
+    for (int32_t b = 0; b < s->n_blocks; b++) kept |= (uint8_t)((kv_span_block(s, layer, b) != NULL) << b);
+    return kept;
 }
 
 bool kv_span_is_sealed(const kv_span *s) { return s->sealed; }
