@@ -521,7 +521,11 @@ RP_API int rp_schema_encode(rp_engine *engine, const char *schema, rp_on_progres
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
     uint64_t used_bytes;  /* with what calls hold that is not kept yet; as after the last step */
-    uint64_t hits, misses, inserts, evictions;
+    uint64_t hits, misses, inserts, evictions; /* evictions: from RAM and disk */
+    uint64_t disk_spans, disk_bytes, disk_budget_bytes; /* records, those of other models too */
+    uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
+    uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error */
+    uint64_t disk_faults;    /* records that could not be read */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 

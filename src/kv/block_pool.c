@@ -19,7 +19,8 @@ struct kv_pool {
     kv_reclaim_fn reclaim;
     void *reclaim_user;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t filled; /* with the lock: kv_pool_wait_filled */
+    pthread_mutex_t lock;  /* guards what follows */
     void **slabs;
     size_t n_slabs, cap_slabs;
     uint64_t n_blocks;    /* in all slabs */
@@ -67,9 +68,11 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, con
     p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
     p->block_bytes = (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
     p->max_blocks = budget_bytes / p->block_bytes;
-    if (pthread_mutex_init(&p->lock, NULL) != 0) {
+    bool has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
+    if (!has_lock || pthread_cond_init(&p->filled, NULL) != 0) {
+        if (has_lock) pthread_mutex_destroy(&p->lock);
         base_free(p);
-        return base_fail_memory(err, sizeof(*p), "a mutex");
+        return base_fail_memory(err, sizeof(*p), "a lock");
     }
     *out = p;
     return RP_OK;
@@ -80,6 +83,7 @@ void kv_pool_free(kv_pool *p) {
     for (size_t i = 0; i < p->n_slabs; i++) p->memory.release(p->memory.user, p->slabs[i]);
     base_free(p->slabs);
     base_free(p->free_blocks);
+    pthread_cond_destroy(&p->filled);
     pthread_mutex_destroy(&p->lock);
     base_free(p);
 }
@@ -136,6 +140,18 @@ int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n) {
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < n; i++) p->free_blocks[p->n_free++] = blocks[i];
+    pthread_mutex_unlock(&p->lock);
+}
+
+void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n) {
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load_explicit(count, memory_order_acquire) < n) pthread_cond_wait(&p->filled, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void kv_pool_tell_filled(kv_pool *p) {
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->filled);
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -9,11 +9,13 @@
  * with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool asks its
  * reclaimer (the store) to let something go before it gives up.
  *
- * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs.
+ * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs. A condition beside it is for those who wait until
+ * blocks that another thread reads into are filled.
  */
 #ifndef KV_BLOCK_POOL_H
 #define KV_BLOCK_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,6 +60,10 @@ uint64_t kv_shape_token_bytes(const kv_shape *s);
 /* Takes n blocks into out[0..n), all or none. RP_ERR_MEMORY: over the budget even after reclaiming, or the machine has no more. */
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
+
+/* Waits until *count is n or more; whoever raises it calls kv_pool_tell_filled afterwards. */
+void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);
+void kv_pool_tell_filled(kv_pool *p);
 
 typedef struct kv_pool_stats {
     uint64_t budget_bytes, used_bytes, slab_bytes;

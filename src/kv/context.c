@@ -40,7 +40,24 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
     else kv_mask_first(v->mask, kv_span_tokens(span));
     c->n_views++;
     c->open = false;
+    c->filling |= kv_span_layers_ready(span) < kv_pool_shape(c->pool)->n_layers;
     return RP_OK;
+}
+
+bool kv_context_is_ready(const kv_context *c, int32_t n) {
+    for (size_t i = 0; c->filling && i < c->n_views; i++)
+        if (kv_span_layers_ready(c->views[i].span) < n) return false;
+    return true;
+}
+
+void kv_context_wait(const kv_context *c, int32_t n) {
+    for (size_t i = 0; c->filling && i < c->n_views; i++) kv_span_wait(c->views[i].span, n);
+}
+
+bool kv_context_has_failed(const kv_context *c) {
+    for (size_t i = 0; c->filling && i < c->n_views; i++)
+        if (kv_span_has_failed(c->views[i].span)) return true;
+    return false;
 }
 
 /* Can the last span take a token at pos? */

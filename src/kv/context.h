@@ -20,6 +20,7 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
+    bool filling;   /* spans of views may still be read from elsewhere (kv_span_restore) */
     const kv_positions *later; /* [n_later], borrowed: where a module's arguments will read what is appended now */
     size_t n_later;
 } kv_context;
@@ -45,6 +46,13 @@ void kv_context_close(kv_context *c);
 
 /* Drops the last n views, for instance the spans of a run that was only computed to be kept elsewhere. */
 void kv_context_drop(kv_context *c, size_t n);
+
+/* Are layers [0, n) of all spans ready? */
+bool kv_context_is_ready(const kv_context *c, int32_t n);
+/* Waits until they are. Any thread, while nobody changes the context. */
+void kv_context_wait(const kv_context *c, int32_t n);
+/* Could one of the spans not be filled in? */
+bool kv_context_has_failed(const kv_context *c);
 
 /* Slots that count, over all views: no token sees more. */
 int64_t kv_context_slots(const kv_context *c);

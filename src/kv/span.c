@@ -140,7 +140,10 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
     return RP_OK;
 }
 
-void kv_span_set_ready(kv_span *s, int32_t n) { atomic_store_explicit(&s->ready, n, memory_order_release); }
+void kv_span_set_ready(kv_span *s, int32_t n) {
+    atomic_store_explicit(&s->ready, n, memory_order_release);
+    kv_pool_tell_filled(s->pool);
+}
 
 void kv_span_set_failed(kv_span *s) {
     atomic_store_explicit(&s->failed, true, memory_order_relaxed);
@@ -149,6 +152,10 @@ void kv_span_set_failed(kv_span *s) {
 
 int32_t kv_span_layers_ready(const kv_span *s) { return atomic_load_explicit(&s->ready, memory_order_acquire); }
 bool kv_span_has_failed(const kv_span *s) { return atomic_load_explicit(&s->failed, memory_order_relaxed); }
+
+void kv_span_wait(const kv_span *s, int32_t n) {
+    if (kv_span_layers_ready(s) < n) kv_pool_wait_filled(s->pool, &s->ready, n);
+}
 
 uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
     uint8_t kept = 0;

@@ -63,13 +63,15 @@ typedef struct kv_span_form {
 /* A sealed span with one reference whose blocks are there and not filled in yet: it is read layer by layer, and no layer may be looked at
  * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
-/* By the thread that fills it in: layers [0, n) are there now. */
+/* By the thread that fills it in: layers [0, n) are there now. Wakes those who wait. */
 void kv_span_set_ready(kv_span *s, int32_t n);
 /* It cannot be filled in. All layers count as ready, so that nobody waits; what they hold is nothing to go by. */
 void kv_span_set_failed(kv_span *s);
 /* How many layers may be looked at, from the first on: all, for a span that was computed. Any thread. */
 int32_t kv_span_layers_ready(const kv_span *s);
 bool kv_span_has_failed(const kv_span *s);
+/* Waits until layers [0, n) are ready. */
+void kv_span_wait(const kv_span *s, int32_t n);
 /* Bit b: block b of the layer is there. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 

@@ -71,14 +71,19 @@ void model_forward_free(model_forward *f) {
 
 typedef const model_weight *const weights[];
 
+/* States of earlier tokens may still be on their way from disk: layer by layer, as they are used. */
+static void wait_for_states(const model_step *step, const model_layer *l) {
+    for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
+}
+
 /* PROJECTED = attention over `in` */
-static void attention(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+static void attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in) {
     const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     float limit = f->model->hp.qkv_limit;
-    int32_t n = l->owns_states ? 3 : 1; /* q alone, or q, k and v */
+    int32_t rows = step->n_rows, n = l->owns_states ? 3 : 1; /* q alone, or q, k and v */
     op->linear(b, in, rows, n, (weights){&l->q, &l->k, &l->v}, (weights){&l->q_bias, &l->k_bias, &l->v_bias},
                (backend_buffer *[]){buf[Q], buf[K], buf[V]});
     for (int32_t i = 0; i < n && limit > 0; i++) op->clamp(b, buf[Q + i], limit, rows);
@@ -87,6 +92,7 @@ static void attention(model_forward *f, int32_t layer, const backend_buffer *in,
         if (l->k_norm.weight.data) op->norm(b, buf[K], &l->k_norm, rows, buf[K]);
         op->store(b, layer, buf[K], buf[V]);
     }
+    wait_for_states(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
     op->linear(b, buf[ATTENDED], rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
@@ -118,14 +124,15 @@ static void mixture(model_forward *f, int32_t layer, const backend_buffer *in, i
 }
 
 /* One block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both of the same x. */
-static void block(model_forward *f, int32_t layer, int32_t rows) {
+static void block(model_forward *f, const model_step *step, int32_t layer) {
+    int32_t rows = step->n_rows;
     const model_layer *l = &f->model->layers[layer];
     const model_hparams *hp = &f->model->hp;
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers, *in = buf[X];
     if (l->attn_norm.weight.data) op->norm(b, buf[X], &l->attn_norm, rows, in = buf[NORMED]);
-    attention(f, layer, in, rows);
+    attention(f, step, layer, in);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
@@ -164,7 +171,7 @@ int model_forward_step(model_forward *f, const model_step *step, float *logits, 
     if (rc) return rc;
     b->ops->embed(b, f->buffers[X]);
     if (m->embed_norm.weight.data) b->ops->norm(b, f->buffers[X], &m->embed_norm, step->n_rows, f->buffers[X]);
-    for (int32_t l = 0; l < m->hp.n_layers; l++) block(f, l, step->n_rows);
+    for (int32_t l = 0; l < m->hp.n_layers; l++) block(f, step, l);
     head(f, step, logits);
     return RP_OK;
 }

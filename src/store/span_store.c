@@ -1,48 +1,24 @@
-/* span_store.c: see span_store.h. */
-#include "store/span_store.h"
-
+/* span_store.c: see span_store.h: the table, and what is in RAM. */
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "store/span_store_internal.h"
 
-#define NONE UINT32_MAX
+#define NONE SPAN_STORE_NONE
 #define FIRST_BUCKETS 64 /* a power of two; doubled when half full */
 
-typedef struct entry {
-    kv_span *span;         /* NULL: on the free list */
-    void *owner;
-    uint32_t newer, older; /* entry indices; `older` links the free list */
-} entry;
-
-struct span_store {
-    entry *entries;
-    size_t n_entries, cap_entries; /* n_entries: ever used, the free ones among them */
-    uint32_t free_list, newest, oldest;
-    uint32_t *buckets; /* entry index or NONE; linear probing */
-    size_t n_buckets, n_used;
-    span_store_on_drop on_drop;
-    void *user; /* of on_drop */
-    rp_store_stats stats;
-    base_key dropped[SPAN_STORE_DROPPED]; /* a ring: the last stats.evictions of them */
-};
-
-int span_store_new(span_store **out, rp_error *err) {
+int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
     span_store *s = base_calloc(1, sizeof(*s));
     *out = s;
     if (!s) return base_fail_memory(err, sizeof(*s), "the store");
-    s->free_list = s->newest = s->oldest = NONE;
+    s->pool = pool;
+    s->free_list = NONE;
+    for (int i = 0; i < N_LISTS; i++) s->lists[i] = (span_list){NONE, NONE};
     return RP_OK;
-}
-
-void span_store_free(span_store *s) {
-    if (!s) return;
-    for (size_t i = 0; i < s->n_entries; i++) kv_span_unref(s->entries[i].span);
-    base_free(s->entries);
-    base_free(s->buckets);
-    base_free(s);
 }
 
 /* ---- the table: keys are hashes already, so their first bytes serve as the hash ---- */
@@ -56,10 +32,11 @@ static size_t home_bucket(const span_store *s, const base_key *key) {
 /* The bucket that holds the key, or the empty one where it belongs. */
 static size_t find_bucket(const span_store *s, const base_key *key) {
     size_t b = home_bucket(s, key);
-    while (s->buckets[b] != NONE && !base_key_equal(kv_span_key(s->entries[s->buckets[b]].span), key))
-        b = (b + 1) & (s->n_buckets - 1);
+    while (s->buckets[b] != NONE && !base_key_equal(&s->entries[s->buckets[b]].key, key)) b = (b + 1) & (s->n_buckets - 1);
     return b;
 }
+
+uint32_t span_store_find(const span_store *s, const base_key *key) { return s->n_buckets == 0 ? NONE : s->buckets[find_bucket(s, key)]; }
 
 static int grow_table(span_store *s) {
     size_t n = s->n_buckets ? s->n_buckets * 2 : FIRST_BUCKETS;
@@ -70,7 +47,7 @@ static int grow_table(span_store *s) {
     s->buckets = buckets;
     s->n_buckets = n;
     for (size_t i = 0; i < n_old; i++)
-        if (old[i] != NONE) buckets[find_bucket(s, kv_span_key(s->entries[old[i]].span))] = old[i];
+        if (old[i] != NONE) buckets[find_bucket(s, &s->entries[old[i]].key)] = old[i];
     base_free(old);
     return RP_OK;
 }
@@ -79,7 +56,7 @@ static int grow_table(span_store *s) {
 static void clear_bucket(span_store *s, size_t hole) {
     size_t mask = s->n_buckets - 1;
     for (size_t b = (hole + 1) & mask; s->buckets[b] != NONE; b = (b + 1) & mask) {
-        size_t home = home_bucket(s, kv_span_key(s->entries[s->buckets[b]].span));
+        size_t home = home_bucket(s, &s->entries[s->buckets[b]].key);
         if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home lies behind the hole */
         s->buckets[hole] = s->buckets[b];
         hole = b;
@@ -87,44 +64,109 @@ static void clear_bucket(span_store *s, size_t hole) {
     s->buckets[hole] = NONE;
 }
 
-/* ---- the list by last use ---- */
+/* ---- the lists ---- */
 
-static void unlink_entry(span_store *s, uint32_t i) {
-    entry *e = &s->entries[i];
-    *(e->newer == NONE ? &s->newest : &s->entries[e->newer].older) = e->older;
-    *(e->older == NONE ? &s->oldest : &s->entries[e->older].newer) = e->newer;
+void span_store_unlink(span_store *s, span_list_kind list, uint32_t i) {
+    span_list *l = &s->lists[list];
+    span_links *e = &s->entries[i].links[list];
+    *(e->newer == NONE ? &l->newest : &s->entries[e->newer].links[list].older) = e->older;
+    *(e->older == NONE ? &l->oldest : &s->entries[e->older].links[list].newer) = e->newer;
 }
 
-static void link_newest(span_store *s, uint32_t i) {
-    entry *e = &s->entries[i];
-    e->newer = NONE;
-    e->older = s->newest;
-    *(s->newest == NONE ? &s->oldest : &s->entries[s->newest].newer) = i;
-    s->newest = i;
+void span_store_link(span_store *s, span_list_kind list, uint32_t i) {
+    span_list *l = &s->lists[list];
+    s->entries[i].links[list] = (span_links){.newer = NONE, .older = l->newest};
+    *(l->newest == NONE ? &l->oldest : &s->entries[l->newest].links[list].newer) = i;
+    l->newest = i;
+}
+
+/* ---- entries ---- */
+
+static int take_index(span_store *s, uint32_t *out) {
+    if (s->free_list != NONE) {
+        *out = s->free_list;
+        s->free_list = s->entries[*out].links[0].older;
+        return RP_OK;
+    }
+    int rc = base_grow((void **)&s->entries, &s->cap_entries, s->n_entries + 1, SPAN_STORE_MAX, sizeof(*s->entries));
+    if (rc) return rc;
+    *out = (uint32_t)s->n_entries++;
+    return RP_OK;
+}
+
+int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint32_t *out, rp_error *err) {
+    int rc = s->n_used * 2 >= s->n_buckets ? grow_table(s) : RP_OK;
+    if (!rc) rc = take_index(s, out);
+    if (rc) return base_fail(err, rc, "the store cannot take one more span beside %zu", s->n_used);
+    s->entries[*out] = (span_entry){.used = true, .key = *key, .owner = owner};
+    s->buckets[find_bucket(s, key)] = *out;
+    s->n_used++;
+    return RP_OK;
+}
+
+void span_store_forget(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    void *owner = e->owner;
+    assert(!e->span && !e->file && !e->row);
+    s->n_failed -= e->failed;
+    clear_bucket(s, find_bucket(s, &e->key));
+    s->dropped[s->stats.evictions++ % SPAN_STORE_DROPPED] = e->key;
+    *e = (span_entry){.links[0].older = s->free_list};
+    s->free_list = i;
+    s->n_used--;
+    if (owner && s->on_drop) s->on_drop(s->drop_user, owner);
+}
+
+void span_store_leave_ram(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    if (e->row) span_store_unlink(s, LIST_UNWRITTEN, i);
+    base_free(e->row);
+    e->row = NULL;
+    span_store_unlink(s, LIST_RAM, i);
+    s->stats.spans--;
+    s->stats.bytes -= kv_span_bytes(e->span);
+    BASE_TRACE(STORE, "%s a span of %d tokens", e->file ? "demote" : "evict", kv_span_tokens(e->span));
+    kv_span_unref(e->span);
+    e->span = NULL;
 }
 
 /* ---- use ---- */
 
-bool span_store_has(const span_store *s, const base_key *key) {
-    return s->n_buckets > 0 && s->buckets[find_bucket(s, key)] != NONE;
+bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
+
+void *span_store_owner(const span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    return i == NONE ? NULL : s->entries[i].owner;
 }
 
-/* The entry of a key, now the newest; NONE. */
-static uint32_t use_entry(span_store *s, const base_key *key) {
-    if (!span_store_has(s, key)) return NONE;
-    uint32_t i = s->buckets[find_bucket(s, key)];
-    unlink_entry(s, i);
-    link_newest(s, i);
-    return i;
+static void use_entry(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    e->uses++;
+    e->last_use = (int64_t)time(NULL);
+    e->noted = false;
+    if (e->span) span_store_unlink(s, LIST_RAM, i), span_store_link(s, LIST_RAM, i);
+    if (e->file) span_store_unlink(s, LIST_DISK, i), span_store_link(s, LIST_DISK, i);
 }
 
-kv_span *span_store_get(span_store *s, const base_key *key) {
-    uint32_t i = use_entry(s, key);
-    *(i == NONE ? &s->stats.misses : &s->stats.hits) += 1;
-    return i == NONE ? NULL : kv_span_ref(s->entries[i].span);
+kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
+    uint32_t i = span_store_find(s, key);
+    span_found f = SPAN_FOUND_NOTHING;
+    kv_span *span = NULL;
+    if (i != NONE && !s->entries[i].failed) {
+        f = s->entries[i].span ? SPAN_FOUND_RAM : SPAN_FOUND_DISK;
+        span = f == SPAN_FOUND_RAM ? kv_span_ref(s->entries[i].span) : span_store_read(s, i);
+        if (span) use_entry(s, i);
+        else f = SPAN_FOUND_NO_ROOM;
+    }
+    *(span ? &s->stats.hits : &s->stats.misses) += 1;
+    if (found) *found = f;
+    return span;
 }
 
-void span_store_use(span_store *s, const base_key *key) { use_entry(s, key); }
+void span_store_use(span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    if (i != NONE) use_entry(s, i);
+}
 
 bool span_store_was_dropped(const span_store *s, const base_key *key) {
     for (uint64_t i = 0; i < BASE_MIN(s->stats.evictions, SPAN_STORE_DROPPED); i++)
@@ -132,87 +174,85 @@ bool span_store_was_dropped(const span_store *s, const base_key *key) {
     return false;
 }
 
+int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
+    uint32_t i;
+    if (span_store_has(s, kv_span_key(span))) return RP_OK;
+    int rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
+    if (rc) return rc;
+    s->entries[i].span = kv_span_ref(span);
+    span_store_link(s, LIST_RAM, i);
+    s->stats.spans++;
+    s->stats.inserts++;
+    s->stats.bytes += kv_span_bytes(span);
+    use_entry(s, i);
+    if (note) span_store_write_entry(s, i, note);
+    return RP_OK;
+}
+
+/* ---- room ---- */
+
 uint64_t span_store_idle_bytes(const span_store *s) {
     uint64_t bytes = 0;
-    for (uint32_t i = s->oldest; i != NONE; i = s->entries[i].newer)
+    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer)
         if (kv_span_is_unshared(s->entries[i].span)) bytes += kv_span_bytes(s->entries[i].span);
     return bytes;
 }
 
+/* Blocks of all layers that a span of this form takes. */
+static uint64_t bytes_of_form(const span_store *s, const kv_span_form *f) {
+    uint64_t blocks = 0;
+    for (int32_t i = 0; i < kv_pool_shape(s->pool)->n_layers; i++)
+        for (int b = 0; b < KV_SPAN_BLOCKS; b++) blocks += f->kept[i] >> b & 1;
+    return blocks * kv_pool_block_bytes(s->pool);
+}
+
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
-    if (!span_store_has(s, key)) return 0;
-    const kv_span *span = s->entries[s->buckets[find_bucket(s, key)]].span;
-    return kv_span_is_unshared(span) ? kv_span_bytes(span) : 0;
+    uint32_t i = span_store_find(s, key);
+    if (i == NONE) return 0;
+    const span_entry *e = &s->entries[i];
+    if (!e->span) return bytes_of_form(s, &e->file->form);
+    return kv_span_is_unshared(e->span) ? kv_span_bytes(e->span) : 0;
 }
 
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
     s->on_drop = fn;
-    s->user = user;
+    s->drop_user = user;
 }
 
-static int take_entry(span_store *s, uint32_t *out) {
-    if (s->free_list != NONE) {
-        *out = s->free_list;
-        s->free_list = s->entries[*out].older;
-        return RP_OK;
-    }
-    int rc = base_grow((void **)&s->entries, &s->cap_entries, s->n_entries + 1, SPAN_STORE_MAX, sizeof(entry));
-    if (rc) return rc;
-    *out = (uint32_t)s->n_entries++;
-    return RP_OK;
-}
-
-int span_store_put(span_store *s, kv_span *span, void *owner, rp_error *err) {
-    if (span_store_has(s, kv_span_key(span))) return RP_OK;
-    uint32_t i;
-    int rc = s->n_used * 2 >= s->n_buckets ? grow_table(s) : RP_OK;
-    if (!rc) rc = take_entry(s, &i);
-    if (rc) return base_fail(err, rc, "the store cannot take one more span beside %zu", s->n_used);
-    s->entries[i].span = kv_span_ref(span);
-    s->entries[i].owner = owner;
-    s->buckets[find_bucket(s, kv_span_key(span))] = i;
-    link_newest(s, i);
-    s->n_used++;
-    s->stats.inserts++;
-    s->stats.bytes += kv_span_bytes(span);
-    return RP_OK;
-}
-
-static void evict(span_store *s, uint32_t i) {
-    kv_span *span = s->entries[i].span;
-    void *owner = s->entries[i].owner;
-    clear_bucket(s, find_bucket(s, kv_span_key(span)));
-    unlink_entry(s, i);
-    s->entries[i] = (entry){.span = NULL, .older = s->free_list};
-    s->free_list = i;
-    s->n_used--;
-    s->dropped[s->stats.evictions++ % SPAN_STORE_DROPPED] = *kv_span_key(span);
-    s->stats.bytes -= kv_span_bytes(span);
-    BASE_TRACE(STORE, "evict a span of %d tokens", kv_span_tokens(span));
-    kv_span_unref(span);
-    if (owner && s->on_drop) s->on_drop(s->user, owner);
+void span_store_set_room(span_store *s, span_store_room fn, void *user) {
+    s->room = fn;
+    s->room_user = user;
 }
 
 void span_store_drop(span_store *s, const base_key *key) {
-    uint32_t i = s->buckets[find_bucket(s, key)];
-    assert(kv_span_is_unshared(s->entries[i].span));
-    evict(s, i);
+    uint32_t i = span_store_find(s, key);
+    if (s->entries[i].span) span_store_leave_ram(s, i);
+    if (s->entries[i].file) span_store_leave_disk(s, i, false);
+    span_store_forget(s, i);
+}
+
+/* The oldest span in RAM that nobody holds, and that stands on disk if `on_disk`. */
+static uint32_t find_idle(const span_store *s, bool on_disk) {
+    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer) {
+        const span_entry *e = &s->entries[i];
+        if (kv_span_is_unshared(e->span) && (!on_disk || e->file)) return i;
+    }
+    return NONE;
 }
 
 bool span_store_reclaim(void *store) {
     span_store *s = store;
-    for (uint32_t i = s->oldest; i != NONE; i = s->entries[i].newer) {
-        if (!kv_span_is_unshared(s->entries[i].span)) continue;
-        evict(s, i);
-        return true;
-    }
-    return false;
+    uint32_t i = s->tier ? find_idle(s, true) : NONE;
+    if (i == NONE) i = find_idle(s, false);
+    if (i == NONE) return false;
+    span_store_leave_ram(s, i);
+    if (!s->entries[i].file) span_store_forget(s, i);
+    return true;
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {
     uint64_t budget = out->budget_bytes, used = out->used_bytes;
     *out = s->stats;
-    out->spans = s->n_used;
     out->budget_bytes = budget;
     out->used_bytes = used;
 }

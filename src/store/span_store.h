@@ -1,53 +1,108 @@
-/* span_store.h: keeps spans by key, in RAM, until their room is needed.
+/* span_store.h: keeps spans by key, in RAM and on disk, until their room is needed.
  *
- *   table   open addressing: key -> entry          entries also form a list by last use
+ *   entry   key | span, in RAM or not | record on disk or not | owner            found by key (open addressing)
  *
- *   newest <-> ... <-> oldest                      evicting walks from the oldest and takes the first that nobody holds
+ *   computed --put--> RAM --written--> RAM and disk --reclaimed--> disk --get--> RAM and disk
+ *                      |                                             |
+ *                      +--reclaimed before it was written--> gone <--+--room on disk is needed
  *
- * The store sees spans as bytes with names: it reads keys, sizes and reference counts, never tensors. It has one reference to each
- * span. The budget is the pool's (kv/block_pool.h): when a block cannot be had, the pool calls span_store_reclaim.
+ * The store sees spans as bytes with names: it reads keys, sizes, forms and reference counts, never tensors. It has one reference to each
+ * span in RAM. The budget of RAM is the pool's (kv/block_pool.h): when a block cannot be had, the pool calls span_store_reclaim. The
+ * budget of the disk is its own: what a record may take is counted before it is written. In both tiers that goes first which was used
+ * longest ago. The disk (disk_tier.h) is optional; span_store_poll must be called now and then where there is one.
  *
- * Invariants: an entry's span is sealed and its key is the entry's; a span that anyone else holds is never evicted.
- * Used by one thread (the engine's).
+ * Invariants: an entry's span is sealed and its key is the entry's; a span that anyone else holds stays in RAM; an entry is in RAM, on disk, or
+ * on its way there. Used by one thread (the engine's).
  */
 #ifndef STORE_SPAN_STORE_H
 #define STORE_SPAN_STORE_H
 
-#include "kv/span.h"
-#include "reprise.h"
+#include "store/disk_tier.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
 #define SPAN_STORE_DROPPED 1024 /* keys that are remembered */
 
 typedef struct span_store span_store;
 
-int span_store_new(span_store **out, rp_error *err); /* RP_ERR_MEMORY */
-void span_store_free(span_store *s);                 /* drops its references */
+int span_store_new(span_store **out, kv_pool *pool, rp_error *err); /* RP_ERR_MEMORY. The pool is borrowed */
+/* Writes what waits to be written, then drops its references. */
+void span_store_free(span_store *s);
 
-/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, and a hit as a use. */
-kv_span *span_store_get(span_store *s, const base_key *key);
-/* Is it there? Counts nothing. */
+/* What get found. */
+typedef enum span_found {
+    SPAN_FOUND_RAM,
+    SPAN_FOUND_DISK,    /* it is being read: its layers become ready one after another (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_NOTHING,
+    SPAN_FOUND_NO_ROOM, /* it is on disk, and there is no room to read it into */
+} span_found;
+
+/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, and a hit as a use. found may be NULL. */
+kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
+/* Is it there, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
+void *span_store_owner(const span_store *s, const base_key *key); /* NULL: none, or it is not there */
+
+/* What a span's record says beside the span's own form. */
+typedef struct span_note {
+    record_kind kind;
+    base_key parent;
+    int32_t at, first_slot, n_tokens; /* as in record.h */
+    const int32_t *tokens;            /* borrowed, as all here: copied */
+    uint64_t cost_us;
+    const char *label;
+} span_note;
+
 /* Keeps a sealed span (takes a reference of its own); one of the same key that is there already stays, with its owner.
- * owner: for on_drop; NULL: nobody asks. RP_ERR_MEMORY. */
-int span_store_put(span_store *s, kv_span *span, void *owner, rp_error *err);
+ * owner: for on_drop; NULL: nobody asks. note: NULL: it is not written to disk. RP_ERR_MEMORY. */
+int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err);
 /* Notes a span as used now; nothing if it is not there. */
 void span_store_use(span_store *s, const base_key *key);
-/* Drops the span of that key, which is there and which nobody holds. */
+/* Drops the span of that key, which is there and which nobody but the disk tier holds, from both tiers. */
 void span_store_drop(span_store *s, const base_key *key);
 /* Was the span of that key dropped, as far as the last SPAN_STORE_DROPPED tell? */
 bool span_store_was_dropped(const span_store *s, const base_key *key);
 /* Bytes of spans that nobody holds: what reclaiming could give. */
 uint64_t span_store_idle_bytes(const span_store *s);
-/* Bytes of the span of that key, if it is there and nobody holds it; else 0. */
+/* Bytes in RAM that getting the span of that key would take from what reclaiming could give, or from what is free; 0 if it is not there. */
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
 /* From now on fn is called after a span that has an owner was dropped; fn NULL: no more. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
-/* Drops the span that was used longest ago among those that nobody holds; false if there is none. A kv_reclaim_fn. */
+/* From now on only so many blocks as fn says are taken for spans that are read; without it, all there are. */
+typedef int64_t (*span_store_room)(void *user);
+void span_store_set_room(span_store *s, span_store_room fn, void *user);
+/* Takes the span that was used longest ago among those that nobody holds out of RAM; rather one that is on disk than one that would be lost.
+ * false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 
-/* spans, bytes, hits, misses, inserts, evictions; budget_bytes and used_bytes, which are the pool's, are left alone. */
+/* ---- the disk ---- */
+
+typedef enum span_store_write {
+    SPAN_STORE_WRITE_BACK,    /* soon */
+    SPAN_STORE_WRITE_THROUGH, /* what a call has read and said is on disk when it ends: span_store_flushed */
+    SPAN_STORE_WRITE_OFF,     /* what is there is read, nothing is added */
+} span_store_write;
+
+typedef struct span_store_disk {
+    disk_tier_options tier;
+    span_store_write write;
+    uint64_t budget_bytes; /* of the folder, all in all */
+} span_store_disk;
+
+/* What is on disk is there from now on. own is told each text record of this model, with the owner that the entry shall get in *owner (NULL:
+ * the record is dropped). Once, before anything is put. Errors of disk_tier_open. */
+typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
+int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
+/* Takes up what the disk has done, and gives it more to do. Returns whether spans became ready, failed or were written. */
+bool span_store_poll(span_store *s);
+/* Reads that get begins from now on belong to one more request: they go behind those of requests before it. */
+void span_store_next_request(span_store *s);
+/* A number that span_store_flushed reaches when all that was put so far is on disk, or could not be written. */
+uint64_t span_store_put_serial(const span_store *s);
+uint64_t span_store_flushed(const span_store *s);
+bool span_store_has_disk(const span_store *s);
+
+/* spans, bytes, hits, misses, inserts, evictions and all of the disk; budget_bytes and used_bytes, which are the pool's, are left alone. */
 void span_store_stats(const span_store *s, rp_store_stats *out);
 
 #endif

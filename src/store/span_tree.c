@@ -24,8 +24,16 @@ struct span_node {
     int32_t tokens[];
 };
 
+/* A node of a record whose place is not found yet. */
+typedef struct lost_node {
+    span_node *node;
+    base_key parent;
+} lost_node;
+
 struct span_tree {
     span_store *store;
+    lost_node *lost; /* between span_tree_own and span_tree_settle */
+    size_t n_lost, cap_lost;
     span_node **roots; /* by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
     uint64_t n_made; /* nodes, ever */
@@ -198,6 +206,8 @@ void span_tree_free(span_tree *t) {
         for (span_node *n; (n = deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
         free_node(t->roots[i]);
     }
+    for (size_t i = 0; i < t->n_lost; i++) free_node(t->lost[i].node); /* opening failed in between */
+    base_free(t->lost);
     base_free(t->roots);
     base_free(t);
 }
@@ -256,7 +266,12 @@ static int follow(span_path *p, const reading *r, size_t *done, span_end *end, r
             *end = child ? SPAN_END_DROPPED : SPAN_END_NEW;
             return RP_OK;
         }
-        kv_span *span = span_store_get(p->tree->store, &child->key);
+        span_found found;
+        kv_span *span = span_store_get(p->tree->store, &child->key, &found);
+        if (!span) {
+            *end = found == SPAN_FOUND_NO_ROOM ? SPAN_END_ROOM : SPAN_END_DROPPED; /* dropped: it could not be read, and is held by others */
+            return RP_OK;
+        }
         int rc = push_step(p, child, span, 0, err);
         kv_span_unref(span);
         if (rc) return rc;
@@ -329,7 +344,8 @@ static span_node *newest_child(const span_node *n, int32_t at, const span_node *
 
 /* One more step of a way: the tokens of a node from its token `from` on. */
 static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
-    kv_span *span = span_store_get(p->tree->store, &n->key);
+    kv_span *span = span_store_get(p->tree->store, &n->key, NULL);
+    if (!span) return RP_OK; /* the way ends here */
     int rc = push_step(p, n, span, n->n_tokens - from, err);
     kv_span_unref(span);
     if (!rc) p->steps[p->n_steps - 1].first_slot += from;
@@ -356,11 +372,11 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
 
 /* ---- adding ---- */
 
-static base_key name_node(const span_node *parent, int32_t at, const reading *r) {
+static base_key name_node(const base_key *parent, int32_t at, const reading *r) {
     base_key key;
     base_hash h;
     base_hash_init(&h, "reprise text 1");
-    base_hash_key(&h, &parent->key);
+    base_hash_key(&h, parent);
     base_hash_u64(&h, (uint64_t)at);
     base_hash_u64(&h, (uint64_t)r->pos);
     for (size_t i = 0; i < r->n; i++) base_hash_u64(&h, (uint64_t)r->tokens[i]);
@@ -372,19 +388,16 @@ static bool has_tokens(const span_node *n, const reading *r) {
     return (size_t)n->n_tokens == r->n && memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) == 0;
 }
 
-/* A node that is not there yet. */
-static int new_node(span_node *parent, int32_t at, const reading *r, span_node **out) {
+/* A node that hangs nowhere yet. */
+static span_node *new_node(const base_key *parent, int32_t at, const reading *r) {
     span_node *n = base_calloc(1, sizeof(*n) + r->n * sizeof(*r->tokens));
-    *out = n;
-    if (!n) return RP_ERR_MEMORY;
+    if (!n) return NULL;
     n->at = at;
     n->pos = r->pos;
     n->n_tokens = (int32_t)r->n;
     n->key = name_node(parent, at, r);
     memcpy(n->tokens, r->tokens, r->n * sizeof(*r->tokens));
-    int rc = link_child(parent, n);
-    if (rc) free_node(n);
-    return rc;
+    return n;
 }
 
 /* The node for r behind the path: one that was dropped, or a new one, in the list of those. */
@@ -398,8 +411,10 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     }
     *out = n;
     if (n) return RP_OK;
-    int rc = new_node(last->node, last->n_tokens, r, out);
-    if (!rc) link_dropped(p->tree, *out);
+    if (!(n = new_node(&last->node->key, last->n_tokens, r))) return RP_ERR_MEMORY;
+    int rc = link_child(last->node, n);
+    if (rc) free_node(n);
+    else link_dropped(p->tree, *out = n);
     return rc;
 }
 
@@ -418,7 +433,14 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     return bytes;
 }
 
-int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err) {
+/* Does a node stand where r goes on behind the path? Then it is one whose span could not be had. */
+static bool is_there(const span_path *p, const reading *r, size_t known) {
+    const span_step *last = &p->steps[p->n_steps - 1];
+    const span_node *n = find_child(last->node, (place){last->n_tokens, pos_of(r, known), r->tokens[known]});
+    return n && n->present;
+}
+
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err) {
     span_tree *t = path->tree;
     reading r = {.tokens = tokens, .pos = kv_span_position(span), .n = (size_t)kv_span_tokens(span)};
     size_t known = 0;
@@ -427,10 +449,13 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool
     *kept = false;
     int rc = follow(path, &r, &known, &end, err);
     if (rc || known == r.n) return rc;
+    if (is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "what is known of a prompt cannot be read now");
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "no room for a span of a prompt");
     kv_span_seal(span, &node->key);
-    if ((rc = span_store_put(t->store, span, node, err))) return rc;
+    span_note note = {.kind = RECORD_TEXT, .parent = node->parent->key, .at = node->at, .first_slot = (int32_t)known,
+                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .label = ""};
+    if ((rc = span_store_put(t->store, span, node, &note, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;
     node->number = ++t->n_made;
@@ -438,5 +463,78 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool
     t->n_present++;
     rc = push_step(path, node, span, node->n_tokens, err);
     forget_oldest(t);
+    return rc;
+}
+
+/* ---- what was kept on disk ---- */
+
+int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err) {
+    span_tree *t = tree;
+    const record *rec = &row->record;
+    reading r = {.tokens = rec->tokens, .pos = rec->form.first_pos + rec->first_slot, .n = (size_t)rec->n_tokens};
+    base_key name = name_node(&rec->parent, rec->at, &r);
+    *owner = NULL;
+    if (rec->n_tokens == 0 || !base_key_equal(&name, &rec->key)) return RP_OK; /* not what it was when it was written */
+    int rc = base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost));
+    span_node *n = rc ? NULL : new_node(&rec->parent, rec->at, &r);
+    if (!n) return base_fail_memory(err, sizeof(*n), "the tree of prompts");
+    n->first_slot = rec->first_slot;
+    n->present = true;
+    t->n_present++;
+    t->lost[t->n_lost++] = (lost_node){n, rec->parent};
+    *owner = n;
+    return RP_OK;
+}
+
+/* The parent of a node as its record names it: only roots have children behind no token. NULL: it is not there. */
+static int find_parent(span_tree *t, const lost_node *l, span_node **out, rp_error *err) {
+    *out = NULL;
+    if (l->node->at == 0) return take_root(t, &l->parent, out, err);
+    *out = span_store_owner(t->store, &l->parent);
+    return RP_OK;
+}
+
+/* May a node hang there? Its key says what it reads behind its parent, but not that nobody reads the same by another way. */
+static bool may_hang(const span_node *parent, const span_node *n) {
+    if (!parent || n->at > parent->n_tokens || find_child(parent, place_of(n))) return false;
+    return n->at == parent->n_tokens || parent->tokens[n->at] != n->tokens[0] || parent->pos + n->at != n->pos;
+}
+
+/* Hangs the nodes whose parents are there. A key is made of its parent's, so no node is its own ancestor. */
+static int hang(span_tree *t, lost_node *l, rp_error *err) {
+    span_node *parent;
+    int rc = find_parent(t, l, &parent, err);
+    if (rc) return rc;
+    if (!may_hang(parent, l->node)) {
+        if (parent) prune_root(t, parent);
+        return RP_OK;
+    }
+    l->node->number = ++t->n_made;
+    if (link_child(parent, l->node)) return base_fail_memory(err, sizeof(*l), "the tree of prompts");
+    return RP_OK;
+}
+
+/* A node without a way to a root, with all below it. */
+static void drop_lost(span_tree *t, span_node *top) {
+    span_node *n;
+    do {
+        n = deepest(top);
+        span_store_drop(t->store, &n->key); /* on_drop lists it */
+        unlink_dropped(t, n);
+        if (n != top) unlink_child(n);
+        free_node(n);
+    } while (n != top);
+}
+
+int span_tree_settle(span_tree *t, rp_error *err) {
+    int rc = RP_OK;
+    for (size_t i = 0; i < t->n_lost && !rc; i++) rc = hang(t, &t->lost[i], err);
+    for (size_t i = 0; i < t->n_lost; i++)
+        if (t->lost[i].node->parent) t->lost[i].node = NULL; /* not lost, or with another */
+    for (size_t i = 0; i < t->n_lost; i++)
+        if (t->lost[i].node) drop_lost(t, t->lost[i].node);
+    base_free(t->lost);
+    t->lost = NULL;
+    t->n_lost = t->cap_lost = 0;
     return rc;
 }

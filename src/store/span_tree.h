@@ -36,6 +36,7 @@ typedef enum span_end {
     SPAN_END_NEW,     /* nobody read on like this, as far as is known */
     SPAN_END_DROPPED, /* somebody did, and the states were dropped */
     SPAN_END_WINDOW,  /* layers with a window gave back what a reader from here would need */
+    SPAN_END_ROOM,    /* it is on disk, and there is no room to read it into */
 } span_end;
 
 /* Tokens of a way: slots [first_slot, first_slot + n_tokens) of a span. */
@@ -75,11 +76,16 @@ const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 /* Goes on by the tokens of an open span, which were computed behind the path: as far as they are known along nodes that are there, and
  * by a new node, whose span it becomes, from there on. *kept: it was named, sealed and given to the store; otherwise others hold all
  * of it. RP_ERR_MEMORY: the path ends where it was known. */
-int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, bool *kept, rp_error *err);
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err);
 /* What nobody holds and span_tree_extend would, since others have computed the same: bytes of spans. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
 /* Notes the path as used and lets go of it. A path of zeros is fine. */
 void span_path_release(span_path *path);
+
+/* Nodes of records (a span_store_own; user: the tree), which stand nowhere until span_tree_settle hangs all of them where they belong. What does not say
+ * what its key says, and what hangs nowhere, is dropped. RP_ERR_MEMORY. */
+int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
+int span_tree_settle(span_tree *t, rp_error *err);
 
 size_t span_tree_nodes(const span_tree *t); /* that are there, without roots */
 

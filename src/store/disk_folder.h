@@ -1,0 +1,38 @@
+/* disk_folder.h: names and files of a store's folder (disk_tier.h has the picture): where a record lies, which there are, who uses them. */
+#ifndef STORE_DISK_FOLDER_H
+#define STORE_DISK_FOLDER_H
+
+#include "store/record.h"
+
+#define DISK_PATH_BYTES 4096
+#define DISK_FOLDERS 256 /* one for each value of a key's first byte */
+
+typedef struct disk_folder {
+    char dir[DISK_PATH_BYTES - 128]; /* with room for every name in it */
+    int lock;                        /* descriptor; -1: none */
+    bool read_only;
+} disk_folder;
+
+typedef struct disk_file {
+    base_key key;
+    uint64_t bytes; /* that it takes on disk */
+} disk_file;
+
+/* Opens a folder, makes it if it is not there, and locks it against other processes. RP_ERR_IO, RP_ERR_CONFLICT. */
+int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *err);
+void disk_folder_close(disk_folder *f);
+
+/* Paths, into out[DISK_PATH_BYTES]. */
+void disk_folder_record(const disk_folder *f, const base_key *key, char *out);
+void disk_folder_index(const disk_folder *f, char *out);
+
+/* Makes the folder that a record of this key lies in. RP_ERR_IO. */
+int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err);
+/* Moves a record that could not be read to where it is no longer found; an older one goes for it. */
+void disk_folder_set_aside(const disk_folder *f, const base_key *key);
+/* All records by rising key: owned by the caller, base_free. What a crash has left half written is removed. RP_ERR_IO, RP_ERR_MEMORY. */
+int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error *err);
+/* Bytes on disk of folders and of what was set aside. */
+uint64_t disk_folder_overhead(const disk_folder *f);
+
+#endif

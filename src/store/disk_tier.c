@@ -1,0 +1,495 @@
+/* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
+ *
+ *   reads     a list by (request, next layer): a reader takes the first that nobody works on, reads one layer of it, puts it back
+ *   changes   a queue, one thread: first in, first out, so what is removed first has made room for what is written after it
+ *   events    a queue: a job that is done becomes its own event, so that telling it allocates nothing
+ */
+#include "store/disk_tier.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/disk_folder.h"
+
+#define N_THREADS (DISK_TIER_READERS + 1)
+/* What a file system rounds a file up by, and notes for itself. */
+#define FILE_SLACK_BYTES 8192
+/* Changes of the index in one transaction, where more wait. */
+#define BATCH 32
+
+typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_SET_ASIDE, JOB_NOTE } job_kind;
+
+typedef struct job {
+    struct job *next;
+    job_kind kind;
+    base_key key;
+    kv_span *span;         /* a reference */
+    uint64_t bytes, serial;
+    uint64_t request;      /* reads: its turn, */
+    int32_t next_layer;    /* and how far it is */
+    bool taken;            /* a reader works on it */
+    record_reader *reader; /* NULL: not opened yet */
+    int rc;             /* of a write */
+    record_fault fault; /* of a read */
+    rp_error err;
+    record_row row;        /* writes: with the arrays below; notes: uses and last_use */
+    int32_t tokens[];      /* then kept, then label */
+} job;
+
+typedef struct queue {
+    job *first, **end;
+} queue;
+
+struct disk_tier {
+    disk_tier_options options;
+    disk_folder folder;
+    record_index *index; /* the writer's, once its thread runs */
+    uint64_t serial, queued_bytes; /* engine's thread */
+
+    pthread_t threads[N_THREADS];
+    int n_threads;
+    pthread_mutex_t lock;
+    pthread_cond_t changed, readable, told; /* for the writer; for readers; for those who wait for an event */
+    bool has_lock, has_changed, has_readable, has_told;
+    /* under the lock */
+    bool closing;
+    queue reads, changes, events;
+    int64_t n_pending; /* reads and writes that have not become events */
+    int n_open; /* files that are read */
+    uint64_t overhead; /* as of the last commit */
+};
+
+/* ---- queues ---- */
+
+static void push(queue *q, job *j) {
+    j->next = NULL;
+    *q->end = j;
+    q->end = &j->next;
+}
+
+static job *pop(queue *q) {
+    job *j = q->first;
+    if (!j) return NULL;
+    q->first = j->next;
+    if (!q->first) q->end = &q->first;
+    return j;
+}
+
+static void unlink_job(queue *q, const job *j) {
+    job **link = &q->first;
+    while (*link != j) link = &(*link)->next;
+    *link = j->next;
+    if (!*link) q->end = link;
+}
+
+static void free_job(job *j) {
+    record_reader_close(j->reader);
+    kv_span_unref(j->span);
+    base_free(j);
+}
+
+static void free_queue(queue *q) {
+    for (job *j; (j = pop(q));) free_job(j);
+}
+
+static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
+
+/* ---- readers ---- */
+
+/* Whose turn it is: earlier requests first, and of theirs what is least far. NULL: nobody's. Locked. */
+static job *next_read(disk_tier *d) {
+    job *best = NULL;
+    for (job *j = d->reads.first; j; j = j->next) {
+        if (j->taken || (!j->reader && d->n_open >= DISK_TIER_OPEN_FILES)) continue;
+        if (!best || j->request < best->request ||
+            (j->request == best->request && j->next_layer < best->next_layer && !d->options.whole_reads))
+            best = j;
+    }
+    return best;
+}
+
+static void open_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_record(&d->folder, &j->key, path);
+    j->fault = record_reader_open(&j->reader, path, d->options.format, &j->key, d->options.cipher, &j->err);
+}
+
+/* The index said what the span looks like, the record has to agree. */
+static bool fits(const disk_tier *d, const job *j) {
+    const kv_span_form *f = &record_reader_record(j->reader)->form;
+    bool same = f->n_tokens == kv_span_tokens(j->span) && f->first_pos == kv_span_position(j->span) &&
+                f->readable_from == kv_span_readable_from(j->span);
+    for (int32_t i = 0; same && i < d->options.format->shape.n_layers; i++) same = f->kept[i] == kv_span_kept(j->span, i);
+    return same;
+}
+
+/* One layer, and before the first the record's headers. Without the lock. */
+static void read_on(disk_tier *d, job *j) {
+    if (!j->reader) open_record(d, j);
+    if (!j->fault && j->next_layer == 0 && !fits(d, j)) {
+        j->fault = RECORD_DAMAGED;
+        base_fail(&j->err, RP_ERR_FORMAT, "a record is not what the index says");
+    }
+    if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
+    if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
+}
+
+/* Locked. */
+static void finish(disk_tier *d, job *j) {
+    d->n_pending--;
+    push(&d->events, j);
+    pthread_cond_broadcast(&d->told);
+    d->options.notify(d->options.user);
+}
+
+/* Locked before and after. */
+static void serve_read(disk_tier *d, job *j) {
+    bool opens = !j->reader;
+    j->taken = true;
+    d->n_open += opens;
+    pthread_mutex_unlock(&d->lock);
+    read_on(d, j);
+    bool over = j->fault || j->next_layer == d->options.format->shape.n_layers;
+    if (over) {
+        if (j->reader) j->bytes = record_reader_sizes(j->reader).bytes;
+        record_reader_close(j->reader);
+        j->reader = NULL;
+        if (j->fault) kv_span_set_failed(j->span);
+    }
+    pthread_mutex_lock(&d->lock);
+    j->taken = false;
+    if (over) {
+        d->n_open--;
+        unlink_job(&d->reads, j);
+        finish(d, j);
+    }
+    pthread_cond_broadcast(&d->readable);
+}
+
+static void *reader_main(void *arg) {
+    disk_tier *d = arg;
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        job *j = next_read(d);
+        if (j) serve_read(d, j);
+        else if (d->closing && !d->reads.first) break;
+        else pthread_cond_wait(&d->readable, &d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- the writer ---- */
+
+/* What is not in the index is found when the store is opened again. */
+static void put_row(disk_tier *d, const record_row *row) {
+    record_row r = *row;
+    rp_error err;
+    if (d->options.cipher) { /* tokens and labels are text */
+        r.record.n_tokens = 0;
+        r.record.label = "";
+    }
+    if (record_index_put(d->index, &r, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+}
+
+static void write_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_record(&d->folder, &j->key, path);
+    j->rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
+    if (!j->rc) j->rc = record_write(path, d->options.format, &j->row.record, j->span, d->options.cipher, &j->bytes, &j->err);
+    j->row.bytes = j->bytes;
+    if (!j->rc) put_row(d, &j->row);
+}
+
+static void remove_record(disk_tier *d, const job *j) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_record(&d->folder, &j->key, path);
+    if (j->kind == JOB_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
+    else base_io_unlink(path, NULL);
+    record_index_remove(d->index, &j->key, NULL);
+}
+
+static void change(disk_tier *d, job *j) {
+    switch (j->kind) {
+    case JOB_WRITE: write_record(d, j); break;
+    case JOB_NOTE: record_index_note(d->index, &j->key, j->row.uses, j->row.last_use, NULL); break;
+    default: remove_record(d, j);
+    }
+}
+
+static void commit(disk_tier *d) {
+    rp_error err;
+    if (record_index_commit(d->index, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+    uint64_t overhead = disk_folder_overhead(&d->folder) + record_index_bytes(d->index);
+    pthread_mutex_lock(&d->lock);
+    d->overhead = overhead;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void *writer_main(void *arg) {
+    disk_tier *d = arg;
+    int n = 0; /* changes that are not committed */
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        job *j = pop(&d->changes);
+        if (!j && n == 0 && d->closing) break;
+        if (!j && n == 0) {
+            pthread_cond_wait(&d->changed, &d->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&d->lock);
+        if (j) change(d, j);
+        if (!j || ++n == BATCH) {
+            commit(d);
+            n = 0;
+        }
+        bool tells = j && j->kind == JOB_WRITE;
+        if (j && !tells) free_job(j);
+        pthread_mutex_lock(&d->lock);
+        if (tells) finish(d, j);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- what a crash left ---- */
+
+typedef struct repair {
+    disk_tier *d;
+    disk_file *files; /* by rising key */
+    size_t n_files, next;
+    base_key *gone;   /* rows without a file */
+    size_t n_gone, cap_gone;
+    record_row_fn fn;
+    void *user;
+} repair;
+
+static int note_gone(repair *r, const base_key *key, rp_error *err) {
+    int rc = base_grow((void **)&r->gone, &r->cap_gone, r->n_gone + 1, DISK_TIER_MAX_RECORDS, sizeof(*r->gone));
+    if (rc) return base_fail(err, rc, "the index of records names %zu that are not there", r->n_gone);
+    r->gone[r->n_gone++] = *key;
+    return RP_OK;
+}
+
+/* Is it worth nothing to anybody? What another key, program or machine may read stays. */
+static bool is_broken(record_fault f) { return f == RECORD_TRUNCATED || f == RECORD_DAMAGED || f == RECORD_KEY; }
+
+/* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
+static int take_over(repair *r, const disk_file *file, const record_row *known, rp_error *err) {
+    disk_tier *d = r->d;
+    char path[DISK_PATH_BYTES];
+    record_reader *reader = NULL;
+    record_row row = {.record = {.key = file->key, .label = ""}, .bytes = file->bytes};
+    disk_folder_record(&d->folder, &file->key, path);
+    record_fault fault = record_reader_open(&reader, path, NULL, &file->key, d->options.cipher, NULL);
+    if (is_broken(fault)) {
+        base_log(BASE_LOG_WARN, "store: %s is set aside: %s", path, record_fault_name(fault));
+        if (!d->options.read_only) disk_folder_set_aside(&d->folder, &file->key);
+        return known ? note_gone(r, &file->key, err) : RP_OK;
+    }
+    if (!fault) {
+        row.record = *record_reader_record(reader);
+        row.fingerprint = record_reader_format(reader)->fingerprint;
+        row.n_layers = record_reader_format(reader)->shape.n_layers;
+    }
+    if (known) row.uses = known->uses, row.last_use = known->last_use;
+    int rc = r->fn(r->user, &row, err);
+    if (!rc && !fault && !known && !d->options.read_only) put_row(d, &row);
+    record_reader_close(reader);
+    return rc;
+}
+
+/* Rows and files both come by rising key. */
+static int match_row(void *user, const record_row *row, rp_error *err) {
+    repair *r = user;
+    int rc = RP_OK;
+    while (!rc && r->next < r->n_files && memcmp(r->files[r->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
+        rc = take_over(r, &r->files[r->next++], NULL, err);
+    if (rc) return rc;
+    if (r->next == r->n_files || !base_key_equal(&r->files[r->next].key, &row->record.key)) return note_gone(r, &row->record.key, err);
+    const disk_file *file = &r->files[r->next++];
+    if (r->d->options.cipher || row->record.n_tokens == 0) return take_over(r, file, row, err); /* encrypted: its text stands in it alone */
+    record_row known = *row;
+    known.bytes = file->bytes;
+    return r->fn(r->user, &known, err);
+}
+
+static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+    repair r = {.d = d, .fn = fn, .user = user};
+    int rc = disk_folder_scan(&d->folder, &r.files, &r.n_files, err);
+    if (!rc) rc = record_index_each(d->index, NULL, match_row, &r, err);
+    while (!rc && r.next < r.n_files) rc = take_over(&r, &r.files[r.next++], NULL, err);
+    for (size_t i = 0; i < r.n_gone && !d->options.read_only; i++) record_index_remove(d->index, &r.gone[i], NULL);
+    base_free(r.files);
+    base_free(r.gone);
+    if (!rc && !d->options.read_only) commit(d);
+    return rc;
+}
+
+/* ---- opening and closing ---- */
+
+static int open_threads(disk_tier *d, rp_error *err) {
+    for (int i = 0; i < N_THREADS; i++, d->n_threads++)
+        if (pthread_create(&d->threads[i], NULL, i == 0 ? writer_main : reader_main, d) != 0)
+            return base_fail(err, RP_ERR_IO, "cannot start the store's threads");
+    return RP_OK;
+}
+
+static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    bool lost;
+    if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
+        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_told = pthread_cond_init(&d->told, NULL) == 0))
+        return base_fail_memory(err, sizeof(*d), "a lock");
+    int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
+    if (rc) return rc;
+    disk_folder_index(&d->folder, path);
+    if ((rc = record_index_open(&d->index, path, d->options.read_only, &lost, err))) return rc;
+    rc = tell_records(d, fn, user, err);
+    return rc ? rc : open_threads(d, err);
+}
+
+int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err) {
+    disk_tier *d = base_calloc(1, sizeof(*d));
+    *out = NULL;
+    if (!d) return base_fail_memory(err, sizeof(*d), "a store on disk");
+    d->options = *options;
+    d->folder.lock = -1;
+    queue_init(&d->reads);
+    queue_init(&d->changes);
+    queue_init(&d->events);
+    int rc = open_parts(d, fn, user, err);
+    if (rc) {
+        disk_tier_close(d);
+        return rc;
+    }
+    *out = d;
+    return RP_OK;
+}
+
+void disk_tier_close(disk_tier *d) {
+    if (!d) return;
+    if (d->n_threads > 0) {
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_broadcast(&d->changed);
+        pthread_cond_broadcast(&d->readable);
+        pthread_mutex_unlock(&d->lock);
+    }
+    for (int i = 0; i < d->n_threads; i++) pthread_join(d->threads[i], NULL);
+    free_queue(&d->reads);
+    free_queue(&d->changes);
+    free_queue(&d->events);
+    record_index_close(d->index);
+    disk_folder_close(&d->folder);
+    if (d->has_told) pthread_cond_destroy(&d->told);
+    if (d->has_readable) pthread_cond_destroy(&d->readable);
+    if (d->has_changed) pthread_cond_destroy(&d->changed);
+    if (d->has_lock) pthread_mutex_destroy(&d->lock);
+    base_free(d);
+}
+
+/* ---- asking for something ---- */
+
+static job *new_job(job_kind kind, const base_key *key, size_t more_bytes) {
+    job *j = base_calloc(1, sizeof(*j) + more_bytes);
+    if (j) *j = (job){.kind = kind, .key = *key};
+    return j;
+}
+
+static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
+    pthread_mutex_lock(&d->lock);
+    d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE;
+    push(q, j);
+    pthread_cond_signal(cond);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
+    job *j = new_job(JOB_READ, kv_span_key(span), 0);
+    if (!j) {
+        kv_span_set_failed(span);
+        return;
+    }
+    j->span = kv_span_ref(span);
+    j->request = request;
+    submit(d, &d->reads, &d->readable, j);
+}
+
+/* The job's own copies of what the row borrows: tokens, kept, label, one behind the other. */
+static void copy_row(job *j, const record_row *row) {
+    const record *r = &row->record;
+    uint8_t *kept = (uint8_t *)(j->tokens + r->n_tokens);
+    char *label = (char *)kept + row->n_layers;
+    j->row = *row;
+    memcpy(j->tokens, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
+    memcpy(kept, r->form.kept, (size_t)row->n_layers);
+    strcpy(label, r->label);
+    j->row.record.tokens = j->tokens;
+    j->row.record.form.kept = kept;
+    j->row.record.label = label;
+}
+
+int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err) {
+    const record *r = &row->record;
+    size_t more = (size_t)r->n_tokens * sizeof(*r->tokens) + (size_t)row->n_layers + strlen(r->label) + 1;
+    job *j = new_job(JOB_WRITE, &r->key, more);
+    if (!j) return base_fail_memory(err, sizeof(*j) + more, "a write");
+    copy_row(j, row);
+    j->span = kv_span_ref(span);
+    j->serial = ++d->serial;
+    d->queued_bytes += kv_span_bytes(span);
+    submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
+}
+
+void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside) {
+    job *j = d->options.read_only ? NULL : new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key, 0);
+    if (j) submit(d, &d->changes, &d->changed, j); /* else: found again when the store is opened */
+}
+
+void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use) {
+    job *j = d->options.read_only ? NULL : new_job(JOB_NOTE, key, 0);
+    if (!j) return;
+    j->row.uses = uses;
+    j->row.last_use = last_use;
+    submit(d, &d->changes, &d->changed, j);
+}
+
+bool disk_tier_next(disk_tier *d, disk_event *out) {
+    pthread_mutex_lock(&d->lock);
+    job *j = pop(&d->events);
+    pthread_mutex_unlock(&d->lock);
+    if (!j) return false;
+    *out = (disk_event){.kind = j->kind == JOB_READ ? DISK_READ : DISK_WRITTEN, .key = j->key, .span = j->span, .bytes = j->bytes,
+                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err};
+    if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span);
+    j->span = NULL;
+    free_job(j);
+    return true;
+}
+
+void disk_tier_wait(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->told, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_span *span) {
+    return record_file_bytes(d->options.format, r, span, d->options.cipher) + FILE_SLACK_BYTES;
+}
+
+uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }
+uint64_t disk_tier_queued_bytes(const disk_tier *d) { return d->queued_bytes; }
+
+uint64_t disk_tier_overhead(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    uint64_t bytes = d->overhead;
+    pthread_mutex_unlock(&d->lock);
+    return bytes;
+}

@@ -1,0 +1,80 @@
+/* disk_tier.h: spans on disk: a folder of records, used by one process at a time.
+ *
+ *   DIR/lock                 the process that uses it
+ *   DIR/index.db             what can be asked about records (record_index.h)
+ *   DIR/ab/ab3f...{64}.rps   records (record.h); "ab": the key's first two digits
+ *   DIR/bad/                 records that could not be read, the last DISK_TIER_BAD of them
+ *
+ *                   +-> reads: by request, then layer by layer --> readers ---+
+ *   engine's thread |                                                         +-> events --> engine's thread
+ *                   +-> writes, removals, notes, in their order -> writer ----+
+ *
+ * A read fills in a span that kv_span_restore made. Of the spans of one request every first layer is read before any second one, so that
+ * computing may begin with the first. What is written keeps a reference to its span until its event was taken. The index follows the
+ * files: whatever is missing or too much in it after a crash is put right when the store is opened.
+ *
+ * Everything here is called by one thread, the engine's; nothing but opening and closing waits for the disk.
+ */
+#ifndef STORE_DISK_TIER_H
+#define STORE_DISK_TIER_H
+
+#include "store/record_index.h"
+
+#define DISK_TIER_READERS 2
+#define DISK_TIER_OPEN_FILES 128 /* that are read at a time */
+#define DISK_TIER_BAD 16
+#define DISK_TIER_MAX_RECORDS ((size_t)1 << 26)
+
+typedef struct disk_tier disk_tier;
+
+typedef struct disk_tier_options {
+    const char *dir;
+    bool read_only;              /* nothing is written, and another process may use it meanwhile */
+    bool whole_reads;            /* span by span rather than layer by layer: to measure what that is worth */
+    const record_format *format; /* borrowed until it is closed; so is */
+    const record_cipher *cipher; /* NULL: records are not encrypted */
+    void (*notify)(void *user);  /* called by a thread of the tier when there is an event */
+    void *user;
+} disk_tier_options;
+
+/* Opens a store, makes it if it is not there, and puts right what a crash left. fn is told every record, those of other models too.
+ * RP_ERR_IO, RP_ERR_CONFLICT (another process uses it), RP_ERR_FORMAT (something else is in its place), RP_ERR_MEMORY, what fn returns. */
+int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err);
+/* Ends what is queued, writes included. Events that were not taken are gone. */
+void disk_tier_close(disk_tier *d);
+
+/* Reads a record into a span of its key and form (takes a reference; it fails the span if it cannot). Reads with a lower `request` go first. */
+void disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
+/* Writes a span (takes a reference). row: copied. RP_ERR_MEMORY: nothing was begun. */
+int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err);
+/* Removes a record; set_aside: it could not be read. */
+void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside);
+/* How often, and when, a record was used. */
+void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use);
+
+typedef enum disk_event_kind { DISK_READ, DISK_WRITTEN } disk_event_kind;
+
+typedef struct disk_event {
+    disk_event_kind kind;
+    base_key key;
+    kv_span *span;       /* the caller's to let go of */
+    uint64_t bytes;      /* read or written, as they lie on disk */
+    uint64_t serial;     /* of the write: as disk_tier_serial told when it was asked for */
+    bool failed;
+    record_fault fault;  /* why, of a read */
+    rp_error err;        /* why */
+} disk_event;
+
+/* The next thing that came to its end. */
+bool disk_tier_next(disk_tier *d, disk_event *out);
+/* Waits until there is one, if anything is under way. */
+void disk_tier_wait(disk_tier *d);
+/* Number of the last write that was asked for; they come to their end in this order. */
+uint64_t disk_tier_serial(const disk_tier *d);
+uint64_t disk_tier_queued_bytes(const disk_tier *d); /* of states, waiting to be written */
+/* Bytes on disk beside the records: index, folders, what was set aside. */
+uint64_t disk_tier_overhead(disk_tier *d);
+/* Upper limit of what a record will take on disk. */
+uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_span *span);
+
+#endif

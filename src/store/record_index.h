@@ -1,0 +1,50 @@
+/* record_index.h: what can be asked about records without opening them: an SQLite database beside them.
+ *
+ *   records   key | fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens | label, bytes, cost_us
+ *             uses, last_use, expires, pinned
+ *
+ * The files are the truth: a row whose file is gone, and a file without a row, are found when a store is opened (disk_tier.h), and the
+ * whole table can be made again from the files' headers. Where records are encrypted no row has tokens or a label: they are text.
+ *
+ * Write-ahead log; changes are gathered in one transaction until record_index_commit. Any thread, one at a time.
+ */
+#ifndef STORE_RECORD_INDEX_H
+#define STORE_RECORD_INDEX_H
+
+#include "store/record.h"
+
+typedef struct record_index record_index;
+
+/* A record, and what is known of its use. */
+typedef struct record_row {
+    record record;
+    base_key fingerprint; /* of the model and format that it is for */
+    int32_t n_layers;     /* of record.form.kept */
+    uint64_t bytes;       /* that its file takes on disk */
+    uint64_t uses;
+    int64_t last_use;     /* seconds since 1970 */
+    int64_t expires;      /* likewise; 0: never */
+    bool pinned;
+} record_row;
+
+/* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one (*lost is true):
+ * it can be made again. read_only: nothing is written. RP_ERR_IO, RP_ERR_MEMORY. */
+int record_index_open(record_index **out, const char *path, bool read_only, bool *lost, rp_error *err);
+/* Commits what was gathered. */
+void record_index_close(record_index *ix);
+
+/* Each of these joins the transaction. RP_ERR_IO. */
+int record_index_put(record_index *ix, const record_row *row, rp_error *err);
+int record_index_remove(record_index *ix, const base_key *key, rp_error *err);
+int record_index_note(record_index *ix, const base_key *key, uint64_t uses, int64_t last_use, rp_error *err);
+int record_index_commit(record_index *ix, rp_error *err);
+
+/* Calls fn for every row, by rising key; what row points to is borrowed meanwhile. fn returns an error to stop. fingerprint NULL: rows of
+ * every model. RP_ERR_IO, RP_ERR_FORMAT (a row that cannot be: it is the database that is damaged). */
+typedef int (*record_row_fn)(void *user, const record_row *row, rp_error *err);
+int record_index_each(record_index *ix, const base_key *fingerprint, record_row_fn fn, void *user, rp_error *err);
+
+/* Bytes on disk: database, log and shared memory. */
+uint64_t record_index_bytes(const record_index *ix);
+
+#endif

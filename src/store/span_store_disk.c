@@ -1,0 +1,331 @@
+/* span_store_disk.c: see span_store.h: what is on disk, comes from it and goes to it. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/span_store_internal.h"
+
+#define NONE SPAN_STORE_NONE
+/* States that wait for the disk at most: they cannot be reclaimed meanwhile. */
+#define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
+/* Of the disk's budget for what the index and the folders grow by between two looks at them. */
+#define MARGIN_BYTES ((uint64_t)1 << 20)
+/* After a write failed: it would fail again soon. */
+#define RETRY_US 10000000
+
+bool span_store_has_disk(const span_store *s) { return s->tier != NULL; }
+void span_store_next_request(span_store *s) { s->request++; }
+uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
+uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
+
+/* ---- what is on disk ---- */
+
+static span_file *new_file(const kv_span_form *form, int32_t n_layers) {
+    span_file *f = base_calloc(1, sizeof(*f) + (size_t)n_layers);
+    if (!f) return NULL;
+    f->form = *form;
+    memcpy(f->kept, form->kept, (size_t)n_layers);
+    f->form.kept = f->kept;
+    return f;
+}
+
+static void enter_disk(span_store *s, uint32_t i, span_file *f) {
+    s->entries[i].file = f;
+    span_store_link(s, LIST_DISK, i);
+    s->stats.disk_spans++;
+    s->stats.disk_bytes += f->bytes;
+}
+
+static void forget_file(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    span_store_unlink(s, LIST_DISK, i);
+    s->stats.disk_spans--;
+    s->stats.disk_bytes -= e->file->bytes;
+    base_free(e->file);
+    e->file = NULL;
+}
+
+/* A write that is queued goes on, and the removal behind it in the queue takes its file away again. */
+void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside) {
+    disk_tier_remove(s->tier, &s->entries[i].key, set_aside);
+    forget_file(s, i);
+}
+
+/* ---- reading ---- */
+
+kv_span *span_store_read(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    kv_span *span;
+    int64_t blocks = (int64_t)(span_store_idle_bytes_of(s, &e->key) / kv_pool_block_bytes(s->pool));
+    if (s->room && blocks > s->room(s->room_user)) return NULL;
+    if (kv_span_restore(&span, s->pool, &e->file->form, &e->key, NULL)) return NULL;
+    e->span = kv_span_ref(span);
+    span_store_link(s, LIST_RAM, i);
+    s->stats.spans++;
+    s->stats.bytes += kv_span_bytes(span);
+    disk_tier_read(s->tier, span, s->request);
+    return span;
+}
+
+/* What could not be read goes as soon as nobody has it. */
+static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
+    span_entry *e = &s->entries[i];
+    s->stats.disk_faults++;
+    base_log(BASE_LOG_WARN, "store: a record is set aside (%s): %s", record_fault_name(event->fault), event->err.message);
+    e->failed = true;
+    s->n_failed++;
+    if (e->file) span_store_leave_disk(s, i, event->fault != RECORD_GONE);
+}
+
+static void drop_failed(span_store *s) {
+    for (uint32_t i = s->lists[LIST_RAM].newest, next; i != NONE && s->n_failed > 0; i = next) {
+        next = s->entries[i].links[LIST_RAM].older;
+        if (!s->entries[i].failed || !kv_span_is_unshared(s->entries[i].span)) continue;
+        span_store_leave_ram(s, i);
+        span_store_forget(s, i);
+    }
+}
+
+/* ---- writing ---- */
+
+static bool can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
+
+static uint64_t limit(const span_store *s) {
+    uint64_t beside = disk_tier_overhead(s->tier) + MARGIN_BYTES;
+    return s->disk_budget > beside ? s->disk_budget - beside : 0;
+}
+
+/* Removes what was used longest ago until there is room for so many bytes more. */
+static bool make_room(span_store *s, uint64_t bytes) {
+    uint64_t most = limit(s);
+    if (bytes > most) return false;
+    for (uint32_t i = s->lists[LIST_DISK].oldest, next; i != NONE && s->stats.disk_bytes + bytes > most; i = next) {
+        span_entry *e = &s->entries[i];
+        next = e->links[LIST_DISK].newer;
+        if (!e->file->written || (e->span && kv_span_layers_ready(e->span) < kv_pool_shape(s->pool)->n_layers)) continue;
+        span_store_leave_disk(s, i, false);
+        s->stats.disk_evictions++;
+        if (!e->span) span_store_forget(s, i);
+    }
+    return s->stats.disk_bytes + bytes <= most;
+}
+
+/* A copy of a note as a row: one block, tokens and label behind it. */
+static record_row *new_row(const span_store *s, const span_entry *e, const span_note *n) {
+    int32_t n_layers = kv_pool_shape(s->pool)->n_layers;
+    size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), label_bytes = strlen(n->label) + 1;
+    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + (size_t)n_layers + label_bytes);
+    if (!row) return NULL;
+    int32_t *tokens = (int32_t *)(row + 1);
+    uint8_t *kept = (uint8_t *)(tokens + n->n_tokens);
+    char *label = (char *)kept + n_layers;
+    memcpy(tokens, n->tokens, token_bytes);
+    memcpy(label, n->label, label_bytes);
+    for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
+    kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
+    *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
+                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label},
+                        .n_layers = n_layers, .uses = e->uses, .last_use = e->last_use};
+    return row;
+}
+
+/* An entry that waits; false: not now. */
+static bool begin_write(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span);
+    if (s->write == SPAN_STORE_WRITE_BACK && disk_tier_queued_bytes(s->tier) + kv_span_bytes(e->span) > MOST_QUEUED_BYTES) return false;
+    /* the reference that the write takes must not be on what was promised to others */
+    if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
+        return false;
+    span_file *f = new_file(&e->row->record.form, e->row->n_layers);
+    bool ok = f && make_room(s, bytes) && disk_tier_write(s->tier, e->row, e->span, NULL) == RP_OK;
+    span_store_unlink(s, LIST_UNWRITTEN, i);
+    base_free(e->row);
+    e->row = NULL;
+    if (ok) {
+        f->bytes = bytes;
+        enter_disk(s, i, f);
+    } else {
+        base_free(f);
+        s->stats.disk_unwritten++;
+    }
+    return true;
+}
+
+static void write_waiting(span_store *s) {
+    if (!can_write(s) || base_clock_us() < s->retry_us) return;
+    for (uint32_t i = s->lists[LIST_UNWRITTEN].oldest, next; i != NONE; i = next) {
+        next = s->entries[i].links[LIST_UNWRITTEN].newer;
+        if (!begin_write(s, i)) return;
+    }
+}
+
+void span_store_write_entry(span_store *s, uint32_t i, const span_note *note) {
+    span_entry *e = &s->entries[i];
+    if (!can_write(s)) return;
+    e->row = new_row(s, e, note);
+    if (!e->row) {
+        s->stats.disk_unwritten++;
+        return;
+    }
+    span_store_link(s, LIST_UNWRITTEN, i);
+    write_waiting(s);
+}
+
+/* ---- what the disk has done ---- */
+
+static void take_read(span_store *s, const disk_event *event) {
+    uint32_t i = span_store_find(s, &event->key);
+    bool own = i != NONE && s->entries[i].span == event->span;
+    s->stats.disk_reads++;
+    s->stats.disk_read_bytes += event->bytes;
+    if (event->failed && own) fail_entry(s, i, event);
+}
+
+static void fail_write(span_store *s, const disk_event *event) {
+    s->stats.disk_unwritten++;
+    s->retry_us = base_clock_us() + RETRY_US;
+    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
+    s->told_failure = true;
+}
+
+static void take_write(span_store *s, const disk_event *event) {
+    uint32_t i = span_store_find(s, &event->key);
+    span_file *f = i == NONE ? NULL : s->entries[i].file;
+    s->flushed = event->serial;
+    if (event->failed) fail_write(s, event);
+    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false;
+    if (!f || f->written) return; /* it was dropped meanwhile */
+    if (event->failed) {
+        forget_file(s, i);
+        return;
+    }
+    f->written = true;
+    s->stats.disk_bytes -= f->bytes - event->bytes;
+    f->bytes = event->bytes;
+}
+
+bool span_store_poll(span_store *s) {
+    disk_event event;
+    bool any = false;
+    if (!s->tier) return false;
+    while (disk_tier_next(s->tier, &event)) {
+        if (event.kind == DISK_READ) take_read(s, &event);
+        else take_write(s, &event);
+        kv_span_unref(event.span);
+        any = true;
+    }
+    if (s->n_failed > 0) drop_failed(s);
+    write_waiting(s);
+    return any;
+}
+
+/* ---- opening and closing ---- */
+
+typedef struct known_entry {
+    int64_t last_use;
+    uint32_t entry;
+    bool lost; /* a text that cannot be reached */
+} known_entry;
+
+typedef struct opening {
+    span_store *s;
+    span_store_own own;
+    void *user;
+    const record_format *format;
+    known_entry *known;
+    size_t n, cap;
+} opening;
+
+/* Records of other models are entries, too, that nobody asks for: they count, and go when their room is needed. */
+static int know_record(void *user, const record_row *row, rp_error *err) {
+    opening *o = user;
+    span_store *s = o->s;
+    bool asks = base_key_equal(&row->fingerprint, &o->format->fingerprint) && row->record.kind == RECORD_TEXT;
+    void *owner = NULL;
+    uint32_t i;
+    int rc = asks ? o->own(o->user, row, &owner, err) : RP_OK;
+    if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
+        rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
+    if (rc) return rc;
+    span_file *f = new_file(&row->record.form, row->n_layers);
+    if (!f) return base_fail_memory(err, sizeof(*f), "a record");
+    if ((rc = span_store_take_entry(s, &row->record.key, owner, &i, err))) {
+        base_free(f);
+        return rc;
+    }
+    f->bytes = row->bytes;
+    f->written = true;
+    s->entries[i].uses = row->uses;
+    s->entries[i].last_use = row->last_use;
+    s->entries[i].noted = true;
+    s->entries[i].file = f;
+    o->known[o->n++] = (known_entry){row->last_use, i, asks && !owner};
+    return RP_OK;
+}
+
+static int compare_use(const void *a, const void *b) {
+    const known_entry *x = a, *y = b;
+    if (x->last_use != y->last_use) return x->last_use < y->last_use ? -1 : 1;
+    return (x->entry > y->entry) - (x->entry < y->entry);
+}
+
+static void enter_known(span_store *s, opening *o) {
+    if (o->n > 0) qsort(o->known, o->n, sizeof(*o->known), compare_use);
+    for (size_t k = 0; k < o->n; k++) {
+        uint32_t i = o->known[k].entry;
+        enter_disk(s, i, s->entries[i].file);
+        if (!o->known[k].lost) continue;
+        span_store_leave_disk(s, i, false);
+        span_store_forget(s, i);
+    }
+}
+
+static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
+    if (disk->tier.read_only || disk->write == SPAN_STORE_WRITE_OFF || limit(s) > 0) return RP_OK;
+    return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0, "a budget of %llu bytes on disk is less than the store takes for itself: raise it to %llu",
+                        (unsigned long long)disk->budget_bytes, (unsigned long long)(disk_tier_overhead(s->tier) + 8 * MARGIN_BYTES));
+}
+
+int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
+    opening o = {.s = s, .own = own, .user = user, .format = disk->tier.format};
+    s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
+    s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
+    int rc = disk_tier_open(&s->tier, &disk->tier, know_record, &o, err);
+    if (!rc) {
+        enter_known(s, &o);
+        rc = check_budget(s, disk, err);
+        if (!rc && can_write(s)) make_room(s, 0); /* the budget may be less than it was */
+    }
+    base_free(o.known);
+    return rc;
+}
+
+/* What waits to be written is; what was used is noted. */
+static void flush(span_store *s) {
+    while (s->lists[LIST_UNWRITTEN].newest != NONE && s->retry_us < base_clock_us()) {
+        uint32_t before = s->lists[LIST_UNWRITTEN].oldest;
+        span_store_poll(s);
+        if (s->lists[LIST_UNWRITTEN].oldest == before) disk_tier_wait(s->tier);
+    }
+    for (uint32_t i = s->lists[LIST_DISK].oldest; i != NONE; i = s->entries[i].links[LIST_DISK].newer)
+        if (!s->entries[i].noted) disk_tier_note(s->tier, &s->entries[i].key, s->entries[i].uses, s->entries[i].last_use);
+}
+
+void span_store_free(span_store *s) {
+    if (!s) return;
+    if (s->tier) flush(s);
+    disk_tier_close(s->tier);
+    for (size_t i = 0; i < s->n_entries; i++) {
+        kv_span_unref(s->entries[i].span);
+        base_free(s->entries[i].file);
+        base_free(s->entries[i].row);
+    }
+    base_free(s->entries);
+    base_free(s->buckets);
+    base_free(s);
+}
