@@ -214,6 +214,13 @@ typedef struct rp_step {
 /* Called after each step, on the engine's thread; step is borrowed meanwhile. */
 typedef void (*rp_on_step)(void *user, const rp_step *step);
 
+/* When what was computed goes to disk. */
+typedef enum rp_store_write {
+    RP_STORE_WRITE_BACK = 0, /* soon, beside the computing */
+    RP_STORE_WRITE_THROUGH,  /* before the call that computed it ends */
+    RP_STORE_WRITE_OFF,      /* what is there is used, nothing is added */
+} rp_store_write;
+
 typedef struct rp_engine_options {
     int32_t n_threads;           /* 0: one for each processor */
     int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
@@ -225,6 +232,11 @@ typedef struct rp_engine_options {
     float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
     const char *tenant;          /* salt of every key; NULL: "" */
+    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
+    uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
+    rp_store_write store_write;
+    bool store_read_only;        /* nothing is written there, so another process may use it, too */
+    bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 } rp_engine_options;
@@ -232,9 +244,9 @@ typedef struct rp_engine_options {
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
 /* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_IO (threads). */
+ * RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
-/* After every call was freed. */
+/* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
 
 /* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
@@ -412,11 +424,12 @@ typedef struct rp_plan_item {
     int32_t n_tokens;     /* without masked slots */
     int32_t position;     /* of the first token in this prompt */
     int32_t shift;        /* positions that the span was moved by; 0 for a run */
-    const char *tier;     /* "ram": was there; "computed": was missing and computed now; "" for a run */
+    const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
     const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
                              "new"      nobody read this before, as far as is known
                              "dropped"  it was known, and its room was needed
                              "scope"    it is known, behind other modules
+                             "room"     it is on disk, and there was no room in RAM to read it into
                              "window"   it is known, and layers with a window have forgotten what it needs
                              "uncached" the module says cache="false", or it is an argument
                              "relinked" the beginning of what stands behind an edit (rp_request.relink)

@@ -7,6 +7,7 @@
  *                                           segment_jobs.c: modules that are missing
  *                                           compose: views                                  -> PREFILL
  *                                           steps.c: tokens, piece by piece; the last row's logits: answer.c -> DECODE
+ *                                           the store writes what it has computed, if it is to wait for that -> FLUSHING
  *   rp_call_wait  <------------------------ call_end: result or error                       -> DONE
  *
  * What stands under "shared" is guarded by the engine's lock. Everything else belongs to the submitting thread until the call is queued,
@@ -33,7 +34,7 @@ typedef enum call_kind {
     CALL_PREPARE, /* brings weights into order: rp_engine_prepare */
 } call_kind;
 
-typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PREFILL, CALL_DECODE, CALL_DONE } call_phase;
+typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PREFILL, CALL_DECODE, CALL_FLUSHING, CALL_DONE } call_phase;
 
 /* Tokens behind an edit, whose states are taken from where they were read before (edits.c). None: n is 0. */
 typedef struct call_moved {
@@ -73,6 +74,7 @@ struct rp_call {
     uint64_t tried_at;        /* rp_engine.n_ended when there was no room for it */
     segment_needs needs;
     int32_t next_segment;     /* CALL_ENCODE */
+    uint64_t flush_serial;    /* span_store_flushed, when all of it is on disk */
     span_path path;
     int32_t n_found;          /* tokens that the path gave, */
     size_t n_found_steps;     /* by so many of its steps */

@@ -12,6 +12,7 @@
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
+#define DEFAULT_STORE_BYTES ((uint64_t)16 << 30)
 #define DEFAULT_SEQUENCES 16
 #define MAX_SEQUENCES 256
 #define DEFAULT_QUEUE 256
@@ -36,6 +37,8 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
     if (o->max_queue < 0 || o->max_queue > MAX_QUEUE)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: expected 1 to %d", o->max_queue, MAX_QUEUE);
     if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g", (double)o->token_goal_ms);
+    if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
+        return base_fail(err, RP_ERR_INVALID, "unknown way of writing %d", (int)o->store_write);
     if (o->state_format != RP_STATE_F16 && o->state_format != RP_STATE_F32)
         return base_fail(err, RP_ERR_INVALID, "unknown state format %d", (int)o->state_format);
     return RP_OK;
@@ -48,14 +51,21 @@ static int check_context(const rp_engine *e, rp_error *err) {
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
 
-/* What the keys of this engine's spans depend on besides scope and tokens. */
-static void make_salt(rp_engine *e, const rp_engine_options *o) {
-    const char *tenant = o->tenant ? o->tenant : "";
+/* What states depend on besides scope and tokens, */
+static void make_fingerprint(rp_engine *e) {
+    base_hash h;
+    base_hash_init(&h, "reprise states 1");
+    base_hash_key(&h, &e->model->fingerprint);
+    base_hash_u64(&h, (uint64_t)e->states.shape.format);
+    base_hash_u64(&h, model_rope_is_long(e->model, e->n_ctx));
+    base_hash_final(&h, &e->states.fingerprint);
+}
+
+/* and what the keys of this engine's spans do. */
+static void make_salt(rp_engine *e, const char *tenant) {
     base_hash h;
     base_hash_init(&h, "reprise salt 1");
-    base_hash_key(&h, &e->model->fingerprint);
-    base_hash_u64(&h, (uint64_t)o->state_format);
-    base_hash_u64(&h, model_rope_is_long(e->model, e->n_ctx));
+    base_hash_key(&h, &e->states.fingerprint);
     base_hash_bytes(&h, tenant, strlen(tenant));
     base_hash_final(&h, &e->salt);
 }
@@ -81,18 +91,45 @@ static int open_steps(rp_engine *e, rp_error *err) {
     return base_fail_memory(err, n_logits * sizeof(float), "an engine");
 }
 
+static int open_locks(rp_engine *e, rp_error *err) {
+    e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
+    e->has_wake = engine_cond_init(&e->wake);
+    return e->has_lock && e->has_wake ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
+}
+
 static int open_thread(rp_engine *e, rp_error *err) {
-    if (!(e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0) || !(e->has_wake = engine_cond_init(&e->wake)))
-        return base_fail_memory(err, sizeof(e->lock), "a lock");
     if (!(e->has_thread = pthread_create(&e->thread, NULL, scheduler_main, e) == 0))
         return base_fail(err, RP_ERR_IO, "cannot start the engine's thread");
     return RP_OK;
 }
 
+/* A thread of the store: there is something to take up. */
+static void wake(void *user) {
+    rp_engine *e = user;
+    pthread_mutex_lock(&e->lock);
+    e->disk_told = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static int64_t room(void *user) { return scheduler_free_blocks(user); }
+
+static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
+                                            [RP_STORE_WRITE_THROUGH] = SPAN_STORE_WRITE_THROUGH,
+                                            [RP_STORE_WRITE_OFF] = SPAN_STORE_WRITE_OFF};
+    span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
+                                     .format = &e->states, .notify = wake, .user = e},
+                            .write = ways[o->store_write],
+                            .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES};
+    int rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
+    return rc ? rc : span_tree_settle(e->tree, err);
+}
+
 static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     kv_format format = o->state_format == RP_STATE_F32 ? KV_F32 : KV_F16;
-    kv_shape shape = model_state_shape(e->model, format);
+    kv_shape shape = e->states.shape = model_state_shape(e->model, format);
     uint64_t budget = o->state_budget_bytes ? o->state_budget_bytes : DEFAULT_BUDGET_BYTES;
     int32_t threads = o->n_threads ? o->n_threads : base_cpu_count();
     int rc = base_cpu_detect(&level, err);
@@ -101,11 +138,13 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
-        (rc = span_store_new(&e->store, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
+        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
-    make_salt(e, o);
-    return RP_OK;
+    span_store_set_room(e->store, room, e);
+    make_fingerprint(e);
+    make_salt(e, o->tenant ? o->tenant : "");
+    return o->store_dir ? open_disk(e, o, err) : RP_OK;
 }
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
@@ -135,7 +174,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
     take_options(e, &o);
-    if ((rc = check_context(e, err)) || (rc = open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
+    if ((rc = check_context(e, err)) || (rc = open_locks(e, err)) || (rc = open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }

@@ -49,6 +49,7 @@ struct rp_engine {
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
+    record_format states; /* what a record of this engine's states is like */
     base_key salt; /* model, tenant, state format: part of every key */
 
     pthread_t thread;
@@ -57,7 +58,7 @@ struct rp_engine {
     pthread_cond_t wake; /* of the engine's thread */
 
     /* shared: under the lock */
-    bool stopping, prepared;
+    bool stopping, prepared, disk_told; /* disk_told: the store has something to take up */
     rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
     int32_t n_live;              /* calls that have not ended */
     uint64_t n_calls;            /* ever: the last one's number */
@@ -71,6 +72,7 @@ struct rp_engine {
     span_store *store;
     span_tree *tree;
     rp_call *waiting;   /* in the order in which they are to run */
+    rp_call *flushing;  /* their answers are there, what they have computed is not on disk yet (RP_STORE_WRITE_THROUGH) */
     rp_call **running;  /* [max_sequences] */
     int32_t n_running;
     int32_t n_waiting;
@@ -113,11 +115,17 @@ bool scheduler_goes_before(const rp_call *a, const rp_call *b);
 void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err);
 /* Blocks that nobody holds and nobody has reserved. */
 int64_t scheduler_free_blocks(rp_engine *e);
+/* States that a running call was to take from disk could not be read: it begins anew, and will not find them. */
+void scheduler_begin_anew(rp_engine *e, rp_call *c);
+/* Does a context have all its states? */
+static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { return kv_context_is_ready(c, e->states.shape.n_layers); }
 
 /* ---- steps.c ---- */
 
-/* Computes one step of what can be computed, if there is anything. */
-void steps_run(rp_engine *e);
+/* Computes one step of what can be computed. false: there was nothing. */
+bool steps_run(rp_engine *e);
+/* What computing n tokens behind `slots` others takes alone, in us, about. */
+uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots);
 
 /* ---- prefix.c ---- */
 

@@ -114,7 +114,8 @@ void prefix_give(rp_call *c, bool all) {
         if (last && n < KV_SPAN_TOKENS && !all) return;
         if (!(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
-        if (span_tree_extend(&c->path, span, c->tokens + c->n_given, &kept, NULL)) c->shares = false;
+        uint64_t cost_us = steps_cost(c->engine, n, kv_span_position(span));
+        if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;
         c->first_own_view++;
         c->n_given += n;
     }

@@ -39,7 +39,7 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 /* Why a run was computed. */
 static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
-        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window"};
+        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window", [SPAN_END_ROOM] = "room"};
     if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
     if (item->holder >= 0 && !is_exact_mode(c)) return "uncached";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
@@ -52,7 +52,7 @@ typedef struct stretch {
     bool is_view, exact;
     int32_t shift;
     const char *reason; /* NULL: a run's own */
-    const kv_span *span; /* view: the last one that gave it */
+    const span_step *step; /* view: the last one that gave it */
 } stretch;
 
 #define MAX_STRETCHES 5
@@ -62,11 +62,11 @@ static int list_stretches(const rp_call *c, stretch *list) {
     const call_moved *m = &c->moved;
     int n = 0;
     if (c->n_found > 0)
-        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .span = c->path.steps[c->n_found_steps - 1].span};
+        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[c->n_found_steps - 1]};
     if (m->n > 0) {
         list[n++] = (stretch){.end = m->pos - m->n_relinked, .exact = true};
         list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "relinked"};
-        list[n++] = (stretch){.end = m->pos + m->n, .is_view = true, .shift = m->shift, .span = m->path.steps[m->path.n_steps - 1].span};
+        list[n++] = (stretch){.end = m->pos + m->n, .is_view = true, .shift = m->shift, .step = &m->path.steps[m->path.n_steps - 1]};
     }
     list[n++] = (stretch){.end = INT32_MAX, .exact = m->n == 0};
     return n;
@@ -78,10 +78,10 @@ static void add_stretch(rp_call *c, const pml_item *item, const char *path, cons
     if (n == 0) return;
     r->n_plan++;
     *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && (item->exact || is_exact_mode(c)), .module = path, .n_tokens = n,
-                          .position = pos, .shift = s->shift, .tier = s->is_view ? "ram" : ""};
+                          .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
     if (!s->is_view) return;
-    base_key_hex(kv_span_key(s->span), out->key, 16);
+    base_key_hex(kv_span_key(s->step->span), out->key, 16);
     r->cached_tokens += n;
 }
 
@@ -103,7 +103,7 @@ static void describe_view(rp_call *c, const pml_item *item, const char *path, co
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
     *out = (rp_plan_item){.is_view = true, .exact = item->exact, .module = path, .n_tokens = item->n_counted, .position = item->pos,
-                          .shift = item->shift, .tier = need->missed ? "computed" : "ram", .reason = need->reason};
+                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason};
     base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
     if (!need->missed) c->result->cached_tokens += item->n_counted;
 }

@@ -6,10 +6,17 @@
  * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
  * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit.
  */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+
+#include <time.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"
+
+/* Between two looks at callers while nothing can be computed. */
+#define MOMENT_NS 2000000
 
 /* ---- order ---- */
 
@@ -46,6 +53,25 @@ static void stop_running(rp_engine *e, const rp_call *c) {
 
 /* ---- the end ---- */
 
+/* ---- until it is on disk ---- */
+
+static void stop_flushing(rp_engine *e, const rp_call *c) {
+    rp_call **link = &e->flushing;
+    while (*link != c) link = &(*link)->next;
+    *link = c->next;
+}
+
+/* Calls whose states are written end; all: the others, too. */
+static void end_flushed(rp_engine *e, bool all) {
+    for (rp_call *c = e->flushing, *next; c; c = next) {
+        next = c->next;
+        if (!all && c->flush_serial > span_store_flushed(e->store) && !atomic_load(&c->cancelled)) continue;
+        stop_flushing(e, c);
+        c->phase = CALL_DONE;
+        call_publish(c, RP_OK, NULL);
+    }
+}
+
 /* Nobody points to the call any more. */
 static void forget(rp_engine *e, const rp_call *c) {
     for (segment_job *j = e->jobs; j; j = j->next)
@@ -79,10 +105,26 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     stop_running(e, c);
     forget(e, c);
     release(e, c);
-    c->phase = CALL_DONE;
     e->n_ended++;
     engine_tell(e);
+    c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
+    if (c->flush_serial > span_store_flushed(e->store)) {
+        c->phase = CALL_FLUSHING;
+        c->next = e->flushing;
+        e->flushing = c;
+        return;
+    }
+    c->phase = CALL_DONE;
     call_publish(c, rc, err);
+}
+
+void scheduler_begin_anew(rp_engine *e, rp_call *c) {
+    BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
+    stop_running(e, c);
+    forget(e, c);
+    release(e, c);
+    e->n_ended++; /* there is room again */
+    start_waiting(e, c);
 }
 
 static void fail(rp_engine *e, rp_call *c, rp_code code, const char *what) {
@@ -186,6 +228,7 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     bool wait = false, need = true;
     int rc = RP_OK;
     *v = NO_ROOM;
+    span_store_next_request(e->store);
     c->encode_done = c->encode_total = 0;
     if (c->kind == CALL_ENCODE) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
@@ -288,12 +331,16 @@ static void compose_all(rp_engine *e) {
         next = j->next;
         int rc = j->needs.rc;
         if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_job_compose(j, &err);
+        else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_job_begin_anew(e, j, &err);
         if (!rc) continue;
         segment_job_fail(e, j, &err);
         next = e->jobs; /* others may have gone with it */
     }
-    for (int32_t i = e->n_running; i-- > 0;)
-        if (e->running[i]->phase == CALL_COMPOSING) go_on(e, e->running[i]);
+    for (int32_t i = e->n_running; i-- > 0;) {
+        rp_call *c = e->running[i];
+        if (c->phase == CALL_COMPOSING) go_on(e, c);
+        else if (c->phase == CALL_PREFILL && kv_context_has_failed(&c->seq.context)) scheduler_begin_anew(e, c);
+    }
 }
 
 /* ---- the thread ---- */
@@ -342,32 +389,47 @@ static void tell_status(rp_engine *e) {
     }
 }
 
-static bool has_work(const rp_engine *e) { return e->inbox || e->stopping || e->waiting || e->n_running > 0; }
+static bool has_work(const rp_engine *e) { return e->inbox || e->stopping || e->disk_told || e->waiting || e->n_running > 0; }
+
+/* All that run wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
+static void wait_for_disk(rp_engine *e) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += MOMENT_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (!e->inbox && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+}
 
 static void end_all(rp_engine *e) {
+    end_flushed(e, true);
     while (e->n_running > 0) fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
     while (e->waiting) fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
 }
 
 void *scheduler_main(void *arg) {
     rp_engine *e = arg;
-    bool stopping = false;
+    bool stopping = false, computed = true;
     while (!stopping) {
         engine_tell(e);
         pthread_mutex_lock(&e->lock);
         tell_status(e);
+        if (!computed && e->n_running > 0) wait_for_disk(e);
         while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
         rp_call *inbox = e->inbox;
         e->inbox = NULL;
         e->inbox_end = &e->inbox;
         stopping = e->stopping;
+        e->disk_told = false;
         pthread_mutex_unlock(&e->lock);
+        span_store_poll(e->store);
+        end_flushed(e, false);
         take_up(e, inbox);
         end_those_who_must(e);
         admit_all(e);
         compose_all(e);
         prepare_first(e);
-        steps_run(e);
+        computed = steps_run(e);
     }
     end_all(e);
     return NULL;

@@ -2,6 +2,7 @@
 #include "engine/segment_jobs.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -101,6 +102,35 @@ int segment_job_compose(segment_job *job, rp_error *err) {
     return rc;
 }
 
+int segment_job_begin_anew(rp_engine *e, segment_job *job, rp_error *err) {
+    segment_needs_release(e, &job->needs);
+    kv_context_clear(&job->seq.context);
+    job->composed = false;
+    job->seq.done = 0;
+    job->seq.slots = 0;
+    job->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), job->seq.n, 1, 0, true);
+    return add_scope(e, job, 0, err);
+}
+
+/* "cities/plan/miami": for people who look at records. */
+static void label_of(const pml_layout *l, const pml_segment *s, char *out) {
+    size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
+    if (n > RECORD_MAX_LABEL) return;
+    pml_path(l->schema, s->holder, out + n, RECORD_MAX_LABEL + 1 - n);
+    if (!out[n]) out[n - 1] = '\0';
+}
+
+static int keep_span(rp_engine *e, const pml_layout *l, const pml_segment *s, int32_t i, kv_span *span, rp_error *err) {
+    const base_key *keys = pml_segment_keys(l, s);
+    int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
+    char label[RECORD_MAX_LABEL + 1];
+    span_note note = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
+                      .cost_us = steps_cost(e, n, kv_span_position(span))};
+    if (i > 0) note.parent = keys[i - 1];
+    label_of(l, s, label);
+    return span_store_put(e->store, span, NULL, &note, err);
+}
+
 /* Everybody who waits gets references. */
 static int hand_over(segment_job *job, rp_error *err) {
     const pml_segment *s = segment_job_segment(job);
@@ -130,7 +160,7 @@ int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err) {
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
         kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
-        if (job->kept) rc = span_store_put(e->store, span, NULL, err);
+        if (job->kept) rc = keep_span(e, l, s, i, span, err);
     }
     if (!rc) rc = hand_over(job, err);
     if (rc) return rc;
@@ -171,9 +201,11 @@ int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
 static bool look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
     for (int32_t i = 0; i < s->n_spans; i++) {
         const base_key *key = &pml_segment_keys(l, s)[i];
-        need->spans[i] = span_store_get(e->store, key);
-        if (need->spans[i]) continue;
-        need->reason = span_store_was_dropped(e->store, key) ? "dropped" : "new";
+        span_found found;
+        need->spans[i] = span_store_get(e->store, key, &found);
+        need->from_disk |= found == SPAN_FOUND_DISK;
+        if (need->spans[i] && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
+        need->reason = found == SPAN_FOUND_NO_ROOM ? "room" : span_store_was_dropped(e->store, key) ? "dropped" : "new";
         return false;
     }
     return true;

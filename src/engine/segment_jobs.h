@@ -26,6 +26,7 @@ typedef struct segment_view {
 struct segment_need {
     segment_view view;
     bool missed;         /* it was not in the store */
+    bool from_disk;      /* it was, but not in RAM */
     const char *reason;  /* why; "" if it was */
     int32_t n_spans;
     kv_span **spans;     /* [n_spans] references; NULL where a job computes them */
@@ -69,6 +70,8 @@ void segment_needs_release(rp_engine *e, segment_needs *needs);
 int segment_job_compose(segment_job *job, rp_error *err);
 /* All tokens are computed: the spans are named, kept and handed over, and the job is gone. RP_ERR_MEMORY: it is still there. */
 int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err);
+/* States of its scope that were to come from disk could not be read: looks them up again, or has them computed. Errors of segment_needs_add. */
+int segment_job_begin_anew(rp_engine *e, segment_job *job, rp_error *err);
 /* Tells everybody who waits, and the job is gone. */
 void segment_job_fail(rp_engine *e, segment_job *job, const rp_error *err);
 

@@ -97,15 +97,28 @@ static int compare_turns(const void *a, const void *b) {
     return x->first_row < y->first_row ? -1 : 1;
 }
 
+/* Where nothing else can be computed: the first call whose states are on their way from disk. Each layer waits for its own. */
+static int32_t list_reading(const step *s, step_part *list) {
+    const rp_engine *e = s->e;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        if (e->running[i]->phase != CALL_PREFILL) continue;
+        list[0] = (step_part){.call = e->running[i]};
+        return 1;
+    }
+    return 0;
+}
+
 /* Lists what has tokens to compute behind the step's parts, in the order of their turns. Returns how many. */
 static int32_t list_waiting(const step *s) {
     rp_engine *e = s->e;
     step_part *list = e->parts + s->n_parts;
     int32_t n = 0;
     for (segment_job *j = e->jobs; j && n < ENGINE_STEP_JOBS; j = j->next)
-        if (j->composed) list[n] = (step_part){.job = j, .first_row = n}, n++;
+        if (j->composed && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.job = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
-        if (e->running[i]->phase == CALL_PREFILL) list[n] = (step_part){.call = e->running[i], .first_row = n}, n++;
+        if (e->running[i]->phase == CALL_PREFILL && engine_is_ready(e, &e->running[i]->seq.context))
+            list[n] = (step_part){.call = e->running[i], .first_row = n}, n++;
+    if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
     return n;
 }
@@ -194,6 +207,10 @@ static void settle_call(rp_engine *e, rp_call *c, const step_part *p) {
     rp_error err = p->err;
     bool decodes = c->phase == CALL_DECODE;
     int rc = p->rc;
+    if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
+        scheduler_begin_anew(e, c);
+        return;
+    }
     if (!rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
@@ -260,24 +277,37 @@ static void tell(const step *s) {
 
 /* ---- a step ---- */
 
-void steps_run(rp_engine *e) {
+uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots) {
+    cost_load load = {.rows = n, .row_slots = n * ((double)slots + 0.5 * n), .slots = (double)(slots + n)};
+    return (uint64_t)cost_model_predict(&e->cost, &load);
+}
+
+static bool waits_for_disk(const step *s) {
+    for (int32_t i = 0; i < s->n_parts; i++)
+        if (!engine_is_ready(s->e, s->e->contexts[i])) return true;
+    return false;
+}
+
+bool steps_run(rp_engine *e) {
     step s = {.e = e};
     rp_error err = {0};
     int rc = RP_OK;
     add_answers(&s);
     add_pieces(&s);
-    if (s.n_parts == 0) return;
+    if (s.n_parts == 0) return false;
     if (s.n_rows > 0) {
         bool plain = e->parts[s.n_parts - 1].call && e->parts[s.n_parts - 1].call->phase == CALL_DECODE; /* pieces stand last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
+        bool waits = waits_for_disk(&s);
         e->n_steps++;
         if (plain) e->last_plain = e->n_steps;
         s.predicted_us = cost_model_predict(&e->cost, &s.load);
         s.start_us = base_clock_us();
         rc = model_forward_step(e->forward, &rows, e->logits, &err);
         s.end_us = base_clock_us();
-        if (!rc) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
+        if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
         tell(&s);
     }
     settle(&s, rc, &err);
+    return true;
 }

@@ -91,6 +91,8 @@ static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_se
 /* Where, besides behind a segment, prompts read it: at its parameters, each with the token before it, which may be a prompt's last.
  * *out: [n_holes], the caller's; NULL without holes. RP_ERR_MEMORY. */
 int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err);
+/* Has a span, the i-th of the segment, the blocks that the segment keeps? (One that was computed has; a record may say anything.) */
+bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span);
 
 /* Where the i-th segment of a scope stands in the frame of the segment: the canonical position in a fixed layout, else the length of
  * the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */

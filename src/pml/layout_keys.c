@@ -46,13 +46,33 @@ static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) 
     base_hash_final(&h, out);
 }
 
+/* Does a segment keep a layer's block at pos? */
+static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos, const kv_positions *readers) {
+    return kv_block_is_reached(pos, shape->windows[layer], s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
+}
+
+bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span) {
+    kv_shape shape = model_state_shape(l->model, KV_F16);
+    kv_positions *readers;
+    bool has = true;
+    if (!shape.windows) return true;
+    if (pml_segment_readers(l, s, &readers, NULL)) return false;
+    for (int32_t layer = 0; layer < shape.n_layers; layer++)
+        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(span); b++) {
+            bool kept = keeps_block(s, &shape, layer, s->pos + i * KV_SPAN_TOKENS + b * KV_BLOCK_SLOTS, readers);
+            has &= kept == (kv_span_block(span, layer, b) != NULL);
+        }
+    base_free(readers);
+    return has;
+}
+
 /* A bit for each block of n tokens at pos, layer by layer, that its segment keeps. */
 static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t pos, int32_t n, const kv_positions *readers, base_hash *h) {
     kv_shape shape = model_state_shape(l->model, KV_F16);
     for (int32_t layer = 0; shape.windows && layer < shape.n_layers; layer++) {
         uint64_t kept = 0;
         for (int32_t slot = 0; slot < n; slot += KV_BLOCK_SLOTS)
-            kept = kept << 1 | kv_block_is_reached(pos + slot, shape.windows[layer], s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
+            kept = kept << 1 | keeps_block(s, &shape, layer, pos + slot, readers);
         base_hash_u64(h, kept);
     }
 }

@@ -100,7 +100,7 @@ void span_store_next_request(span_store *s);
 /* A number that span_store_flushed reaches when all that was put so far is on disk, or could not be written. */
 uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
-bool span_store_has_disk(const span_store *s);
+bool span_store_writes_through(const span_store *s);
 
 /* spans, bytes, hits, misses, inserts, evictions and all of the disk; budget_bytes and used_bytes, which are the pool's, are left alone. */
 void span_store_stats(const span_store *s, rp_store_stats *out);

@@ -17,7 +17,7 @@
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
-bool span_store_has_disk(const span_store *s) { return s->tier != NULL; }
+bool span_store_writes_through(const span_store *s) { return s->tier && s->write == SPAN_STORE_WRITE_THROUGH; }
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }

@@ -216,10 +216,10 @@ size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
 
 /* ---- paths ---- */
 
-static int push_step(span_path *p, span_node *n, kv_span *span, int32_t n_tokens, rp_error *err) {
+static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, int32_t n_tokens, rp_error *err) {
     int rc = base_grow((void **)&p->steps, &p->cap_steps, p->n_steps + 1, SPAN_TREE_MAX_STEPS, sizeof(*p->steps));
     if (rc) return base_fail(err, rc, "no room for %zu spans of a prompt", p->n_steps);
-    p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, n->first_slot, n_tokens};
+    p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, from_disk, n->first_slot, n_tokens};
     p->n_tokens += (size_t)n_tokens;
     n->holds++;
     return RP_OK;
@@ -272,7 +272,7 @@ static int follow(span_path *p, const reading *r, size_t *done, span_end *end, r
             *end = found == SPAN_FOUND_NO_ROOM ? SPAN_END_ROOM : SPAN_END_DROPPED; /* dropped: it could not be read, and is held by others */
             return RP_OK;
         }
-        int rc = push_step(p, child, span, 0, err);
+        int rc = push_step(p, child, span, found == SPAN_FOUND_DISK, 0, err);
         kv_span_unref(span);
         if (rc) return rc;
     }
@@ -298,7 +298,7 @@ int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, c
     span_node *node = NULL;
     int rc = take_root(t, root, &node, err);
     if (rc) return rc;
-    rc = push_step(path, node, NULL, 0, err);
+    rc = push_step(path, node, NULL, false, 0, err);
     if (rc) prune_root(t, node);
     else rc = follow(path, &r, &done, &path->end, err);
     if (!rc) respect_windows(path, &r);
@@ -346,7 +346,7 @@ static span_node *newest_child(const span_node *n, int32_t at, const span_node *
 static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
     kv_span *span = span_store_get(p->tree->store, &n->key, NULL);
     if (!span) return RP_OK; /* the way ends here */
-    int rc = push_step(p, n, span, n->n_tokens - from, err);
+    int rc = push_step(p, n, span, false, n->n_tokens - from, err);
     kv_span_unref(span);
     if (!rc) p->steps[p->n_steps - 1].first_slot += from;
     return rc;
@@ -461,7 +461,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     node->number = ++t->n_made;
     node->first_slot = (int32_t)known;
     t->n_present++;
-    rc = push_step(path, node, span, node->n_tokens, err);
+    rc = push_step(path, node, span, false, node->n_tokens, err);
     forget_oldest(t);
     return rc;
 }

@@ -43,6 +43,7 @@ typedef enum span_end {
 typedef struct span_step {
     span_node *node; /* held */
     kv_span *span;   /* a reference; NULL for the root */
+    bool from_disk;  /* it was not in RAM when it was found */
     int32_t first_slot, n_tokens;
 } span_step;
 
