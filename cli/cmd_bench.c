@@ -47,6 +47,7 @@ static const cli_option options[] = {
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
      .help = "calls that the engine runs together; others wait (16)"},
     CLI_ENGINE_ROWS(bench_options, engine),
+    CLI_STORE_ROWS(bench_options, engine),
     {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace),
      .help = "write what happened when as a Chrome trace, for ui.perfetto.dev"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object; with replay, one for each request before it"},

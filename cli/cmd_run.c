@@ -14,7 +14,7 @@
 #include "text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *store;
+    const char *model, *chat_format, *dump_logits;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
@@ -47,6 +47,7 @@ static const cli_option options[] = {
      .help = "where a text was read before but for a piece in its middle, move what stands behind the piece and compute its first K tokens "
              "again; not exact (-1: off)"},
     CLI_ENGINE_ROWS(run_options, engine),
+    CLI_STORE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
     {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX,
@@ -58,7 +59,6 @@ static const cli_option options[] = {
      .help = "print how each part of the prompt was got, and why it was not reused, on standard error"},
     {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose),
      .help = "print the summary line even if standard error is no terminal"},
-    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = AT(store)}, /* known and refused */
     {.name = NULL},
 };
 #undef AT
@@ -131,8 +131,6 @@ static void on_progress(void *user, uint64_t done, uint64_t total) {
 /* ---- The work ---- */
 
 static int check_options(const run_options *o) {
-    if (o->store != NULL)
-        return cli_fail(CLI_WRONG_USE, "--store '%s': states are kept in RAM only in this version, leave it out", o->store);
     if (o->prompts.n > 0 && o->texts.n > 0)
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)

@@ -8,6 +8,7 @@
 #include "text.h"
 
 const char *const cli_state_names[] = {"f16", "f32", NULL};
+const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 rp_engine_options cli_engine_options(const cli_engine_args *args) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -17,6 +18,10 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.max_sequences = 1; /* commands ask one thing after another */
     o.state_format = (rp_state_format)args->states;
     o.state_budget_bytes = args->ram;
+    o.store_dir = args->store;
+    o.store_budget_bytes = args->disk;
+    o.store_write = (rp_store_write)args->write;
+    o.store_read_only = args->read_only;
     return o;
 }
 

@@ -13,11 +13,14 @@ typedef struct cli_loaded {
 
 /* Options that `run` and `eval` share; all zero: the defaults. */
 typedef struct cli_engine_args {
-    int32_t ctx, threads, chunk, states;
-    uint64_t ram;
+    int32_t ctx, threads, chunk, states, write;
+    uint64_t ram, disk;
+    const char *store;
+    bool read_only;
 } cli_engine_args;
 
 extern const char *const cli_state_names[]; /* the order of rp_state_format; ends with NULL */
+extern const char *const cli_write_names[]; /* the order of rp_store_write */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. */
 #define CLI_ENGINE_ROWS(type, field) \
@@ -31,6 +34,17 @@ extern const char *const cli_state_names[]; /* the order of rp_state_format; end
      .help = "format of attention states (f16)"}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"}
+
+/* Rows of commands that may keep states on disk. */
+#define CLI_STORE_ROWS(type, field) \
+    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), \
+     .help = "keep attention states in this folder, and find what is there: nothing is read twice, not even by the next run"}, \
+    {.name = "disk", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.disk), \
+     .help = "limit for the whole folder on disk (16G)"}, \
+    {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), .choices = cli_write_names, \
+     .help = "back: states are written soon, beside the computing; through: before an answer ends; off: what is there is used, nothing is added (back)"}, \
+    {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \
+     .help = "write nothing to the folder at all, so that another process may use it, too"}
 
 rp_engine_options cli_engine_options(const cli_engine_args *args);
 

@@ -276,8 +276,6 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "-m", "x", "--prompt", "-", "--prompt", "-", NULL), 2, "twice");
     expect_error(run("", "run", "-m", "x", "--text", "a", "b", NULL), 2, "unexpected argument 'b'");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--json=yes", NULL), 2, "takes no value");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--store", "d", NULL), 2,
-                 "states are kept in RAM only in this version");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--logprobs", "3", NULL), 2, "give --json too");
     expect_error(run("", "inspect", "-m", "x", "--svg", "y", NULL), 2, "--schema");
     expect_error(run("", "inspect", "-m", "x", "--prompt", "y", NULL), 2, "--schema");
