@@ -98,7 +98,7 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
 /* ---- what could not be read ---- */
 
 static void remove_in(const char *folder, const char *name) {
-    char path[DISK_PATH_BYTES + NAME_MAX];
+    char path[DISK_PATH_BYTES + NAME_MAX + 2];
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     base_io_unlink(path, NULL);
 }
@@ -140,7 +140,7 @@ static int add_file(file_list *list, const char *path, const base_key *key, rp_e
 
 /* One of the 256. What is no record was left by a crash. */
 static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *err) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX];
+    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     sub_folder(f, i, folder);
     DIR *d = opendir(folder);
     int rc = RP_OK;
@@ -178,7 +178,7 @@ static uint64_t disk_bytes(const char *path) {
 }
 
 uint64_t disk_folder_overhead(const disk_folder *f) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX];
+    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     uint64_t bytes = disk_bytes(f->dir);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         sub_folder(f, i, folder);

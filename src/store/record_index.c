@@ -225,7 +225,7 @@ static bool get_int(sqlite3_stmt *s, int i, int64_t least, int64_t most, int32_t
 
 static bool get_row(sqlite3_stmt *s, record_row *row) {
     record *r = &row->record;
-    int32_t kind, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
+    int32_t kind = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
     *row = (record_row){.bytes = (uint64_t)sqlite3_column_int64(s, BYTES),
                         .uses = (uint64_t)sqlite3_column_int64(s, USES),
                         .last_use = sqlite3_column_int64(s, LAST_USE),

@@ -129,7 +129,7 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
     *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
                                    .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label},
-                        .n_layers = n_layers, .uses = e->uses, .last_use = e->last_use};
+                        .fingerprint = s->format->fingerprint, .n_layers = n_layers, .uses = e->uses, .last_use = e->last_use};
     return row;
 }
 
@@ -236,7 +236,6 @@ typedef struct opening {
     span_store *s;
     span_store_own own;
     void *user;
-    const record_format *format;
     known_entry *known;
     size_t n, cap;
 } opening;
@@ -245,7 +244,7 @@ typedef struct opening {
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
-    bool asks = base_key_equal(&row->fingerprint, &o->format->fingerprint) && row->record.kind == RECORD_TEXT;
+    bool asks = base_key_equal(&row->fingerprint, &s->format->fingerprint) && row->record.kind == RECORD_TEXT;
     void *owner = NULL;
     uint32_t i;
     int rc = asks ? o->own(o->user, row, &owner, err) : RP_OK;
@@ -292,7 +291,8 @@ static int check_budget(const span_store *s, const span_store_disk *disk, rp_err
 }
 
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
-    opening o = {.s = s, .own = own, .user = user, .format = disk->tier.format};
+    opening o = {.s = s, .own = own, .user = user};
+    s->format = disk->tier.format;
     s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     int rc = disk_tier_open(&s->tier, &disk->tier, know_record, &o, err);

@@ -55,6 +55,7 @@ struct span_store {
     base_key dropped[SPAN_STORE_DROPPED]; /* a ring: the last stats.evictions of them */
 
     disk_tier *tier; /* NULL: none */
+    const record_format *format;
     span_store_write write;
     uint64_t disk_budget, request, flushed;
     uint64_t retry_us; /* after a failed write: not before */
