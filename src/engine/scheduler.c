@@ -314,7 +314,7 @@ static void admit_all(rp_engine *e) {
         if (still_waits(c)) continue;
         if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
         int rc = try_admit(e, c, &v, &err);
-        if (!rc && v == NO_ROOM && e->n_running == 0) rc = try_alone(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) admit(e, c);
         else if (v == NO_ROOM) {
@@ -391,7 +391,7 @@ static void tell_status(rp_engine *e) {
 
 static bool has_work(const rp_engine *e) { return e->inbox || e->stopping || e->disk_told || e->waiting || e->n_running > 0; }
 
-/* All that run wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
+/* All that run, or wait for room, wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -414,7 +414,7 @@ void *scheduler_main(void *arg) {
         engine_tell(e);
         pthread_mutex_lock(&e->lock);
         tell_status(e);
-        if (!computed && e->n_running > 0) wait_for_disk(e);
+        if (!computed && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
         while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
         rp_call *inbox = e->inbox;
         e->inbox = NULL;
@@ -422,7 +422,7 @@ void *scheduler_main(void *arg) {
         stopping = e->stopping;
         e->disk_told = false;
         pthread_mutex_unlock(&e->lock);
-        span_store_poll(e->store);
+        if (span_store_poll(e->store)) e->n_ended++; /* there may be room again */
         end_flushed(e, false);
         take_up(e, inbox);
         end_those_who_must(e);

@@ -173,6 +173,7 @@ static void settle_job(rp_engine *e, segment_job *j, const step_part *p) {
     rp_error err = p->err;
     rp_call *asker = j->asker;
     int rc = p->rc;
+    if (kv_context_has_failed(&j->seq.context)) return; /* its rows are worth nothing: scheduler.c lets it begin anew */
     if (!rc) {
         j->seq.done += p->n_rows;
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));

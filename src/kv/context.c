@@ -40,7 +40,7 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
     else kv_mask_first(v->mask, kv_span_tokens(span));
     c->n_views++;
     c->open = false;
-    c->filling |= kv_span_layers_ready(span) < kv_pool_shape(c->pool)->n_layers;
+    c->filling |= kv_span_layers_ready(span) < kv_pool_shape(c->pool)->n_layers || kv_span_has_failed(span);
     return RP_OK;
 }
 

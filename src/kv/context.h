@@ -20,7 +20,7 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
-    bool filling;   /* spans of views may still be read from elsewhere (kv_span_restore) */
+    bool filling;   /* spans of views may still be read from elsewhere (kv_span_restore), or could not be */
     const kv_positions *later; /* [n_later], borrowed: where a module's arguments will read what is appended now */
     size_t n_later;
 } kv_context;

@@ -26,14 +26,16 @@
 void disk_folder_record(const disk_folder *f, const base_key *key, char *out) {
     char hex[KEY_DIGITS + 1];
     base_key_hex(key, hex, KEY_DIGITS);
-    snprintf(out, DISK_PATH_BYTES, "%s/%.2s/%s" RECORD_END, f->dir, hex, hex);
+    snprintf(out, DISK_PATH_BYTES, "%s/%.1s/%s" RECORD_END, f->dir, hex, hex);
 }
 
 void disk_folder_index(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/index.db", f->dir); }
 
 static void bad_folder(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/bad", f->dir); }
 
-static void sub_folder(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%02x", f->dir, (unsigned)i); }
+static void sub_folder(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
+
+static int folder_of(const base_key *key) { return key->bytes[0] >> 4; }
 
 static int digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -91,7 +93,7 @@ void disk_folder_close(disk_folder *f) {
 
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    sub_folder(f, key->bytes[0], path);
+    sub_folder(f, folder_of(key), path);
     return base_io_mkdir(path, err);
 }
 
@@ -138,7 +140,7 @@ static int add_file(file_list *list, const char *path, const base_key *key, rp_e
     return RP_OK;
 }
 
-/* One of the 256. What is no record was left by a crash. */
+/* What is no record was left by a crash. */
 static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *err) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     sub_folder(f, i, folder);
@@ -149,7 +151,7 @@ static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *e
         base_key key;
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        if (key_of_name(e->d_name, &key) && key.bytes[0] == i) rc = add_file(list, path, &key, err);
+        if (key_of_name(e->d_name, &key) && folder_of(&key) == i) rc = add_file(list, path, &key, err);
         else if (!f->read_only) base_io_unlink(path, NULL);
     }
     closedir(d);

@@ -5,7 +5,7 @@
 #include "store/record.h"
 
 #define DISK_PATH_BYTES 4096
-#define DISK_FOLDERS 256 /* one for each value of a key's first byte */
+#define DISK_FOLDERS 16 /* one for each value of a key's first digit: each takes a page itself */
 
 typedef struct disk_folder {
     char dir[DISK_PATH_BYTES - 128]; /* with room for every name in it */

@@ -474,6 +474,13 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     return true;
 }
 
+bool disk_tier_is_busy(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    bool busy = d->n_pending > 0 || d->events.first;
+    pthread_mutex_unlock(&d->lock);
+    return busy;
+}
+
 void disk_tier_wait(disk_tier *d) {
     pthread_mutex_lock(&d->lock);
     while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->told, &d->lock);

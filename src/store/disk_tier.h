@@ -2,7 +2,7 @@
  *
  *   DIR/lock                 the process that uses it
  *   DIR/index.db             what can be asked about records (record_index.h)
- *   DIR/ab/ab3f...{64}.rps   records (record.h); "ab": the key's first two digits
+ *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
  *   DIR/bad/                 records that could not be read, the last DISK_TIER_BAD of them
  *
  *                   +-> reads: by request, then layer by layer --> readers ---+
@@ -67,6 +67,7 @@ typedef struct disk_event {
 
 /* The next thing that came to its end. */
 bool disk_tier_next(disk_tier *d, disk_event *out);
+bool disk_tier_is_busy(disk_tier *d); /* events are to come, or to be taken */
 /* Waits until there is one, if anything is under way. */
 void disk_tier_wait(disk_tier *d);
 /* Number of the last write that was asked for; they come to their end in this order. */

@@ -100,6 +100,7 @@ void span_store_next_request(span_store *s);
 /* A number that span_store_flushed reaches when all that was put so far is on disk, or could not be written. */
 uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
+bool span_store_is_busy(const span_store *s); /* the disk holds spans */
 bool span_store_writes_through(const span_store *s);
 
 /* spans, bytes, hits, misses, inserts, evictions and all of the disk; budget_bytes and used_bytes, which are the pool's, are left alone. */

@@ -17,6 +17,7 @@
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
+bool span_store_is_busy(const span_store *s) { return s->tier && disk_tier_is_busy(s->tier); }
 bool span_store_writes_through(const span_store *s) { return s->tier && s->write == SPAN_STORE_WRITE_THROUGH; }
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }

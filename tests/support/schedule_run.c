@@ -11,16 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sched.h>
+
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "base/file.h"
 #include "base/memory.h"
+#include "store_folder.h"
 
 #define MOST_SLOTS (2 * SCHEDULE_CALLS)
 #define MOST_CLIENTS 4
 #define MOST_ACTS (5 * MOST_SLOTS)
 #define MOST_PASSES 3
 #define NEVER INT32_MAX
+#define MOST_WAIT_US 20000000 /* for a busy machine's disk */
+#define LEAST_DISK ((uint64_t)1600 << 10) /* what a store takes for itself, and some records */
 
 typedef struct schedule schedule;
 
@@ -70,6 +76,7 @@ struct schedule {
     rp_engine *engine;
     rp_engine_options engine_options;
     bool is_tight; /* the small budget */
+    char dir[STORE_FOLDER_BYTES]; /* of the store on disk; "": none */
     slot slots[MOST_SLOTS];
     int32_t n_slots, n_by_callback;
     client clients[MOST_CLIENTS];
@@ -366,9 +373,10 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *item = &r->plan[i];
         bool by_prefix = strcmp(item->module, "prompt") == 0 || c->request.reuse == RP_REUSE_EXACT;
-        bool found = item->is_view && strcmp(item->tier, "ram") == 0;
+        bool found = item->is_view && strcmp(item->tier, "computed") != 0;
         if (found) *(by_prefix ? &t->prefix_tokens : &t->module_tokens) += (uint64_t)item->n_tokens;
     }
+    for (int32_t i = 0; i < r->n_plan; i++) t->disk_tokens += strcmp(r->plan[i].tier, "disk") == 0 ? (uint64_t)r->plan[i].n_tokens : 0;
     t->drafted += (uint64_t)r->drafted_tokens;
     t->accepted += (uint64_t)r->accepted_tokens;
 }
@@ -433,10 +441,16 @@ static void check_slot(schedule *s, slot *c) {
     free(c->text);
 }
 
-/* Nobody holds anything: what is used is what the store has. */
+/* Nobody holds anything: what is used is what the store has, once the disk has ended what it is doing. */
 static void check_store(const schedule *s) {
     rp_store_stats stats;
-    rp_engine_store_stats(s->engine, &stats);
+    uint64_t start_us = base_clock_us();
+    do {
+        sched_yield();
+        rp_engine_store_stats(s->engine, &stats);
+    } while (s->dir[0] && stats.used_bytes != stats.bytes && base_clock_us() - start_us < MOST_WAIT_US);
+    if (stats.disk_bytes > stats.disk_budget_bytes)
+        refuse(&s->slots[0], "%llu bytes on disk, of %llu", (unsigned long long)stats.disk_bytes, (unsigned long long)stats.disk_budget_bytes);
     if (stats.used_bytes != stats.bytes || stats.bytes > stats.budget_bytes || s->over_budget)
         refuse(&s->slots[0], "%llu bytes are used, %llu kept, of %llu; over it in %llu steps", (unsigned long long)stats.used_bytes,
                (unsigned long long)stats.bytes, (unsigned long long)stats.budget_bytes, (unsigned long long)s->over_budget);
@@ -481,6 +495,16 @@ static void run_pass(schedule *s) {
     check_store(s);
 }
 
+static void draw_disk(schedule *s) {
+    static const rp_store_write ways[] = {RP_STORE_WRITE_BACK, RP_STORE_WRITE_BACK, RP_STORE_WRITE_THROUGH, RP_STORE_WRITE_OFF};
+    rp_engine_options *o = &s->engine_options;
+    store_folder_make(s->dir);
+    o->store_dir = s->dir;
+    o->store_write = ways[below(s, (int32_t)BASE_ARRAY_LEN(ways))];
+    o->store_budget_bytes = chance(s, 2) ? LEAST_DISK + (uint64_t)below(s, 1 << 20) : 0;
+    o->store_whole_reads = chance(s, 2);
+}
+
 static void draw_engine(schedule *s) {
     static const float goals[] = {0, 0.0001f, 0.05f, 1, 50, INFINITY};
     static const int32_t chunks[] = {1, 2, 7, 16, 64, 100, 256, 512};
@@ -498,10 +522,30 @@ static void draw_engine(schedule *s) {
     }
     o->on_step = on_step;
     o->step_user = s;
+    if (chance(s, 2)) draw_disk(s);
+}
+
+static void count_store(schedule *s) {
+    rp_store_stats stats;
+    rp_engine_store_stats(s->engine, &stats);
+    s->tally->evictions += stats.evictions;
+    s->tally->disk_evictions += stats.disk_evictions;
+    s->tally->disk_faults += stats.disk_faults;
+}
+
+/* Ends the engine, and begins with another what is left on disk. */
+static void restart(schedule *s) {
+    count_store(s);
+    rp_engine_free(s->engine);
+    uint64_t bytes = store_folder_bytes(s->dir), most = s->engine_options.store_budget_bytes;
+    if (most > 0 && bytes > most) refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes, (unsigned long long)most);
+    if (store_folder_count(s->dir, ".tmp") > 0) refuse(&s->slots[0], "temporary files are left");
+    if (chance(s, 3)) store_folder_damage(s->dir, s->r);
+    s->engine = schedule_world_engine(s->w, &s->engine_options);
+    s->tally->restarts++;
 }
 
 void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedule_tally *tally) {
-    rp_store_stats stats;
     schedule *s = calloc(1, sizeof(*s));
     *s = (schedule){.w = w, .r = r, .tally = tally};
     pthread_mutex_init(&s->lock, NULL);
@@ -511,13 +555,14 @@ void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedu
     for (int32_t n = below(s, MOST_PASSES); n > 0; n--) {
         s->fails = may_fail;
         run_pass(s);
+        if (s->dir[0] && chance(s, 2)) restart(s);
     }
     s->fails = false; /* whatever has failed before */
     run_pass(s);
-    rp_engine_store_stats(s->engine, &stats);
+    count_store(s);
     rp_engine_free(s->engine);
+    if (s->dir[0]) store_folder_remove(s->dir);
     tally->schedules++;
-    tally->evictions += stats.evictions;
     tally->waits += s->waits;
     tally->shared_steps += s->shared_steps;
     pthread_cond_destroy(&s->changed);
@@ -534,6 +579,8 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
         {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
         {"of drafts", t->drafted}, {"answers with an edit", t->relinked}, {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
+        {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
+        {"damaged records", t->disk_faults},
     };
     printf("%s:", test);
     for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);

@@ -25,6 +25,7 @@ typedef struct schedule_tally {
     uint64_t shared_steps;               /* steps with rows of several calls */
     uint64_t cancelled, expired, full;   /* calls that were ended, that met their deadline, that found the queue full, */
     uint64_t failed;                     /* that were not given memory */
+    uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines that went on with what another left on disk; found there; ... */
     uint64_t relinked;                   /* that may differ: they moved what stands behind an edit */
 } schedule_tally;
 

@@ -1,0 +1,22 @@
+/* store_folder.h: a folder for states on disk that a test makes, damages and removes. */
+#ifndef TESTS_STORE_FOLDER_H
+#define TESTS_STORE_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tiny_random.h"
+
+#define STORE_FOLDER_BYTES 64
+
+/* Makes an empty one under /tmp, its path into out[STORE_FOLDER_BYTES]. */
+void store_folder_make(char *out);
+void store_folder_remove(const char *dir);
+/* Bytes that it takes on disk, all in all. */
+uint64_t store_folder_bytes(const char *dir);
+/* Files in it whose names end so. */
+int store_folder_count(const char *dir, const char *end);
+/* While nobody has it open: flips, cuts, empties or removes a file, or several. */
+void store_folder_damage(const char *dir, tiny_random *r);
+
+#endif
