@@ -1,0 +1,284 @@
+/* io.c: see io.h. Owns the counters of calls and the point of failure, nothing else. */
+#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* preadv */
+
+#include "base/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define DISK_UNIT 512 /* of st_blocks, whatever the file system's blocks are */
+
+/* ---- faults ---- */
+
+/* The counters only rise, so the n-th call from now has a number that no other one has. */
+static _Atomic uint64_t n_calls[BASE_IO_SET_COUNT];
+static _Atomic uint64_t n_reported[BASE_IO_SET_COUNT]; /* n_calls at the last base_io_count */
+static _Atomic uint64_t fault_number;                  /* the call that fails; 0: none */
+static _Atomic int fault_kind, fault_set;
+
+/* Counts a call and says what it meets. set: the smallest that it belongs to. */
+static base_io_fault count_call(base_io_set set) {
+    uint64_t numbers[BASE_IO_SET_COUNT] = {0};
+    for (int i = 0; i <= (int)set; i++) numbers[i] = atomic_fetch_add_explicit(&n_calls[i], 1, memory_order_relaxed) + 1;
+    uint64_t fault = atomic_load_explicit(&fault_number, memory_order_relaxed);
+    if (BASE_LIKELY(fault == 0) || numbers[atomic_load_explicit(&fault_set, memory_order_relaxed)] != fault) return BASE_IO_NO_FAULT;
+    return (base_io_fault)atomic_load_explicit(&fault_kind, memory_order_relaxed);
+}
+
+/* Does the fault keep the call from happening? Then errno says why. */
+static bool is_refused(base_io_fault fault) {
+    switch (fault) {
+    case BASE_IO_EIO: errno = EIO; return true;
+    case BASE_IO_ENOSPC: errno = ENOSPC; return true;
+    case BASE_IO_EMFILE: errno = EMFILE; return true;
+    default: return false;
+    }
+}
+
+/* The same for a call that transfers nothing. */
+static bool meets_fault(base_io_set set) {
+    base_io_fault fault = count_call(set);
+    if (fault == BASE_IO_KILL) raise(SIGKILL);
+    return is_refused(fault == BASE_IO_SHORT ? BASE_IO_EIO : fault);
+}
+
+void base_io_fault_at(uint64_t n, base_io_fault fault, base_io_set set) {
+    uint64_t now = atomic_load_explicit(&n_calls[set], memory_order_relaxed);
+    atomic_store_explicit(&fault_number, 0, memory_order_relaxed);
+    atomic_store_explicit(&fault_kind, (int)fault, memory_order_relaxed);
+    atomic_store_explicit(&fault_set, (int)set, memory_order_relaxed);
+    atomic_store_explicit(&fault_number, n ? now + n : 0, memory_order_relaxed);
+}
+
+uint64_t base_io_count(base_io_set set) {
+    uint64_t now = atomic_load_explicit(&n_calls[set], memory_order_relaxed);
+    return now - atomic_exchange_explicit(&n_reported[set], now, memory_order_relaxed);
+}
+
+/* ---- errors ---- */
+
+static const char *advice(int cause) {
+    switch (cause) {
+    case ENOSPC:
+    case EDQUOT: return ": make room there, or give the store fewer bytes";
+    case EMFILE:
+    case ENFILE: return ": too many files are open: raise the limit (ulimit -n)";
+    case EACCES:
+    case EPERM:
+    case EROFS: return ": check who may write there";
+    case EIO: return ": the disk may be failing";
+    default: return "";
+    }
+}
+
+/* RP_ERR_IO by errno, which stays as it is. */
+static int fail(rp_error *err, const char *what, const char *path) {
+    int cause = errno;
+    char text[128];
+    if (strerror_r(cause, text, sizeof text) != 0) memcpy(text, "unknown error", sizeof "unknown error");
+    base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, text, advice(cause));
+    errno = cause;
+    return RP_ERR_IO;
+}
+
+/* ---- opening ---- */
+
+static int open_again(const char *path, int flags, mode_t mode) {
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static void close_quietly(int fd) {
+    int cause = errno;
+    close(fd);
+    errno = cause;
+}
+
+int base_io_open(base_io_file *out, const char *path, rp_error *err) {
+    struct stat st;
+    *out = (base_io_file){0};
+    int fd = meets_fault(BASE_IO_ALL) ? -1 : open_again(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not stop us */
+    if (fd < 0) return fail(err, "cannot open", path);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        base_fail(err, RP_ERR_IO, "cannot read '%s': it is not a regular file", path);
+        errno = EINVAL;
+        return RP_ERR_IO;
+    }
+    *out = (base_io_file){fd, path};
+    return RP_OK;
+}
+
+int base_io_create(base_io_file *out, const char *path, rp_error *err) {
+    *out = (base_io_file){0};
+    int fd = meets_fault(BASE_IO_CHANGES) ? -1 : open_again(path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+    if (fd < 0) return fail(err, "cannot create", path);
+    *out = (base_io_file){fd, path};
+    return RP_OK;
+}
+
+void base_io_close(base_io_file *f) {
+    if (f->path) close_quietly(f->fd);
+    *f = (base_io_file){0};
+}
+
+/* ---- transfers ---- */
+
+static size_t total_bytes(const struct iovec *pieces, int n) {
+    size_t total = 0;
+    for (int i = 0; i < n; i++) total += pieces[i].iov_len;
+    return total;
+}
+
+/* Bytes [begin, end) of the pieces, as pieces. */
+static int cut(const struct iovec *pieces, int n, size_t begin, size_t end, struct iovec *out) {
+    int n_out = 0;
+    size_t at = 0;
+    for (int i = 0; i < n; at += pieces[i++].iov_len) {
+        size_t first = BASE_MAX(begin, at), last = BASE_MIN(end, at + pieces[i].iov_len);
+        if (first < last) out[n_out++] = (struct iovec){(char *)pieces[i].iov_base + (first - at), last - first};
+    }
+    return n_out;
+}
+
+typedef struct transfer {
+    const base_io_file *file;
+    const struct iovec *pieces;
+    int n;
+    bool is_read;
+    uint64_t offset;   /* of a read */
+    bool is_signalled; /* a signal comes before the next byte, and after it the system takes only one */
+} transfer;
+
+/* One call of the system: bytes [begin, end), or fewer. */
+static ssize_t transfer_once(transfer *t, size_t begin, size_t end) {
+    struct iovec pieces[BASE_IO_MAX_PIECES];
+    if (t->is_signalled && begin == 0) {
+        t->is_signalled = false;
+        errno = EINTR;
+        return -1;
+    }
+    int n = cut(t->pieces, t->n, begin, end, pieces);
+    if (!t->is_read) return writev(t->file->fd, pieces, n);
+    return preadv(t->file->fd, pieces, n, (off_t)(t->offset + begin));
+}
+
+/* Transfers the first `end` bytes of the pieces. Returns how many: fewer at the end of a file, or with errno set. */
+static size_t transfer_all(transfer *t, size_t end) {
+    size_t done = 0;
+    bool in_pieces = t->is_signalled;
+    errno = 0;
+    while (done < end) {
+        ssize_t n = transfer_once(t, done, in_pieces && done == 0 ? 1 : end);
+        if (n < 0 && errno == EINTR) {
+            errno = 0;
+            continue;
+        }
+        if (n == 0 && !t->is_read) errno = EIO; /* a system that takes nothing and does not say why */
+        if (n <= 0) return done;
+        done += (size_t)n;
+    }
+    return done;
+}
+
+int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err) {
+    assert(n <= BASE_IO_MAX_PIECES);
+    base_io_fault fault = count_call(BASE_IO_ALL);
+    size_t bytes = total_bytes(pieces, n);
+    transfer t = {.file = f, .pieces = pieces, .n = n, .is_read = true, .offset = offset, .is_signalled = fault == BASE_IO_INTERRUPT};
+    *n_read = 0;
+    if (fault == BASE_IO_KILL) raise(SIGKILL);
+    if (is_refused(fault)) return fail(err, "cannot read", f->path);
+    *n_read = transfer_all(&t, fault == BASE_IO_SHORT ? bytes / 2 : bytes);
+    return errno ? fail(err, "cannot read", f->path) : RP_OK;
+}
+
+int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, size_t *n_read, rp_error *err) {
+    return base_io_readv(f, offset, &(struct iovec){bytes, n}, 1, n_read, err);
+}
+
+int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err) {
+    assert(n <= BASE_IO_MAX_PIECES);
+    base_io_fault fault = count_call(BASE_IO_CHANGES);
+    size_t bytes = total_bytes(pieces, n);
+    transfer t = {.file = f, .pieces = pieces, .n = n, .is_signalled = fault == BASE_IO_INTERRUPT};
+    if (is_refused(fault)) return fail(err, "cannot write", f->path);
+    bool is_half = fault == BASE_IO_SHORT || fault == BASE_IO_KILL;
+    transfer_all(&t, is_half ? bytes / 2 : bytes);
+    if (fault == BASE_IO_KILL) raise(SIGKILL);
+    if (fault == BASE_IO_SHORT) errno = ENOSPC;
+    return errno ? fail(err, "cannot write", f->path) : RP_OK;
+}
+
+/* ---- the rest ---- */
+
+static int sync_again(int fd) {
+    int rc;
+    do rc = fsync(fd);
+    while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+int base_io_sync(const base_io_file *f, rp_error *err) {
+    return meets_fault(BASE_IO_CHANGES) || sync_again(f->fd) != 0 ? fail(err, "cannot sync", f->path) : RP_OK;
+}
+
+int base_io_sync_folder(const char *path, rp_error *err) {
+    int fd = meets_fault(BASE_IO_CHANGES) ? -1 : open_again(path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) return fail(err, "cannot sync", path);
+    bool is_done = sync_again(fd) == 0 || errno == EINVAL; /* EINVAL: a file system that has no such thing */
+    close_quietly(fd);
+    return is_done ? RP_OK : fail(err, "cannot sync", path);
+}
+
+int base_io_rename(const char *from, const char *to, rp_error *err) {
+    return meets_fault(BASE_IO_CHANGES) || rename(from, to) != 0 ? fail(err, "cannot rename to", to) : RP_OK;
+}
+
+int base_io_unlink(const char *path, rp_error *err) {
+    if (meets_fault(BASE_IO_CHANGES)) return fail(err, "cannot remove", path);
+    return unlink(path) == 0 || errno == ENOENT ? RP_OK : fail(err, "cannot remove", path);
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int base_io_mkdir(const char *path, rp_error *err) {
+    if (!meets_fault(BASE_IO_CHANGES) && (mkdir(path, S_IRWXU) == 0 || (errno == EEXIST && is_folder(path)))) return RP_OK;
+    return fail(err, "cannot make the folder", path);
+}
+
+static base_io_sizes sizes_of(const struct stat *st) {
+    return (base_io_sizes){(uint64_t)st->st_size, (uint64_t)st->st_blocks * DISK_UNIT};
+}
+
+int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
+    struct stat st;
+    *out = (base_io_sizes){0};
+    if (meets_fault(BASE_IO_ALL) || stat(path, &st) != 0) return fail(err, "cannot examine", path);
+    *out = sizes_of(&st);
+    return RP_OK;
+}
+
+int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err) {
+    struct stat st;
+    *out = (base_io_sizes){0};
+    if (meets_fault(BASE_IO_ALL) || fstat(f->fd, &st) != 0) return fail(err, "cannot examine", f->path);
+    *out = sizes_of(&st);
+    return RP_OK;
+}

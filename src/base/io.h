@@ -1,0 +1,84 @@
+/* io.h: the calls that the store makes on files, each of which a test can make fail.
+ *
+ *   call         create  write  write  sync  rename  sync_folder         counted from 1 by each of two counters:
+ *   number          1      2      3     4      5          6              of all calls, and of those that change what is on disk
+ *
+ * Each function is one call, however many the system needs for it: calls that a signal interrupted are made again, and transfers that
+ * came in pieces go on. Errors are RP_ERR_IO with a line that says what, where and what to do; errno is then the cause.
+ *
+ * Thread-safe. A file may be read by any number of threads, and is written by one.
+ */
+#ifndef BASE_IO_H
+#define BASE_IO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "reprise.h"
+
+#define BASE_IO_MAX_PIECES 16 /* of one transfer */
+
+/* An open file. Zero-initialised it is a closed one. */
+typedef struct base_io_file {
+    int fd;
+    const char *path; /* borrowed, for messages; NULL: closed */
+} base_io_file;
+
+typedef struct base_io_sizes {
+    uint64_t bytes;      /* to its end */
+    uint64_t disk_bytes; /* that it takes from the disk */
+} base_io_sizes;
+
+/* For reading: a regular file. errno is ENOENT or ENOTDIR if there is none. */
+int base_io_open(base_io_file *out, const char *path, rp_error *err);
+/* For writing: a new file, for its owner alone; one that is there already is an error (EEXIST). */
+int base_io_create(base_io_file *out, const char *path, rp_error *err);
+void base_io_close(base_io_file *f); /* a closed one is fine; not counted, and nothing is lost by it after base_io_sync */
+
+/* Reads n bytes at an offset. *n_read is smaller than n only if the file ends before. */
+int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, size_t *n_read, rp_error *err);
+/* The same into up to BASE_IO_MAX_PIECES pieces, one after another. */
+int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err);
+/* Writes up to BASE_IO_MAX_PIECES pieces behind what was written before. After an error any part of them may be there. */
+int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err);
+/* What was written outlives a loss of power from here on. */
+int base_io_sync(const base_io_file *f, rp_error *err);
+int base_io_sync_folder(const char *path, rp_error *err); /* the names in it */
+
+int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
+int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */
+int base_io_mkdir(const char *path, rp_error *err);                  /* for its owner alone; a folder that is there already is fine */
+int base_io_stat(const char *path, base_io_sizes *out, rp_error *err);
+int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
+
+/* ---- Faults, for tests ---- */
+
+/* Which calls are counted. Changes: create, writev, sync, sync_folder, rename, unlink, mkdir. */
+typedef enum base_io_set { BASE_IO_ALL, BASE_IO_CHANGES, BASE_IO_SET_COUNT } base_io_set;
+
+typedef enum base_io_fault {
+    BASE_IO_NO_FAULT,
+    BASE_IO_EIO,       /* the call fails with this errno, and nothing was done */
+    BASE_IO_ENOSPC,
+    BASE_IO_EMFILE,
+    BASE_IO_SHORT,     /* half is read, as if the file ended there; half is written, then ENOSPC; any other call: EIO */
+    BASE_IO_INTERRUPT, /* no failure: a signal comes first, then one byte, then the rest */
+    BASE_IO_KILL,      /* SIGKILL: when half is written; before any other call (the next number has it behind the call) */
+} base_io_fault;
+
+/* The n-th call of the set from now (1 = the next) meets the fault, and no other does. n 0 switches it off. Process-wide, atomic.
+ *
+ *   for (uint64_t n = 1;; n++) {                       each call fails in turn, until none is left
+ *       base_io_count(BASE_IO_ALL);
+ *       base_io_fault_at(n, BASE_IO_EIO, BASE_IO_ALL);
+ *       int rc = what_is_tested();
+ *       if (base_io_count(BASE_IO_ALL) < n) break;     it made fewer calls than n: rc is its success
+ *   }
+ *
+ * With BASE_IO_KILL the body is a child (fork), and the loop ends with the first one that exits by itself. */
+void base_io_fault_at(uint64_t n, base_io_fault fault, base_io_set set);
+/* Calls of the set since this function was last called for it. */
+uint64_t base_io_count(base_io_set set);
+
+#endif

@@ -1,0 +1,318 @@
+/* record_header.c: see record_header.h. */
+#define XXH_INLINE_ALL /* the state of a checksum on the stack, without an allocation of the library's own */
+#include <xxhash.h>
+
+#include "store/record_header.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+const char *record_fault_name(record_fault fault) {
+    static const char *const names[] = {
+#define X(NAME, name, code, text) #name,
+        RECORD_FAULTS(X)
+#undef X
+    };
+    return fault < RECORD_FAULT_COUNT ? names[fault] : "?";
+}
+
+record_fault record_fail(rp_error *err, record_fault fault, const char *where, const char *fmt, ...) {
+    static const struct {
+        rp_code code;
+        const char *text;
+    } faults[] = {
+#define X(NAME, name, code, text) {RP_##code, text},
+        RECORD_FAULTS(X)
+#undef X
+    };
+    char detail[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(detail, sizeof detail, fmt, ap);
+    va_end(ap);
+    base_fail_at(err, faults[fault].code, where, 0, "%s: %s", faults[fault].text, detail);
+    return fault;
+}
+
+/* ---- checksums ---- */
+
+record_checksum record_checksum_of(const struct iovec *pieces, int n) {
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    for (int i = 0; i < n; i++) XXH3_128bits_update(&state, pieces[i].iov_base, pieces[i].iov_len);
+    XXH128_hash_t sum = XXH3_128bits_digest(&state);
+    return (record_checksum){sum.low64, sum.high64};
+}
+
+record_checksum record_header_checksum(const uint8_t *header, size_t states_at) {
+    uint8_t *bytes = (uint8_t *)(uintptr_t)header;
+    const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES}, {bytes + RECORD_PUBLIC_BYTES, states_at - RECORD_PUBLIC_BYTES}};
+    return record_checksum_of(pieces, 2);
+}
+
+/* ---- sizes ---- */
+
+size_t record_block_bytes(const kv_shape *shape) {
+    return (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+}
+
+int32_t record_n_kept(uint8_t kept) { return base_popcount64(kept); }
+
+uint8_t record_all_kept(int32_t n_slots) { return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1); }
+
+uint64_t record_layer_bytes(const kv_shape *shape, uint8_t kept, bool is_encrypted) {
+    return (uint64_t)record_n_kept(kept) * (record_block_bytes(shape) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0));
+}
+
+size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_bytes) {
+    return RECORD_FIXED_BYTES + (size_t)n_layers * RECORD_LAYER_BYTES + (size_t)n_tokens * 4 + label_bytes;
+}
+
+uint64_t record_states_at(bool is_encrypted, uint64_t private_bytes) {
+    if (is_encrypted) return RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + private_bytes + RECORD_MESSAGE_EXTRA;
+    return (RECORD_PUBLIC_BYTES + private_bytes + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
+}
+
+/* ---- numbers: little-endian, whatever the machine is ---- */
+
+static uint8_t *put(uint8_t *out, uint64_t v, int n) {
+    for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
+    return out + n;
+}
+
+static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t n) {
+    if (n > 0) memcpy(out, bytes, n);
+    return out + n;
+}
+
+static uint8_t *put_i32(uint8_t *out, int32_t v) { return put(out, (uint32_t)v, 4); }
+
+static uint64_t get(const uint8_t **in, int n) {
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++) v |= (uint64_t)(*in)[i] << (8 * i);
+    *in += n;
+    return v;
+}
+
+static uint32_t get_u32(const uint8_t **in) { return (uint32_t)get(in, 4); }
+static int32_t get_i32(const uint8_t **in) { return (int32_t)get_u32(in); }
+
+static void get_bytes(const uint8_t **in, void *out, size_t n) {
+    if (n > 0) memcpy(out, *in, n);
+    *in += n;
+}
+
+static record_checksum get_checksum(const uint8_t **in) {
+    uint64_t low = get(in, 8);
+    return (record_checksum){low, get(in, 8)};
+}
+
+void record_put_checksum(uint8_t out[16], record_checksum sum) { put(put(out, sum.low, 8), sum.high, 8); }
+
+/* ---- the public header ---- */
+
+void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p) {
+    uint8_t *at = put_bytes(out, RECORD_MAGIC, RECORD_MAGIC_BYTES);
+    at = put(put(at, p->version, 4), p->flags, 4);
+    at = put(put(at, p->file_bytes, 8), p->private_bytes, 4);
+    at = put_bytes(put(at, 0, 4), p->cipher_id, sizeof p->cipher_id);
+    record_put_checksum(at, p->checksum);
+}
+
+record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes, const char *where,
+                               rp_error *err) {
+    static const uint8_t no_id[RECORD_CIPHER_ID_BYTES];
+    record_public p;
+    const uint8_t *at = in + RECORD_MAGIC_BYTES;
+    if (memcmp(in, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0) return record_fail(err, RECORD_DAMAGED, where, "it begins unlike a record");
+    p.version = get_u32(&at);
+    p.flags = get_u32(&at);
+    p.file_bytes = get(&at, 8);
+    p.private_bytes = get_u32(&at);
+    uint32_t zeros = get_u32(&at);
+    get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
+    p.checksum = get_checksum(&at);
+    if (p.version != RECORD_VERSION)
+        return record_fail(err, RECORD_VERSION, where, "%u, and this program reads %d", p.version, RECORD_VERSION);
+    if (file_bytes != p.file_bytes)
+        return record_fail(err, file_bytes < p.file_bytes ? RECORD_TRUNCATED : RECORD_DAMAGED, where, "%llu bytes instead of %llu",
+                           (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
+    bool is_encrypted = p.flags & RECORD_ENCRYPTED, has_id = memcmp(p.cipher_id, no_id, sizeof no_id) != 0;
+    if (p.flags & ~(uint32_t)RECORD_ENCRYPTED || zeros || (has_id && !is_encrypted))
+        return record_fail(err, RECORD_DAMAGED, where, "unknown flags");
+    if (p.private_bytes < RECORD_FIXED_BYTES || p.private_bytes > RECORD_MAX_PRIVATE ||
+        record_states_at(is_encrypted, p.private_bytes) > file_bytes)
+        return record_fail(err, RECORD_DAMAGED, where, "a header of %u bytes", p.private_bytes);
+    *out = p;
+    return RECORD_NONE;
+}
+
+/* ---- the private header ---- */
+
+static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, uint8_t kept) {
+    at = put_i32(put(at, l->begin, 8), window);
+    at = put(put(at, kept, 1), 0, 3);
+    record_put_checksum(at, l->checksum);
+    return at + 16;
+}
+
+void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers) {
+    const kv_shape *shape = &format->shape;
+    size_t label_bytes = strlen(r->label);
+    uint8_t *at = put_bytes(out, format->fingerprint.bytes, BASE_KEY_BYTES);
+    at = put_bytes(put_bytes(at, r->key.bytes, BASE_KEY_BYTES), r->parent.bytes, BASE_KEY_BYTES);
+    at = put(put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
+    at = put_i32(put_i32(put_i32(at, r->at), r->first_slot), r->n_tokens);
+    at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
+    at = put_i32(put(at, (uint64_t)shape->format, 4), shape->n_layers);
+    at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
+    at = put(put(at, label_bytes, 4), 0, 4);
+    assert(at == out + RECORD_FIXED_BYTES);
+    for (int32_t i = 0; i < shape->n_layers; i++)
+        at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
+    for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
+    put_bytes(at, r->label, label_bytes);
+}
+
+/* A private header while it is read. */
+typedef struct parse {
+    const uint8_t *at;
+    const record_public *public;
+    const char *where;
+    rp_error *err;
+    record_layer *layers; /* what the record's and the format's arrays are, writable */
+    int32_t *windows, *tokens;
+    uint8_t *kept;
+    char *label;
+    uint32_t label_bytes;
+} parse;
+
+static record_fault damaged(const parse *p, const char *what, long long value) {
+    return record_fail(p->err, RECORD_DAMAGED, p->where, "%s %lld is not possible", what, value);
+}
+
+static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format, uint32_t *zeros) {
+    record *r = &h->record;
+    kv_shape *shape = &h->format.shape;
+    get_bytes(&p->at, h->format.fingerprint.bytes, BASE_KEY_BYTES);
+    get_bytes(&p->at, r->key.bytes, BASE_KEY_BYTES);
+    get_bytes(&p->at, r->parent.bytes, BASE_KEY_BYTES);
+    r->cost_us = get(&p->at, 8);
+    *kind = get_u32(&p->at);
+    r->at = get_i32(&p->at);
+    r->first_slot = get_i32(&p->at);
+    r->n_tokens = get_i32(&p->at);
+    r->form.n_tokens = get_i32(&p->at);
+    r->form.first_pos = get_i32(&p->at);
+    r->form.readable_from = get_i32(&p->at);
+    *format = get_u32(&p->at);
+    shape->n_layers = get_i32(&p->at);
+    shape->n_kv_heads = get_i32(&p->at);
+    shape->key_dim = get_i32(&p->at);
+    shape->value_dim = get_i32(&p->at);
+    p->label_bytes = get_u32(&p->at);
+    *zeros = get_u32(&p->at);
+}
+
+static record_fault check_shape(const parse *p, kv_shape *shape, uint32_t format) {
+    if (format > KV_F32) return damaged(p, "a format of states", format);
+    shape->format = (kv_format)format;
+    if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return damaged(p, "a number of layers", shape->n_layers);
+    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return damaged(p, "a number of heads", shape->n_kv_heads);
+    if (shape->key_dim < 1 || shape->key_dim > 65536) return damaged(p, "a number of key dimensions", shape->key_dim);
+    if (shape->value_dim < 1 || shape->value_dim > 65536) return damaged(p, "a number of value dimensions", shape->value_dim);
+    uint64_t block = (uint64_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+    return block > RECORD_MAX_BLOCK_BYTES ? damaged(p, "a block's size of", (long long)block) : RECORD_NONE;
+}
+
+static record_fault check_record(const parse *p, record *r, uint32_t kind) {
+    const kv_span_form *f = &r->form;
+    if (kind >= RECORD_KIND_COUNT) return damaged(p, "a kind", kind);
+    r->kind = (record_kind)kind;
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return damaged(p, "a number of slots", f->n_tokens);
+    if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return damaged(p, "a position", f->first_pos);
+    if (r->at < 0 || r->at > KV_SPAN_TOKENS) return damaged(p, "a place behind tokens", r->at);
+    if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return damaged(p, "a number of tokens", r->n_tokens);
+    if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return damaged(p, "a slot", r->first_slot);
+    return RECORD_NONE;
+}
+
+/* The sizes are known and possible: one piece of memory for all arrays, the widest elements first. */
+static record_fault make_arrays(record_head *h, parse *p) {
+    size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
+    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1) + n_tokens * sizeof(int32_t) + p->label_bytes + 1;
+    h->memory = base_alloc(bytes);
+    if (!h->memory) {
+        base_fail_memory(p->err, bytes, p->where);
+        return RECORD_MEMORY;
+    }
+    p->layers = h->memory;
+    p->windows = (int32_t *)(p->layers + n_layers);
+    p->tokens = p->windows + n_layers;
+    p->kept = (uint8_t *)(p->tokens + n_tokens);
+    p->label = (char *)(p->kept + n_layers);
+    h->layers = p->layers;
+    h->format.shape.windows = p->windows;
+    h->record.tokens = p->tokens;
+    h->record.form.kept = p->kept;
+    h->record.label = p->label;
+    return RECORD_NONE;
+}
+
+/* Layers follow each other without gaps, and the file ends with the last. */
+static record_fault get_layers(const record_head *h, parse *p) {
+    bool is_encrypted = p->public->flags & RECORD_ENCRYPTED;
+    uint64_t begin = record_states_at(is_encrypted, p->public->private_bytes);
+    uint8_t all = record_all_kept(h->record.form.n_tokens);
+    for (int32_t i = 0; i < h->format.shape.n_layers; i++) {
+        p->layers[i].begin = get(&p->at, 8);
+        p->windows[i] = get_i32(&p->at);
+        p->kept[i] = (uint8_t)get(&p->at, 1);
+        uint64_t zeros = get(&p->at, 3);
+        p->layers[i].checksum = get_checksum(&p->at);
+        if (p->layers[i].begin != begin) return damaged(p, "a layer's place", (long long)p->layers[i].begin);
+        if (p->windows[i] < 0) return damaged(p, "a window", p->windows[i]);
+        if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return damaged(p, "a layer with blocks", p->kept[i]);
+        begin += record_layer_bytes(&h->format.shape, p->kept[i], is_encrypted); /* at most 2^12 * 2^2 * 2^26 */
+    }
+    return begin == p->public->file_bytes ? RECORD_NONE : damaged(p, "a last layer's end at", (long long)begin);
+}
+
+static record_fault get_rest(const record_head *h, parse *p) {
+    for (int32_t i = 0; i < h->record.n_tokens; i++) {
+        p->tokens[i] = get_i32(&p->at);
+        if (p->tokens[i] < 0) return damaged(p, "a token", p->tokens[i]);
+    }
+    get_bytes(&p->at, p->label, p->label_bytes);
+    p->label[p->label_bytes] = '\0';
+    return strlen(p->label) == p->label_bytes ? RECORD_NONE : damaged(p, "a label with a byte", 0);
+}
+
+record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where, rp_error *err) {
+    parse p = {.at = in, .public = public, .where = where, .err = err};
+    record_head h = {0};
+    uint32_t kind, format, zeros;
+    get_fixed(&h, &p, &kind, &format, &zeros);
+    record_fault fault = check_shape(&p, &h.format.shape, format);
+    if (!fault) fault = check_record(&p, &h.record, kind);
+    if (!fault && (zeros || p.label_bytes > RECORD_MAX_LABEL)) fault = damaged(&p, "a label's size of", p.label_bytes);
+    size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
+    if (!fault && bytes != public->private_bytes) fault = damaged(&p, "a header of bytes", (long long)bytes);
+    if (!fault) fault = make_arrays(&h, &p);
+    if (!fault) fault = get_layers(&h, &p);
+    if (!fault) fault = get_rest(&h, &p);
+    if (fault) record_head_free(&h);
+    *out = h;
+    return fault;
+}
+
+void record_head_free(record_head *h) {
+    base_free(h->memory);
+    *h = (record_head){0};
+}

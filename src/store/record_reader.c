@@ -1,0 +1,218 @@
+/* record_reader.c: a record becomes a span's blocks. See record.h.
+ *
+ *   open -> sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key        record_reader_open
+ *        -> layer 0: read, opened if encrypted, checksum -> layer 1 -> ...                                            record_read_layer
+ */
+#include "store/record_header.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/memory.h"
+
+struct record_reader {
+    base_io_file file;
+    base_io_sizes sizes;
+    record_public public;
+    record_head head;
+    bool is_checked; /* against a format */
+    int32_t next_layer;
+    record_stream stream; /* of an encrypted record */
+    uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record */
+    char path[];
+};
+
+static bool is_encrypted(const record_reader *r) { return r->public.flags & RECORD_ENCRYPTED; }
+
+/* ---- reading ---- */
+
+static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
+    size_t bytes = 0, n_read;
+    for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
+    if (base_io_readv(&r->file, offset, pieces, n, &n_read, err)) return RECORD_IO;
+    if (n_read == bytes) return RECORD_NONE;
+    return record_fail(err, RECORD_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
+}
+
+static record_fault read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n, rp_error *err) {
+    return read_pieces(r, offset, &(struct iovec){bytes, n}, 1, err);
+}
+
+static record_fault no_memory(const record_reader *r, uint64_t bytes, rp_error *err) {
+    base_fail_memory(err, bytes, r->path);
+    return RECORD_MEMORY;
+}
+
+/* ---- headers ---- */
+
+static record_fault open_file(record_reader *r, rp_error *err) {
+    if (base_io_open(&r->file, r->path, err)) return errno == ENOENT || errno == ENOTDIR ? RECORD_GONE : RECORD_IO;
+    if (base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_IO;
+    if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_NONE;
+    return record_fail(err, RECORD_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
+}
+
+/* Is the record encrypted exactly if there is a cipher, and with that one? */
+static record_fault check_cipher(const record_reader *r, const record_cipher *cipher, rp_error *err) {
+    if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_CIPHER, r->path, "it is encrypted, and there is no key");
+    if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_CIPHER, r->path, "it is not encrypted, and there is a key");
+    if (cipher && memcmp(r->public.cipher_id, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES) != 0)
+        return record_fail(err, RECORD_CIPHER, r->path, "it is encrypted with another key");
+    return RECORD_NONE;
+}
+
+/* The private header of an encrypted record, whose checksum is right. *out is freed by the caller. */
+static record_fault decrypt_private(record_reader *r, const uint8_t *header, const record_cipher *cipher, uint8_t **out, rp_error *err) {
+    const uint8_t *start = header + RECORD_PUBLIC_BYTES, *message = start + RECORD_STREAM_START_BYTES;
+    *out = base_alloc(r->public.private_bytes);
+    if (!*out) return no_memory(r, r->public.private_bytes, err);
+    record_stream_resume(&r->stream, cipher, start);
+    if (record_stream_open(&r->stream, message, r->public.private_bytes, header, RECORD_BOUND_BYTES, *out)) return RECORD_NONE;
+    return record_fail(err, RECORD_DAMAGED, r->path, "its header does not decrypt");
+}
+
+/* header[0..states_at): the beginning of the file, as far as it is a header. */
+static record_fault parse_header(record_reader *r, const uint8_t *header, size_t states_at, const record_cipher *cipher, rp_error *err) {
+    uint8_t *plain = NULL;
+    if (!record_checksum_equal(record_header_checksum(header, states_at), r->public.checksum))
+        return record_fail(err, RECORD_DAMAGED, r->path, "checksum of its header");
+    record_fault fault = check_cipher(r, cipher, err);
+    if (!fault && cipher) fault = decrypt_private(r, header, cipher, &plain, err);
+    if (!fault) fault = record_get_private(&r->head, cipher ? plain : header + RECORD_PUBLIC_BYTES, &r->public, r->path, err);
+    base_free(plain);
+    return fault;
+}
+
+static record_fault read_header(record_reader *r, const record_cipher *cipher, rp_error *err) {
+    uint8_t public[RECORD_PUBLIC_BYTES];
+    record_fault fault = read_bytes(r, 0, public, sizeof public, err);
+    if (!fault) fault = record_get_public(&r->public, public, r->sizes.bytes, r->path, err);
+    if (fault) return fault;
+    size_t states_at = (size_t)record_states_at(is_encrypted(r), r->public.private_bytes); /* within the file */
+    uint8_t *header = base_alloc(states_at);
+    if (!header) return no_memory(r, states_at, err);
+    memcpy(header, public, sizeof public);
+    fault = read_bytes(r, sizeof public, header + sizeof public, states_at - sizeof public, err);
+    if (!fault) fault = parse_header(r, header, states_at, cipher, err);
+    base_free(header);
+    return fault;
+}
+
+static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
+    if (a->n_layers != b->n_layers || a->n_kv_heads != b->n_kv_heads || a->key_dim != b->key_dim || a->value_dim != b->value_dim ||
+        a->format != b->format)
+        return false;
+    for (int32_t i = 0; i < a->n_layers; i++)
+        if ((a->windows ? a->windows[i] : 0) != (b->windows ? b->windows[i] : 0)) return false;
+    return true;
+}
+
+static record_fault check_expected(record_reader *r, const record_format *format, const base_key *key, rp_error *err) {
+    char hex[17];
+    base_key_hex(&r->head.record.key, hex, 16);
+    if (format && !base_key_equal(&format->fingerprint, &r->head.format.fingerprint))
+        return record_fail(err, RECORD_MODEL, r->path, "another fingerprint");
+    if (format && !shapes_are_equal(&format->shape, &r->head.format.shape))
+        return record_fail(err, RECORD_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
+    if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_KEY, r->path, "%s...", hex);
+    r->is_checked = format;
+    return RECORD_NONE;
+}
+
+record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
+                                const record_cipher *cipher, rp_error *err) {
+    size_t path_bytes = strlen(path) + 1;
+    record_reader *r = base_calloc(1, sizeof *r + path_bytes);
+    *out = NULL;
+    if (!r) {
+        base_fail_memory(err, sizeof *r + path_bytes, path);
+        return RECORD_MEMORY;
+    }
+    memcpy(r->path, path, path_bytes);
+    record_fault fault = open_file(r, err);
+    if (!fault) fault = read_header(r, cipher, err);
+    if (!fault) fault = check_expected(r, format, key, err);
+    if (fault) record_reader_close(r);
+    else *out = r;
+    return fault;
+}
+
+void record_reader_close(record_reader *r) {
+    if (!r) return;
+    base_io_close(&r->file);
+    record_head_free(&r->head);
+    record_stream_wipe(&r->stream);
+    base_free(r->message);
+    base_free(r);
+}
+
+const record *record_reader_record(const record_reader *r) { return &r->head.record; }
+const record_format *record_reader_format(const record_reader *r) { return &r->head.format; }
+base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
+
+/* ---- layers ---- */
+
+/* Messages, one a block. */
+static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
+    size_t bytes = record_block_bytes(&r->head.format.shape), message = bytes + RECORD_MESSAGE_EXTRA;
+    record_fault fault = RECORD_NONE;
+    if (!r->message && !(r->message = base_alloc_aligned(message, 64))) return no_memory(r, message, err);
+    for (int i = 0; i < n && !fault; i++, offset += message) {
+        fault = read_bytes(r, offset, r->message, message, err);
+        if (!fault && !record_stream_open(&r->stream, r->message, bytes, NULL, 0, blocks[i].iov_base))
+            fault = record_fail(err, RECORD_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
+    }
+    return fault;
+}
+
+/* The next layer into as many blocks as it kept. */
+static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
+    int32_t layer = r->next_layer++;
+    const record_layer *l = &r->head.layers[layer];
+    record_fault fault = RECORD_NONE;
+    if (n > 0) fault = is_encrypted(r) ? read_encrypted(r, l->begin, blocks, n, err) : read_pieces(r, l->begin, blocks, n, err);
+    if (!fault && !record_checksum_equal(record_checksum_of(blocks, n), l->checksum))
+        fault = record_fail(err, RECORD_DAMAGED, r->path, "checksum of layer %d", layer);
+    return fault;
+}
+
+record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, rp_error *err) {
+    struct iovec blocks[KV_SPAN_BLOCKS];
+    size_t bytes = record_block_bytes(&r->head.format.shape);
+    int n = 0;
+    assert(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
+    assert(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
+        if (r->head.record.form.kept[layer] >> b & 1) blocks[n++] = (struct iovec){kv_span_block(span, layer, b), bytes};
+    return read_layer(r, blocks, n, err);
+}
+
+/* Every layer into memory of one, which is no larger than the file. */
+static record_fault verify_layers(record_reader *r, rp_error *err) {
+    const kv_shape *shape = &r->head.format.shape;
+    size_t bytes = record_block_bytes(shape);
+    int32_t n_most = 0;
+    for (int32_t i = 0; i < shape->n_layers; i++) n_most = BASE_MAX(n_most, record_n_kept(r->head.record.form.kept[i]));
+    size_t most = bytes * (size_t)n_most;
+    uint8_t *memory = base_alloc_aligned(most, 64);
+    record_fault fault = memory ? RECORD_NONE : no_memory(r, most, err);
+    for (int32_t i = 0; i < shape->n_layers && !fault; i++) {
+        struct iovec blocks[KV_SPAN_BLOCKS];
+        int n = record_n_kept(r->head.record.form.kept[i]);
+        for (int b = 0; b < n; b++) blocks[b] = (struct iovec){memory + (size_t)b * bytes, bytes};
+        fault = read_layer(r, blocks, n, err);
+    }
+    base_free(memory);
+    return fault;
+}
+
+record_fault record_verify(const char *path, const record_format *format, const record_cipher *cipher, rp_error *err) {
+    record_reader *r;
+    record_fault fault = record_reader_open(&r, path, format, NULL, cipher, err);
+    if (!fault) fault = verify_layers(r, err);
+    record_reader_close(r);
+    return fault;
+}

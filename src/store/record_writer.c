@@ -1,0 +1,252 @@
+/* record_writer.c: a span's blocks become a record. See record.h.
+ *
+ *   describe -> checksums of all layers -> header -> create, write header, write layers, sync -> rename -> sync folder
+ *
+ * The states are read twice: the header, which comes first, has the checksums of the layers. They go from the blocks to the system
+ * uncopied, but for a last block whose slots are not all used: it is copied with zeros in the others.
+ */
+#define _POSIX_C_SOURCE 200809L /* getpid */
+
+#include "store/record_header.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/io.h"
+#include "base/memory.h"
+
+typedef struct writer {
+    const record_format *format;
+    const kv_span *span;
+    const record_cipher *cipher;
+    record record; /* with the span's form */
+    uint8_t *kept; /* the form's */
+    record_layer *layers;
+    uint64_t file_bytes;
+    size_t private_bytes, states_at, block_bytes;
+    uint8_t *header; /* [states_at] */
+    uint8_t *last;   /* a block with zeros in unused slots; NULL: all slots are used */
+    uint8_t *message; /* of one block; NULL: plain */
+    record_stream stream;
+    char *temporary;
+    base_io_file file;
+} writer;
+
+/* ---- what is written ---- */
+
+static int check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
+    int32_t n_slots = kv_span_tokens(span);
+    bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
+                       r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
+    assert(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
+    assert(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
+    if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);
+    if (record_block_bytes(&format->shape) > RECORD_MAX_BLOCK_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", record_block_bytes(&format->shape));
+    return RP_OK;
+}
+
+/* Blocks behind the last token, which an open span may have kept, are not the span's. */
+static uint8_t kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
+
+uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
+    int32_t n_layers = format->shape.n_layers;
+    uint64_t bytes = record_states_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
+    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&format->shape, kept_of(span, i), cipher);
+    return bytes;
+}
+
+/* PATH.PID-TIME-NUMBER.tmp: no two writers of the same record meet, in whatever process. */
+static int name_temporary(writer *w, const char *path, rp_error *err) {
+    static _Atomic uint32_t number;
+    size_t bytes = strlen(path) + 64;
+    w->temporary = base_alloc(bytes);
+    if (!w->temporary) return base_fail_memory(err, bytes, "a record's name");
+    snprintf(w->temporary, bytes, "%s.%ld-%llx-%x" RECORD_TEMPORARY, path, (long)getpid(), (unsigned long long)base_clock_us(),
+             (unsigned)atomic_fetch_add_explicit(&number, 1, memory_order_relaxed));
+    return RP_OK;
+}
+
+static int allocate(writer *w, rp_error *err) {
+    size_t n_layers = (size_t)w->format->shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
+    bool is_partial = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
+    w->kept = base_alloc(n_layers);
+    w->layers = base_alloc(n_layers * sizeof *w->layers);
+    w->header = base_calloc(1, w->states_at);
+    if (is_partial) w->last = base_alloc_aligned(w->block_bytes, 64);
+    if (w->cipher) w->message = base_alloc_aligned(message, 64);
+    bool is_done = w->kept && w->layers && w->header && (w->last || !is_partial) && (w->message || !w->cipher);
+    return is_done ? RP_OK : base_fail_memory(err, w->states_at + w->block_bytes, "a record");
+}
+
+/* Sizes, form and places. */
+static int describe(writer *w, const record *r, rp_error *err) {
+    const kv_shape *shape = &w->format->shape;
+    w->record = *r;
+    w->private_bytes = record_private_bytes(shape->n_layers, r->n_tokens, strlen(r->label));
+    w->states_at = (size_t)record_states_at(w->cipher, w->private_bytes);
+    w->block_bytes = record_block_bytes(shape);
+    int rc = allocate(w, err);
+    if (rc) return rc;
+    w->file_bytes = w->states_at;
+    for (int32_t i = 0; i < shape->n_layers; i++) {
+        w->kept[i] = kept_of(w->span, i);
+        w->layers[i].begin = w->file_bytes;
+        w->file_bytes += record_layer_bytes(shape, w->kept[i], w->cipher);
+    }
+    w->record.form = (kv_span_form){kv_span_position(w->span), kv_span_tokens(w->span), kv_span_readable_from(w->span), w->kept};
+    return RP_OK;
+}
+
+/* ---- blocks ---- */
+
+/* n_rows rows of `unit * n` bytes, of which those of the first n_used units are copied. */
+static void copy_rows(uint8_t *out, const uint8_t *in, size_t n_rows, size_t unit, size_t n, size_t n_used) {
+    for (size_t i = 0; i < n_rows; i++, out += unit * n, in += unit * n) {
+        memcpy(out, in, unit * n_used);
+        memset(out + unit * n_used, 0, unit * (n - n_used));
+    }
+}
+
+/* Keys are [head][dim][slot], values [head][slot][dim]. */
+static void copy_used(writer *w, const void *block, size_t n_used) {
+    const kv_shape *s = &w->format->shape;
+    size_t heads = (size_t)s->n_kv_heads, element = kv_shape_element_bytes(s), keys = heads * kv_shape_key_bytes(s);
+    copy_rows(w->last, block, heads * (size_t)s->key_dim, element, KV_BLOCK_SLOTS, n_used);
+    copy_rows(w->last + keys, (const uint8_t *)block + keys, heads, element * (size_t)s->value_dim, KV_BLOCK_SLOTS, n_used);
+}
+
+/* A layer's blocks as they are written; at most one of them is w->last. Returns how many. */
+static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
+    int n = 0;
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
+        if (!(w->kept[layer] >> b & 1)) continue;
+        void *block = kv_span_block(w->span, layer, b);
+        int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
+        if (n_used < KV_BLOCK_SLOTS) copy_used(w, block, (size_t)n_used);
+        out[n++] = (struct iovec){n_used < KV_BLOCK_SLOTS ? w->last : block, w->block_bytes};
+    }
+    return n;
+}
+
+static void make_checksums(writer *w) {
+    struct iovec blocks[KV_SPAN_BLOCKS];
+    for (int32_t i = 0; i < w->format->shape.n_layers; i++) {
+        int n = layer_blocks(w, i, blocks);
+        w->layers[i].checksum = record_checksum_of(blocks, n);
+    }
+}
+
+/* ---- headers ---- */
+
+/* The private header as the stream's first message, bound to the public one. */
+static int encrypt_private(writer *w, rp_error *err) {
+    uint8_t *start = w->header + RECORD_PUBLIC_BYTES, *plain = base_alloc(w->private_bytes);
+    if (!plain) return base_fail_memory(err, w->private_bytes, "a record's header");
+    record_put_private(plain, w->format, &w->record, w->layers);
+    record_stream_begin(&w->stream, w->cipher, start);
+    record_stream_seal(&w->stream, plain, w->private_bytes, w->header, RECORD_BOUND_BYTES, start + RECORD_STREAM_START_BYTES);
+    base_free(plain);
+    return RP_OK;
+}
+
+static int make_header(writer *w, rp_error *err) {
+    int rc = RP_OK;
+    record_public p = {.version = RECORD_VERSION, .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
+    if (w->cipher) {
+        p.flags = RECORD_ENCRYPTED;
+        memcpy(p.cipher_id, record_cipher_id(w->cipher), sizeof p.cipher_id);
+    }
+    record_put_public(w->header, &p);
+    if (w->cipher) rc = encrypt_private(w, err);
+    else record_put_private(w->header + RECORD_PUBLIC_BYTES, w->format, &w->record, w->layers);
+    record_put_checksum(w->header + RECORD_BOUND_BYTES, record_header_checksum(w->header, w->states_at));
+    return rc;
+}
+
+/* ---- the file ---- */
+
+/* errno stays what made it necessary. */
+static void remove_file(const char *path) {
+    int cause = errno;
+    (void)base_io_unlink(path, NULL);
+    errno = cause;
+}
+
+static int write_bytes(writer *w, void *bytes, size_t n, rp_error *err) {
+    return base_io_writev(&w->file, &(struct iovec){bytes, n}, 1, err);
+}
+
+static int write_layer(writer *w, int32_t layer, rp_error *err) {
+    struct iovec blocks[KV_SPAN_BLOCKS];
+    int n = layer_blocks(w, layer, blocks), rc = RP_OK;
+    if (!w->cipher) return n > 0 ? base_io_writev(&w->file, blocks, n, err) : RP_OK;
+    for (int i = 0; i < n && !rc; i++) {
+        record_stream_seal(&w->stream, blocks[i].iov_base, w->block_bytes, NULL, 0, w->message);
+        rc = write_bytes(w, w->message, w->block_bytes + RECORD_MESSAGE_EXTRA, err);
+    }
+    return rc;
+}
+
+static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
+    base_io_sizes sizes;
+    int rc = base_io_create(&w->file, w->temporary, err);
+    if (rc) return rc;
+    rc = write_bytes(w, w->header, w->states_at, err);
+    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) rc = write_layer(w, i, err);
+    if (!rc) rc = base_io_sync(&w->file, err);
+    if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: before it a file system may not have found room yet */
+    base_io_close(&w->file);
+    if (!rc && bytes_on_disk) *bytes_on_disk = sizes.disk_bytes;
+    if (rc) remove_file(w->temporary);
+    return rc;
+}
+
+/* The folder's name in path's stead; it is as good as gone then. */
+static int sync_folder_of(char *path, rp_error *err) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return base_io_sync_folder(".", err);
+    slash[slash == path] = '\0';
+    return base_io_sync_folder(path, err);
+}
+
+static int publish(writer *w, const char *path, rp_error *err) {
+    int rc = base_io_rename(w->temporary, path, err);
+    if (rc) {
+        remove_file(w->temporary);
+        return rc;
+    }
+    rc = sync_folder_of(w->temporary, err);
+    if (rc) remove_file(path); /* whole, but nobody would count its bytes */
+    return rc;
+}
+
+static void release(writer *w) {
+    record_stream_wipe(&w->stream);
+    base_free(w->kept);
+    base_free(w->layers);
+    base_free(w->header);
+    base_free(w->last);
+    base_free(w->message);
+    base_free(w->temporary);
+}
+
+int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                 uint64_t *bytes_on_disk, rp_error *err) {
+    writer w = {.format = format, .span = span, .cipher = cipher};
+    int rc = check(format, r, span, err);
+    if (!rc) rc = describe(&w, r, err);
+    if (!rc) rc = name_temporary(&w, path, err);
+    if (!rc) make_checksums(&w);
+    if (!rc) rc = make_header(&w, err);
+    if (!rc) rc = write_file(&w, bytes_on_disk, err);
+    if (!rc) rc = publish(&w, path, err);
+    release(&w);
+    return rc;
+}

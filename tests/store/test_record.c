@@ -1,0 +1,340 @@
+/* test_record.c: spans become records and spans again: every shape, plain and encrypted; keys of ciphers; what version 1 wrote. */
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/record_forge.h"
+
+static const int32_t windows[] = {0, 40, 100, 0, 64, 130, 1};
+
+static const kv_shape shapes[] = {
+    {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16},
+    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_F32},
+    {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .format = KV_F16},
+    {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = KV_F16},
+    {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = KV_F32}, /* every layer has a window */
+};
+static const int32_t sizes[] = {1, 63, 64, 65, 130, 255, 256};
+
+static void expect_record(const record *a, const record *b) {
+    assert_true(base_key_equal(&a->key, &b->key) && base_key_equal(&a->parent, &b->parent));
+    assert_true(a->kind == b->kind && a->at == b->at && a->first_slot == b->first_slot && a->cost_us == b->cost_us);
+    assert_string_equal(a->label, b->label);
+    assert_int_equal(a->n_tokens, b->n_tokens);
+    assert_memory_equal(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof *a->tokens);
+}
+
+/* Reads a record into a span of a pool of its own and compares. */
+static void expect_read(const record_world *w, const char *path, const record_cipher *cipher) {
+    record_reader *r;
+    kv_pool *pool;
+    kv_span *copy;
+    rp_error err = {0};
+    assert_int_equal(kv_pool_new(&pool, &w->format.shape, UINT64_C(1) << 30, NULL, &err), RP_OK);
+    assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_NONE);
+    expect_record(record_reader_record(r), &w->record);
+    assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
+    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
+    assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
+    for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
+        assert_int_equal(kv_span_layers_ready(copy), i);
+        assert_int_equal(record_read_layer(r, i, copy, &err), RECORD_NONE);
+        kv_span_set_ready(copy, i + 1);
+    }
+    record_reader_close(r);
+    assert_true(forge_spans_equal(&w->format.shape, w->span, copy));
+    kv_span_unref(copy);
+    kv_pool_free(pool);
+    assert_int_equal(record_verify(path, NULL, cipher, &err), RECORD_NONE);
+    assert_int_equal(record_verify(path, &w->format, cipher, &err), RECORD_NONE);
+    assert_int_equal(err.code, RP_OK);
+}
+
+static void write_and_read(const record_plan *plan, const record_cipher *cipher) {
+    record_world w;
+    rp_error err = {0};
+    uint64_t on_disk = 0;
+    int n_temporary;
+    record_world_open(&w, plan);
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, &on_disk, &err), RP_OK);
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, &err), RP_OK); /* again, over it */
+    assert_int_equal(record_world_files(&w, &n_temporary), 1);
+    assert_int_equal(n_temporary, 0);
+    struct stat st;
+    assert_int_equal(stat(w.path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(on_disk, st.st_blocks * 512);
+    expect_read(&w, w.path, cipher);
+    record_world_close(&w);
+}
+
+static void every_shape_comes_back(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    uint64_t seed = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
+            record_plan plan = {.shape = &shapes[i], .n_slots = sizes[j], .first_pos = (int32_t)seed * 100, .seed = seed, .junk = 99};
+            seed++;
+            plan.n_extra = j == 2 || j == 3 ? 70 : 0; /* a block behind the last token */
+            if (shapes[i].windows) plan.from = plan.first_pos + plan.n_slots + (int32_t)j * 20;
+            write_and_read(&plan, NULL);
+            write_and_read(&plan, cipher);
+        }
+    record_cipher_close(cipher);
+}
+
+/* Plain: whatever unused slots hold. Encrypted ones differ, since their streams begin differently. */
+static void the_same_states_give_the_same_bytes(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
+        record_plan plan = {.shape = &shapes[2], .n_slots = 130, .seed = 4, .junk = 1};
+        record_world a, b;
+        record_world_open(&a, &plan);
+        plan.junk = 2;
+        record_world_open(&b, &plan);
+        assert_int_equal(record_write(a.path, &a.format, &a.record, a.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
+        assert_int_equal(record_write(b.path, &b.format, &b.record, b.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
+        forged x = forge_load(a.path), y = forge_load(b.path);
+        assert_int_equal(x.n, y.n);
+        assert_int_equal(memcmp(x.bytes, y.bytes, x.n) == 0, !is_encrypted);
+        forge_free(&x);
+        forge_free(&y);
+        record_world_close(&a);
+        record_world_close(&b);
+    }
+    record_cipher_close(cipher);
+}
+
+static bool contains(const forged *f, const void *bytes, size_t n) {
+    for (size_t i = 0; i + n <= f->n; i++)
+        if (memcmp(f->bytes + i, bytes, n) == 0) return true;
+    return false;
+}
+
+static void an_encrypted_record_tells_nothing(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    record_plan plan = {.shape = &shapes[1], .n_slots = 100, .seed = 6};
+    record_world w;
+    record_world_open(&w, &plan);
+    const uint8_t *states = kv_span_block(w.span, 0, 0);
+    for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
+        assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
+        forged f = forge_load(w.path);
+        assert_int_equal(contains(&f, w.tokens, 16), !is_encrypted);
+        assert_int_equal(contains(&f, w.record.label, strlen(w.record.label)), !is_encrypted);
+        assert_int_equal(contains(&f, w.record.key.bytes, 16), !is_encrypted);
+        assert_int_equal(contains(&f, states, 16), !is_encrypted);
+        forge_free(&f);
+    }
+    record_world_close(&w);
+    record_cipher_close(cipher);
+}
+
+static void a_cipher_is_all_or_nothing(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7), *other = forge_cipher(8);
+    record_plan plan = {.shape = &shapes[1], .n_slots = 100};
+    record_world w;
+    record_reader *r;
+    rp_error err;
+    record_world_open(&w, &plan);
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, NULL), RP_OK);
+    assert_int_equal(record_write(w.other, &w.format, &w.record, w.span, NULL, NULL, NULL), RP_OK);
+    const record_cipher *ciphers[] = {NULL, cipher, other};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(record_verify(w.path, NULL, ciphers[i], &err), i == 1 ? RECORD_NONE : RECORD_CIPHER);
+        assert_int_equal(record_verify(w.other, NULL, ciphers[i], &err), i == 0 ? RECORD_NONE : RECORD_CIPHER);
+    }
+    assert_int_equal(record_reader_open(&r, w.path, &w.format, &w.record.key, other, &err), RECORD_CIPHER);
+    assert_int_equal(err.code, RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "another key"));
+    record_world_close(&w);
+    record_cipher_close(cipher);
+    record_cipher_close(other);
+}
+
+static void expect_key(const char *path, const char *variable, int rc) {
+    record_cipher *c;
+    rp_error err = {0};
+    if (variable) setenv("REPRISE_STORE_KEY", variable, 1);
+    assert_int_equal(record_cipher_open(&c, path, &err), rc);
+    assert_int_equal(err.code, rc);
+    assert_null(strstr(err.message, "0123456789"));
+    assert_true(rc == RP_OK || !c);
+    record_cipher_close(c);
+    unsetenv("REPRISE_STORE_KEY");
+}
+
+#define DIGITS "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcde"
+
+static void keys_come_from_files_or_the_environment(void **state) {
+    (void)state;
+    record_plan plan = {.shape = &shapes[0], .n_slots = 1};
+    record_world w;
+    record_cipher *a, *b, *none;
+    record_world_open(&w, &plan);
+    static const struct {
+        const char *text;
+        int rc;
+    } texts[] = {{DIGITS "f", RP_OK},           {DIGITS "f \r\n", RP_OK},    {DIGITS, RP_ERR_INVALID}, {DIGITS "f0", RP_ERR_INVALID},
+                 {DIGITS "g", RP_ERR_INVALID}, {" " DIGITS "f", RP_ERR_INVALID}, {"", RP_ERR_INVALID},    {"\n", RP_ERR_INVALID}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        forge_save(w.other, (const uint8_t *)texts[i].text, strlen(texts[i].text));
+        expect_key(w.other, NULL, texts[i].rc);
+        expect_key(NULL, texts[i].text, texts[i].rc);
+    }
+    forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a key */
+    expect_key(w.other, NULL, RP_OK);
+    expect_key(NULL, "0123456789abcdef0123456789abcdef", RP_ERR_INVALID);
+    expect_key(w.folder, NULL, RP_ERR_IO);
+    expect_key(w.path, NULL, RP_ERR_IO);
+    forge_save(w.other, (const uint8_t *)DIGITS DIGITS DIGITS DIGITS DIGITS, 300);
+    expect_key(w.other, NULL, RP_ERR_LIMIT);
+
+    assert_int_equal(record_cipher_open(&none, NULL, NULL), RP_OK);
+    assert_null(none); /* nothing is set */
+    setenv("REPRISE_STORE_KEY", "0707070707070707070707070707070707070707070707070707070707070707", 1);
+    assert_int_equal(record_cipher_open(&a, NULL, NULL), RP_OK);
+    unsetenv("REPRISE_STORE_KEY");
+    b = forge_cipher(7);
+    assert_memory_equal(record_cipher_id(a), record_cipher_id(b), RECORD_CIPHER_ID_BYTES);
+    record_cipher_close(a);
+    record_cipher_close(b);
+    record_world_close(&w);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    char label[300] = "";
+    record_plan plan = {.shape = &shapes[0], .n_slots = 10};
+    record_world w;
+    rp_error err;
+    int n_temporary;
+    record_world_open(&w, &plan);
+    memset(label, 'x', 255);
+    const record good = w.record;
+    record bad[9];
+    for (int i = 0; i < 9; i++) bad[i] = good;
+    bad[0].label = label;
+    bad[1].n_tokens = 11;
+    bad[2].n_tokens = -1;
+    bad[3].first_slot = 1;
+    bad[4].first_slot = -1;
+    bad[5].at = -1;
+    bad[6].at = 257;
+    bad[7].kind = RECORD_KIND_COUNT;
+    bad[8].n_tokens = 0;
+    for (int i = 0; i < 9; i++) {
+        int rc = i == 0 || i == 8 ? RP_OK : RP_ERR_INVALID;
+        assert_int_equal(record_write(w.path, &w.format, &bad[i], w.span, NULL, NULL, &err), rc);
+        if (rc) continue;
+        w.record = bad[i];
+        expect_read(&w, w.path, NULL);
+        unlink(w.path);
+    }
+    label[255] = 'x';
+    assert_int_equal(record_write(w.path, &w.format, &bad[0], w.span, NULL, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(record_write("/nowhere/at/all", &w.format, &good, w.span, NULL, NULL, &err), RP_ERR_IO);
+    assert_int_equal(record_world_files(&w, &n_temporary), 0);
+    record_world_close(&w);
+}
+
+/* A record's name may be relative, and its folder the root. */
+static void names_may_be_relative(void **state) {
+    (void)state;
+    char old[4096];
+    record_plan plan = {.shape = &shapes[0], .n_slots = 10};
+    record_world w;
+    record_world_open(&w, &plan);
+    assert_non_null(getcwd(old, sizeof old));
+    assert_int_equal(chdir(w.folder), 0);
+    assert_int_equal(record_write("record.rps", &w.format, &w.record, w.span, NULL, NULL, NULL), RP_OK);
+    assert_int_equal(chdir(old), 0);
+    expect_read(&w, w.path, NULL);
+    record_world_close(&w);
+}
+
+/* Files of every released version are kept, and written the same for ever: tests/golden/records. */
+static void golden_records_are_read_and_written(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool is_encrypted;
+        record_plan plan;
+    } records[] = {
+        {"v1-module", false, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
+        {"v1-text", false, {.shape = &shapes[1], .n_slots = 1, .seed = 3}},
+        {"v1-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
+    };
+    record_cipher *cipher = forge_cipher(7);
+    const char *root = getenv("REPRISE_SOURCE_DIR");
+    for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+        char path[1024];
+        record_world w;
+        const record_cipher *c = records[i].is_encrypted ? cipher : NULL;
+        snprintf(path, sizeof path, "%s/tests/golden/records/%s.rps", root ? root : ".", records[i].name);
+        record_world_open(&w, &records[i].plan);
+        assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, c, NULL, NULL), RP_OK);
+        forged made = forge_load(w.path);
+        if (getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* a new version's, by hand */
+        forged golden = forge_load(path);
+        expect_read(&w, path, c);
+        assert_int_equal(golden.n, made.n);
+        if (!c) assert_memory_equal(golden.bytes, made.bytes, made.n);
+        forge_free(&golden);
+        forge_free(&made);
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+}
+
+/* xxHash's own test vector, and pieces are as good as the whole. */
+static void checksums_are_xxh3(void **state) {
+    (void)state;
+    static uint8_t bytes[1000];
+    record_checksum empty = record_checksum_of(NULL, 0);
+    assert_true(empty.high == UINT64_C(0x99aa06d3014798d8) && empty.low == UINT64_C(0x6001c324468d497f));
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7);
+    record_checksum whole = record_checksum_of(&(struct iovec){bytes, sizeof bytes}, 1);
+    for (size_t cut = 0; cut <= sizeof bytes; cut += 37) {
+        const struct iovec pieces[] = {{bytes, cut}, {bytes + cut, sizeof bytes - cut}};
+        assert_true(record_checksum_equal(record_checksum_of(pieces, 2), whole));
+    }
+}
+
+static void every_fault_has_a_name(void **state) {
+    (void)state;
+    for (int i = 0; i < RECORD_FAULT_COUNT; i++)
+        for (int j = 0; j < i; j++) assert_string_not_equal(record_fault_name((record_fault)i), record_fault_name((record_fault)j));
+    assert_string_equal(record_fault_name(RECORD_TRUNCATED), "truncated");
+    assert_string_equal(record_fault_name(RECORD_FAULT_COUNT), "?");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_shape_comes_back),
+        cmocka_unit_test(the_same_states_give_the_same_bytes),
+        cmocka_unit_test(an_encrypted_record_tells_nothing),
+        cmocka_unit_test(a_cipher_is_all_or_nothing),
+        cmocka_unit_test(keys_come_from_files_or_the_environment),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(names_may_be_relative),
+        cmocka_unit_test(golden_records_are_read_and_written),
+        cmocka_unit_test(checksums_are_xxh3),
+        cmocka_unit_test(every_fault_has_a_name),
+    };
+    unsetenv("REPRISE_STORE_KEY");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,347 @@
+/* test_record_damage.c: records that were altered, cut, extended or exchanged: each is refused for the right reason. */
+#define _POSIX_C_SOURCE 200809L /* truncate */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/record_forge.h"
+
+static const int32_t windows[] = {0, 40};
+static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16};
+static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = KV_F16};
+static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+
+/* What an engine would do: with everything it expects, and every byte. */
+static record_fault look(const char *path, const record_world *w, const record_cipher *cipher) {
+    record_reader *r;
+    rp_error err = {0};
+    record_fault fault = record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err);
+    assert_int_equal(fault == RECORD_NONE, err.code == RP_OK);
+    if (fault) {
+        assert_null(r);
+        assert_true(err.message[0] && !strchr(err.message, '\n'));
+    }
+    record_reader_close(r);
+    if (!fault) fault = record_verify(path, &w->format, cipher, &err);
+    assert_int_equal(fault == RECORD_NONE, err.code == RP_OK);
+    return fault;
+}
+
+static record_fault look_at(const record_world *w, const uint8_t *bytes, size_t n, const record_cipher *cipher) {
+    forge_save(w->other, bytes, n);
+    return look(w->other, w, cipher);
+}
+
+/* ---- fields ---- */
+
+enum { PRIVATE = RECORD_PUBLIC_BYTES, LAYERS = PRIVATE + RECORD_FIXED_BYTES, TOKENS = LAYERS + 2 * RECORD_LAYER_BYTES };
+
+/* A field of the record of make_odd, and what stands in its place. fault: where the header's checksum has been made right again. */
+typedef struct change {
+    const char *name;
+    int at, n;
+    uint64_t value;
+    record_fault fault, without; /* without: where the checksum is still that of the whole record */
+} change;
+
+#define ALTERED(name, at, n, value, fault) {name, at, n, (uint64_t)(value), fault, RECORD_DAMAGED}
+
+static const change changes[] = {
+    {"magic", 0, 1, 'R', RECORD_DAMAGED, RECORD_DAMAGED},
+    {"version 0", 8, 4, 0, RECORD_VERSION, RECORD_VERSION},
+    {"version 2", 8, 4, 2, RECORD_VERSION, RECORD_VERSION},
+    ALTERED("an unknown flag", 12, 4, 2, RECORD_DAMAGED),
+    ALTERED("zeros", 28, 4, 1, RECORD_DAMAGED),
+    ALTERED("a cipher's id", 32, 1, 1, RECORD_DAMAGED),
+    {"a longer file", 16, 8, UINT64_MAX, RECORD_TRUNCATED, RECORD_TRUNCATED},
+    {"a shorter file", 16, 8, 64, RECORD_DAMAGED, RECORD_DAMAGED},
+    ALTERED("private bytes 0", 24, 4, 0, RECORD_DAMAGED),
+    ALTERED("private bytes too many", 24, 4, RECORD_MAX_PRIVATE + 1, RECORD_DAMAGED),
+    ALTERED("private bytes out of the file", 24, 4, RECORD_MAX_PRIVATE, RECORD_DAMAGED),
+    ALTERED("private bytes all", 24, 4, UINT32_MAX, RECORD_DAMAGED),
+    ALTERED("private bytes fewer", 24, 4, RECORD_FIXED_BYTES, RECORD_DAMAGED),
+    ALTERED("fingerprint", PRIVATE, 1, 0, RECORD_MODEL),
+    ALTERED("key", PRIVATE + 32, 1, 0, RECORD_KEY),
+    ALTERED("parent", PRIVATE + 64, 1, 0, RECORD_NONE), /* any may be */
+    ALTERED("cost", PRIVATE + 96, 8, UINT64_MAX, RECORD_NONE),
+    ALTERED("kind", PRIVATE + 104, 4, 2, RECORD_DAMAGED),
+    ALTERED("at -1", PRIVATE + 108, 4, -1, RECORD_DAMAGED),
+    ALTERED("at 257", PRIVATE + 108, 4, 257, RECORD_DAMAGED),
+    ALTERED("first slot -1", PRIVATE + 112, 4, -1, RECORD_DAMAGED),
+    ALTERED("first slot behind", PRIVATE + 112, 4, 1, RECORD_DAMAGED),
+    ALTERED("first slot far behind", PRIVATE + 112, 4, INT32_MAX, RECORD_DAMAGED),
+    ALTERED("tokens -1", PRIVATE + 116, 4, -1, RECORD_DAMAGED),
+    ALTERED("tokens fewer", PRIVATE + 116, 4, 129, RECORD_DAMAGED),
+    ALTERED("tokens more than slots", PRIVATE + 116, 4, 131, RECORD_DAMAGED),
+    ALTERED("slots 0", PRIVATE + 120, 4, 0, RECORD_DAMAGED),
+    ALTERED("slots 257", PRIVATE + 120, 4, 257, RECORD_DAMAGED),
+    ALTERED("slots in another block", PRIVATE + 120, 4, 193, RECORD_DAMAGED),
+    ALTERED("position -1", PRIVATE + 124, 4, -1, RECORD_DAMAGED),
+    ALTERED("position too far", PRIVATE + 124, 4, INT32_MAX - 255, RECORD_DAMAGED),
+    ALTERED("readable from", PRIVATE + 128, 4, -1, RECORD_NONE),
+    ALTERED("format 2", PRIVATE + 132, 4, 2, RECORD_DAMAGED),
+    ALTERED("format f32", PRIVATE + 132, 4, 1, RECORD_DAMAGED), /* other sizes */
+    ALTERED("layers 0", PRIVATE + 136, 4, 0, RECORD_DAMAGED),
+    ALTERED("layers 4097", PRIVATE + 136, 4, 4097, RECORD_DAMAGED),
+    ALTERED("layers 1", PRIVATE + 136, 4, 1, RECORD_DAMAGED),
+    ALTERED("heads 0", PRIVATE + 140, 4, 0, RECORD_DAMAGED),
+    ALTERED("heads 65537", PRIVATE + 140, 4, 65537, RECORD_DAMAGED),
+    ALTERED("heads 4", PRIVATE + 140, 4, 4, RECORD_DAMAGED),
+    ALTERED("heads 65536", PRIVATE + 140, 4, 65536, RECORD_DAMAGED),
+    ALTERED("key dim 0", PRIVATE + 144, 4, 0, RECORD_DAMAGED),
+    ALTERED("key dim 65537", PRIVATE + 144, 4, 65537, RECORD_DAMAGED),
+    ALTERED("value dim 0", PRIVATE + 148, 4, 0, RECORD_DAMAGED),
+    ALTERED("value dim -1", PRIVATE + 148, 4, -1, RECORD_DAMAGED),
+    ALTERED("both dims exchanged", PRIVATE + 144, 8, UINT64_C(5) << 32 | 3, RECORD_FORMAT), /* the same sizes */
+    ALTERED("label 256", PRIVATE + 152, 4, 256, RECORD_DAMAGED),
+    ALTERED("label all", PRIVATE + 152, 4, UINT32_MAX, RECORD_DAMAGED),
+    ALTERED("label shorter", PRIVATE + 152, 4, 1, RECORD_DAMAGED),
+    ALTERED("zeros", PRIVATE + 156, 4, 1, RECORD_DAMAGED),
+    ALTERED("layer 0 begins elsewhere", LAYERS, 8, 0, RECORD_DAMAGED),
+    ALTERED("layer 1 begins elsewhere", LAYERS + RECORD_LAYER_BYTES, 8, UINT64_MAX, RECORD_DAMAGED),
+    ALTERED("a window", LAYERS + 8, 4, 7, RECORD_FORMAT),
+    ALTERED("another window", LAYERS + RECORD_LAYER_BYTES + 8, 4, 41, RECORD_FORMAT),
+    ALTERED("no window, and blocks are missing", LAYERS + RECORD_LAYER_BYTES + 8, 4, 0, RECORD_DAMAGED),
+    ALTERED("window -1", LAYERS + 8, 4, -1, RECORD_DAMAGED),
+    ALTERED("kept too few", LAYERS + 12, 1, 3, RECORD_DAMAGED),
+    ALTERED("kept too many", LAYERS + RECORD_LAYER_BYTES + 12, 1, 7, RECORD_DAMAGED),
+    ALTERED("kept what is not", LAYERS + 12, 1, 11, RECORD_DAMAGED),
+    ALTERED("kept a fifth", LAYERS + 12, 1, 19, RECORD_DAMAGED),
+    ALTERED("zeros of a layer", LAYERS + 13, 1, 1, RECORD_DAMAGED),
+    ALTERED("checksum of layer 0", LAYERS + 16, 1, 0, RECORD_DAMAGED),
+    ALTERED("checksum of layer 1", LAYERS + RECORD_LAYER_BYTES + 31, 1, 0, RECORD_DAMAGED),
+    ALTERED("token", TOKENS, 4, 5, RECORD_NONE),
+    ALTERED("token -1", TOKENS, 4, -1, RECORD_DAMAGED),
+    ALTERED("label with a zero", TOKENS + 130 * 4 + 3, 1, 0, RECORD_DAMAGED),
+};
+
+static void put(uint8_t *at, uint64_t v, int n) {
+    for (int i = 0; i < n; i++) at[i] = (uint8_t)(v >> (8 * i));
+}
+
+static void expect_fault(const change *c, const char *how, record_fault fault, record_fault expected) {
+    if (fault != expected) fail_msg("%s, %s: %s instead of %s", c->name, how, record_fault_name(fault), record_fault_name(expected));
+}
+
+/* Three blocks of 768 bytes in layer 0, one in layer 1. */
+static forged make_odd(record_world *w) {
+    record_plan plan = {.shape = &odd, .n_slots = 130, .from = 200, .seed = 2};
+    record_world_open(w, &plan);
+    assert_int_equal(kv_span_kept(w->span, 1), 4);
+    assert_int_equal(record_write(w->path, &w->format, &w->record, w->span, NULL, NULL, NULL), RP_OK);
+    return forge_load(w->path);
+}
+
+static void every_field_is_checked(void **state) {
+    (void)state;
+    record_world w;
+    forged whole = make_odd(&w), f = {malloc(whole.n), whole.n};
+    assert_int_equal(look(w.path, &w, NULL), RECORD_NONE);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        const change *c = &changes[i];
+        memcpy(f.bytes, whole.bytes, f.n);
+        put(f.bytes + c->at, c->value, c->n);
+        assert_memory_not_equal(f.bytes, whole.bytes, f.n);
+        expect_fault(c, "as it is", look_at(&w, f.bytes, f.n, NULL), c->without);
+        forge_header_checksum(f.bytes, f.n);
+        expect_fault(c, "with its checksum", look_at(&w, f.bytes, f.n, NULL), c->fault);
+    }
+    forge_free(&f);
+    forge_free(&whole);
+    record_world_close(&w);
+}
+
+/* The private header's checks do not depend on encryption: what is altered before it is encrypted is found behind it. */
+static void every_private_field_is_checked_when_decrypted(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    record_world w;
+    forged whole = make_odd(&w), f = {malloc(whole.n), whole.n};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        const change *c = &changes[i];
+        if (c->at < PRIVATE || c->at == LAYERS || strncmp(c->name, "kept", 4) == 0) continue; /* forging moves layers */
+        memcpy(f.bytes, whole.bytes, f.n);
+        put(f.bytes + c->at, c->value, c->n);
+        forged e = forge_encrypt(f.bytes, f.n, cipher);
+        if (e.n) expect_fault(c, "encrypted", look_at(&w, e.bytes, e.n, cipher), c->fault);
+        forge_free(&e);
+    }
+    forged e = forge_encrypt(whole.bytes, whole.n, cipher);
+    assert_int_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_NONE);
+    e.bytes[12] = 0; /* not encrypted, it says */
+    forge_header_checksum(e.bytes, e.n);
+    assert_int_not_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_NONE);
+    assert_int_not_equal(look_at(&w, e.bytes, e.n, NULL), RECORD_NONE);
+    forge_free(&e);
+    forge_free(&f);
+    forge_free(&whole);
+    record_world_close(&w);
+    record_cipher_close(cipher);
+}
+
+/* A checksum that anybody can make right does not help against a header that the stream is bound to. */
+static void the_public_header_is_bound_to_the_stream(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    record_world w;
+    record_plan plan = {.shape = &small, .n_slots = 3};
+    record_world_open(&w, &plan);
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, NULL), RP_OK);
+    forged f = forge_load(w.path);
+    size_t longer = f.n + 273; /* by a block */
+    f.bytes = realloc(f.bytes, longer);
+    memset(f.bytes + f.n, 0, longer - f.n);
+    put(f.bytes + 16, longer, 8);
+    forge_header_checksum(f.bytes, longer);
+    assert_int_equal(look_at(&w, f.bytes, longer, cipher), RECORD_DAMAGED);
+    put(f.bytes + 16, f.n, 8);
+    forge_header_checksum(f.bytes, f.n);
+    assert_int_equal(look_at(&w, f.bytes, f.n, cipher), RECORD_NONE);
+    forge_free(&f);
+    record_world_close(&w);
+    record_cipher_close(cipher);
+}
+
+/* ---- bytes ---- */
+
+static record_world world_of(const kv_shape *shape, int32_t n_slots, const record_cipher *cipher) {
+    record_plan plan = {.shape = shape, .n_slots = n_slots, .seed = 8};
+    record_world w;
+    record_world_open(&w, &plan);
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, NULL), RP_OK);
+    return w;
+}
+
+static void every_flipped_byte_is_found(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    for (int k = 0; k < 2; k++) {
+        const record_cipher *c = k ? cipher : NULL;
+        record_world w = world_of(&small, 3, c);
+        forged f = forge_load(w.path);
+        for (size_t i = 0; i < f.n; i++)
+            for (int bit = 0; bit < 8; bit += 7) {
+                f.bytes[i] ^= (uint8_t)(1 << bit);
+                record_fault fault = look_at(&w, f.bytes, f.n, c);
+                if (fault == RECORD_NONE) fail_msg("byte %zu, bit %d", i, bit);
+                if (i >= RECORD_PUBLIC_BYTES) assert_int_equal(fault, RECORD_DAMAGED);
+                f.bytes[i] ^= (uint8_t)(1 << bit);
+            }
+        assert_int_equal(look_at(&w, f.bytes, f.n, c), RECORD_NONE);
+        forge_free(&f);
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+}
+
+static void every_truncation_is_found(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    for (int k = 0; k < 4; k++) {
+        const record_cipher *c = k & 1 ? cipher : NULL;
+        record_world w = k & 2 ? world_of(&large, 256, c) : world_of(&small, 3, c);
+        forged f = forge_load(w.path);
+        forge_save(w.other, f.bytes, f.n);
+        for (size_t n = f.n; n-- > 0;) {
+            if (k & 2 && n % 512) continue;
+            assert_int_equal(truncate(w.other, (off_t)n), 0);
+            assert_int_equal(look(w.other, &w, c), RECORD_TRUNCATED);
+        }
+        forge_free(&f);
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+}
+
+static void appended_bytes_are_found(void **state) {
+    (void)state;
+    record_world w = world_of(&small, 3, NULL);
+    forged f = forge_load(w.path);
+    f.bytes = realloc(f.bytes, f.n + 5000);
+    memset(f.bytes + f.n, 0, 5000);
+    for (size_t more = 1; more < 5000; more = more * 3 + 1) assert_int_equal(look_at(&w, f.bytes, f.n + more, NULL), RECORD_DAMAGED);
+    forge_free(&f);
+    record_world_close(&w);
+}
+
+/* ---- other records ---- */
+
+/* Layers of a record, in another order or from another one, have right checksums, but not here. */
+static void exchanged_states_are_found(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    for (int k = 0; k < 2; k++) {
+        const record_cipher *c = k ? cipher : NULL;
+        record_world w = world_of(&large, 256, c);
+        forged f = forge_load(w.path);
+        size_t layer = (f.n - (size_t)record_states_at(c, record_private_bytes(3, 256, strlen(w.record.label)))) / 3;
+        uint8_t *last = f.bytes + f.n - layer, *held = malloc(layer);
+        memcpy(held, last, layer);
+        memcpy(last, last - layer, layer);
+        memcpy(last - layer, held, layer);
+        assert_int_equal(look_at(&w, f.bytes, f.n, c), RECORD_DAMAGED);
+        free(held);
+        forge_free(&f);
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+}
+
+static void what_is_not_expected_is_refused(void **state) {
+    (void)state;
+    record_world w = world_of(&odd, 100, NULL), good = w;
+    int32_t other_windows[] = {0, 41}, no_windows[] = {0, 0};
+    const base_key nothing = {{0}};
+    w.format.fingerprint = nothing;
+    assert_int_equal(look(w.path, &w, NULL), RECORD_MODEL);
+    w = good;
+    w.record.key = nothing;
+    assert_int_equal(look(w.path, &w, NULL), RECORD_KEY);
+    for (int i = 0; i < 8; i++) {
+        w = good;
+        kv_shape *s = &w.format.shape;
+        int32_t *fields[] = {&s->n_layers, &s->n_kv_heads, &s->key_dim, &s->value_dim};
+        if (i < 4) ++*fields[i];
+        else if (i == 4) s->format = KV_F32;
+        else s->windows = i == 5 ? other_windows : i == 6 ? no_windows : NULL;
+        assert_int_equal(look(w.path, &w, NULL), RECORD_FORMAT);
+    }
+    assert_int_equal(look("/nowhere/at/all", &good, NULL), RECORD_GONE);
+    assert_int_equal(look("/etc/passwd/all", &good, NULL), RECORD_GONE);
+    assert_int_equal(look(good.folder, &good, NULL), RECORD_IO);
+    assert_int_equal(look("/dev/zero", &good, NULL), RECORD_IO);
+    record_world_close(&good);
+}
+
+/* No layer has a window, whether it is said by zeros or by nothing. */
+static void no_windows_are_windows_of_zero(void **state) {
+    (void)state;
+    int32_t zeros[] = {0, 0, 0};
+    record_world w = world_of(&large, 100, NULL);
+    assert_int_equal(look(w.path, &w, NULL), RECORD_NONE);
+    w.format.shape.windows = zeros;
+    assert_int_equal(look(w.path, &w, NULL), RECORD_NONE);
+    record_world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field_is_checked),
+        cmocka_unit_test(every_private_field_is_checked_when_decrypted),
+        cmocka_unit_test(the_public_header_is_bound_to_the_stream),
+        cmocka_unit_test(every_flipped_byte_is_found),
+        cmocka_unit_test(every_truncation_is_found),
+        cmocka_unit_test(appended_bytes_are_found),
+        cmocka_unit_test(exchanged_states_are_found),
+        cmocka_unit_test(what_is_not_expected_is_refused),
+        cmocka_unit_test(no_windows_are_windows_of_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

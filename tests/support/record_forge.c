@@ -1,0 +1,295 @@
+/* record_forge.c: see record_forge.h. */
+#define _POSIX_C_SOURCE 200809L /* mkdtemp */
+#include "support/record_forge.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/tiny_random.h"
+
+static void die(const char *what) {
+    fprintf(stderr, "record_forge: %s\n", what);
+    abort();
+}
+
+/* ---- a world ---- */
+
+static base_key forge_key(const char *domain, uint64_t seed) {
+    base_hash h;
+    base_key key;
+    base_hash_init(&h, domain);
+    base_hash_u64(&h, seed);
+    base_hash_final(&h, &key);
+    return key;
+}
+
+/* What a slot's element holds, by where it stands: the same whatever else is in the block. */
+static uint8_t forge_byte(uint64_t seed, uint64_t layer, uint64_t slot, uint64_t i) {
+    tiny_random r = {seed ^ layer << 48 ^ slot << 32 ^ i};
+    return (uint8_t)tiny_random_u64(&r);
+}
+
+static void fill_slot(const kv_shape *s, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
+    char *block = kv_span_block(span, layer, slot / KV_BLOCK_SLOTS);
+    size_t element = kv_shape_element_bytes(s), j = (size_t)slot % KV_BLOCK_SLOTS;
+    uint64_t at = 0;
+    for (int32_t h = 0; h < s->n_kv_heads; h++) {
+        char *keys = kv_block_keys(s, block, h), *values = kv_block_values(s, block, h);
+        for (size_t d = 0; d < (size_t)s->key_dim; d++)
+            for (size_t b = 0; b < element; b++)
+                keys[(d * KV_BLOCK_SLOTS + j) * element + b] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
+        for (size_t b = 0; b < (size_t)s->value_dim * element; b++)
+            values[j * (size_t)s->value_dim * element + b] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
+    }
+}
+
+static kv_span *make_span(kv_pool *pool, const record_plan *p) {
+    kv_span *s;
+    int32_t slot, n = p->n_slots + p->n_extra, n_blocks = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    if (kv_span_new(&s, pool, p->first_pos, NULL)) die("no span");
+    for (int32_t i = 0; i < n; i++)
+        if (kv_span_append(s, &slot, NULL)) die("no block");
+    for (int32_t l = 0; l < p->shape->n_layers; l++)
+        for (int32_t i = 0; i < n_blocks * KV_BLOCK_SLOTS; i++) fill_slot(p->shape, s, l, i, i < p->n_slots ? p->seed : p->junk);
+    kv_span_truncate(s, p->n_extra);
+    if (p->from) kv_span_trim(s, p->from, NULL, 0);
+    return s;
+}
+
+static void make_record(record_world *w, const record_plan *p) {
+    tiny_random r = {p->seed};
+    bool is_text = p->seed & 1;
+    for (int i = 0; i < KV_SPAN_TOKENS; i++) w->tokens[i] = (int32_t)tiny_random_below(&r, INT32_MAX);
+    w->record = (record){
+        .key = forge_key("key", p->seed),
+        .parent = forge_key("parent", p->seed),
+        .kind = is_text ? RECORD_TEXT : RECORD_MODULE,
+        .at = is_text ? (int32_t)tiny_random_below(&r, KV_SPAN_TOKENS + 1) : 0,
+        .first_slot = is_text ? (int32_t)tiny_random_below(&r, (uint64_t)p->n_slots) : 0,
+        .tokens = w->tokens,
+        .cost_us = tiny_random_u64(&r),
+        .label = is_text ? "" : "cities/plan/miami",
+    };
+    w->record.n_tokens = p->n_slots - w->record.first_slot;
+}
+
+void record_world_open(record_world *w, const record_plan *p) {
+    *w = (record_world){.folder = "/tmp/reprise-record-XXXXXX"};
+    if (!mkdtemp(w->folder)) die("no folder");
+    snprintf(w->path, sizeof w->path, "%s/record.rps", w->folder);
+    snprintf(w->other, sizeof w->other, "%s/other.rps", w->folder);
+    if (kv_pool_new(&w->pool, p->shape, UINT64_C(1) << 32, NULL, NULL)) die("no pool");
+    w->format = (record_format){forge_key("model", 1), *p->shape};
+    make_record(w, p);
+    w->span = make_span(w->pool, p);
+    kv_span_seal(w->span, &w->record.key);
+}
+
+int record_world_files(const record_world *w, int *n_temporary) {
+    int n = 0;
+    DIR *d = opendir(w->folder);
+    if (!d) die("no folder");
+    *n_temporary = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t bytes = strlen(e->d_name), end = strlen(RECORD_TEMPORARY);
+        if (e->d_name[0] == '.') continue;
+        n++;
+        *n_temporary += bytes > end && strcmp(e->d_name + bytes - end, RECORD_TEMPORARY) == 0;
+    }
+    closedir(d);
+    return n;
+}
+
+void record_world_close(record_world *w) {
+    DIR *d = opendir(w->folder);
+    if (!d) die("no folder");
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", w->folder, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    rmdir(w->folder);
+    kv_span_unref(w->span);
+    kv_pool_free(w->pool);
+}
+
+record_cipher *forge_cipher(uint8_t byte) {
+    char path[] = "/tmp/reprise-cipher-XXXXXX";
+    uint8_t key[RECORD_CIPHER_KEY_BYTES];
+    record_cipher *c = NULL;
+    int fd = mkstemp(path);
+    memset(key, byte, sizeof key);
+    if (fd < 0 || write(fd, key, sizeof key) != (ssize_t)sizeof key || close(fd) || record_cipher_open(&c, path, NULL)) die("no cipher");
+    unlink(path);
+    return c;
+}
+
+static bool slot_is(const char *a, const char *b, size_t n, bool is_used) {
+    static const char zeros[65536 * 4];
+    return memcmp(is_used ? a : zeros, b, n) == 0;
+}
+
+static bool blocks_equal(const kv_shape *s, void *a, void *b, int32_t n_used) {
+    size_t element = kv_shape_element_bytes(s), row = (size_t)s->value_dim * element;
+    for (int32_t h = 0; h < s->n_kv_heads; h++) {
+        const char *keys[2] = {kv_block_keys(s, a, h), kv_block_keys(s, b, h)};
+        const char *values[2] = {kv_block_values(s, a, h), kv_block_values(s, b, h)};
+        for (size_t j = 0; j < KV_BLOCK_SLOTS; j++) {
+            bool is_used = (int32_t)j < n_used;
+            for (size_t d = 0; d < (size_t)s->key_dim; d++) {
+                size_t at = (d * KV_BLOCK_SLOTS + j) * element;
+                if (!slot_is(keys[0] + at, keys[1] + at, element, is_used)) return false;
+            }
+            if (!slot_is(values[0] + j * row, values[1] + j * row, row, is_used)) return false;
+        }
+    }
+    return true;
+}
+
+bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy) {
+    int32_t n = kv_span_tokens(span);
+    if (n != kv_span_tokens(copy) || kv_span_position(span) != kv_span_position(copy) ||
+        kv_span_readable_from(span) != kv_span_readable_from(copy) || !base_key_equal(kv_span_key(span), kv_span_key(copy)))
+        return false;
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        uint8_t kept = kv_span_kept(span, l) & record_all_kept(n);
+        if (kept != kv_span_kept(copy, l)) return false;
+        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
+            if (!(kept >> b & 1)) continue;
+            if (!blocks_equal(shape, kv_span_block(span, l, b), kv_span_block(copy, l, b), n - b * KV_BLOCK_SLOTS)) return false;
+        }
+    }
+    return true;
+}
+
+/* ---- files in memory ---- */
+
+forged forge_load(const char *path) {
+    forged f = {0};
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) != 0) die("cannot read a file");
+    f.n = (size_t)ftell(file);
+    f.bytes = malloc(f.n + 1);
+    rewind(file);
+    if (!f.bytes || fread(f.bytes, 1, f.n, file) != f.n) die("cannot read a file");
+    fclose(file);
+    return f;
+}
+
+void forge_save(const char *path, const uint8_t *bytes, size_t n) {
+    /* Cut behind, not before: some file systems go to the disk at once for a file that is emptied and written again. */
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0 || close(fd) != 0) die("cannot write a file");
+}
+
+void forge_free(forged *f) {
+    free(f->bytes);
+    *f = (forged){0};
+}
+
+static uint64_t number(const uint8_t *at, int n) {
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++) v |= (uint64_t)at[i] << (8 * i);
+    return v;
+}
+
+static void set_number(uint8_t *at, uint64_t v, int n) {
+    for (int i = 0; i < n; i++) at[i] = (uint8_t)(v >> (8 * i));
+}
+
+void forge_header_checksum(uint8_t *bytes, size_t n) {
+    if (n < RECORD_PUBLIC_BYTES) return;
+    uint64_t states_at = record_states_at(number(bytes + 12, 4) & RECORD_ENCRYPTED, number(bytes + 24, 4));
+    if (states_at <= n) record_put_checksum(bytes + RECORD_BOUND_BYTES, record_header_checksum(bytes, (size_t)states_at));
+}
+
+/* The numbers of a plain record that sizes follow from; false: they are not possible, or do not fit. */
+typedef struct numbers {
+    uint64_t n_layers, n_tokens, block_bytes, private_bytes, states_at;
+    uint8_t *layers;
+} numbers;
+
+static bool get_numbers(numbers *out, uint8_t *bytes, size_t n) {
+    uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
+    if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES) return false;
+    uint64_t n_layers = number(private + 136, 4), n_tokens = number(private + 116, 4), heads = number(private + 140, 4);
+    uint64_t dims = number(private + 144, 4) + number(private + 148, 4), label = number(private + 152, 4);
+    if (n_layers > RECORD_MAX_LAYERS || n_tokens > KV_SPAN_TOKENS || heads > 65536 || dims > 2 * 65536 || label > RECORD_MAX_LABEL)
+        return false;
+    uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
+    uint64_t element = number(private + 132, 4) == KV_F32 ? 4 : 2;
+    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_states_at(false, private_bytes),
+                     private + RECORD_FIXED_BYTES};
+    return out->states_at <= n;
+}
+
+void forge_sizes(uint8_t *bytes, size_t n) {
+    numbers k;
+    if (!get_numbers(&k, bytes, n)) return;
+    uint64_t begin = k.states_at;
+    for (uint64_t i = 0; i < k.n_layers; i++) {
+        uint8_t *layer = k.layers + i * RECORD_LAYER_BYTES;
+        set_number(layer, begin, 8);
+        begin += (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
+    }
+    set_number(bytes + 12, 0, 4);
+    set_number(bytes + 16, n, 8);
+    set_number(bytes + 24, k.private_bytes, 4);
+}
+
+void forge_layer_checksums(uint8_t *bytes, size_t n) {
+    numbers k;
+    if (!get_numbers(&k, bytes, n)) return;
+    for (uint64_t i = 0; i < k.n_layers; i++) {
+        uint8_t *layer = k.layers + i * RECORD_LAYER_BYTES;
+        uint64_t begin = number(layer, 8), size = (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
+        const struct iovec states = {bytes + BASE_MIN(begin, n), (size_t)size};
+        if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&states, 1));
+    }
+}
+
+/* Places as they are with what encryption adds. */
+static void shift_layers(uint8_t *private, const numbers *k, uint64_t states_at) {
+    for (uint64_t i = 0; i < k->n_layers; i++) {
+        uint8_t *layer = private + RECORD_FIXED_BYTES + i * RECORD_LAYER_BYTES;
+        if (number(layer, 8) - k->states_at > UINT32_MAX || k->block_bytes == 0) continue;
+        uint64_t n_blocks = (number(layer, 8) - k->states_at) / k->block_bytes;
+        set_number(layer, states_at + n_blocks * (k->block_bytes + RECORD_MESSAGE_EXTRA), 8);
+    }
+}
+
+forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher) {
+    numbers k;
+    record_stream stream;
+    uint8_t *bytes = malloc(n + 1);
+    if (!bytes) die("no memory");
+    memcpy(bytes, plain, n);
+    forged f = {0};
+    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.block_bytes > n) return free(bytes), f;
+    uint64_t n_blocks = (n - k.states_at) / k.block_bytes, rest = (n - k.states_at) % k.block_bytes;
+    uint64_t states_at = record_states_at(true, k.private_bytes), message = k.block_bytes + RECORD_MESSAGE_EXTRA;
+    f.n = (size_t)(states_at + n_blocks * message + rest);
+    f.bytes = calloc(1, f.n + 1);
+    if (!f.bytes) die("no memory");
+    memcpy(f.bytes, bytes, RECORD_PUBLIC_BYTES);
+    set_number(f.bytes + 12, number(bytes + 12, 4) | RECORD_ENCRYPTED, 4);
+    set_number(f.bytes + 16, f.n, 8);
+    memcpy(f.bytes + 32, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES);
+    shift_layers(bytes + RECORD_PUBLIC_BYTES, &k, states_at);
+    record_stream_begin(&stream, cipher, f.bytes + RECORD_PUBLIC_BYTES);
+    record_stream_seal(&stream, bytes + RECORD_PUBLIC_BYTES, (size_t)k.private_bytes, f.bytes, RECORD_BOUND_BYTES,
+                       f.bytes + RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES);
+    for (uint64_t i = 0; i < n_blocks; i++)
+        record_stream_seal(&stream, bytes + k.states_at + i * k.block_bytes, (size_t)k.block_bytes, NULL, 0,
+                           f.bytes + states_at + i * message);
+    record_stream_wipe(&stream);
+    free(bytes);
+    forge_header_checksum(f.bytes, f.n);
+    return f;
+}

@@ -1,0 +1,57 @@
+/* record_forge.h: spans of random states and the files of their records, whole and altered, for tests and fuzzers of records. */
+#ifndef SUPPORT_RECORD_FORGE_H
+#define SUPPORT_RECORD_FORGE_H
+
+#include <stdbool.h>
+
+#include "store/record_header.h"
+
+/* A folder with one span to write. Everything is made from the seed; what unused slots hold from `junk`. */
+typedef struct record_world {
+    char folder[64], path[96], other[96];
+    kv_pool *pool;
+    record_format format;
+    record record;
+    int32_t tokens[KV_SPAN_TOKENS];
+    kv_span *span;
+} record_world;
+
+typedef struct record_plan {
+    const kv_shape *shape;
+    int32_t first_pos, n_slots;
+    int32_t n_extra; /* slots that are appended and taken back */
+    int32_t from;    /* blocks that nobody from there on reaches are given back; 0: none are */
+    uint64_t seed, junk;
+} record_plan;
+
+/* Ends the process if there is no memory or no folder. */
+void record_world_open(record_world *w, const record_plan *plan);
+void record_world_close(record_world *w); /* with all files of the folder */
+/* Files in the folder, and how many of them have temporary names. */
+int record_world_files(const record_world *w, int *n_temporary);
+/* A cipher of 32 equal bytes. */
+record_cipher *forge_cipher(uint8_t byte);
+
+/* Do two spans of a shape hold the same states in the slots of their tokens, and `copy` zeros in the others? */
+bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy);
+
+/* ---- files in memory ---- */
+
+typedef struct forged {
+    uint8_t *bytes;
+    size_t n;
+} forged;
+
+forged forge_load(const char *path);
+void forge_save(const char *path, const uint8_t *bytes, size_t n);
+void forge_free(forged *f);
+/* Recomputes what can be of a file that may be anything: the header's checksum. */
+void forge_header_checksum(uint8_t *bytes, size_t n);
+/* The sizes and places that follow from the numbers of a plain record. */
+void forge_sizes(uint8_t *bytes, size_t n);
+/* The checksums of a plain record's layers. */
+void forge_layer_checksums(uint8_t *bytes, size_t n);
+/* Encrypts the private header and the layers of a plain record, as far as they can be found; n is 0 if they cannot. */
+forged forge_encrypt(const uint8_t *bytes, size_t n, const record_cipher *cipher);
+
+#endif
