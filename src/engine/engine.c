@@ -123,7 +123,9 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
                             .write = ways[o->store_write],
                             .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES};
     int rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
-    return rc ? rc : span_tree_settle(e->tree, err);
+    if (!rc) rc = span_tree_settle(e->tree, err);
+    if (!rc) span_store_fit_disk(e->store);
+    return rc;
 }
 
 static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {

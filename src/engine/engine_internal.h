@@ -76,6 +76,7 @@ struct rp_engine {
     rp_call **running;  /* [max_sequences] */
     int32_t n_running;
     int32_t n_waiting;
+    uint64_t n_admitted; /* ever */
     uint64_t n_ended;   /* calls, modules of rp_schema_encode, what the disk has done, from 1: each gives room back */
     segment_job *jobs;  /* in the order in which they were missed */
     cost_model cost;

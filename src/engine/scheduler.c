@@ -285,6 +285,7 @@ static void go_on(rp_engine *e, rp_call *c) {
 static void admit(rp_engine *e, rp_call *c) {
     stop_waiting(e, c);
     e->running[e->n_running++] = c;
+    e->n_admitted++;
     c->phase = CALL_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
     BASE_TRACE(ENGINE, "call %llu runs: %d of %d tokens found, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
@@ -409,12 +410,12 @@ static void end_all(rp_engine *e) {
 
 void *scheduler_main(void *arg) {
     rp_engine *e = arg;
-    bool stopping = false, computed = true;
+    bool stopping = false, stands = false; /* stands: nothing was computed, admitted or ended */
     while (!stopping) {
         engine_tell(e);
         pthread_mutex_lock(&e->lock);
         tell_status(e);
-        if (!computed && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
+        if (stands && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
         while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
         rp_call *inbox = e->inbox;
         e->inbox = NULL;
@@ -422,6 +423,7 @@ void *scheduler_main(void *arg) {
         stopping = e->stopping;
         e->disk_told = false;
         pthread_mutex_unlock(&e->lock);
+        uint64_t before = e->n_ended + e->n_admitted;
         if (span_store_poll(e->store)) e->n_ended++; /* there may be room again */
         end_flushed(e, false);
         take_up(e, inbox);
@@ -429,7 +431,7 @@ void *scheduler_main(void *arg) {
         admit_all(e);
         compose_all(e);
         prepare_first(e);
-        computed = steps_run(e);
+        stands = !steps_run(e) && e->n_ended + e->n_admitted == before;
     }
     end_all(e);
     return NULL;

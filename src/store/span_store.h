@@ -93,6 +93,8 @@ typedef struct span_store_disk {
  * the record is dropped). Once, before anything is put. Errors of disk_tier_open. */
 typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
+/* Once all owners are in their places: the budget may be less than what is there. */
+void span_store_fit_disk(span_store *s);
 /* Takes up what the disk has done, and gives it more to do. Returns whether spans became ready, failed or were written. */
 bool span_store_poll(span_store *s);
 /* Reads that get begins from now on belong to one more request: they go behind those of requests before it. */

@@ -300,10 +300,13 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     if (!rc) {
         enter_known(s, &o);
         rc = check_budget(s, disk, err);
-        if (!rc && can_write(s)) make_room(s, 0); /* the budget may be less than it was */
     }
     base_free(o.known);
     return rc;
+}
+
+void span_store_fit_disk(span_store *s) {
+    if (can_write(s)) make_room(s, 0);
 }
 
 /* What waits to be written is; what was used is noted. */

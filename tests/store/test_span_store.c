@@ -82,7 +82,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
     span_store *s;
     naive n = {.clock = 1};
     assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)BUDGET_BLOCKS * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
-    assert_int_equal(span_store_new(&s, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
     for (int step = 0; step < 20000; step++) {
         int key = (int)tiny_random_below(&r, N_KEYS);
         base_key k = key_of((uint64_t)key);
@@ -91,7 +91,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
         case 0: {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
             if (!span) break; /* the budget is used up */
-            assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
+            assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
             if (!n.used[key]) {
                 n.used[key] = n.clock++;
                 n.bytes[key] = kv_span_bytes(span);
@@ -100,7 +100,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
             break;
         }
         case 1: {
-            kv_span *span = span_store_get(s, &k);
+            kv_span *span = span_store_get(s, &k, NULL);
             assert_int_equal(span != NULL, n.used[key] != 0);
             if (!span) break;
             n.used[key] = n.clock++;
@@ -137,15 +137,15 @@ static void the_pool_reclaims_from_the_store(void **state) {
     span_store *s;
     rp_error err = {0};
     assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)8 * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
-    assert_int_equal(span_store_new(&s, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
     kv_pool_set_reclaim(pool, span_store_reclaim, s);
     kv_span *held = make_span(pool, 1, 64);
     assert_non_null(held);
-    assert_int_equal(span_store_put(s, held, NULL, NULL), RP_OK);
+    assert_int_equal(span_store_put(s, held, NULL, NULL, NULL), RP_OK);
     for (uint64_t i = 2; i < 20; i++) {
         kv_span *span = make_span(pool, i, 128);
         assert_non_null(span);
-        assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
+        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
         kv_span_unref(span);
     }
     base_key k = key_of(1);
@@ -168,12 +168,12 @@ static void the_last_drops_are_remembered(void **state) {
     kv_pool *pool;
     span_store *s;
     assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)8 * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
-    assert_int_equal(span_store_new(&s, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
     for (uint64_t i = 0; i <= SPAN_STORE_DROPPED; i++) {
         base_key first = key_of(0), k = key_of(i);
         kv_span *span = make_span(pool, i, 1);
         assert_non_null(span);
-        assert_int_equal(span_store_put(s, span, NULL, NULL), RP_OK);
+        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
         kv_span_unref(span);
         assert_false(span_store_was_dropped(s, &k));
         assert_true(span_store_reclaim(s));

@@ -184,7 +184,7 @@ static void extend(bench *b, request *q) {
     bool kept;
     int known = naive_match(b, t, begin + n);
     uint64_t idle = span_store_idle_bytes(b->store), taken = span_tree_extend_bytes(&q->path, span, t->tokens + begin);
-    assert_int_equal(span_tree_extend(&q->path, span, t->tokens + begin, &kept, NULL), RP_OK);
+    assert_int_equal(span_tree_extend(&q->path, span, t->tokens + begin, 0, &kept, NULL), RP_OK);
     assert_int_equal(q->path.n_tokens, begin + n);
     assert_int_equal(kept, known < begin + n);
     assert_int_equal(kept, kv_span_is_sealed(span));
@@ -199,7 +199,7 @@ static void extend(bench *b, request *q) {
 static void open_bench(bench *b, uint64_t seed, const kv_shape *s) {
     *b = (bench){.r = {seed}};
     assert_int_equal(kv_pool_new(&b->pool, s, BUDGET_BLOCKS * block_bytes, NULL, NULL), RP_OK);
-    assert_int_equal(span_store_new(&b->store, NULL), RP_OK);
+    assert_int_equal(span_store_new(&b->store, b->pool, NULL), RP_OK);
     assert_int_equal(span_tree_new(&b->tree, b->store, NULL), RP_OK);
 }
 
@@ -264,7 +264,7 @@ static int read_text(bench *b, const text *t, int32_t trim_from) {
         assert_int_equal(kv_span_new(&span, b->pool, t->positions[known], NULL), RP_OK);
         for (int i = known; i < t->n; i++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
         kv_span_trim(span, trim_from, NULL, 0);
-        assert_int_equal(span_tree_extend(&path, span, t->tokens + known, &kept, NULL), RP_OK);
+        assert_int_equal(span_tree_extend(&path, span, t->tokens + known, 0, &kept, NULL), RP_OK);
         kv_span_unref(span);
     }
     b->ends[path.end]++;

@@ -9,7 +9,7 @@
 
 #define STORE_FOLDER_BYTES 64
 
-/* Makes an empty one under /tmp, its path into out[STORE_FOLDER_BYTES]. */
+/* Makes an empty one, its path into out[STORE_FOLDER_BYTES]. */
 void store_folder_make(char *out);
 void store_folder_remove(const char *dir);
 /* Bytes that it takes on disk, all in all. */

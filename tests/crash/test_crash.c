@@ -1,0 +1,239 @@
+/* test_crash.c: the process is killed at every call that changes the disk, in turn, and at random moments; then another goes on with what
+ * is left: every record is whole or absent, nothing temporary stays, the folder keeps its budget, and answers have the bytes of a cold run.
+ *
+ *   REPRISE_TEST_SEED=N    other moments
+ *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
+ */
+#define _XOPEN_SOURCE 700 /* nftw, setitimer */
+#include <ftw.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/io.h"
+#include "store/record.h"
+#include "support/oracle_run.h"
+#include "support/store_folder.h"
+
+static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b'>seven hills</module></schema>";
+static const struct {
+    const char *prompt, *text;
+} requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"},
+                {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
+#define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
+#define LOOSE ((uint64_t)64 << 20)
+#define TIGHT ((uint64_t)1200 << 10) /* what a store takes for itself, and two or three records */
+
+static rp_model *model;
+static oracle_run cold[BASE_ARRAY_LEN(requests)];
+static tiny_random r;
+static int rounds;
+
+static rp_request request_of(int i) {
+    rp_request q = rp_request_defaults();
+    q.prompt = requests[i].prompt;
+    q.text = requests[i].text;
+    q.max_tokens = 4;
+    q.ignore_eos = true;
+    return q;
+}
+
+static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t budget) {
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    rp_engine_options o = rp_engine_options_defaults();
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    o.store_dir = dir;
+    o.store_write = write;
+    o.store_budget_bytes = budget;
+    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err)) {
+        printf("%s\n", err.message);
+        abort();
+    }
+    return e;
+}
+
+static int open_all(void **state) {
+    (void)state;
+    tiny_model_shape shape = tiny_model_defaults();
+    model = tiny_model_open(&shape, "chatml");
+    r = (tiny_random){oracle_seed("crash")};
+    rounds = oracle_rounds(20);
+    rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        rp_request q = request_of(i);
+        q.no_prefix = true;
+        oracle_run_make(&cold[i], e, &q);
+        assert_int_equal(cold[i].rc, RP_OK);
+    }
+    rp_engine_free(e);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    for (int i = 0; i < N_REQUESTS; i++) oracle_run_free(&cold[i]);
+    rp_model_close(model);
+    return 0;
+}
+
+/* All requests; false: bytes differ. */
+static bool run_all(rp_engine *e, int32_t *cached) {
+    bool same = true;
+    for (int i = 0; i < N_REQUESTS; i++) {
+        rp_request q = request_of(i);
+        oracle_run run = {0};
+        oracle_run_make(&run, e, &q);
+        same &= oracle_run_same(&run, &cold[i]);
+        if (cached && !run.rc) *cached += run.result->cached_tokens;
+        oracle_run_free(&run);
+    }
+    return same;
+}
+
+/* What is killed: two lives of an engine. */
+static void live(const char *dir, rp_store_write write, uint64_t budget) {
+    for (int i = 0; i < 2; i++) {
+        rp_engine *e = new_engine(dir, write, budget);
+        bool same = run_all(e, NULL);
+        rp_engine_free(e);
+        if (!same) _exit(3);
+    }
+    _exit(0);
+}
+
+static int n_records, n_bad; /* nftw has no argument for its function */
+static uint64_t evictions;   /* from disk */
+
+static int verify_file(const char *path, const struct stat *st, int type, struct FTW *where) {
+    (void)st;
+    (void)where;
+    size_t n = strlen(path);
+    rp_error err = {0};
+    if (type != FTW_F || n < 4 || strcmp(path + n - 4, ".rps") != 0) return 0;
+    n_records++;
+    if (record_verify(path, NULL, NULL, &err) != RECORD_NONE) {
+        n_bad++;
+        printf("%s\n", err.message);
+    }
+    return 0;
+}
+
+/* Goes on with what is left. */
+static void check_rest(const char *dir, rp_store_write write, uint64_t budget, const char *what, uint64_t n) {
+    n_records = n_bad = 0;
+    nftw(dir, verify_file, 8, FTW_PHYS);
+    if (n_bad > 0) fail_msg("%s %llu: %d of %d records are not whole", what, (unsigned long long)n, n_bad, n_records);
+    for (int life = 0; life < 2; life++) {
+        int32_t cached = 0;
+        rp_engine *e = new_engine(dir, write, budget);
+        if (store_folder_count(dir, ".tmp") > 0) fail_msg("%s %llu: temporary files are left", what, (unsigned long long)n);
+        if (!run_all(e, &cached)) fail_msg("%s %llu: not the bytes of a cold run", what, (unsigned long long)n);
+        rp_store_stats stats;
+        rp_engine_store_stats(e, &stats);
+        if (stats.disk_faults > 0) fail_msg("%s %llu: %llu records could not be read", what, (unsigned long long)n, (unsigned long long)stats.disk_faults);
+        evictions += stats.disk_evictions;
+        rp_engine_free(e);
+        if (store_folder_bytes(dir) > budget) fail_msg("%s %llu: the folder takes more than its budget", what, (unsigned long long)n);
+        if (store_folder_count(dir, ".rps") == 0) fail_msg("%s %llu: nothing is kept", what, (unsigned long long)n);
+    }
+}
+
+typedef enum moment { AT_CALL, AT_TIME } moment;
+
+/* A child that is killed at its n-th call that changes the disk, or after n microseconds. Returns whether it was. */
+static bool kill_one(const char *dir, rp_store_write write, uint64_t budget, moment m, uint64_t n) {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct itimerval t = {.it_value = {.tv_sec = (time_t)(n / 1000000), .tv_usec = (suseconds_t)(n % 1000000)}};
+        if (m == AT_CALL) base_io_fault_at(n, BASE_IO_KILL, BASE_IO_CHANGES);
+        else if (setitimer(ITIMER_REAL, &t, NULL)) abort();
+        live(dir, write, budget);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status)) {
+        assert_int_equal(WTERMSIG(status), m == AT_CALL ? SIGKILL : SIGALRM);
+        return true;
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return false;
+}
+
+static void kill_at_every_call(rp_store_write write, uint64_t budget) {
+    uint64_t n = 1, step = rounds < 10 ? 7 : 1, kills = 0;
+    bool killed;
+    evictions = 0;
+    do {
+        char dir[STORE_FOLDER_BYTES];
+        store_folder_make(dir);
+        killed = kill_one(dir, write, budget, AT_CALL, n);
+        check_rest(dir, write, budget, "call", n);
+        store_folder_remove(dir);
+        kills += killed;
+        n += step;
+    } while (killed);
+    printf("killed at %llu calls, %llu evictions\n", (unsigned long long)kills, (unsigned long long)evictions);
+    assert_true(kills >= 60 / step);
+    assert_true(budget == LOOSE || evictions > 0);
+}
+
+static void write_back(void **state) {
+    (void)state;
+    kill_at_every_call(RP_STORE_WRITE_BACK, LOOSE);
+}
+
+static void write_through(void **state) {
+    (void)state;
+    kill_at_every_call(RP_STORE_WRITE_THROUGH, LOOSE);
+}
+
+static void write_back_tight(void **state) {
+    (void)state;
+    kill_at_every_call(RP_STORE_WRITE_BACK, TIGHT);
+}
+
+static void write_through_tight(void **state) {
+    (void)state;
+    kill_at_every_call(RP_STORE_WRITE_THROUGH, TIGHT);
+}
+
+/* In SQLite's own calls, too; the same folder dies again and again. */
+static void at_random_moments(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    int kills = 0;
+    store_folder_make(dir);
+    for (int i = 0; i < rounds; i++) {
+        kills += kill_one(dir, i % 2 ? RP_STORE_WRITE_BACK : RP_STORE_WRITE_THROUGH, i % 4 < 2 ? TIGHT : LOOSE, AT_TIME,
+                          1000 + tiny_random_below(&r, 60000));
+        check_rest(dir, RP_STORE_WRITE_BACK, LOOSE, "moment", (uint64_t)i);
+        if (i % 5 != 4) continue;
+        store_folder_remove(dir);
+        store_folder_make(dir);
+    }
+    store_folder_remove(dir);
+    printf("killed at %d of %d moments\n", kills, rounds);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(write_back), cmocka_unit_test(write_through), cmocka_unit_test(write_back_tight),
+        cmocka_unit_test(write_through_tight), cmocka_unit_test(at_random_moments),
+    };
+    return cmocka_run_group_tests_name("crash", tests, open_all, close_all);
+}
