@@ -48,16 +48,28 @@ static int check_context(const rp_engine *e, rp_error *err) {
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
 
-/* What the keys of this engine's spans depend on besides scope and tokens. */
+/* What the keys of this engine's spans depend on besides scope, tokens and tenant. */
 static void make_salt(rp_engine *e, const rp_engine_options *o) {
-    const char *tenant = o->tenant ? o->tenant : "";
     base_hash h;
     base_hash_init(&h, "reprise salt 1");
     base_hash_key(&h, &e->model->fingerprint);
     base_hash_u64(&h, (uint64_t)o->state_format);
     base_hash_u64(&h, model_rope_is_long(e->model, e->n_ctx));
-    base_hash_bytes(&h, tenant, strlen(tenant));
     base_hash_final(&h, &e->salt);
+}
+
+int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err) {
+    size_t n = tenant ? strlen(tenant) : 0;
+    *out = e->salt;
+    if (n == 0) return RP_OK;
+    if (n > RP_MAX_TENANT_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n, RP_MAX_TENANT_BYTES);
+    base_hash h;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, &e->salt);
+    base_hash_bytes(&h, tenant, n);
+    base_hash_final(&h, out);
+    return RP_OK;
 }
 
 bool engine_cond_init(pthread_cond_t *cond) {

@@ -15,6 +15,7 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
+    base_key salt;                 /* of a root */
     uint64_t number;               /* newer ones have higher ones */
     size_t holds;                  /* by paths */
     bool present;                  /* the store has its span; never so for a root */
@@ -26,7 +27,7 @@ struct span_node {
 
 struct span_tree {
     span_store *store;
-    span_node **roots; /* by key */
+    span_node **roots; /* by salt, then by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
     uint64_t n_made; /* nodes, ever */
     span_node *first_dropped, *last_dropped;
@@ -87,24 +88,30 @@ static void unlink_child(span_node *child) {
 
 /* ---- roots ---- */
 
-static size_t root_index(const span_tree *t, const base_key *key) {
+static int compare_roots(const span_node *n, const span_root *r) {
+    int c = memcmp(&n->salt, &r->salt, sizeof(n->salt));
+    return c ? c : memcmp(&n->key, &r->key, sizeof(n->key));
+}
+
+static size_t root_index(const span_tree *t, const span_root *r) {
     size_t low = 0, high = t->n_roots;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (memcmp(&t->roots[mid]->key, key, sizeof(*key)) < 0) low = mid + 1;
+        if (compare_roots(t->roots[mid], r) < 0) low = mid + 1;
         else high = mid;
     }
     return low;
 }
 
-static int take_root(span_tree *t, const base_key *key, span_node **out, rp_error *err) {
-    size_t i = root_index(t, key);
-    if (i == t->n_roots || !base_key_equal(&t->roots[i]->key, key)) {
+static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+    size_t i = root_index(t, r);
+    if (i == t->n_roots || compare_roots(t->roots[i], r) != 0) {
         int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
-        if (rc) return base_fail(err, rc, "no room for the beginning of a prompt beside %zu others", t->n_roots);
+        if (rc) return base_fail(err, rc, "no room for the beginning of one more prompt");
         span_node *root = base_calloc(1, sizeof(*root));
         if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
-        root->key = *key;
+        root->salt = r->salt;
+        root->key = r->key;
         memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
         t->roots[i] = root;
     }
@@ -113,7 +120,7 @@ static int take_root(span_tree *t, const base_key *key, span_node **out, rp_erro
 }
 
 static void unlink_root(span_tree *t, const span_node *root) {
-    size_t i = root_index(t, &root->key);
+    size_t i = root_index(t, &(span_root){root->salt, root->key});
     assert(t->roots[i] == root);
     memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
 }
@@ -275,7 +282,7 @@ static void respect_windows(span_path *p, const reading *r) {
     }
 }
 
-int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
+int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err) {
     *path = (span_path){.tree = t};
     reading r = {.tokens = tokens, .positions = positions, .n = n};
@@ -305,10 +312,11 @@ int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
     return most;
 }
 
-bool span_tree_knows(const span_tree *t, const base_key *but, const int32_t *tokens, size_t n) {
-    for (size_t i = 0; i < t->n_roots; i++) {
+bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n) {
+    size_t first = root_index(t, &(span_root){.salt = but->salt}); /* no key is less than zeros */
+    for (size_t i = first; i < t->n_roots && base_key_equal(&t->roots[i]->salt, &but->salt); i++) {
         const span_node *root = t->roots[i];
-        for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, but); k++) {
+        for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, &but->key); k++) {
             const span_node *child = root->children[k];
             size_t same = BASE_MIN(n, (size_t)child->n_tokens);
             if (same >= SPAN_TREE_ALIKE && memcmp(child->tokens, tokens, same * sizeof(*tokens)) == 0) return true;
