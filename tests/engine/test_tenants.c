@@ -1,8 +1,8 @@
 /* test_tenants.c: what one tenant's requests have read, nobody else's find, are told of, wait for, or get sooner.
  *
  * The pairs: a request of tenant "b" in two engines that differ in one thing: in the first, "a" has asked the same (or what leads to it),
- * in the second something else. Result, plan, reasons, keys and logits are equal to the byte, and so is the work, step by step: no time is
- * measured here (bench_tenants does that), the rows of every step are counted. Where "b" itself has asked before, the pair shows it.
+ * in the second something else. Result, plan, reasons, keys and logits are equal to the byte, and so is the work: no time is measured here
+ * (bench_tenants does that), the store's look-ups and the rows of every step are counted. Where "b" itself has asked before, it shows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,6 +54,7 @@ typedef struct watched {
     seen_step steps[MOST_STEPS]; /* the engine's thread while a call is under way */
     int32_t n_steps;
     int32_t rows[3]; /* by rp_step_kind */
+    uint64_t look_ups[3]; /* of the last request: hits, misses, inserts */
 } watched;
 
 static void see_step(void *user, const rp_step *step) {
@@ -92,11 +93,17 @@ static void forget_steps(watched *w) {
 }
 
 static void ask(oracle_run *run, watched *w, const char *tenant, const rp_request *q) {
+    rp_store_stats before, after;
     rp_request r = *q;
     r.tenant = tenant;
     forget_steps(w);
+    rp_engine_store_stats(w->engine, &before);
     oracle_run_make(run, w->engine, &r);
     if (run->rc) fail_msg("%s", run->err.message);
+    rp_engine_store_stats(w->engine, &after);
+    w->look_ups[0] = after.hits - before.hits;
+    w->look_ups[1] = after.misses - before.misses;
+    w->look_ups[2] = after.inserts - before.inserts;
 }
 
 static rp_request request(const char *text, const char *prompt) {
@@ -157,8 +164,9 @@ static bool same_told(const rp_result *a, const rp_result *b) {
     return same;
 }
 
-static bool same_steps(const watched *a, const watched *b) {
-    return a->n_steps == b->n_steps && memcmp(a->steps, b->steps, (size_t)a->n_steps * sizeof(*a->steps)) == 0;
+static bool same_work(const watched *a, const watched *b) {
+    return memcmp(a->look_ups, b->look_ups, sizeof(a->look_ups)) == 0 && a->n_steps == b->n_steps &&
+           memcmp(a->steps, b->steps, (size_t)a->n_steps * sizeof(*a->steps)) == 0;
 }
 
 /* `before` is what somebody asks first: the same, or what leads to it; `other` is as long and says something else. */
@@ -184,10 +192,10 @@ static void check_pair(const pair *p) {
     ask_after(&other, &w[1], p, "a", &p->before);
     ask_after(&own, &w[2], p, "b", &p->before);
     if (!same_told(nobody.result, other.result)) fail_msg("%s: told of another tenant", p->name);
-    if (!same_steps(&w[0], &w[1])) fail_msg("%s: another tenant changes the work", p->name);
+    if (!same_work(&w[0], &w[1])) fail_msg("%s: another tenant changes the work", p->name);
     if (!oracle_run_same(&nobody, &other)) fail_msg("%s: another tenant changes the bytes", p->name);
     if (same_told(nobody.result, own.result)) fail_msg("%s: a tenant is not told of its own", p->name);
-    if (same_steps(&w[0], &w[2]) != p->keeps_work) fail_msg("%s: a tenant's own states do not change the work", p->name);
+    if (same_work(&w[0], &w[2]) != p->keeps_work) fail_msg("%s: a tenant's own states do not change the work", p->name);
     if (!p->moves && !oracle_run_same(&nobody, &own)) fail_msg("%s: a tenant's own states change the bytes", p->name);
     oracle_run *runs[] = {&nobody, &other, &own};
     for (size_t i = 0; i < BASE_ARRAY_LEN(runs); i++) {
