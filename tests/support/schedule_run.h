@@ -8,7 +8,8 @@
  * found wrong in callbacks is kept until the calls have ended. What differs from run to run is how threads meet; all else is the seed's.
  *
  * In half of the schedules the calls are those of many tenants: the operator, a guest, one that has the schema for itself, and newcomers,
- * of which each asks once and some bring the schema along. What others have read in the same engine, equal texts among it, is never found by a tenant's first call.
+ * of which each asks once and some bring the schema along. What others have read in the same engine, equal texts among it, is never found
+ * by a tenant's first call.
  */
 #ifndef SUPPORT_SCHEDULE_RUN_H
 #define SUPPORT_SCHEDULE_RUN_H
