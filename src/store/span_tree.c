@@ -103,26 +103,45 @@ static size_t root_index(const span_tree *t, const span_root *r) {
     return low;
 }
 
-static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+static span_node *find_root(const span_tree *t, const span_root *r) {
     size_t i = root_index(t, r);
-    if (i == t->n_roots || compare_roots(t->roots[i], r) != 0) {
-        int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
-        if (rc) return base_fail(err, rc, "no room for the beginning of one more prompt");
-        span_node *root = base_calloc(1, sizeof(*root));
-        if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
-        root->salt = r->salt;
-        root->key = r->key;
-        memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
-        t->roots[i] = root;
-    }
-    *out = t->roots[i];
-    return RP_OK;
+    return i < t->n_roots && compare_roots(t->roots[i], r) == 0 ? t->roots[i] : NULL;
+}
+
+/* There is room for it. */
+static void link_root(span_tree *t, span_node *root) {
+    size_t i = root_index(t, &(span_root){root->salt, root->key});
+    memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
+    t->roots[i] = root;
 }
 
 static void unlink_root(span_tree *t, const span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
     assert(t->roots[i] == root);
     memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
+}
+
+static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+    int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
+    if (rc) return base_fail(err, rc, "no room for the beginning of one more prompt");
+    span_node *root = *out = base_calloc(1, sizeof(*root));
+    if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
+    root->salt = r->salt;
+    root->key = r->key;
+    link_root(t, root);
+    return RP_OK;
+}
+
+/* The root, which may have been there without its salt: then it gets it now. */
+static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+    *out = find_root(t, r);
+    if (*out) return RP_OK;
+    span_node *unclaimed = find_root(t, &(span_root){.key = r->key});
+    if (!unclaimed) return new_root(t, r, out, err);
+    unlink_root(t, unclaimed);
+    unclaimed->salt = r->salt;
+    link_root(t, *out = unclaimed);
+    return RP_OK;
 }
 
 /* ---- nodes that were dropped, in the order in which they were ---- */

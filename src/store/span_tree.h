@@ -33,9 +33,11 @@
 typedef struct span_tree span_tree;
 typedef struct span_node span_node;
 
+/* Where texts begin. The key depends on the salt, too, so whoever comes with it has the right salt: a root whose salt is not known, zeros
+ * (states that come from elsewhere name their root by key alone), gets it from the first match. Until then nothing is told of its texts. */
 typedef struct span_root {
     base_key salt;
-    base_key key; /* depends on the salt, too: names of nodes follow from it alone */
+    base_key key; /* names of nodes follow from it alone */
 } span_root;
 
 /* Why a match ended where it did. */

@@ -31,7 +31,12 @@ static base_key key_of(const char *domain, int i) {
     return k;
 }
 
-static span_root root_of(int i) { return (span_root){.salt = key_of("salt", i / 2), .key = key_of("root", i)}; }
+#define UNCLAIMED (-1) /* root 0, its salt not known */
+
+static span_root root_of(int i) {
+    if (i == UNCLAIMED) return (span_root){.key = key_of("root", 0)};
+    return (span_root){.salt = key_of("salt", i / 2), .key = key_of("root", i)};
+}
 
 /* A prompt, or what of one was read. */
 typedef struct text {
@@ -319,6 +324,27 @@ static void a_salt_knows_its_own_texts(void **state) {
     close_bench(&b);
 }
 
+/* A root that was made by its key alone is found by whoever has the key, and is of that salt from then on. */
+static void a_root_gets_its_salt_from_the_first_match(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text t = counted_text(SPAN_TREE_ALIKE);
+    t.root = UNCLAIMED;
+    assert_int_equal(read_text(&b, &t, 0), 0);
+    for (int root = 0; root < N_ROOTS; root++) {
+        span_root but = {.salt = root_of(root).salt};
+        assert_false(span_tree_knows(b.tree, &but, t.tokens, (size_t)t.n));
+    }
+    t.root = 0;
+    assert_int_equal(read_text(&b, &t, 0), t.n);
+    for (int root = 0; root < N_ROOTS; root++) {
+        span_root but = root_of(root);
+        assert_int_equal(span_tree_knows(b.tree, &but, t.tokens, (size_t)t.n), root == 1);
+    }
+    close_bench(&b);
+}
+
 /* Where a layer has a window, blocks that are out of reach are given back: a reader that branches off before them cannot use the span. */
 static void trimmed_spans_serve_later_readers_alone(void **state) {
     (void)state;
@@ -341,6 +367,7 @@ int main(void) {
         cmocka_unit_test(random_operations_agree_with_a_naive_tree),
         cmocka_unit_test(leaves_are_dropped_first),
         cmocka_unit_test(a_salt_knows_its_own_texts),
+        cmocka_unit_test(a_root_gets_its_salt_from_the_first_match),
         cmocka_unit_test(trimmed_spans_serve_later_readers_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
