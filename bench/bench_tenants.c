@@ -2,15 +2,15 @@
  *
  *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N]
  *
- * In each of --rounds (200) rounds a new tenant asks for the same --tokens (200) tokens three times over, under three names, in changing order:
+ * In each of --rounds (200) rounds new tenants ask for the same --tokens (200) tokens, three of them in changing order:
  *
  *   nobody   before it another tenant has asked for as many other tokens
  *   other    before it another tenant has asked for the same
  *   own      before it the tenant itself has: what the other two would show if anything leaked
  *
- * The time is a caller's: from rp_engine_run to its first token. One engine, so both find a store as full as the other does. Differences are
- * taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (Hollander and
- * Wolfe, 1999: the interval of the sign test). Public interface only.
+ * The time is a caller's: from rp_engine_run to its first token. One engine, so all find a store that is equally full. Differences are
+ * taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
+ * sign test; Hollander and Wolfe, 1999). Public interface only.
  */
 #include <math.h>
 #include <stdio.h>
@@ -107,8 +107,8 @@ static void run_cell(bench *b, const char *name) {
     differences(b, OWN, own);
     double medians[SUBJECTS];
     for (int s = 0; s < SUBJECTS; s++) medians[s] = bench_median(b->ms[s], (size_t)b->rounds);
-    printf("| %s | %.3f | %.3f | %+.1f (%+.1f to %+.1f) | %+.2f %% | %.3f | %+.0f (%+.0f to %+.0f) |\n", name, medians[NOBODY], medians[OTHER],
-           other[1], other[0], other[2], other[1] / medians[NOBODY] / 10, medians[OWN], own[1], own[0], own[2]);
+    printf("| %s | %.3f | %.3f | %+.1f (%+.1f to %+.1f) | %+.2f %% | %.3f | %+.0f (%+.0f to %+.0f) |\n", name, medians[NOBODY],
+           medians[OTHER], other[1], other[0], other[2], other[1] / medians[NOBODY] / 10, medians[OWN], own[1], own[0], own[2]);
     fflush(stdout);
 }
 
@@ -132,8 +132,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (rp_model_open(&b.model, argv[1], NULL, &err) || rp_engine_new(&b.engine, b.model, &o, &err)) bench_die("model", &err);
-    printf("First token after %d tokens, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n", b.tokens,
-           b.rounds, (int)o.n_threads);
+    printf("First token after %d tokens, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",
+           b.tokens, b.rounds, (int)o.n_threads);
     printf("| asked for | nobody has it | another tenant has it | difference | of it | the tenant has it | difference |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- |\n");
     run_cell(&b, "text");
