@@ -2,7 +2,7 @@
  *
  *   bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]
  *
- * Every cell has its own salt (the tenant), so that nothing is warm by accident; times with reuse are medians of --runs requests
+ * Every cell has its own engine, so that nothing is warm by accident; times with reuse are medians of --runs requests
  * after one that encoded the modules. Public interface only.
  */
 #include <stdio.h>
@@ -15,8 +15,6 @@ typedef struct settings {
     const char *model;
     int tokens, modules, fresh, threads, runs;
 } settings;
-
-static int n_cells; /* salts */
 
 /* A schema of n modules of about `tokens` tokens each, and a prompt that takes all of them, the last first, with fresh text. */
 static void make_documents(const rp_model *m, const settings *s, int n, int tokens, bench_text *schema, bench_text *prompt) {
@@ -39,10 +37,7 @@ static void make_documents(const rp_model *m, const settings *s, int n, int toke
 static rp_engine *new_engine(rp_model *m, const settings *s, int32_t n_ctx) {
     rp_error err;
     rp_engine *e;
-    char salt[32];
-    snprintf(salt, sizeof(salt), "cell %d", n_cells++);
     rp_engine_options o = rp_engine_options_defaults();
-    o.tenant = salt;
     o.n_threads = s->threads;
     o.n_ctx = n_ctx;
     o.state_budget_bytes = (uint64_t)4 << 30;

@@ -132,7 +132,7 @@ static void encode_schema(soak *s) {
     char name[16];
     rp_error err;
     snprintf(name, sizeof name, "s%u", (unsigned)bench_random_below(&s->source.state, SOAK_SCHEMAS));
-    int rc = rp_schema_encode(s->driver->loaded->engine, name, NULL, NULL, &err);
+    int rc = rp_schema_encode(s->driver->loaded->engine, NULL, name, NULL, NULL, &err);
     if (rc != RP_OK && rc != RP_ERR_BUSY) bench_fault(s->driver, "%s", err.message);
 }
 

@@ -122,7 +122,7 @@ static int fail_item(const eval_task *t, const eval_item *item, const eval_setti
 static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_error *err) {
     rp_inspection *inspection = NULL;
     *paths = NULL;
-    if (rp_engine_inspect(s->loaded.engine, NULL, item->prompt, "prompt", &inspection, err) != RP_OK) return CLI_FAILED;
+    if (rp_engine_inspect(s->loaded.engine, NULL, NULL, item->prompt, "prompt", &inspection, err) != RP_OK) return CLI_FAILED;
     size_t n = 0, length = 1;
     for (int32_t i = 0; i < inspection->n_nodes; i++) length += strlen(inspection->nodes[i].path) + 1;
     char *text = cli_alloc(length);

@@ -98,7 +98,7 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
     rp_error err;
     const char *schema = prompt != NULL ? NULL : rp_schema_name(l->schema);
     const char *name = prompt == NULL ? NULL : strcmp(o->prompt, "-") == 0 ? "stdin" : o->prompt;
-    if (rp_engine_inspect(l->engine, schema, prompt, name, &in, &err) != RP_OK) return cli_fail_library(&err);
+    if (rp_engine_inspect(l->engine, NULL, schema, prompt, name, &in, &err) != RP_OK) return cli_fail_library(&err);
     status = show(o, in);
     rp_inspection_free(in);
     return status;

@@ -14,7 +14,7 @@
 #include "text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits;
+    const char *model, *chat_format, *dump_logits, *tenant;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
@@ -46,6 +46,9 @@ static const cli_option options[] = {
     {.name = "relink", .kind = CLI_INT, .value = "K", .offset = AT(relink), .min = -1, .max = INT32_MAX,
      .help = "where a text was read before but for a piece in its middle, move what stands behind the piece and compute its first K tokens "
              "again; not exact (-1: off)"},
+    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
+     .help = "whose the prompts are: states of their text and answers are kept under this name and found under no other; schemas are "
+             "shared (the operator's)"},
     CLI_ENGINE_ROWS(run_options, engine),
     CLI_STORE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
@@ -135,6 +138,8 @@ static int check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
         return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
+    if (o->tenant != NULL && strlen(o->tenant) > RP_MAX_TENANT_BYTES)
+        return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant), RP_MAX_TENANT_BYTES);
     if (o->sampling.logprobs > 0 && !o->json)
         return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too", (int)o->sampling.logprobs);
     int status = cli_sampling_check(&o->sampling);
@@ -184,6 +189,7 @@ static int load(run_state *s) {
 static rp_request make_request(run_state *s, const run_input *in) {
     const run_options *o = s->options;
     rp_request r = rp_request_defaults();
+    r.tenant = o->tenant;
     r.prompt = in->document;
     r.prompt_name = in->document != NULL ? in->name : NULL;
     r.text = in->text;

@@ -231,7 +231,6 @@ typedef struct rp_engine_options {
     int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
     float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
-    const char *tenant;          /* salt of every key; NULL: "" */
     const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
     uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
     rp_store_write store_write;
@@ -263,23 +262,38 @@ typedef struct rp_memory {
 } rp_memory;
 RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
+/* ---- Tenants --------------------------------------------------------------------------------------------------- */
+
+/* Whose a request or a schema is: any string of up to RP_MAX_TENANT_BYTES. NULL and "" are the operator. The string enters the names of
+ * all states that are kept for the tenant, so nobody else finds them, waits for them, is told of them, or gets a token sooner by them.
+ *
+ *   text of a request, and its answer            its tenant's alone
+ *   modules of a schema loaded for a tenant      that tenant's alone
+ *   modules of a schema loaded for the operator  shared: everybody's requests use them; the operator's text alone is in them
+ *
+ * Who may call himself what is the program's business, and to load for the operator is the operator's. docs/tenants.md says more. */
+#define RP_MAX_TENANT_BYTES 256
+
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
-/* Belongs to its engine; valid until replaced by one of the same name, or rp_engine_free. Calls keep what they need of it. */
+/* Belongs to its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Calls keep what they need of it. */
 typedef struct rp_schema rp_schema;
 
 typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
 typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
 
-/* What shall hold instead of what a schema says: to compare ways of reuse without editing it. All zero: as written. */
+/* Whose a schema is, and what shall hold instead of what it says: to compare ways of reuse without editing it. All zero: the
+ * operator's, shared, as written. */
 typedef struct rp_schema_options {
+    const char *tenant;   /* the schema is this tenant's: nobody else finds it, and its name may be that of a shared one or of another
+                             tenant's. NULL: shared by all. Borrowed during the call. */
     rp_scope scope;       /* of the schema and of all its modules */
     rp_layout layout;
     const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
 } rp_schema_options;
 
 /* Reads a schema file. `src` attributes are read from inside the file's own directory and nowhere else.
- * A schema of the same name that is already there is replaced. options may be NULL, *out too.
+ * A schema of the same name and tenant that is already there is replaced. options may be NULL, *out too.
  * RP_ERR_IO, RP_ERR_SYNTAX, RP_ERR_NAME, RP_ERR_CONFLICT, RP_ERR_LENGTH, RP_ERR_LIMIT, RP_ERR_MEMORY; where and message
  * carry file:line:column. */
 RP_API int rp_schema_load(rp_engine *engine, const char *path, const rp_schema_options *options, rp_schema **out,
@@ -379,6 +393,7 @@ typedef bool (*rp_on_token)(void *user, const rp_token *token);
 typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
+    const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
     const char *prompt;      /* a PML prompt document; or NULL, and `text` is the prompt */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
@@ -426,7 +441,7 @@ typedef struct rp_plan_item {
     int32_t shift;        /* positions that the span was moved by; 0 for a run */
     const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
     const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
-                             "new"      nobody read this before, as far as is known
+                             "new"      nobody read this before, as far as is known and the request's tenant may know; so below
                              "dropped"  it was known, and its room was needed
                              "scope"    it is known, behind other modules
                              "room"     it is on disk, and there was no room in RAM to read it into
@@ -522,15 +537,18 @@ RP_API void rp_call_get_status(rp_call *call, rp_call_status *out);
 RP_API uint64_t rp_call_number(const rp_call *call); /* from 1, in order of submission */
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
- * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities), RP_ERR_SYNTAX,
- * RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument,
- * or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
+ * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant),
+ * RP_ERR_SYNTAX, RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
+ * (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 
-/* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. */
-RP_API int rp_schema_encode(rp_engine *engine, const char *schema, rp_on_progress on_progress, void *user, rp_error *err);
+/* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. The schema is the one that a
+ * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
+RP_API int rp_schema_encode(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
+                            rp_error *err);
 
+/* Of all tenants together: for the operator. */
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
     uint64_t used_bytes;  /* with what calls hold that is not kept yet; as after the last step */
@@ -579,8 +597,9 @@ typedef struct rp_inspection {
 } rp_inspection;
 
 /* Computes nothing but the layout and, with a prompt (PML document, may be NULL), its plan.
- * schema: a name; NULL: the prompt's. Errors as rp_engine_run. *out: rp_inspection_free. */
-RP_API int rp_engine_inspect(rp_engine *engine, const char *schema, const char *prompt, const char *prompt_name,
+ * schema: a name; NULL: the prompt's. It is the one that a request of that tenant would get. Errors as rp_engine_run.
+ * *out: rp_inspection_free. */
+RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
                              rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 

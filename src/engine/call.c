@@ -187,13 +187,13 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
     return run(c, out, err);
 }
 
-int rp_schema_encode(rp_engine *e, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
+int rp_schema_encode(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
     rp_call *c;
     int rc = call_new(&c, e, CALL_ENCODE, err);
     if (rc) return rc;
     c->options.on_progress = on_progress;
     c->options.user = user;
-    if ((rc = engine_find_schema(e, name, &c->schema, err))) {
+    if ((rc = engine_salt(e, tenant, &c->root.salt, err)) || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
         call_free(c);
         return rc;
     }

@@ -59,7 +59,7 @@ struct rp_call {
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
     pml_plan *plan;
-    base_key root;     /* of the tokens below, in the tree: what stands before them */
+    span_root root;    /* of the tokens below, in the tree: its tenant's salt, and what stands before them */
     /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: with those of the answer; n_runs: stretches of consecutive positions in the prompt */

@@ -61,13 +61,26 @@ static void make_fingerprint(rp_engine *e) {
     base_hash_final(&h, &e->states.fingerprint);
 }
 
-/* and what the keys of this engine's spans do. */
-static void make_salt(rp_engine *e, const char *tenant) {
+/* and what the keys of shared spans do. */
+static void make_salt(rp_engine *e) {
     base_hash h;
     base_hash_init(&h, "reprise salt 1");
     base_hash_key(&h, &e->states.fingerprint);
-    base_hash_bytes(&h, tenant, strlen(tenant));
     base_hash_final(&h, &e->salt);
+}
+
+int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err) {
+    size_t n = tenant ? strlen(tenant) : 0;
+    *out = e->salt;
+    if (n == 0) return RP_OK;
+    if (n > RP_MAX_TENANT_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n, RP_MAX_TENANT_BYTES);
+    base_hash h;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, &e->salt);
+    base_hash_bytes(&h, tenant, n);
+    base_hash_final(&h, out);
+    return RP_OK;
 }
 
 bool engine_cond_init(pthread_cond_t *cond) {
@@ -145,7 +158,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     span_store_set_room(e->store, room, e);
     make_fingerprint(e);
-    make_salt(e, o->tenant ? o->tenant : "");
+    make_salt(e);
     return o->store_dir ? open_disk(e, o, err) : RP_OK;
 }
 

@@ -25,6 +25,7 @@
 
 struct rp_schema {
     int refs; /* under the engine's lock */
+    base_key salt; /* its tenant's, of all its keys */
     char *name;
     pml_document *document;
     pml_layout *layout;
@@ -50,7 +51,7 @@ struct rp_engine {
     model_forward *forward;
     kv_pool *pool;
     record_format states; /* what a record of this engine's states is like */
-    base_key salt; /* model, tenant, state format: part of every key */
+    base_key salt; /* of what is shared: model, state format. A tenant's: engine_salt. One of them is part of every key */
 
     pthread_t thread;
     bool has_lock, has_wake, has_thread; /* were made */
@@ -62,7 +63,7 @@ struct rp_engine {
     rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
     int32_t n_live;              /* calls that have not ended */
     uint64_t n_calls;            /* ever: the last one's number */
-    rp_schema **schemas;
+    rp_schema **schemas; /* by salt, then by name */
     size_t n_schemas, cap_schemas;
     rp_memory memory;
     rp_store_stats stats;
@@ -97,11 +98,14 @@ bool engine_cond_init(pthread_cond_t *cond);
 /* Engine's thread: brings what rp_engine_memory and rp_engine_store_stats say up to date. */
 void engine_tell(rp_engine *e);
 int engine_check_threads(int32_t n, rp_error *err); /* RP_ERR_INVALID */
+/* What names all that is the tenant's; NULL and "": what names all that is shared. RP_ERR_LIMIT. Any thread. */
+int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
 
 /* ---- schemas.c ---- */
 
-/* A reference to the schema of that name; RP_ERR_NAME lists what there is. Any thread. */
-int engine_find_schema(rp_engine *e, const char *name, rp_schema **out, rp_error *err);
+/* A reference to the schema of that name that the tenant of this salt gets: its own, or else the shared one. RP_ERR_NAME lists what there
+ * is for it. Any thread. */
+int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err);
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
 void engine_schema_unref(rp_engine *e, rp_schema *s);
 void engine_schemas_free(rp_engine *e);

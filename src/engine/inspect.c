@@ -153,14 +153,14 @@ static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_e
     return RP_OK;
 }
 
-static int inspect(rp_engine *e, const char *schema_name, const char *prompt, const char *prompt_name, rp_inspection *x,
-                   inspection_owner *o, rp_error *err) {
+static int inspect(rp_engine *e, const base_key *salt, const char *schema_name, const char *prompt, const char *prompt_name,
+                   rp_inspection *x, inspection_owner *o, rp_error *err) {
     rp_schema *schema;
     int rc = RP_OK;
     if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "inspecting needs a schema or a prompt");
     if (prompt) rc = pml_prompt_parse(&o->prompt, prompt, strlen(prompt), prompt_name ? prompt_name : "prompt", err);
     if (rc) return rc;
-    if ((rc = engine_find_schema(e, schema_name ? schema_name : o->prompt->nodes[0].name, &schema, err))) return rc;
+    if ((rc = engine_find_schema(e, salt, schema_name ? schema_name : o->prompt->nodes[0].name, &schema, err))) return rc;
     o->held = schema;
     if (prompt && strcmp(o->prompt->nodes[0].name, schema->name) != 0)
         return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,
@@ -169,9 +169,12 @@ static int inspect(rp_engine *e, const char *schema_name, const char *prompt, co
     return fill(x, o, schema->layout, err);
 }
 
-int rp_engine_inspect(rp_engine *e, const char *schema, const char *prompt, const char *prompt_name, rp_inspection **out,
-                      rp_error *err) {
+int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
+                      rp_inspection **out, rp_error *err) {
+    base_key salt;
     *out = NULL;
+    int rc = engine_salt(e, tenant, &salt, err);
+    if (rc) return rc;
     rp_inspection *x = base_calloc(1, sizeof(*x));
     inspection_owner *o = base_calloc(1, sizeof(*o));
     if (!x || !o) {
@@ -180,7 +183,7 @@ int rp_engine_inspect(rp_engine *e, const char *schema, const char *prompt, cons
         return base_fail_memory(err, sizeof(*x), "an inspection");
     }
     x->owner = o;
-    int rc = inspect(e, schema, prompt, prompt_name, x, o, err);
+    rc = inspect(e, &salt, schema, prompt, prompt_name, x, o, err);
     engine_schema_unref(e, o->held);
     if (rc) rp_inspection_free(x);
     else *out = x;

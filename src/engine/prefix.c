@@ -15,7 +15,7 @@
 /* How far two calls read the same. */
 static int32_t common_tokens(const rp_call *a, const rp_call *b) {
     int32_t most = BASE_MIN(a->n_prompt - 1, b->n_tokens), n = 0;
-    if (!base_key_equal(&a->root, &b->root)) return 0;
+    if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* of two tenants they always differ */
     while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
     return n;
 }

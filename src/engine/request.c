@@ -44,10 +44,10 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* prompt, prompt_name and text are used up before the call is queued; what is read later is copied. */
+/* tenant, prompt, prompt_name and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
-    c->options.prompt = c->options.prompt_name = c->options.text = NULL;
+    c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.text = NULL;
     c->options.stops = NULL;
     if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
         !copy_items((void **)&c->forced, o->forced, o->n_forced, sizeof(*c->forced)) || !copy_stops(c, o))
@@ -61,11 +61,12 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 /* ---- planning ---- */
 
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
-    int rc;
+    int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
+    if (rc) return rc;
     if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
-        (rc = engine_find_schema(c->engine, c->document->nodes[0].name, &c->schema, err)))
+        (rc = engine_find_schema(c->engine, &c->root.salt, c->document->nodes[0].name, &c->schema, err)))
         return rc;
     return pml_plan_new(&c->plan, c->schema->layout, c->document, err);
 }
@@ -107,14 +108,15 @@ static int32_t count_runs(const int32_t *positions, int32_t n) {
     return runs;
 }
 
-/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. */
+/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. The views may be shared; what stands
+ * behind them is the tenant's. */
 static base_key name_root(const rp_call *c) {
     const pml_plan *p = c->plan;
     base_key key;
     base_hash h;
-    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return c->engine->salt;
+    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return c->root.salt;
     base_hash_init(&h, "reprise plan 1");
-    base_hash_key(&h, &c->engine->salt);
+    base_hash_key(&h, &c->root.salt);
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
         if (!item->is_view) continue;
@@ -144,7 +146,7 @@ static int list_tokens(rp_call *c, rp_error *err) {
     if (exact) rc = pml_plan_flatten(p, c->tokens, c->positions, err);
     else list_runs(p, c->tokens, c->positions);
     c->n_runs = count_runs(c->positions, c->n_prompt);
-    c->root = name_root(c);
+    c->root.key = name_root(c);
     return rc;
 }
 

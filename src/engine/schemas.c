@@ -1,4 +1,4 @@
-/* schemas.c: schemas by name. A call that was planned over one keeps it, though another of its name may take its place. */
+/* schemas.c: schemas by tenant and name. A call that was planned over one keeps it, though another of its name may take its place. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,30 +36,57 @@ void engine_schemas_free(rp_engine *e) {
 
 const char *rp_schema_name(const rp_schema *schema) { return schema->name; }
 
-/* Locked. */
-static rp_schema **find_slot(const rp_engine *e, const char *name) {
-    for (size_t i = 0; i < e->n_schemas; i++)
-        if (strcmp(e->schemas[i]->name, name) == 0) return &e->schemas[i];
-    return NULL;
+/* ---- by salt, then by name; locked ---- */
+
+/* Names are compared within a salt alone: how long a search takes says nothing of what others call theirs. */
+static int compare(const rp_schema *s, const base_key *salt, const char *name) {
+    int c = memcmp(&s->salt, salt, sizeof(*salt));
+    return c ? c : strcmp(s->name, name);
 }
 
-/* Locked. */
-static int fail_unknown(const rp_engine *e, const char *name, rp_error *err) {
-    char list[256] = "";
-    for (size_t i = 0; i < e->n_schemas; i++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s'%s'", i ? ", " : "", e->schemas[i]->name);
+/* The index of a schema, or where it would stand; of "": the first of the salt. */
+static size_t schema_index(const rp_engine *e, const base_key *salt, const char *name) {
+    size_t low = 0, high = e->n_schemas;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (compare(e->schemas[mid], salt, name) < 0) low = mid + 1;
+        else high = mid;
     }
-    if (e->n_schemas == 0)
-        return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded: load its file first (--schema FILE)", name);
+    return low;
+}
+
+static rp_schema **find_slot(const rp_engine *e, const base_key *salt, const char *name) {
+    size_t i = schema_index(e, salt, name);
+    return i < e->n_schemas && compare(e->schemas[i], salt, name) == 0 ? &e->schemas[i] : NULL;
+}
+
+/* Adds the names of a salt's schemas to a list, as far as there is room, without those that `but` has, too. */
+static void list_names(const rp_engine *e, const base_key *salt, const base_key *but, char *list, size_t bytes) {
+    for (size_t i = schema_index(e, salt, ""); i < e->n_schemas && base_key_equal(&e->schemas[i]->salt, salt); i++) {
+        size_t used = strlen(list);
+        if (used + 1 == bytes) return;
+        if (but && find_slot(e, but, e->schemas[i]->name)) continue;
+        snprintf(list + used, bytes - used, "%s'%s'", used ? ", " : "", e->schemas[i]->name);
+    }
+}
+
+/* Names what the tenant may know of. */
+static int fail_unknown(const rp_engine *e, const base_key *salt, const char *name, rp_error *err) {
+    char list[256] = "";
+    list_names(e, salt, NULL, list, sizeof(list));
+    if (!base_key_equal(salt, &e->salt)) list_names(e, &e->salt, salt, list, sizeof(list));
+    if (!list[0]) return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded: load its file first (--schema FILE)", name);
     return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded (loaded: %s)", name, list);
 }
 
-int engine_find_schema(rp_engine *e, const char *name, rp_schema **out, rp_error *err) {
+/* ---- found and loaded ---- */
+
+int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err) {
     int rc = RP_OK;
     pthread_mutex_lock(&e->lock);
-    rp_schema **slot = find_slot(e, name);
-    if (!slot) rc = fail_unknown(e, name, err);
+    rp_schema **slot = find_slot(e, salt, name);
+    if (!slot) slot = find_slot(e, &e->salt, name);
+    if (!slot) rc = fail_unknown(e, salt, name, err);
     else {
         *out = *slot;
         (*out)->refs++;
@@ -68,22 +95,29 @@ int engine_find_schema(rp_engine *e, const char *name, rp_schema **out, rp_error
     return rc;
 }
 
-/* Takes the schema over: replaces one of its name, or adds it. */
+/* Locked. */
+static int add_schema(rp_engine *e, rp_schema *s) {
+    int rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));
+    if (rc) return rc;
+    size_t i = schema_index(e, &s->salt, s->name);
+    memmove(e->schemas + i + 1, e->schemas + i, (e->n_schemas++ - i) * sizeof(*e->schemas));
+    e->schemas[i] = s;
+    return RP_OK;
+}
+
+/* Takes the schema over: replaces the tenant's of its name, or adds it. */
 static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     rp_schema *old = NULL;
     int rc = RP_OK;
     pthread_mutex_lock(&e->lock);
-    rp_schema **slot = find_slot(e, s->name);
+    rp_schema **slot = find_slot(e, &s->salt, s->name);
     if (slot) {
         old = *slot;
         *slot = s;
-    } else {
-        rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));
-        if (!rc) e->schemas[e->n_schemas++] = s;
-    }
+    } else rc = add_schema(e, s);
     pthread_mutex_unlock(&e->lock);
     engine_schema_unref(e, old);
-    return rc ? base_fail(err, rc, "no room for schema '%s' beside %zu others", s->name, e->n_schemas) : RP_OK;
+    return rc ? base_fail(err, rc, "no room for schema '%s' (an engine holds up to %zu)", s->name, ENGINE_MAX_SCHEMAS) : RP_OK;
 }
 
 int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
@@ -92,8 +126,9 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     rp_schema *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a schema");
     *s = (rp_schema){.refs = 1};
-    int rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
-    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &e->salt, err);
+    int rc = engine_salt(e, options ? options->tenant : NULL, &s->salt, err);
+    if (!rc) rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
+    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &s->salt, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (!rc) rc = register_schema(e, s, err);
     if (rc) free_schema(s);

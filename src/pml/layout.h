@@ -71,7 +71,7 @@ typedef struct pml_layout {
     size_t cap_segments;
 } pml_layout;
 
-/* salt: what keys depend on besides the model (tenant, state format). schema and model are borrowed by the layout.
+/* salt: what keys depend on besides the model (state format, whose schema it is). schema and model are borrowed by the layout.
  * RP_ERR_UNSUPPORTED (packed for a model whose positions cannot move), RP_ERR_CONFLICT (a scaffold with two members of a union),
  * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err);

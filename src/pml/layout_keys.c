@@ -6,6 +6,9 @@
  *                                     anything else       H(list of (last key, position))
  *   scope of its next spans:          the key of the span before
  *
+ * The salt is that of the tenant whose schema it is; modules of a shared schema have the public one, and so one name for all tenants.
+ * Nothing of a prompt is in a key here: arguments and own text are named behind the views, by the request's salt (engine/request.c).
+ *
  * A chain is a scope whose last segment has the rest of it, at the same positions, for its own scope, and ends where the segment
  * begins. Then the last key already stands for all of it, and the segment has the key that a plain prefix of these tokens would have.
  *

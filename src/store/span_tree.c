@@ -15,6 +15,7 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
+    base_key salt;                 /* of a root */
     uint64_t number;               /* newer ones have higher ones */
     size_t holds;                  /* by paths */
     bool present;                  /* the store has its span; never so for a root */
@@ -34,7 +35,7 @@ struct span_tree {
     span_store *store;
     lost_node *lost; /* between span_tree_own and span_tree_settle */
     size_t n_lost, cap_lost;
-    span_node **roots; /* by key */
+    span_node **roots; /* by salt, then by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
     uint64_t n_made; /* nodes, ever */
     span_node *first_dropped, *last_dropped;
@@ -95,35 +96,60 @@ static void unlink_child(span_node *child) {
 
 /* ---- roots ---- */
 
-static size_t root_index(const span_tree *t, const base_key *key) {
+static int compare_roots(const span_node *n, const span_root *r) {
+    int c = memcmp(&n->salt, &r->salt, sizeof(n->salt));
+    return c ? c : memcmp(&n->key, &r->key, sizeof(n->key));
+}
+
+static size_t root_index(const span_tree *t, const span_root *r) {
     size_t low = 0, high = t->n_roots;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (memcmp(&t->roots[mid]->key, key, sizeof(*key)) < 0) low = mid + 1;
+        if (compare_roots(t->roots[mid], r) < 0) low = mid + 1;
         else high = mid;
     }
     return low;
 }
 
-static int take_root(span_tree *t, const base_key *key, span_node **out, rp_error *err) {
-    size_t i = root_index(t, key);
-    if (i == t->n_roots || !base_key_equal(&t->roots[i]->key, key)) {
-        int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
-        if (rc) return base_fail(err, rc, "no room for the beginning of a prompt beside %zu others", t->n_roots);
-        span_node *root = base_calloc(1, sizeof(*root));
-        if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
-        root->key = *key;
-        memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
-        t->roots[i] = root;
-    }
-    *out = t->roots[i];
-    return RP_OK;
+static span_node *find_root(const span_tree *t, const span_root *r) {
+    size_t i = root_index(t, r);
+    return i < t->n_roots && compare_roots(t->roots[i], r) == 0 ? t->roots[i] : NULL;
+}
+
+/* There is room for it. */
+static void link_root(span_tree *t, span_node *root) {
+    size_t i = root_index(t, &(span_root){root->salt, root->key});
+    memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
+    t->roots[i] = root;
 }
 
 static void unlink_root(span_tree *t, const span_node *root) {
-    size_t i = root_index(t, &root->key);
+    size_t i = root_index(t, &(span_root){root->salt, root->key});
     assert(t->roots[i] == root);
     memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
+}
+
+static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+    int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
+    if (rc) return base_fail(err, rc, "no room for the beginning of one more prompt");
+    span_node *root = *out = base_calloc(1, sizeof(*root));
+    if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
+    root->salt = r->salt;
+    root->key = r->key;
+    link_root(t, root);
+    return RP_OK;
+}
+
+/* The root, which may have been there without its salt: then it gets it now. */
+static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
+    *out = find_root(t, r);
+    if (*out) return RP_OK;
+    span_node *unclaimed = find_root(t, &(span_root){.key = r->key});
+    if (!unclaimed) return new_root(t, r, out, err);
+    unlink_root(t, unclaimed);
+    unclaimed->salt = r->salt;
+    link_root(t, *out = unclaimed);
+    return RP_OK;
 }
 
 /* ---- nodes that were dropped, in the order in which they were ---- */
@@ -290,7 +316,7 @@ static void respect_windows(span_path *p, const reading *r) {
     }
 }
 
-int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
+int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err) {
     *path = (span_path){.tree = t};
     reading r = {.tokens = tokens, .positions = positions, .n = n};
@@ -320,10 +346,11 @@ int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
     return most;
 }
 
-bool span_tree_knows(const span_tree *t, const base_key *but, const int32_t *tokens, size_t n) {
-    for (size_t i = 0; i < t->n_roots; i++) {
+bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n) {
+    size_t first = root_index(t, &(span_root){.salt = but->salt}); /* no key is less than zeros */
+    for (size_t i = first; i < t->n_roots && base_key_equal(&t->roots[i]->salt, &but->salt); i++) {
         const span_node *root = t->roots[i];
-        for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, but); k++) {
+        for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, &but->key); k++) {
             const span_node *child = root->children[k];
             size_t same = BASE_MIN(n, (size_t)child->n_tokens);
             if (same >= SPAN_TREE_ALIKE && memcmp(child->tokens, tokens, same * sizeof(*tokens)) == 0) return true;
@@ -489,7 +516,7 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
 /* The parent of a node as its record names it: only roots have children behind no token. NULL: it is not there. */
 static int find_parent(span_tree *t, const lost_node *l, span_node **out, rp_error *err) {
     *out = NULL;
-    if (l->node->at == 0) return take_root(t, &l->parent, out, err);
+    if (l->node->at == 0) return take_root(t, &(span_root){.key = l->parent}, out, err); /* whose it is, the first match tells */
     *out = span_store_owner(t->store, &l->parent);
     return RP_OK;
 }

@@ -1,6 +1,7 @@
 /* span_tree.h: what was read before, by its tokens: a radix tree whose nodes are spans.
  *
- *   root     a key: all that stands before the first token (a salt for plain text, the views of a plan for a prompt of modules)
+ *   root     whose text it is (a tenant's salt), and a key: all that stands before the first token (the salt itself for plain text, the
+ *            views of a plan, with the salt, for a prompt of modules)
  *   node     tokens at consecutive positions behind the first `at` tokens of its parent, and the span that holds their states
  *
  *       root -- [You are a concise guide. Today is] -- [Monday. ...]
@@ -14,6 +15,8 @@
  * Spans belong to the store (span_store.h), which may drop any that nobody holds; what is used is noted from the leaf to the root, so
  * that leaves go first. Of the last SPAN_TREE_DROPPED_NODES that were dropped the tree still knows the tokens: to say that a prompt
  * was known.
+ *
+ * Texts of two salts have no node in common, and what is said of a text of one does not depend on those of another.
  *
  * Invariants: a node's way is its parent's way with the first `at` tokens of the parent; the first token of a child is neither another
  * child's nor its parent's own next one at that place; what is held is there, and so is all above it. Used by one thread (the engine's).
@@ -29,6 +32,13 @@
 
 typedef struct span_tree span_tree;
 typedef struct span_node span_node;
+
+/* Where texts begin. The key depends on the salt, too, so whoever comes with it has the right salt: a root whose salt is not known, zeros
+ * (states that come from elsewhere name their root by key alone), gets it from the first match. Until then nothing is told of its texts. */
+typedef struct span_root {
+    base_key salt;
+    base_key key; /* names of nodes follow from it alone */
+} span_root;
 
 /* Why a match ended where it did. */
 typedef enum span_end {
@@ -62,13 +72,13 @@ void span_tree_free(span_tree *t); /* before its store; no path is open */
 
 /* Finds the longest way that reads tokens[0..n) at positions[0..n) behind a root. *path is overwritten; release it, after errors too.
  * RP_ERR_MEMORY. */
-int span_tree_match(span_tree *t, const base_key *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
+int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err);
 /* How what is known goes on behind a path: up to `most` tokens of its last node or of a child. Returns how many. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
-/* Was a text that begins like these n tokens read behind another root? As many tokens as the text's first span has, at least
- * SPAN_TREE_ALIKE. */
-bool span_tree_knows(const span_tree *t, const base_key *but, const int32_t *tokens, size_t n);
+/* Was a text that begins like these n tokens read behind another root of the same salt? As many tokens as the text's first span has, at
+ * least SPAN_TREE_ALIKE. */
+bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n);
 /* What else was read behind step i of a path: the rest of its node behind the step's tokens, if there is any, else its newest other child
  * there; then the newest child of each. *other: without a root, perhaps empty; span_path_release. RP_ERR_MEMORY. */
 int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err);

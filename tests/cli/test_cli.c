@@ -277,6 +277,9 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "-m", "x", "--text", "a", "b", NULL), 2, "unexpected argument 'b'");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--json=yes", NULL), 2, "takes no value");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--logprobs", "3", NULL), 2, "give --json too");
+    char tenant[258] = "";
+    memset(tenant, 't', sizeof tenant - 1);
+    expect_error(run("", "run", "-m", "x", "--text", "a", "--tenant", tenant, NULL), 2, "--tenant has 257 bytes: give at most 256");
     expect_error(run("", "inspect", "-m", "x", "--svg", "y", NULL), 2, "--schema");
     expect_error(run("", "inspect", "-m", "x", "--prompt", "y", NULL), 2, "--schema");
     expect_error(run("", "run", "-m", "x", "--text", "a", "two\nlines", NULL), 2, "two?lines");
@@ -454,6 +457,29 @@ static void test_run_json(void **state) {
     assert_true(json_is(first, "finish_reason", "length") || json_is(first, "finish_reason", "stop"));
     assert_true(json_is(first, "prompt", d.prompt));
     outcome_free(&o);
+}
+
+/* The key of the first part of the second answer's plan: a text that was found. */
+static char *found_key(const char *tenant) {
+    static const char text[] = "Once upon a time there was a girl";
+    outcome o = run("", "run", "-m", model, "--text", text, "--text", text, "-n", "4", "--json", "--tenant", tenant, NULL);
+    expect_fine(&o);
+    const char *part = json_next(json_field(expect_json_line(o.out), "plan"), NULL);
+    assert_true(json_is(part, "tier", "ram"));
+    char *key = strndup(json_field(part, "key"), 18);
+    outcome_free(&o);
+    return key;
+}
+
+static void test_run_tenant(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    char *a = found_key("a"), *again = found_key("a"), *b = found_key("b");
+    assert_string_equal(a, again);
+    assert_string_not_equal(a, b);
+    free(a);
+    free(again);
+    free(b);
 }
 
 /* ---- run: sampling ---- */
@@ -828,7 +854,7 @@ int main(void) {
         cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_families), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
         cmocka_unit_test(test_svg),          cmocka_unit_test(test_sampling_is_seeded), cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),      cmocka_unit_test(test_run_tenant),
     };
     return cmocka_run_group_tests_name("cli", tests, set_up, tear_down);
 }

@@ -76,7 +76,7 @@ static int do_all(things *t, rp_error *err) {
         (rc = rp_schema_parse(t->engine, schema_text, strlen(schema_text), "cities.xml", NULL, NULL, NULL, err)) ||
         (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)))
         return rc;
-    return rp_engine_inspect(t->engine, NULL, prompt_text, NULL, &t->inspection, err);
+    return rp_engine_inspect(t->engine, NULL, NULL, prompt_text, NULL, &t->inspection, err);
 }
 
 static void free_all(things *t) {

@@ -90,7 +90,7 @@ static void wrong_prompts_are_told_what_to_do(void **state) {
         const char *prompt, *where, *says;
         rp_code code;
     } cases[] = {
-        {"<prompt schema='t'/>", "", "'s', 'f'", RP_ERR_NAME},
+        {"<prompt schema='t'/>", "", "'f', 's'", RP_ERR_NAME},
         {"<prompt schema='s'>\n <plam/></prompt>", "p.xml:2:2", "did you mean 'plan'", RP_ERR_NAME},
         {"<prompt schema='s'><miami/></prompt>", "p.xml:1:20", "'plan/miami'", RP_ERR_NAME},
         {"<prompt schema='s'><plan duratoin='x'/></prompt>", "p.xml:1:20", "did you mean 'duration'", RP_ERR_NAME},
@@ -131,8 +131,8 @@ static void modules_can_be_computed_ahead(void **state) {
     rp_engine *e = new_engine(0, 0);
     rp_store_stats stats;
     rp_result *r;
-    assert_int_equal(rp_schema_encode(e, "nobody", NULL, NULL, NULL), RP_ERR_NAME);
-    assert_int_equal(rp_schema_encode(e, "s", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_encode(e, NULL, "nobody", NULL, NULL, NULL), RP_ERR_NAME);
+    assert_int_equal(rp_schema_encode(e, NULL, "s", NULL, NULL, NULL), RP_OK);
     rp_engine_store_stats(e, &stats);
     assert_true(stats.spans >= 4 && stats.bytes > 0 && stats.bytes <= stats.budget_bytes);
     assert_int_equal(run(e, "<prompt schema='s'><plan duration='9'><miami/></plan> x</prompt>", 0, 0, &r, NULL), RP_OK);
@@ -163,7 +163,7 @@ static void a_seed_repeats_an_answer(void **state) {
 static void keys_of(rp_engine *e, const char *prompt, char *out, size_t bytes) {
     rp_inspection *i;
     out[0] = '\0';
-    assert_int_equal(rp_engine_inspect(e, NULL, prompt, "p.xml", &i, NULL), RP_OK);
+    assert_int_equal(rp_engine_inspect(e, NULL, NULL, prompt, "p.xml", &i, NULL), RP_OK);
     for (int32_t k = 0; k < i->n_nodes; k++) {
         if (strcmp(i->nodes[k].kind, "module") != 0) continue;
         size_t used = strlen(out);

@@ -99,11 +99,13 @@ static void note(party *p, bool right, bool answered) {
 }
 
 static void begin(guest *g, hand *h) {
+    static const char *const tenants[] = {NULL, "a", "b"};
     party *p = g->p;
     rp_call *handle = NULL;
     *h = (hand){.call = &p->w->calls[tiny_random_below(&g->r, (uint64_t)p->w->n_calls)]};
     rp_request q = h->call->request;
     q.n_draft = (int32_t)tiny_random_below(&g->r, RP_MAX_DRAFT + 1);
+    q.tenant = tenants[tiny_random_below(&g->r, BASE_ARRAY_LEN(tenants))];
     q.on_logits = compare_logits;
     q.user = h;
     int rc = rp_engine_submit(p->engine, &q, &handle, NULL);
@@ -264,7 +266,7 @@ static void a_request_has_its_turn_between_two_modules(void **state) {
     o.step_user = &l;
     assert_int_equal(rp_engine_new(&l.engine, models[0].model, &o, NULL), RP_OK);
     assert_int_equal(rp_schema_parse(l.engine, pml, strlen(pml), "e", NULL, NULL, NULL, NULL), RP_OK);
-    assert_int_equal(rp_schema_encode(l.engine, "e", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_encode(l.engine, NULL, "e", NULL, NULL, NULL), RP_OK);
     assert_true(l.rc == RP_OK && l.call);
     assert_int_equal(rp_call_result(l.call, &r, NULL), RP_OK);
     rp_result_free(r);

@@ -1,6 +1,6 @@
 /* test_schedules.c: the exactness rule (DESIGN.md section 2) for many calls at once: whatever runs beside a call, before it, or on however
- * many threads, in whatever chunks, behind whatever was found, evicted, guessed or cancelled: its logits, tokens and text are, byte for
- * byte, those that it gives alone.
+ * many threads, in whatever chunks, behind whatever was found, evicted, guessed or cancelled, for whichever tenant: its logits, tokens and
+ * text are, byte for byte, those that it gives alone; and tenants find nothing of each other's.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its world
  *   REPRISE_TEST_ROUNDS=N  schedules, 48 by default; four over each world
@@ -46,6 +46,7 @@ static void calls_give_what_they_give_alone(void **state) {
     if (rounds < 40) return; /* too few to meet everything */
     assert_true(tally.compared > 0 && tally.cancelled > 0 && tally.logits > 0 && tally.shared_steps > 0);
     assert_true(tally.prefix_tokens > 0 && tally.module_tokens > 0 && tally.evictions > 0 && tally.accepted > 0 && tally.waits > 0);
+    assert_true(tally.firsts > 0);
 }
 
 int main(void) {

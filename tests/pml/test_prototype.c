@@ -46,7 +46,7 @@ static void load(const char *name, int expected) {
 static int32_t plan(const char *prompt) {
     rp_inspection *x;
     rp_error err = {0};
-    if (rp_engine_inspect(engine, NULL, prompt, "prompt", &x, &err)) fail_msg("%s", err.message);
+    if (rp_engine_inspect(engine, NULL, NULL, prompt, "prompt", &x, &err)) fail_msg("%s", err.message);
     int32_t n = x->prompt_positions;
     rp_inspection_free(x);
     return n;

@@ -13,7 +13,7 @@
 #include "store/span_tree.h"
 #include "support/tiny_random.h"
 
-#define N_ROOTS 2
+#define N_ROOTS 4 /* two of each salt */
 #define N_REQUESTS 6
 #define MAX_TOKENS 40
 #define MAX_SPAN 12
@@ -22,13 +22,20 @@
 static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
 static const uint64_t block_bytes = 64 * (2 + 2) * 2;
 
-static base_key root_key(int i) {
+static base_key key_of(const char *domain, int i) {
     base_key k;
     base_hash h;
-    base_hash_init(&h, "root");
+    base_hash_init(&h, domain);
     base_hash_u64(&h, (uint64_t)i);
     base_hash_final(&h, &k);
     return k;
+}
+
+#define UNCLAIMED (-1) /* root 0, its salt not known */
+
+static span_root root_of(int i) {
+    if (i == UNCLAIMED) return (span_root){.key = key_of("root", 0)};
+    return (span_root){.salt = key_of("salt", i / 2), .key = key_of("root", i)};
 }
 
 /* A prompt, or what of one was read. */
@@ -136,7 +143,7 @@ static void check_known(bench *b, const request *q) {
 
 static void begin_request(bench *b, request *q) {
     *q = (request){.text = random_text(b), .active = true};
-    base_key root = root_key(q->text.root);
+    span_root root = root_of(q->text.root);
     int n = q->text.n - 1, expected = naive_match(b, &q->text, n); /* the last token is computed for its logits */
     assert_int_equal(span_tree_match(b->tree, &root, q->text.tokens, q->text.positions, (size_t)n, &q->path, NULL), RP_OK);
     assert_int_equal(q->path.n_tokens, expected);
@@ -254,7 +261,7 @@ static void random_operations_agree_with_a_naive_tree(void **state) {
 /* Reads n tokens behind what is known of a text and lets go. Returns what was known. */
 static int read_text(bench *b, const text *t, int32_t trim_from) {
     span_path path;
-    base_key root = root_key(t->root);
+    span_root root = root_of(t->root);
     assert_int_equal(span_tree_match(b->tree, &root, t->tokens, t->positions, (size_t)t->n, &path, NULL), RP_OK);
     int known = (int)path.n_tokens;
     if (known < t->n) {
@@ -299,6 +306,45 @@ static void leaves_are_dropped_first(void **state) {
     close_bench(&b);
 }
 
+/* A text is known behind other roots of its salt, and behind none of another salt. */
+static void a_salt_knows_its_own_texts(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text read = counted_text(SPAN_TREE_ALIKE), less = counted_text(SPAN_TREE_ALIKE - 1);
+    less.root = 1;
+    less.tokens[0] = 7; /* too short to be told from chance */
+    assert_int_equal(read_text(&b, &read, 0), 0);
+    assert_int_equal(read_text(&b, &less, 0), 0);
+    for (int root = 0; root < N_ROOTS; root++) {
+        span_root but = root_of(root);
+        assert_int_equal(span_tree_knows(b.tree, &but, read.tokens, (size_t)read.n), root == 1);
+        assert_false(span_tree_knows(b.tree, &but, less.tokens, (size_t)less.n));
+    }
+    close_bench(&b);
+}
+
+/* A root that was made by its key alone is found by whoever has the key, and is of that salt from then on. */
+static void a_root_gets_its_salt_from_the_first_match(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text t = counted_text(SPAN_TREE_ALIKE);
+    t.root = UNCLAIMED;
+    assert_int_equal(read_text(&b, &t, 0), 0);
+    for (int root = 0; root < N_ROOTS; root++) {
+        span_root but = {.salt = root_of(root).salt};
+        assert_false(span_tree_knows(b.tree, &but, t.tokens, (size_t)t.n));
+    }
+    t.root = 0;
+    assert_int_equal(read_text(&b, &t, 0), t.n);
+    for (int root = 0; root < N_ROOTS; root++) {
+        span_root but = root_of(root);
+        assert_int_equal(span_tree_knows(b.tree, &but, t.tokens, (size_t)t.n), root == 1);
+    }
+    close_bench(&b);
+}
+
 /* Where a layer has a window, blocks that are out of reach are given back: a reader that branches off before them cannot use the span. */
 static void trimmed_spans_serve_later_readers_alone(void **state) {
     (void)state;
@@ -320,6 +366,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_tree),
         cmocka_unit_test(leaves_are_dropped_first),
+        cmocka_unit_test(a_salt_knows_its_own_texts),
+        cmocka_unit_test(a_root_gets_its_salt_from_the_first_match),
         cmocka_unit_test(trimmed_spans_serve_later_readers_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,11 +30,18 @@
 
 typedef struct schedule schedule;
 
+/* OWNER has the schema for itself beside the shared one. A newcomer has a name that no other call has. */
+typedef enum tenant { OPERATOR, GUEST, OWNER, NEWCOMER } tenant;
+static const char *const tenants[] = {NULL, "guest", "owner"};
+
 /* A call under way. */
 typedef struct slot {
     schedule *run;
     const schedule_call *call;
     rp_request request;
+    tenant tenant;
+    char newcomer[24];
+    bool has_schema;       /* for itself */
     bool may_end_early;    /* somebody may cancel it, or its deadline comes */
     int32_t stops_at;      /* its own callback ends it at this token */
     struct slot *victim;   /* another that is cancelled */
@@ -58,6 +65,7 @@ typedef struct act {
     uint64_t gate;
     slot *slot;
     uint64_t n; /* ACT_FAIL: so many allocations from then */
+    tenant tenant; /* for whom the schema is encoded or replaced */
 } act;
 
 typedef struct client {
@@ -77,6 +85,8 @@ struct schedule {
     rp_engine_options engine_options;
     bool is_tight; /* the small budget */
     char dir[STORE_FOLDER_BYTES]; /* of the store on disk; "": none */
+    int32_t n_tenants; /* 1: the operator alone */
+    int32_t n_asked, n_asked_by[NEWCOMER], n_newcomers; /* calls of all passes, and modules encoded */
     slot slots[MOST_SLOTS];
     int32_t n_slots, n_by_callback;
     client clients[MOST_CLIENTS];
@@ -210,6 +220,7 @@ static void look(slot *c) {
 
 static void do_act(client *k, const act *a) {
     schedule *s = k->run;
+    rp_schema_options options = {0};
     rp_error err;
     int rc = 0;
     switch (a->kind) {
@@ -218,11 +229,12 @@ static void do_act(client *k, const act *a) {
     case ACT_STATUS: look(a->slot); break;
     case ACT_FAIL: base_alloc_fail_at(a->n, 0); break;
     case ACT_ENCODE:
-        rc = rp_schema_encode(s->engine, "s", NULL, NULL, &err);
+        rc = rp_schema_encode(s->engine, tenants[a->tenant], "s", NULL, NULL, &err);
         if (rc == s->w->encode_rc) rc = 0;
         break;
     case ACT_REPLACE:
-        rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, NULL, NULL, &err);
+        options.tenant = tenants[a->tenant];
+        rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, &options, NULL, &err);
         break;
     }
     if (rc && !k->encode_rc) k->encode_rc = rc;
@@ -239,10 +251,26 @@ static void *client_main(void *arg) {
 
 /* ---- drawing a pass ---------------------------------------------------------------------------------------------- */
 
+/* Some newcomers bring a schema, which is everybody's in all but its tenant. */
+static void draw_tenant(schedule *s, slot *c) {
+    c->tenant = s->n_tenants == 1 ? OPERATOR : (tenant)below(s, s->n_tenants);
+    c->has_schema = c->tenant == OWNER || (c->tenant == NEWCOMER && chance(s, 3));
+    s->n_asked++;
+    if (c->tenant == NEWCOMER) {
+        snprintf(c->newcomer, sizeof(c->newcomer), "newcomer %d", ++s->n_newcomers);
+        c->request.tenant = c->newcomer;
+        if (c->has_schema) schedule_world_load(s->w, s->engine, c->newcomer);
+    } else {
+        c->request.tenant = tenants[c->tenant];
+        s->n_asked_by[c->tenant]++;
+    }
+}
+
 /* What may be changed in a request without changing its answer. */
 static void vary(schedule *s, slot *c) {
     rp_request *q = &c->request;
     *q = c->call->request;
+    draw_tenant(s, c);
     q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 1) : 0;
     q->no_prefix = chance(s, 6);
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
@@ -298,7 +326,15 @@ static void draw_slots(schedule *s) {
 
 static void add_act(client *k, act_kind kind, uint64_t gate, slot *c) {
     assert_true(k->n_acts < MOST_ACTS);
-    k->acts[k->n_acts++] = (act){kind, gate, c, 0};
+    k->acts[k->n_acts++] = (act){.kind = kind, .gate = gate, .slot = c};
+}
+
+/* The schema is encoded or replaced: the shared one, or the owner's. */
+static void add_schema_act(schedule *s, client *k, uint64_t gate) {
+    add_act(k, chance(s, 2) ? ACT_ENCODE : ACT_REPLACE, gate, NULL);
+    act *a = &k->acts[k->n_acts - 1];
+    a->tenant = s->n_tenants > 1 && chance(s, 2) ? OWNER : OPERATOR;
+    s->n_asked_by[a->tenant] += a->kind == ACT_ENCODE;
 }
 
 /* Gates rise, so that a client's acts stand in their order; `events` of earlier passes count. */
@@ -314,7 +350,7 @@ static void draw_clients(schedule *s) {
             add_act(k, ACT_FAIL, gate, NULL);
             k->acts[k->n_acts - 1].n = 1 + (uint64_t)below(s, 1 + below(s, 300));
         }
-        if (chance(s, 10)) add_act(k, chance(s, 2) ? ACT_ENCODE : ACT_REPLACE, gate, NULL);
+        if (chance(s, 10)) add_schema_act(s, k, gate);
         add_act(k, ACT_SUBMIT, gate, &s->slots[i]);
         if (chance(s, 6)) add_act(k, ACT_STATUS, gate + (uint64_t)below(s, 9), &s->slots[below(s, s->n_slots)]);
         if (!chance(s, 10)) continue;
@@ -338,9 +374,9 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
            (double)o->token_goal_ms, (unsigned long long)o->state_budget_bytes);
-    printf("request: reuse %d, no_prefix %d, n_draft %d, relink %d, max_tokens %d, n_forced %d, temperature %g\n%s\n", (int)q->reuse,
-           q->no_prefix, q->n_draft, q->relink, q->max_tokens, q->forced ? q->n_forced : 0, (double)q->sampling.temperature,
-           q->prompt ? q->prompt : q->text);
+    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, relink %d, max_tokens %d, n_forced %d, temperature %g\n%s\n",
+           q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->relink, q->max_tokens, q->forced ? q->n_forced : 0,
+           (double)q->sampling.temperature, q->prompt ? q->prompt : q->text);
     if (q->prompt) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
     abort();
@@ -385,6 +421,22 @@ static bool looks_for_nothing(const rp_request *q) {
     return q->reuse == RP_REUSE_OFF || (q->no_prefix && (q->text || q->reuse == RP_REUSE_EXACT));
 }
 
+static int32_t tokens_in_views(const rp_result *r) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_plan; i++) n += r->plan[i].is_view ? r->plan[i].n_tokens : 0;
+    return n;
+}
+
+/* A tenant that has asked nothing else finds shared modules alone, which are views of the plan whatever was read before; none, where the
+ * schema is its own. */
+static void check_first(schedule *s, const slot *c, const rp_result *r) {
+    bool first = c->tenant == NEWCOMER || s->n_asked_by[c->tenant] == 1;
+    if (!first || s->n_asked == 1) return;
+    if (tokens_in_views(r) != tokens_in_views(c->call->alone.result)) refuse(c, "found what another tenant has read");
+    if (c->has_schema && r->cached_tokens > 0) refuse(c, "found modules that another tenant has computed");
+    s->tally->firsts++;
+}
+
 static bool may_move(const rp_request *q) { return q->relink >= 0 && q->text; }
 
 /* Were states taken that never saw what stands before them here? */
@@ -396,6 +448,7 @@ static bool has_moved(const slot *c, const rp_result *r) {
 
 static void check_answer(schedule *s, const slot *c, const rp_result *r) {
     bool early = strcmp(r->finish_reason, "cancelled") == 0 || strcmp(r->finish_reason, "deadline") == 0;
+    check_first(s, c, r);
     if (has_moved(c, r)) {
         s->tally->relinked++;
         return;
@@ -533,6 +586,11 @@ static void count_store(schedule *s) {
     s->tally->disk_faults += stats.disk_faults;
 }
 
+static void open_engine(schedule *s) {
+    s->engine = schedule_world_engine(s->w, &s->engine_options);
+    if (s->n_tenants > 1) schedule_world_load(s->w, s->engine, tenants[OWNER]);
+}
+
 /* Ends the engine, and begins with another what is left on disk. */
 static void restart(schedule *s) {
     count_store(s);
@@ -541,7 +599,7 @@ static void restart(schedule *s) {
     if (most > 0 && bytes > most) refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes, (unsigned long long)most);
     if (store_folder_count(s->dir, ".tmp") > 0) refuse(&s->slots[0], "temporary files are left");
     if (chance(s, 3)) store_folder_damage(s->dir, s->r);
-    s->engine = schedule_world_engine(s->w, &s->engine_options);
+    open_engine(s);
     s->tally->restarts++;
 }
 
@@ -551,7 +609,8 @@ void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedu
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     draw_engine(s);
-    s->engine = schedule_world_engine(w, &s->engine_options);
+    s->n_tenants = chance(s, 2) ? 1 : NEWCOMER + 1;
+    open_engine(s);
     for (int32_t n = below(s, MOST_PASSES); n > 0; n--) {
         s->fails = may_fail;
         run_pass(s);
@@ -578,7 +637,8 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
         {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
         {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
-        {"of drafts", t->drafted}, {"answers with an edit", t->relinked}, {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
+        {"of drafts", t->drafted}, {"answers with an edit", t->relinked}, {"first answers of tenants", t->firsts},
+        {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
         {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
         {"damaged records", t->disk_faults},
     };

@@ -6,6 +6,10 @@
  *
  * Nothing sleeps: a client goes on when so many events (callbacks) have been, or when nothing is under way that could cause one. What is
  * found wrong in callbacks is kept until the calls have ended. What differs from run to run is how threads meet; all else is the seed's.
+ *
+ * In half of the schedules the calls are those of many tenants: the operator, a guest, one that has the schema for itself, and newcomers,
+ * of which each asks once and some bring the schema along. What others have read in the same engine, equal texts among it, is never found
+ * by a tenant's first call.
  */
 #ifndef SUPPORT_SCHEDULE_RUN_H
 #define SUPPORT_SCHEDULE_RUN_H
@@ -27,6 +31,7 @@ typedef struct schedule_tally {
     uint64_t failed;                     /* that were not given memory */
     uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines that went on with what another left on disk; found there; ... */
     uint64_t relinked;                   /* that may differ: they moved what stands behind an edit */
+    uint64_t firsts;                     /* answers to a tenant that had asked nothing before, among those of others */
 } schedule_tally;
 
 /* Runs one, drawing from r. may_fail: allocations fail now and then, in all passes but the last, and calls with them (RP_ERR_MEMORY,

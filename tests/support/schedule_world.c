@@ -95,16 +95,17 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     return o;
 }
 
-void schedule_world_load(const schedule_world *w, rp_engine *engine) {
+void schedule_world_load(const schedule_world *w, rp_engine *engine, const char *tenant) {
+    rp_schema_options o = {.tenant = tenant};
     rp_error err = {0};
-    must(rp_schema_parse(engine, w->pml.schema.data, w->pml.schema.len, "schema", NULL, NULL, NULL, &err), &err);
+    must(rp_schema_parse(engine, w->pml.schema.data, w->pml.schema.len, "schema", NULL, &o, NULL, &err), &err);
 }
 
 rp_engine *schedule_world_engine(const schedule_world *w, const rp_engine_options *options) {
     rp_engine *engine;
     rp_error err = {0};
     must(rp_engine_new(&engine, w->model->model, options, &err), &err);
-    schedule_world_load(w, engine);
+    schedule_world_load(w, engine, NULL);
     return engine;
 }
 
@@ -357,7 +358,7 @@ static void choose_schema(schedule_world *w) {
 static int encode_alone(const schedule_world *w) {
     rp_engine_options o = schedule_world_options(w);
     rp_engine *engine = schedule_world_engine(w, &o);
-    int rc = rp_schema_encode(engine, "s", NULL, NULL, NULL);
+    int rc = rp_schema_encode(engine, NULL, "s", NULL, NULL, NULL);
     rp_engine_free(engine);
     return rc;
 }

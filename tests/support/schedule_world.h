@@ -59,6 +59,7 @@ void schedule_world_free(schedule_world *w);
 rp_engine_options schedule_world_options(const schedule_world *w);
 /* With the world's schema. */
 rp_engine *schedule_world_engine(const schedule_world *w, const rp_engine_options *options);
-void schedule_world_load(const schedule_world *w, rp_engine *engine);
+/* Loads the schema for a tenant; NULL: for all. */
+void schedule_world_load(const schedule_world *w, rp_engine *engine, const char *tenant);
 
 #endif

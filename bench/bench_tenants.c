@@ -1,0 +1,145 @@
+/* bench_tenants.c: can a caller tell by the time that another tenant has what it asks for?
+ *
+ *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N]
+ *
+ * In each of --rounds (200) rounds new tenants ask for the same --tokens (200) tokens, three of them in changing order:
+ *
+ *   nobody   before it another tenant has asked for as many other tokens
+ *   other    before it another tenant has asked for the same
+ *   own      before it the tenant itself has: what the other two would show if anything leaked
+ *
+ * The time is a caller's: from rp_engine_run to its first token. One engine, so all find a store that is equally full. Differences are
+ * taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
+ * sign test; Hollander and Wolfe, 1999). Public interface only.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+#define MAX_ROUNDS 10000
+#define BUDGET_BYTES ((uint64_t)256 << 20) /* some rounds: later ones drop what earlier ones kept */
+
+typedef enum subject { NOBODY, OTHER, OWN, SUBJECTS } subject;
+
+typedef struct bench {
+    rp_model *model;
+    rp_engine *engine;
+    int tokens, rounds;
+    bool modules; /* of the tenant's own schema; else plain text */
+    int n_names;
+    double ms[SUBJECTS][MAX_ROUNDS];
+} bench;
+
+/* n tokens that begin like no others. */
+static void make_text(const bench *b, unsigned seed, bench_text *text) {
+    bench_text_add(text, "%u:", seed * 2654435761u);
+    bench_text_add_words(text, b->model, (size_t)b->tokens, &seed);
+}
+
+static void load(const bench *b, const char *tenant, const char *text) {
+    rp_schema_options o = {.tenant = tenant};
+    rp_error err;
+    bench_text schema = {0};
+    bench_text_add(&schema, "<schema name=\"own\"><module name=\"m\">%s</module></schema>", text);
+    if (rp_schema_parse(b->engine, schema.bytes, schema.n, "own", NULL, &o, NULL, &err)) bench_die("schema", &err);
+    bench_text_free(&schema);
+}
+
+/* Milliseconds until the first token. */
+static double ask(const bench *b, const char *tenant, const char *text) {
+    rp_request q = rp_request_defaults();
+    rp_result *r;
+    rp_error err;
+    q.tenant = tenant;
+    q.max_tokens = 1;
+    q.ignore_eos = true;
+    if (b->modules) q.prompt = "<prompt schema=\"own\"><m/> What does it say?</prompt>";
+    else q.text = text;
+    double start = bench_now_s();
+    if (rp_engine_run(b->engine, &q, &r, &err)) bench_die("run", &err);
+    double ms = (bench_now_s() - start) * 1e3;
+    rp_result_free(r);
+    return ms;
+}
+
+static double measure(bench *b, subject s, const char *text, const char *other_text) {
+    char asker[32], before[32];
+    const char *first = s == NOBODY ? other_text : text;
+    snprintf(asker, sizeof(asker), "asker %d", b->n_names);
+    snprintf(before, sizeof(before), "%s %d", s == OWN ? "asker" : "other", b->n_names++);
+    if (b->modules) load(b, before, first);
+    if (b->modules) load(b, asker, text);
+    ask(b, before, first);
+    return ask(b, asker, text);
+}
+
+static void run_round(bench *b, int round) {
+    static const subject orders[6][SUBJECTS] = {{NOBODY, OTHER, OWN}, {OTHER, NOBODY, OWN}, {OWN, NOBODY, OTHER},
+                                                {OWN, OTHER, NOBODY}, {NOBODY, OWN, OTHER}, {OTHER, OWN, NOBODY}};
+    bench_text text = {0}, other = {0};
+    make_text(b, (unsigned)(4 * round + 2 * b->modules + 1), &text);
+    make_text(b, (unsigned)(4 * round + 2 * b->modules + 2), &other);
+    for (int i = 0; i < SUBJECTS; i++) {
+        subject s = orders[round % 6][i];
+        b->ms[s][round] = measure(b, s, text.bytes, other.bytes);
+    }
+    bench_text_free(&text);
+    bench_text_free(&other);
+}
+
+/* Median and 95 % interval of `subject` - nobody, in microseconds. */
+static void differences(const bench *b, subject s, double out[3]) {
+    static double d[MAX_ROUNDS];
+    int n = b->rounds, low = (int)floor(0.5 * n - 0.98 * sqrt(n));
+    for (int i = 0; i < n; i++) d[i] = (b->ms[s][i] - b->ms[NOBODY][i]) * 1e3;
+    out[1] = bench_median(d, (size_t)n); /* sorts */
+    out[0] = d[low < 0 ? 0 : low];
+    out[2] = d[low < 0 ? n - 1 : n - 1 - low];
+}
+
+static void run_cell(bench *b, const char *name) {
+    double other[3], own[3];
+    for (int i = 0; i < b->rounds; i++) run_round(b, i);
+    differences(b, OTHER, other);
+    differences(b, OWN, own);
+    double medians[SUBJECTS];
+    for (int s = 0; s < SUBJECTS; s++) medians[s] = bench_median(b->ms[s], (size_t)b->rounds);
+    printf("| %s | %.3f | %.3f | %+.1f (%+.1f to %+.1f) | %+.2f %% | %.3f | %+.0f (%+.0f to %+.0f) |\n", name, medians[NOBODY],
+           medians[OTHER], other[1], other[0], other[2], other[1] / medians[NOBODY] / 10, medians[OWN], own[1], own[0], own[2]);
+    fflush(stdout);
+}
+
+static int number_after(int argc, char **argv, const char *name, int fallback) {
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
+    return fallback;
+}
+
+int main(int argc, char **argv) {
+    static bench b;
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_error err;
+    bench_name = "bench_tenants";
+    b.tokens = number_after(argc, argv, "--tokens", 200);
+    b.rounds = number_after(argc, argv, "--rounds", 200);
+    o.n_threads = number_after(argc, argv, "--threads", 1);
+    o.state_budget_bytes = BUDGET_BYTES;
+    if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || o.n_threads < 1) {
+        fprintf(stderr, "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N]\n", MAX_ROUNDS);
+        return 2;
+    }
+    if (rp_model_open(&b.model, argv[1], NULL, &err) || rp_engine_new(&b.engine, b.model, &o, &err)) bench_die("model", &err);
+    printf("First token after %d tokens, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",
+           b.tokens, b.rounds, (int)o.n_threads);
+    printf("| asked for | nobody has it | another tenant has it | difference | of it | the tenant has it | difference |\n");
+    printf("| --- | --- | --- | --- | --- | --- | --- |\n");
+    run_cell(&b, "text");
+    b.modules = true;
+    run_cell(&b, "modules of an own schema");
+    rp_engine_free(b.engine);
+    rp_model_close(b.model);
+    return 0;
+}
