@@ -41,7 +41,7 @@
     X(MEMORY, memory, ERR_MEMORY, "there is no memory to read it")
 
 typedef enum record_fault {
-#define X(NAME, name, code, text) RECORD_##NAME,
+#define X(NAME, name, code, text) RECORD_FAULT_##NAME,
     RECORD_FAULTS(X)
 #undef X
     RECORD_FAULT_COUNT
