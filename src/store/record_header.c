@@ -222,7 +222,7 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
 }
 
 static record_fault check_shape(const parse *p, kv_shape *shape, uint32_t format) {
-    if (format > KV_F32) return damaged(p, "a format of states", format);
+    if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "number %u is not known here", format);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return damaged(p, "a number of heads", shape->n_kv_heads);
