@@ -51,8 +51,9 @@ static void open_plain(bench *b) {
     record_reader_close(r);
 }
 
+static volatile uint64_t sink;
+
 static void each_block(bench *b, bool is_copied) {
-    static volatile uint64_t sink;
     for (int32_t i = 0; i < shape.n_layers; i++)
         for (int32_t k = 0; k < KV_SPAN_BLOCKS; k++) {
             void *from = kv_span_block(b->w.span, i, k);
