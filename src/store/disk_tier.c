@@ -132,7 +132,7 @@ static bool fits(const disk_tier *d, const job *j) {
 static void read_on(disk_tier *d, job *j) {
     if (!j->reader) open_record(d, j);
     if (!j->fault && j->next_layer == 0 && !fits(d, j)) {
-        j->fault = RECORD_DAMAGED;
+        j->fault = RECORD_FAULT_DAMAGED;
         base_fail(&j->err, RP_ERR_FORMAT, "a record is not what the index says");
     }
     if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
@@ -277,7 +277,7 @@ static int note_gone(repair *r, const base_key *key, rp_error *err) {
 }
 
 /* Is it worth nothing to anybody? What another key, program or machine may read stays. */
-static bool is_broken(record_fault f) { return f == RECORD_TRUNCATED || f == RECORD_DAMAGED || f == RECORD_KEY; }
+static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
 
 /* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
 static int take_over(repair *r, const disk_file *file, const record_row *known, rp_error *err) {

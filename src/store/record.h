@@ -41,7 +41,7 @@
     X(MEMORY, memory, ERR_MEMORY, "there is no memory to read it")
 
 typedef enum record_fault {
-#define X(NAME, name, code, text) RECORD_##NAME,
+#define X(NAME, name, code, text) RECORD_FAULT_##NAME,
     RECORD_FAULTS(X)
 #undef X
     RECORD_FAULT_COUNT
@@ -73,8 +73,8 @@ typedef struct record_format {
 
 /* Writes the record of a sealed span, all of whose layers are ready, at a path whose folder is there. A record that has the path is
  * replaced. r->form is not looked at: the span says it. cipher NULL: plain. *bytes_on_disk: what the file takes from the disk; may be NULL.
- * Nothing is left behind on failure: RP_ERR_IO (errno is the cause), RP_ERR_INVALID (r does not keep its limits), RP_ERR_LIMIT (blocks
- * of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
+ * Nothing is left behind on failure, an older record of the path only if it was not replaced yet: RP_ERR_IO (errno is the cause),
+ * RP_ERR_INVALID (r does not keep its limits), RP_ERR_LIMIT (blocks of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
 int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
                  uint64_t *bytes_on_disk, rp_error *err);
 /* The size of the file that record_write would write. */

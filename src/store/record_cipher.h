@@ -23,7 +23,8 @@ typedef struct record_cipher record_cipher;
 
 /* Reads a key: from a file of 32 bytes or 64 hexadecimal digits (and white space behind them); if path is NULL, from REPRISE_STORE_KEY
  * in the environment, 64 digits. *out is NULL, without an error, if path is NULL and that is not set: records are not encrypted.
- * RP_ERR_IO, RP_ERR_INVALID (not a key), RP_ERR_MEMORY, RP_ERR_INTERNAL (libsodium does not start). */
+ * RP_ERR_IO, RP_ERR_INVALID (not a key), RP_ERR_LIMIT (a file far too large for one), RP_ERR_MEMORY, RP_ERR_INTERNAL (libsodium does not
+ * start). */
 int record_cipher_open(record_cipher **out, const char *path, rp_error *err);
 void record_cipher_close(record_cipher *c); /* wipes the key; NULL is fine */
 /* Tells keys apart and tells nothing about them. */

@@ -130,7 +130,8 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     static const uint8_t no_id[RECORD_CIPHER_ID_BYTES];
     record_public p;
     const uint8_t *at = in + RECORD_MAGIC_BYTES;
-    if (memcmp(in, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0) return record_fail(err, RECORD_DAMAGED, where, "it begins unlike a record");
+    if (memcmp(in, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0)
+        return record_fail(err, RECORD_FAULT_DAMAGED, where, "it begins unlike a record");
     p.version = get_u32(&at);
     p.flags = get_u32(&at);
     p.file_bytes = get(&at, 8);
@@ -138,19 +139,19 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     uint32_t zeros = get_u32(&at);
     get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
     p.checksum = get_checksum(&at);
-    if (p.version != RECORD_VERSION)
-        return record_fail(err, RECORD_VERSION, where, "%u, and this program reads %d", p.version, RECORD_VERSION);
+    if (p.version != RECORD_FILE_VERSION)
+        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, and this program reads %d", p.version, RECORD_FILE_VERSION);
     if (file_bytes != p.file_bytes)
-        return record_fail(err, file_bytes < p.file_bytes ? RECORD_TRUNCATED : RECORD_DAMAGED, where, "%llu bytes instead of %llu",
-                           (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
+        return record_fail(err, file_bytes < p.file_bytes ? RECORD_FAULT_TRUNCATED : RECORD_FAULT_DAMAGED, where,
+                           "%llu bytes instead of %llu", (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
     bool is_encrypted = p.flags & RECORD_ENCRYPTED, has_id = memcmp(p.cipher_id, no_id, sizeof no_id) != 0;
     if (p.flags & ~(uint32_t)RECORD_ENCRYPTED || zeros || (has_id && !is_encrypted))
-        return record_fail(err, RECORD_DAMAGED, where, "unknown flags");
+        return record_fail(err, RECORD_FAULT_DAMAGED, where, "unknown flags");
     if (p.private_bytes < RECORD_FIXED_BYTES || p.private_bytes > RECORD_MAX_PRIVATE ||
         record_states_at(is_encrypted, p.private_bytes) > file_bytes)
-        return record_fail(err, RECORD_DAMAGED, where, "a header of %u bytes", p.private_bytes);
+        return record_fail(err, RECORD_FAULT_DAMAGED, where, "a header of %u bytes", p.private_bytes);
     *out = p;
-    return RECORD_NONE;
+    return RECORD_FAULT_NONE;
 }
 
 /* ---- the private header ---- */
@@ -194,7 +195,7 @@ typedef struct parse {
 } parse;
 
 static record_fault damaged(const parse *p, const char *what, long long value) {
-    return record_fail(p->err, RECORD_DAMAGED, p->where, "%s %lld is not possible", what, value);
+    return record_fail(p->err, RECORD_FAULT_DAMAGED, p->where, "%s %lld is not possible", what, value);
 }
 
 static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format, uint32_t *zeros) {
@@ -221,14 +222,14 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
 }
 
 static record_fault check_shape(const parse *p, kv_shape *shape, uint32_t format) {
-    if (format > KV_F32) return damaged(p, "a format of states", format);
+    if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "number %u is not known here", format);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return damaged(p, "a number of heads", shape->n_kv_heads);
     if (shape->key_dim < 1 || shape->key_dim > 65536) return damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return damaged(p, "a number of value dimensions", shape->value_dim);
     uint64_t block = (uint64_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
-    return block > RECORD_MAX_BLOCK_BYTES ? damaged(p, "a block's size of", (long long)block) : RECORD_NONE;
+    return block > RECORD_MAX_BLOCK_BYTES ? damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 
 static record_fault check_record(const parse *p, record *r, uint32_t kind) {
@@ -240,7 +241,7 @@ static record_fault check_record(const parse *p, record *r, uint32_t kind) {
     if (r->at < 0 || r->at > KV_SPAN_TOKENS) return damaged(p, "a place behind tokens", r->at);
     if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return damaged(p, "a number of tokens", r->n_tokens);
     if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return damaged(p, "a slot", r->first_slot);
-    return RECORD_NONE;
+    return RECORD_FAULT_NONE;
 }
 
 /* The sizes are known and possible: one piece of memory for all arrays, the widest elements first. */
@@ -250,7 +251,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
     h->memory = base_alloc(bytes);
     if (!h->memory) {
         base_fail_memory(p->err, bytes, p->where);
-        return RECORD_MEMORY;
+        return RECORD_FAULT_MEMORY;
     }
     p->layers = h->memory;
     p->windows = (int32_t *)(p->layers + n_layers);
@@ -262,7 +263,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
     h->record.tokens = p->tokens;
     h->record.form.kept = p->kept;
     h->record.label = p->label;
-    return RECORD_NONE;
+    return RECORD_FAULT_NONE;
 }
 
 /* Layers follow each other without gaps, and the file ends with the last. */
@@ -281,7 +282,7 @@ static record_fault get_layers(const record_head *h, parse *p) {
         if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return damaged(p, "a layer with blocks", p->kept[i]);
         begin += record_layer_bytes(&h->format.shape, p->kept[i], is_encrypted); /* at most 2^12 * 2^2 * 2^26 */
     }
-    return begin == p->public->file_bytes ? RECORD_NONE : damaged(p, "a last layer's end at", (long long)begin);
+    return begin == p->public->file_bytes ? RECORD_FAULT_NONE : damaged(p, "a last layer's end at", (long long)begin);
 }
 
 static record_fault get_rest(const record_head *h, parse *p) {
@@ -291,7 +292,7 @@ static record_fault get_rest(const record_head *h, parse *p) {
     }
     get_bytes(&p->at, p->label, p->label_bytes);
     p->label[p->label_bytes] = '\0';
-    return strlen(p->label) == p->label_bytes ? RECORD_NONE : damaged(p, "a label with a byte", 0);
+    return strlen(p->label) == p->label_bytes ? RECORD_FAULT_NONE : damaged(p, "a label with a byte", 0);
 }
 
 record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where, rp_error *err) {

@@ -26,7 +26,7 @@
 #include "base/compiler.h"
 #include "store/record.h"
 
-#define RECORD_VERSION 1
+#define RECORD_FILE_VERSION 1
 #define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and not after a transfer as text (as in PNG) */
 
 enum {

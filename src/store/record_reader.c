@@ -32,9 +32,9 @@ static bool is_encrypted(const record_reader *r) { return r->public.flags & RECO
 static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
     size_t bytes = 0, n_read;
     for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
-    if (base_io_readv(&r->file, offset, pieces, n, &n_read, err)) return RECORD_IO;
-    if (n_read == bytes) return RECORD_NONE;
-    return record_fail(err, RECORD_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
+    if (base_io_readv(&r->file, offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
+    if (n_read == bytes) return RECORD_FAULT_NONE;
+    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
 }
 
 static record_fault read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n, rp_error *err) {
@@ -43,25 +43,25 @@ static record_fault read_bytes(const record_reader *r, uint64_t offset, void *by
 
 static record_fault no_memory(const record_reader *r, uint64_t bytes, rp_error *err) {
     base_fail_memory(err, bytes, r->path);
-    return RECORD_MEMORY;
+    return RECORD_FAULT_MEMORY;
 }
 
 /* ---- headers ---- */
 
 static record_fault open_file(record_reader *r, rp_error *err) {
-    if (base_io_open(&r->file, r->path, err)) return errno == ENOENT || errno == ENOTDIR ? RECORD_GONE : RECORD_IO;
-    if (base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_IO;
-    if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_NONE;
-    return record_fail(err, RECORD_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
+    if (base_io_open(&r->file, r->path, err)) return errno == ENOENT || errno == ENOTDIR ? RECORD_FAULT_GONE : RECORD_FAULT_IO;
+    if (base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_FAULT_IO;
+    if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_FAULT_NONE;
+    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
 }
 
 /* Is the record encrypted exactly if there is a cipher, and with that one? */
 static record_fault check_cipher(const record_reader *r, const record_cipher *cipher, rp_error *err) {
-    if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_CIPHER, r->path, "it is encrypted, and there is no key");
-    if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_CIPHER, r->path, "it is not encrypted, and there is a key");
+    if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted, and there is no key");
+    if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is not encrypted, and there is a key");
     if (cipher && memcmp(r->public.cipher_id, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES) != 0)
-        return record_fail(err, RECORD_CIPHER, r->path, "it is encrypted with another key");
-    return RECORD_NONE;
+        return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted with another key");
+    return RECORD_FAULT_NONE;
 }
 
 /* The private header of an encrypted record, whose checksum is right. *out is freed by the caller. */
@@ -70,15 +70,15 @@ static record_fault decrypt_private(record_reader *r, const uint8_t *header, con
     *out = base_alloc(r->public.private_bytes);
     if (!*out) return no_memory(r, r->public.private_bytes, err);
     record_stream_resume(&r->stream, cipher, start);
-    if (record_stream_open(&r->stream, message, r->public.private_bytes, header, RECORD_BOUND_BYTES, *out)) return RECORD_NONE;
-    return record_fail(err, RECORD_DAMAGED, r->path, "its header does not decrypt");
+    if (record_stream_open(&r->stream, message, r->public.private_bytes, header, RECORD_BOUND_BYTES, *out)) return RECORD_FAULT_NONE;
+    return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "its header does not decrypt");
 }
 
 /* header[0..states_at): the beginning of the file, as far as it is a header. */
 static record_fault parse_header(record_reader *r, const uint8_t *header, size_t states_at, const record_cipher *cipher, rp_error *err) {
     uint8_t *plain = NULL;
     if (!record_checksum_equal(record_header_checksum(header, states_at), r->public.checksum))
-        return record_fail(err, RECORD_DAMAGED, r->path, "checksum of its header");
+        return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of its header");
     record_fault fault = check_cipher(r, cipher, err);
     if (!fault && cipher) fault = decrypt_private(r, header, cipher, &plain, err);
     if (!fault) fault = record_get_private(&r->head, cipher ? plain : header + RECORD_PUBLIC_BYTES, &r->public, r->path, err);
@@ -114,12 +114,12 @@ static record_fault check_expected(record_reader *r, const record_format *format
     char hex[17];
     base_key_hex(&r->head.record.key, hex, 16);
     if (format && !base_key_equal(&format->fingerprint, &r->head.format.fingerprint))
-        return record_fail(err, RECORD_MODEL, r->path, "another fingerprint");
+        return record_fail(err, RECORD_FAULT_MODEL, r->path, "another fingerprint");
     if (format && !shapes_are_equal(&format->shape, &r->head.format.shape))
-        return record_fail(err, RECORD_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
-    if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_KEY, r->path, "%s...", hex);
+        return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
+    if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
     r->is_checked = format;
-    return RECORD_NONE;
+    return RECORD_FAULT_NONE;
 }
 
 record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
@@ -129,7 +129,7 @@ record_fault record_reader_open(record_reader **out, const char *path, const rec
     *out = NULL;
     if (!r) {
         base_fail_memory(err, sizeof *r + path_bytes, path);
-        return RECORD_MEMORY;
+        return RECORD_FAULT_MEMORY;
     }
     memcpy(r->path, path, path_bytes);
     record_fault fault = open_file(r, err);
@@ -158,12 +158,12 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 /* Messages, one a block. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
     size_t bytes = record_block_bytes(&r->head.format.shape), message = bytes + RECORD_MESSAGE_EXTRA;
-    record_fault fault = RECORD_NONE;
+    record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(message, 64))) return no_memory(r, message, err);
     for (int i = 0; i < n && !fault; i++, offset += message) {
         fault = read_bytes(r, offset, r->message, message, err);
         if (!fault && !record_stream_open(&r->stream, r->message, bytes, NULL, 0, blocks[i].iov_base))
-            fault = record_fail(err, RECORD_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
+            fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
     }
     return fault;
 }
@@ -172,10 +172,10 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
 static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
     int32_t layer = r->next_layer++;
     const record_layer *l = &r->head.layers[layer];
-    record_fault fault = RECORD_NONE;
+    record_fault fault = RECORD_FAULT_NONE;
     if (n > 0) fault = is_encrypted(r) ? read_encrypted(r, l->begin, blocks, n, err) : read_pieces(r, l->begin, blocks, n, err);
     if (!fault && !record_checksum_equal(record_checksum_of(blocks, n), l->checksum))
-        fault = record_fail(err, RECORD_DAMAGED, r->path, "checksum of layer %d", layer);
+        fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of layer %d", layer);
     return fault;
 }
 
@@ -198,7 +198,7 @@ static record_fault verify_layers(record_reader *r, rp_error *err) {
     for (int32_t i = 0; i < shape->n_layers; i++) n_most = BASE_MAX(n_most, record_n_kept(r->head.record.form.kept[i]));
     size_t most = bytes * (size_t)n_most;
     uint8_t *memory = base_alloc_aligned(most, 64);
-    record_fault fault = memory ? RECORD_NONE : no_memory(r, most, err);
+    record_fault fault = memory ? RECORD_FAULT_NONE : no_memory(r, most, err);
     for (int32_t i = 0; i < shape->n_layers && !fault; i++) {
         struct iovec blocks[KV_SPAN_BLOCKS];
         int n = record_n_kept(r->head.record.form.kept[i]);

@@ -158,7 +158,7 @@ static int encrypt_private(writer *w, rp_error *err) {
 
 static int make_header(writer *w, rp_error *err) {
     int rc = RP_OK;
-    record_public p = {.version = RECORD_VERSION, .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
+    record_public p = {.version = RECORD_FILE_VERSION, .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
     if (w->cipher) {
         p.flags = RECORD_ENCRYPTED;
         memcpy(p.cipher_id, record_cipher_id(w->cipher), sizeof p.cipher_id);

@@ -79,7 +79,7 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     base_log(BASE_LOG_WARN, "store: a record is set aside (%s): %s", record_fault_name(event->fault), event->err.message);
     e->failed = true;
     s->n_failed++;
-    if (e->file) span_store_leave_disk(s, i, event->fault != RECORD_GONE);
+    if (e->file) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE);
 }
 
 static void drop_failed(span_store *s) {

@@ -124,7 +124,7 @@ static int verify_file(const char *path, const struct stat *st, int type, struct
     rp_error err = {0};
     if (type != FTW_F || n < 4 || strcmp(path + n - 4, ".rps") != 0) return 0;
     n_records++;
-    if (record_verify(path, NULL, NULL, &err) != RECORD_NONE) {
+    if (record_verify(path, NULL, NULL, &err) != RECORD_FAULT_NONE) {
         n_bad++;
         printf("%s\n", err.message);
     }

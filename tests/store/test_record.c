@@ -40,22 +40,22 @@ static void expect_read(const record_world *w, const char *path, const record_ci
     kv_span *copy;
     rp_error err = {0};
     assert_int_equal(kv_pool_new(&pool, &w->format.shape, UINT64_C(1) << 30, NULL, &err), RP_OK);
-    assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_NONE);
+    assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     expect_record(record_reader_record(r), &w->record);
     assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
     assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
     assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         assert_int_equal(kv_span_layers_ready(copy), i);
-        assert_int_equal(record_read_layer(r, i, copy, &err), RECORD_NONE);
+        assert_int_equal(record_read_layer(r, i, copy, &err), RECORD_FAULT_NONE);
         kv_span_set_ready(copy, i + 1);
     }
     record_reader_close(r);
     assert_true(forge_spans_equal(&w->format.shape, w->span, copy));
     kv_span_unref(copy);
     kv_pool_free(pool);
-    assert_int_equal(record_verify(path, NULL, cipher, &err), RECORD_NONE);
-    assert_int_equal(record_verify(path, &w->format, cipher, &err), RECORD_NONE);
+    assert_int_equal(record_verify(path, NULL, cipher, &err), RECORD_FAULT_NONE);
+    assert_int_equal(record_verify(path, &w->format, cipher, &err), RECORD_FAULT_NONE);
     assert_int_equal(err.code, RP_OK);
 }
 
@@ -154,10 +154,10 @@ static void a_cipher_is_all_or_nothing(void **state) {
     assert_int_equal(record_write(w.other, &w.format, &w.record, w.span, NULL, NULL, NULL), RP_OK);
     const record_cipher *ciphers[] = {NULL, cipher, other};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(record_verify(w.path, NULL, ciphers[i], &err), i == 1 ? RECORD_NONE : RECORD_CIPHER);
-        assert_int_equal(record_verify(w.other, NULL, ciphers[i], &err), i == 0 ? RECORD_NONE : RECORD_CIPHER);
+        assert_int_equal(record_verify(w.path, NULL, ciphers[i], &err), i == 1 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
+        assert_int_equal(record_verify(w.other, NULL, ciphers[i], &err), i == 0 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
     }
-    assert_int_equal(record_reader_open(&r, w.path, &w.format, &w.record.key, other, &err), RECORD_CIPHER);
+    assert_int_equal(record_reader_open(&r, w.path, &w.format, &w.record.key, other, &err), RECORD_FAULT_CIPHER);
     assert_int_equal(err.code, RP_ERR_FORMAT);
     assert_non_null(strstr(err.message, "another key"));
     record_world_close(&w);
@@ -318,7 +318,8 @@ static void every_fault_has_a_name(void **state) {
     (void)state;
     for (int i = 0; i < RECORD_FAULT_COUNT; i++)
         for (int j = 0; j < i; j++) assert_string_not_equal(record_fault_name((record_fault)i), record_fault_name((record_fault)j));
-    assert_string_equal(record_fault_name(RECORD_TRUNCATED), "truncated");
+    assert_string_equal(record_fault_name(RECORD_FAULT_TRUNCATED), "truncated");
+    assert_string_equal(record_fault_name(RECORD_FAULT_VERSION), "version");
     assert_string_equal(record_fault_name(RECORD_FAULT_COUNT), "?");
 }
 

@@ -34,7 +34,7 @@ static record_fault read_record(const record_world *w, const record_cipher *ciph
     kv_span *copy = NULL;
     record_fault fault = record_reader_open(&r, w->path, &w->format, &w->record.key, cipher, err);
     if (fault) return fault;
-    if (kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, err)) fault = RECORD_MEMORY;
+    if (kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, err)) fault = RECORD_FAULT_MEMORY;
     for (int32_t i = 0; i < shape.n_layers && !fault; i++) fault = record_read_layer(r, i, copy, err);
     if (!fault && !forge_spans_equal(&shape, w->span, copy)) fail_msg("a record was read that is another");
     kv_span_unref(copy);
@@ -67,7 +67,7 @@ static uint64_t fail_every_write(const record_cipher *cipher, base_io_fault kind
         if (!is_done && kind == BASE_IO_ENOSPC) assert_int_equal(cause, ENOSPC);
         assert_int_equal(record_world_files(&w, &n_temporary), is_done ? 1 : 0);
         assert_int_equal(n_temporary, 0);
-        if (is_done) assert_int_equal(read_record(&w, cipher, &err), RECORD_NONE);
+        if (is_done) assert_int_equal(read_record(&w, cipher, &err), RECORD_FAULT_NONE);
         if (!is_last) {
             unlink(w.path);
             continue;
@@ -99,7 +99,7 @@ static void a_failed_write_leaves_the_old_record(void **state) {
         assert_int_equal(write_record(&w, NULL, NULL), RP_ERR_IO);
         switch_off();
         assert_int_equal(record_world_files(&w, &n_temporary), 1);
-        assert_int_equal(read_record(&w, NULL, NULL), RECORD_NONE);
+        assert_int_equal(read_record(&w, NULL, NULL), RECORD_FAULT_NONE);
     }
     record_world_close(&w);
 }
@@ -115,12 +115,12 @@ static uint64_t fail_every_read(const record_cipher *cipher, base_io_fault kind)
         record_fault fault = read_record(&w, cipher, &err);
         bool is_last = base_io_count(BASE_IO_ALL) < n, is_done = is_last || kind == BASE_IO_INTERRUPT;
         switch_off();
-        if (is_done) assert_int_equal(fault, RECORD_NONE);
-        else if (kind == BASE_IO_SHORT) assert_true(fault == RECORD_TRUNCATED || fault == RECORD_IO);
-        else assert_int_equal(fault, RECORD_IO);
+        if (is_done) assert_int_equal(fault, RECORD_FAULT_NONE);
+        else if (kind == BASE_IO_SHORT) assert_true(fault == RECORD_FAULT_TRUNCATED || fault == RECORD_FAULT_IO);
+        else assert_int_equal(fault, RECORD_FAULT_IO);
         assert_int_equal(err.code == RP_OK, is_done);
         if (!is_last) continue;
-        assert_int_equal(read_record(&w, cipher, &err), RECORD_NONE); /* the record has nothing */
+        assert_int_equal(read_record(&w, cipher, &err), RECORD_FAULT_NONE); /* the record has nothing */
         record_world_close(&w);
         return n - 1;
     }
@@ -167,7 +167,7 @@ static void kill_every_write(const record_cipher *cipher, base_io_set set, bool 
         assert_int_equal(n_files, n_temporary + is_there);
         assert_true(n_temporary <= (was_killed ? 1 : 0));
         assert_true(is_there || (was_killed && !was_there));
-        assert_int_equal(read_record(&w, cipher, &err), is_there ? RECORD_NONE : RECORD_GONE);
+        assert_int_equal(read_record(&w, cipher, &err), is_there ? RECORD_FAULT_NONE : RECORD_FAULT_GONE);
         n_whole += is_there;
         record_world_close(&w);
         if (!was_killed) break;
@@ -214,9 +214,9 @@ static void every_allocation_can_fail(void **state) {
             base_alloc_fail_at(n, 0);
             record_fault fault = read_record(&w, c, &err);
             switch_off();
-            assert_true(fault == RECORD_NONE || fault == RECORD_MEMORY);
+            assert_true(fault == RECORD_FAULT_NONE || fault == RECORD_FAULT_MEMORY);
             assert_int_equal(err.code, fault ? RP_ERR_MEMORY : RP_OK);
-            is_done = fault == RECORD_NONE;
+            is_done = fault == RECORD_FAULT_NONE;
         }
         record_world_close(&w);
     }

@@ -212,11 +212,10 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
 /* The numbers of a plain record that sizes follow from; false: they are not possible, or do not fit. */
 typedef struct numbers {
     uint64_t n_layers, n_tokens, block_bytes, private_bytes, states_at;
-    uint8_t *layers;
 } numbers;
 
-static bool get_numbers(numbers *out, uint8_t *bytes, size_t n) {
-    uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
+static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
+    const uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
     if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES) return false;
     uint64_t n_layers = number(private + 136, 4), n_tokens = number(private + 116, 4), heads = number(private + 140, 4);
     uint64_t dims = number(private + 144, 4) + number(private + 148, 4), label = number(private + 152, 4);
@@ -224,17 +223,25 @@ static bool get_numbers(numbers *out, uint8_t *bytes, size_t n) {
         return false;
     uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
     uint64_t element = number(private + 132, 4) == KV_F32 ? 4 : 2;
-    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_states_at(false, private_bytes),
-                     private + RECORD_FIXED_BYTES};
-    return out->states_at <= n;
+    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_states_at(false, private_bytes)};
+    return RECORD_PUBLIC_BYTES + private_bytes <= n;
 }
+
+bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *states_at) {
+    numbers k;
+    bool is_found = get_numbers(&k, bytes, n);
+    if (is_found) *private_bytes = k.private_bytes, *states_at = k.states_at;
+    return is_found;
+}
+
+static uint8_t *layer_at(uint8_t *private, uint64_t i) { return private + RECORD_FIXED_BYTES + i * RECORD_LAYER_BYTES; }
 
 void forge_sizes(uint8_t *bytes, size_t n) {
     numbers k;
     if (!get_numbers(&k, bytes, n)) return;
     uint64_t begin = k.states_at;
     for (uint64_t i = 0; i < k.n_layers; i++) {
-        uint8_t *layer = k.layers + i * RECORD_LAYER_BYTES;
+        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, i);
         set_number(layer, begin, 8);
         begin += (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
     }
@@ -247,7 +254,7 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
     numbers k;
     if (!get_numbers(&k, bytes, n)) return;
     for (uint64_t i = 0; i < k.n_layers; i++) {
-        uint8_t *layer = k.layers + i * RECORD_LAYER_BYTES;
+        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, i);
         uint64_t begin = number(layer, 8), size = (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
         const struct iovec states = {bytes + BASE_MIN(begin, n), (size_t)size};
         if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&states, 1));
@@ -257,7 +264,7 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
 /* Places as they are with what encryption adds. */
 static void shift_layers(uint8_t *private, const numbers *k, uint64_t states_at) {
     for (uint64_t i = 0; i < k->n_layers; i++) {
-        uint8_t *layer = private + RECORD_FIXED_BYTES + i * RECORD_LAYER_BYTES;
+        uint8_t *layer = layer_at(private, i);
         if (number(layer, 8) - k->states_at > UINT32_MAX || k->block_bytes == 0) continue;
         uint64_t n_blocks = (number(layer, 8) - k->states_at) / k->block_bytes;
         set_number(layer, states_at + n_blocks * (k->block_bytes + RECORD_MESSAGE_EXTRA), 8);
@@ -271,7 +278,7 @@ forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher
     if (!bytes) die("no memory");
     memcpy(bytes, plain, n);
     forged f = {0};
-    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.block_bytes > n) return free(bytes), f;
+    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.states_at > n) return free(bytes), f;
     uint64_t n_blocks = (n - k.states_at) / k.block_bytes, rest = (n - k.states_at) % k.block_bytes;
     uint64_t states_at = record_states_at(true, k.private_bytes), message = k.block_bytes + RECORD_MESSAGE_EXTRA;
     f.n = (size_t)(states_at + n_blocks * message + rest);

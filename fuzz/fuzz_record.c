@@ -1,0 +1,117 @@
+/* fuzz_record.c: any bytes as a record: it is refused with a reason, or read, and then reading it layer by layer and verifying agree.
+ *
+ * First byte: bit 0: the padding in front of the states is left out of the input, and all sizes and places are made right; bit 1: so is
+ * the header's checksum; bit 2: so are the layers'; bit 3: the record is encrypted then; bit 4: it is read with that cipher.
+ */
+#define _GNU_SOURCE /* memfd_create */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/record_forge.h"
+
+#define MOST_BLOCK_BYTES 65536 /* a larger shape is verified, and not read into a pool */
+#define MOST_LAYERS 64
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void check_fault(record_fault fault, const rp_error *err) {
+    if ((fault == RECORD_FAULT_NONE) != (err->code == RP_OK) || fault >= RECORD_FAULT_COUNT) abort();
+    if (fault && (!err->message[0] || strchr(err->message, '\n'))) abort();
+    /* The file is there, and there is room. */
+    if (fault == RECORD_FAULT_GONE || fault == RECORD_FAULT_IO || fault == RECORD_FAULT_MEMORY) abort();
+}
+
+static void check_record(const record *r) {
+    const kv_span_form *f = &r->form;
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || r->n_tokens < 0 || r->first_slot < 0 ||
+        r->first_slot + r->n_tokens > f->n_tokens || strlen(r->label) > RECORD_MAX_LABEL || r->kind >= RECORD_KIND_COUNT)
+        abort();
+    for (int32_t i = 0; i < r->n_tokens; i++)
+        if (r->tokens[i] < 0) abort();
+}
+
+/* Opened again as an engine would that expects it, and read into a pool. */
+static record_fault read_all(const char *path, const record_reader *seen, const record_cipher *cipher) {
+    const record_format *format = record_reader_format(seen);
+    record_reader *r;
+    kv_pool *pool;
+    kv_span *span;
+    rp_error err = {0};
+    if (record_reader_open(&r, path, format, &record_reader_record(seen)->key, cipher, &err)) abort();
+    uint64_t most = (uint64_t)record_block_bytes(&format->shape) * KV_SPAN_BLOCKS * (uint64_t)format->shape.n_layers;
+    if (kv_pool_new(&pool, &format->shape, most, NULL, NULL)) abort();
+    if (kv_span_restore(&span, pool, &record_reader_record(r)->form, &record_reader_record(r)->key, &err)) abort();
+    record_fault fault = RECORD_FAULT_NONE;
+    for (int32_t i = 0; i < format->shape.n_layers && !fault; i++) fault = record_read_layer(r, i, span, &err);
+    check_fault(fault, &err);
+    kv_span_unref(span);
+    kv_pool_free(pool);
+    record_reader_close(r);
+    return fault;
+}
+
+static void read_record(const char *path, const record_cipher *cipher) {
+    record_reader *r;
+    rp_error err = {0};
+    record_fault fault = record_reader_open(&r, path, NULL, NULL, cipher, &err);
+    check_fault(fault, &err);
+    if (fault) return;
+    const record_format *format = record_reader_format(r);
+    check_record(record_reader_record(r));
+    fault = record_verify(path, NULL, cipher, &err);
+    check_fault(fault, &err);
+    bool is_small = record_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;
+    if (is_small && read_all(path, r, cipher) != fault) abort();
+    record_reader_close(r);
+}
+
+/* The input with zeros between the private header, as far as its numbers tell where it ends, and the states. */
+static forged pad(const uint8_t *data, size_t n) {
+    forged f = {calloc(1, n + 2 * (size_t)RECORD_MAX_PRIVATE), n};
+    uint64_t states_at, private_bytes;
+    if (!f.bytes) abort();
+    memcpy(f.bytes, data, n);
+    if (!forge_places(f.bytes, n, &private_bytes, &states_at)) return f;
+    size_t header = RECORD_PUBLIC_BYTES + (size_t)private_bytes;
+    memset(f.bytes + header, 0, n - header);
+    memcpy(f.bytes + states_at, data + header, n - header);
+    f.n = (size_t)states_at + n - header;
+    return f;
+}
+
+/* The input as its mode makes it. */
+static forged make_file(uint8_t mode, const uint8_t *data, size_t n, const record_cipher *cipher) {
+    forged f = mode & 1 ? pad(data, n) : (forged){malloc(n + 1), n};
+    if (!f.bytes) abort();
+    if (mode & 1) forge_sizes(f.bytes, f.n);
+    else memcpy(f.bytes, data, n);
+    if (mode & 4) forge_layer_checksums(f.bytes, f.n);
+    forged encrypted = mode & 8 ? forge_encrypt(f.bytes, f.n, cipher) : (forged){0};
+    if (encrypted.n) {
+        forge_free(&f);
+        f = encrypted;
+    }
+    if (mode & 2) forge_header_checksum(f.bytes, f.n);
+    return f;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    static record_cipher *cipher;
+    static int fd;
+    static char path[64];
+    if (n == 0) return 0;
+    if (!cipher) {
+        cipher = forge_cipher(7);
+        fd = memfd_create("record", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    forged f = make_file(data[0], data + 1, n - 1, cipher);
+    if (pwrite(fd, f.bytes, f.n, 0) != (ssize_t)f.n || ftruncate(fd, (off_t)f.n)) abort();
+    read_record(path, data[0] & 16 ? cipher : NULL);
+    forge_free(&f);
+    return 0;
+}
