@@ -27,7 +27,7 @@ static const char style_sheet[] =
     ".gap{fill:url(#gap-hatch);stroke:#8c959f;stroke-dasharray:4 3}\n"
     ".inexact{fill:url(#inexact-hatch)}\n"
     ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#1b1f24}\n"
-    ".curve{fill:none;stroke-width:2;stroke-linejoin:round}.mark{stroke:none}\n"
+    ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
     ".c0{stroke:#0072b2;stroke-width:3.5}.c1{stroke:#d55e00;stroke-dasharray:9 4}.c2{stroke:#009e73;stroke-dasharray:2 4}\n"
     ".c3{stroke:#e69f00;stroke-dasharray:9 4 2 4}.c4{stroke:#cc79a7}.c5{stroke:#57606a;stroke-dasharray:4 3}\n"
     ".m0{fill:#0072b2}.m1{fill:#d55e00}.m2{fill:#009e73}.m3{fill:#e69f00}.m4{fill:#cc79a7}.m5{fill:#57606a}\n"
@@ -139,7 +139,8 @@ void svg_curve(FILE *to, int number, const svg_point *points, size_t n) {
     for (size_t i = 0; i < n; i++) fprintf(to, "%s%.1f,%.1f", i > 0 ? " " : "", points[i].x, points[i].y);
     fputs("\"/>\n", to);
     for (size_t i = 0; i < n; i++)
-        fprintf(to, "<circle class=\"mark m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, points[i].x, points[i].y, number == 0 ? "4.5" : "3.2");
+        fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, points[i].x, points[i].y,
+                number == 0 ? "4.5" : "3.2");
 }
 
 /* ---- The frame ---- */

@@ -10,7 +10,7 @@
 #include "store/item_heap.h"
 
 #define N_SHARES 8           /* uses of 1, 2 to 3, 4 to 7, ..., 128 and more */
-#define SHARE_EVENTS 20000.0 /* what is measured counts half after so many: long enough to be sure, short enough to follow a day's changes */
+#define SHARE_EVENTS 20000.0 /* what is measured counts half after so many: enough to be sure, few enough to follow a day */
 #define MAX_BORN (UINT32_MAX - 1)
 
 typedef struct item {

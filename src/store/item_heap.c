@@ -16,7 +16,8 @@ static void set_entry(item_heap *h, uint32_t *places, size_t i, item_heap_entry 
 
 /* Puts an entry where it belongs: at i, which is free, or above it. */
 static void sift_up(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
-    for (; i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2]); i = (i - 1) / 2) set_entry(h, places, i, h->entries[(i - 1) / 2]);
+    for (size_t parent; i > 0 && item_heap_entry_less(&entry, &h->entries[parent = (i - 1) / 2]); i = parent)
+        set_entry(h, places, i, h->entries[parent]);
     set_entry(h, places, i, entry);
 }
 

@@ -105,7 +105,7 @@ static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t nu
     for (size_t i = 0; i < r->n_blocks && !rc; i++) {
         uint32_t parent = i > 0 ? s->refs[s->n_refs - 1] : EMPTY;
         rc = number_block(s, r->blocks[i], parent, i, &s->refs[s->n_refs++]);
-        if (rc) base_fail(err, rc, "request %zu: block %llu stands behind another block than before: a block is tokens with all before them",
+        if (rc) base_fail(err, rc, "request %zu: block %llu stands behind another block than before: an id is tokens and all before them",
                           number, (unsigned long long)r->blocks[i]);
     }
     return rc;
@@ -200,7 +200,8 @@ int simulate_run(const rp_simulator *s, rp_policy policy, size_t capacity, rp_si
     void *state = NULL;
     *out = (rp_simulation){0};
     if ((unsigned)policy >= RP_N_POLICIES || capacity < 1)
-        return base_fail(err, RP_ERR_INVALID, "policy %d with room for %zu blocks: give one that there is, and 1 at least", (int)policy, capacity);
+        return base_fail(err, RP_ERR_INVALID, "policy %d with room for %zu blocks: give one that there is, and 1 at least", (int)policy,
+                         capacity);
     simulate_world world = {BASE_MAX(s->n_blocks, (size_t)1), capacity, s->costs};
     int rc = policies[policy]->open(&state, &world);
     if (!rc) rc = replay(s, policies[policy], state, out);

@@ -67,7 +67,8 @@ static void place(naive *n, uint32_t i) {
     naive_item *it = &n->items[i];
     int k = class_of(it->uses);
     if (!can_be_offered(n, i)) return;
-    it->due = it->expired ? -1 : it->used_at + (double)it->uses * sqrt((double)it->about.cost_us / (double)it->about.bytes * (n->used[k] / n->all[k]));
+    double worth = (double)it->about.cost_us / (double)it->about.bytes * (n->used[k] / n->all[k]);
+    it->due = it->expired ? -1 : it->used_at + (double)it->uses * sqrt(worth);
     it->order = n->n_orders++;
 }
 
