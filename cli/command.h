@@ -20,6 +20,7 @@ typedef struct cli_command {
     const char *notes;         /* printed after the options; ends in a newline, or "" */
     const cli_option *options; /* ends with a row without a name */
     int (*main)(int argc, char **argv); /* argv[0] is the command's name */
+    const struct cli_command *const *parts; /* commands of its own, "cache simulate"; ends with NULL. NULL: none */
 } cli_command;
 
 extern const cli_command cli_command_run;
@@ -28,5 +29,9 @@ extern const cli_command cli_command_eval;
 extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_quantize;
 extern const cli_command cli_command_bench;
+extern const cli_command cli_command_cache;
+
+/* Parts of `reprise cache`, in cmd_cache.c's table. */
+extern const cli_command cli_cache_simulate;
 
 #endif

@@ -12,7 +12,7 @@
 #include "text.h"
 
 static const cli_command *const commands[] = {&cli_command_run, &cli_command_inspect, &cli_command_eval, &cli_command_bench,
-                                             &cli_command_tokenize, &cli_command_quantize};
+                                             &cli_command_cache, &cli_command_tokenize, &cli_command_quantize};
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
 static const cli_command *find_command(const char *name) {
@@ -44,9 +44,14 @@ static int help(int argc, char **argv) {
         print_help();
         return cli_finish_output();
     }
-    if (argc > 2) return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise help' takes one command", argv[2]);
     const cli_command *command = find_command(argv[1]);
     if (command == NULL) return unknown_command(argv[1]);
+    int words = 2;
+    if (argc > 2 && command->parts != NULL) {
+        command = cli_find_part(command, argv[words++]);
+        if (command == NULL) return CLI_WRONG_USE;
+    }
+    if (argc > words) return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise help' takes one command", argv[words]);
     cli_options_help(command, stdout);
     return cli_finish_output();
 }

@@ -222,6 +222,24 @@ cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, 
     return check_required(command, out) == CLI_OK ? CLI_PARSED : CLI_PARSED_WRONG;
 }
 
+/* ---- Parts ---- */
+
+/* "simulate" of "cache simulate". */
+static const char *part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
+
+const cli_command *cli_find_part(const cli_command *command, const char *name) {
+    cli_nearest nearest = cli_nearest_start(name);
+    for (const cli_command *const *p = command->parts; *p != NULL; p++) {
+        if (strcmp(part_name(*p), name) == 0) return *p;
+        cli_nearest_try(&nearest, part_name(*p));
+    }
+    if (nearest.best != NULL)
+        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': did you mean '%s'?", command->name, name, nearest.best);
+    else
+        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': 'reprise %s --help' lists them", command->name, name, command->name);
+    return NULL;
+}
+
 /* ---- Help ---- */
 
 /* Prints words from cell `at` on; lines after the first begin in the same cell. */
@@ -255,6 +273,9 @@ void cli_options_help(const cli_command *command, FILE *to) {
     int at = fprintf(to, "usage: reprise %s ", command->name);
     print_wrapped(to, command->synopsis, at);
     fprintf(to, "\n%s\n", command->summary);
+    if (command->parts != NULL) fprintf(to, "\ncommands:\n");
+    for (const cli_command *const *p = command->parts; p != NULL && *p != NULL; p++)
+        fprintf(to, "  %-10s %s\n", part_name(*p), (*p)->summary);
     if (find_positional(command, 0) != NULL) fprintf(to, "\narguments:\n");
     for (const cli_option *o = command->options; o->name != NULL; o++)
         if (o->positional) print_option(to, o);

@@ -56,7 +56,10 @@ struct cli_command;
  * CLI_PARSED_HELP: --help was there, and help was printed. CLI_PARSED_WRONG: one line on standard error says what is wrong. */
 cli_parsed cli_options_parse(const struct cli_command *command, int argc, char **argv, void *out);
 
-/* Prints a command's help: synopsis, one entry for each row of its table, notes. */
+/* The part of a command that is called so, or NULL, and one line on standard error says that there is none. */
+const struct cli_command *cli_find_part(const struct cli_command *command, const char *name);
+
+/* Prints a command's help: synopsis, parts, one entry for each row of its table, notes. */
 void cli_options_help(const struct cli_command *command, FILE *to);
 
 #endif

@@ -27,9 +27,14 @@ static const char style_sheet[] =
     ".gap{fill:url(#gap-hatch);stroke:#8c959f;stroke-dasharray:4 3}\n"
     ".inexact{fill:url(#inexact-hatch)}\n"
     ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#1b1f24}\n"
+    ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
+    ".c0{stroke:#0072b2;stroke-width:3.5}.c1{stroke:#d55e00;stroke-dasharray:9 4}.c2{stroke:#009e73;stroke-dasharray:2 4}\n"
+    ".c3{stroke:#e69f00;stroke-dasharray:9 4 2 4}.c4{stroke:#cc79a7}.c5{stroke:#57606a;stroke-dasharray:4 3}\n"
+    ".m0{fill:#0072b2}.m1{fill:#d55e00}.m2{fill:#009e73}.m3{fill:#e69f00}.m4{fill:#cc79a7}.m5{fill:#57606a}\n"
     "@media (prefers-color-scheme:dark){\n"
     ".ground{fill:#14181d}.ink{fill:#e6edf3}.soft{fill:#9aa4af}\n"
     ".extent{fill:#56b4e9;fill-opacity:.14;stroke:#56b4e9}.choice{stroke:#9aa4af}\n"
+    ".c0{stroke:#56b4e9}.m0{fill:#56b4e9}.c5{stroke:#9aa4af}.m5{fill:#9aa4af}\n"
     "}\n"
     "</style>\n"
     "<defs>\n"
@@ -127,6 +132,17 @@ static void line_of_class(FILE *to, const char *class_name, double x1, double y1
 
 void svg_line(FILE *to, double x1, double y1, double x2, double y2) { line_of_class(to, "rule", x1, y1, x2, y2); }
 
+void svg_grid_line(FILE *to, double x1, double y1, double x2, double y2) { line_of_class(to, "faint", x1, y1, x2, y2); }
+
+void svg_curve(FILE *to, int number, const svg_point *points, size_t n) {
+    fprintf(to, "<polyline class=\"curve c%d\" points=\"", number);
+    for (size_t i = 0; i < n; i++) fprintf(to, "%s%.1f,%.1f", i > 0 ? " " : "", points[i].x, points[i].y);
+    fputs("\"/>\n", to);
+    for (size_t i = 0; i < n; i++)
+        fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, points[i].x, points[i].y,
+                number == 0 ? "4.5" : "3.2");
+}
+
 /* ---- The frame ---- */
 
 void svg_begin(FILE *to, double height, const char *title, const char *subtitle) {
@@ -152,6 +168,15 @@ double svg_legend(FILE *to, double x, const char *class_name, const char *text) 
     svg_box(to, class_name, x, LEGEND_Y, SWATCH_WIDTH, SWATCH_HEIGHT, NULL);
     svg_text(to, x + SWATCH_WIDTH + 7, LEGEND_Y + 11, &style, text);
     return x + SWATCH_WIDTH + 7 + svg_text_width(text, SVG_LABEL_PX) + 22;
+}
+
+double svg_curve_legend(FILE *to, double x, int number, const char *text) {
+    static const svg_text_style style = {SVG_SOFT, "start", SVG_LABEL_PX + 1, false};
+    double y = LEGEND_Y + SWATCH_HEIGHT / 2;
+    const svg_point ends[] = {{x, y}, {x + 2 * SWATCH_WIDTH, y}};
+    svg_curve(to, number, ends, 2);
+    svg_text(to, x + 2 * SWATCH_WIDTH + 10, LEGEND_Y + 11, &style, text);
+    return x + 2 * SWATCH_WIDTH + 10 + svg_text_width(text, style.size) + 26;
 }
 
 /* The smallest of 1, 2, 5 times a power of ten whose ticks stand far enough apart. */

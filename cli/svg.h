@@ -1,4 +1,4 @@
-/* svg.h: the parts that both drawings of `reprise inspect --svg` are made of.
+/* svg.h: the parts that the drawings of `reprise inspect --svg` and `reprise cache simulate --svg` are made of.
  *
  * Lengths are in pixels of the drawing, y grows downwards. Positions of tokens go to the right: x = left + position * scale.
  * Colours are those of Okabe and Ito, told apart with every kind of colour vision: blue for cached, orange for fresh; each
@@ -9,6 +9,7 @@
 #define CLI_SVG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -65,5 +66,14 @@ double svg_legend(FILE *to, double x, const char *class_name, const char *text);
 
 /* Ticks and numbers below y, and faint lines upwards to `top`. */
 void svg_axis(FILE *to, const svg_scale *s, double top, double y);
+
+/* A curve through n points, with a mark at each. number: its colour and dashes, below SVG_CURVES; the first is the one to look at. */
+#define SVG_CURVES 6
+typedef struct svg_point {
+    double x, y;
+} svg_point;
+void svg_curve(FILE *to, int number, const svg_point *points, size_t n);
+double svg_curve_legend(FILE *to, double x, int number, const char *text);
+void svg_grid_line(FILE *to, double x1, double y1, double x2, double y2);
 
 #endif

@@ -560,6 +560,58 @@ typedef struct rp_store_stats {
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 
+/* ---- What a cache would save ----------------------------------------------------------------------------------- */
+
+/* Which blocks a cache drops first when it is full. */
+typedef enum rp_policy {
+    RP_POLICY_LRU,     /* what was used longest ago */
+    RP_POLICY_LFU,     /* what was used least often since it came */
+    RP_POLICY_ARC,     /* Megiddo and Modha 2003 */
+    RP_POLICY_S3_FIFO, /* Yang et al. 2023 */
+    RP_POLICY_REPRISE, /* what the store does (docs/eviction.md) */
+    RP_POLICY_OPTIMUM, /* what is used again latest: the most blocks that can be found, by knowing the future (Belady 1966) */
+} rp_policy;
+#define RP_N_POLICIES 6
+
+RP_API const char *rp_policy_name(rp_policy policy); /* "S3-FIFO"; static; NULL past the end */
+
+/* A prompt as blocks: equal ids are equal tokens behind equal beginnings. */
+typedef struct rp_simulate_request {
+    const uint64_t *blocks; /* n_blocks ids; the last block may be begun only */
+    size_t n_blocks;
+    int32_t n_tokens;
+} rp_simulate_request;
+
+typedef struct rp_simulate_options {
+    int32_t block_tokens;     /* default 512 */
+    int32_t attention_tokens; /* the position at which attending takes a token as long as all the rest: the i-th token, from 0, costs
+                                 1 + i / attention_tokens. Default 16384 */
+} rp_simulate_options;
+
+RP_API rp_simulate_options rp_simulate_options_defaults(void);
+
+/* Requests to replay against caches of different sizes and policies. May be used by many threads at once. */
+typedef struct rp_simulator rp_simulator;
+
+/* Copies what it needs. options NULL: the defaults. Memory is about 60 bytes for each block of each request.
+ * RP_ERR_INVALID (the message says which request), RP_ERR_LIMIT (2^24 requests, 2^26 blocks), RP_ERR_MEMORY. */
+RP_API int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n, const rp_simulate_options *options,
+                            rp_error *err);
+RP_API void rp_simulator_free(rp_simulator *simulator);
+/* The working set: how many different blocks there are. */
+RP_API size_t rp_simulator_blocks(const rp_simulator *simulator);
+
+/* What came of it. `saved` and `compute` are costs in tokens, what the first token of a prompt costs being 1. */
+typedef struct rp_simulation {
+    uint64_t requests, prompt_tokens;
+    uint64_t hit_tokens; /* tokens of blocks that were there, with all blocks before them */
+    double compute;      /* of all prompts, without a cache */
+    double saved;        /* of what was there */
+} rp_simulation;
+
+/* Replays all requests, one after the other, against an empty cache of so many blocks. RP_ERR_INVALID, RP_ERR_MEMORY. */
+RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, size_t capacity_blocks, rp_simulation *out, rp_error *err);
+
 /* ---- Looking inside -------------------------------------------------------------------------------------------- */
 
 /* A schema as a tree in document order, and what a prompt takes of it. */

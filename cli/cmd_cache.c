@@ -1,0 +1,31 @@
+/* cmd_cache.c: `reprise cache`: what stores keep, and what a cache would save. Owns the table of its parts. One thread. */
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+
+static int cache_main(int argc, char **argv);
+
+static const cli_command *const parts[] = {&cli_cache_simulate, NULL};
+static const cli_option options[] = {{.name = NULL}};
+
+const cli_command cli_command_cache = {
+    .name = "cache",
+    .summary = "look at what is kept, and at what a cache would save",
+    .synopsis = "COMMAND [OPTIONS]",
+    .notes = "'reprise cache COMMAND --help' explains one.\n",
+    .options = options,
+    .main = cache_main,
+    .parts = parts,
+};
+
+static int cache_main(int argc, char **argv) {
+    struct {
+        char unused;
+    } o = {0};
+    if (argc < 2) return cli_fail(CLI_WRONG_USE, "'reprise cache' needs a command: 'reprise cache --help' lists them");
+    if (argv[1][0] == '-')
+        return cli_options_parse(&cli_command_cache, argc, argv, &o) == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
+    const cli_command *part = cli_find_part(&cli_command_cache, argv[1]);
+    return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
+}

@@ -1,0 +1,253 @@
+/* eviction.c: see eviction.h. Items that can be offered are in the heap of their group; those with children or a pin are in none. */
+#include "store/eviction.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/memory.h"
+#include "reprise.h"
+#include "store/dropped_keys.h"
+#include "store/item_heap.h"
+
+#define N_SHARES 8           /* uses of 1, 2 to 3, 4 to 7, ..., 128 and more */
+#define SHARE_EVENTS 20000.0 /* what is measured counts half after so many: enough to be sure, few enough to follow a day */
+#define MAX_BORN (UINT32_MAX - 1)
+
+typedef struct item {
+    double used_at; /* clock */
+    uint64_t name, bytes, cost_us;
+    float uses; /* 0: the index is free */
+    uint32_t parent, group;
+    uint32_t n_children, n_born; /* there now; ever */
+    bool pinned, expired;
+} item;
+
+typedef struct group {
+    item_heap heap;
+    size_t n_items;
+    uint64_t bytes;
+} group;
+
+/* What became of items: used once more, or used once more or forgotten. Both begin as if one of two had been. */
+typedef struct share {
+    double used, all;
+} share;
+
+struct eviction {
+    item *items;
+    uint32_t *places; /* in the heap of the item's group */
+    size_t n_items, cap_items, cap_places; /* n_items: indices, free ones among them */
+    size_t n_present;
+    group *groups;
+    size_t n_groups, cap_groups;
+    double clock;
+    uint64_t n_orders;
+    share shares[N_SHARES];
+    dropped_keys dropped;
+    uint32_t *refused; /* what eviction_victim sets aside */
+    size_t n_refused, cap_refused;
+};
+
+int eviction_new(eviction **out) {
+    eviction *e = base_calloc(1, sizeof(*e));
+    *out = e;
+    if (!e) return RP_ERR_MEMORY;
+    for (int i = 0; i < N_SHARES; i++) e->shares[i] = (share){.used = 2, .all = 4};
+    return RP_OK;
+}
+
+void eviction_free(eviction *e) {
+    if (!e) return;
+    for (size_t i = 0; i < e->n_groups; i++) base_free(e->groups[i].heap.entries);
+    base_free(e->groups);
+    base_free(e->items);
+    base_free(e->places);
+    base_free(e->refused);
+    dropped_keys_free(&e->dropped);
+    base_free(e);
+}
+
+/* ---- expected reuse ---- */
+
+static share *share_of(eviction *e, float uses) {
+    int i = 0;
+    for (float limit = 2; i < N_SHARES - 1 && uses >= limit; limit *= 2) i++;
+    return &e->shares[i];
+}
+
+/* An item that had been used so often was used once more, or was forgotten. */
+static void learn(eviction *e, float uses, bool used) {
+    share *s = share_of(e, uses);
+    s->used += used;
+    s->all += 1;
+    if (s->all < SHARE_EVENTS) return;
+    s->used /= 2;
+    s->all /= 2;
+}
+
+static double stay(eviction *e, const item *it) {
+    const share *s = share_of(e, it->uses);
+    return (double)it->uses * sqrt((double)it->cost_us / (double)it->bytes * (s->used / s->all));
+}
+
+/* ---- heaps ---- */
+
+static item *present(const eviction *e, uint32_t i) {
+    assert(i < e->n_items && e->items[i].uses > 0);
+    return &e->items[i];
+}
+
+/* Puts an item where it belongs: in its group's heap, or in none. Among equals the one that came here first goes first. */
+static void place(eviction *e, uint32_t i) {
+    item *it = present(e, i);
+    item_heap *heap = &e->groups[it->group].heap;
+    double due = it->expired ? -1 : it->used_at + stay(e, it);
+    if (it->pinned || it->n_children > 0) item_heap_remove(heap, e->places, i);
+    else item_heap_put(heap, e->places, (item_heap_entry){due, e->n_orders++, i});
+}
+
+/* ---- items ---- */
+
+static int reserve_item(eviction *e, uint32_t i) {
+    int rc = base_grow((void **)&e->items, &e->cap_items, (size_t)i + 1, EVICTION_MAX_ITEMS, sizeof(*e->items));
+    if (!rc) rc = base_grow((void **)&e->places, &e->cap_places, (size_t)i + 1, EVICTION_MAX_ITEMS, sizeof(*e->places));
+    for (; !rc && e->n_items <= i; e->n_items++) {
+        e->items[e->n_items] = (item){0};
+        e->places[e->n_items] = ITEM_HEAP_NOWHERE;
+    }
+    return rc;
+}
+
+static int reserve_group(eviction *e, uint32_t g) {
+    int rc = base_grow((void **)&e->groups, &e->cap_groups, (size_t)g + 1, EVICTION_MAX_GROUPS, sizeof(*e->groups));
+    while (!rc && e->n_groups <= g) e->groups[e->n_groups++] = (group){0};
+    return rc ? rc : item_heap_reserve(&e->groups[g].heap, e->groups[g].n_items + 1);
+}
+
+/* Room for all that one item more may need, so that nothing but adding can fail. */
+static int reserve(eviction *e, uint32_t i, const eviction_item *about) {
+    int rc = reserve_item(e, i);
+    if (!rc) rc = reserve_group(e, about->group);
+    if (!rc) rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
+    if (!rc) rc = dropped_keys_reserve(&e->dropped, 2 * (e->n_present + 1));
+    return rc;
+}
+
+/* The uses of an item that is new, and of its parent one child more. */
+static float first_uses(item *parent) {
+    if (!parent) return 1;
+    if (parent->n_born < MAX_BORN) parent->n_born++;
+    return BASE_MAX(1, parent->uses / (float)parent->n_born);
+}
+
+int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
+    dropped_key before;
+    assert(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
+    int rc = i < EVICTION_MAX_ITEMS ? reserve(e, i, about) : RP_ERR_LIMIT;
+    if (rc) return rc;
+    item *it = &e->items[i], *parent = about->parent == EVICTION_NONE ? NULL : present(e, about->parent);
+    *it = (item){.used_at = e->clock, .name = about->name, .bytes = about->bytes, .cost_us = about->cost_us, .parent = about->parent,
+                 .group = about->group};
+    if (dropped_keys_take(&e->dropped, about->name, &before)) {
+        learn(e, before.uses, true);
+        it->uses = before.uses + 1;
+        it->n_born = before.n_born;
+    } else {
+        it->uses = first_uses(parent);
+    }
+    e->groups[it->group].n_items++;
+    e->groups[it->group].bytes += it->bytes;
+    e->n_present++;
+    if (parent && parent->n_children++ == 0) place(e, about->parent);
+    place(e, i);
+    return RP_OK;
+}
+
+void eviction_use(eviction *e, uint32_t i) {
+    item *it = present(e, i);
+    learn(e, it->uses, true);
+    it->uses += 1;
+    it->used_at = e->clock;
+    it->expired = false;
+    place(e, i);
+}
+
+void eviction_set_cost(eviction *e, uint32_t i, uint64_t cost_us) {
+    present(e, i)->cost_us = cost_us;
+    place(e, i);
+}
+
+void eviction_set_pinned(eviction *e, uint32_t i, bool pinned) {
+    present(e, i)->pinned = pinned;
+    place(e, i);
+}
+
+void eviction_expire(eviction *e, uint32_t i) {
+    present(e, i)->expired = true;
+    place(e, i);
+}
+
+/* ---- victims ---- */
+
+/* The heap whose top goes first: the group's, or the one of all with the least top; NULL: there is nothing. */
+static item_heap *first_heap(eviction *e, uint32_t g) {
+    item_heap *best = NULL;
+    if (g != EVICTION_NONE) return g < e->n_groups && e->groups[g].heap.n > 0 ? &e->groups[g].heap : NULL;
+    for (size_t i = 0; i < e->n_groups; i++) {
+        item_heap *h = &e->groups[i].heap;
+        if (h->n > 0 && (!best || item_heap_entry_less(&h->entries[0], &best->entries[0]))) best = h;
+    }
+    return best;
+}
+
+/* Those that were set aside go back, as if they had been used now. */
+static void put_back(eviction *e) {
+    for (size_t i = 0; i < e->n_refused; i++) {
+        e->items[e->refused[i]].used_at = e->clock;
+        place(e, e->refused[i]);
+    }
+    e->n_refused = 0;
+}
+
+uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *user) {
+    uint32_t victim = EVICTION_NONE;
+    for (item_heap *h; victim == EVICTION_NONE && (h = first_heap(e, g));) {
+        uint32_t top = h->entries[0].item;
+        if (!may_go || may_go(user, top)) {
+            victim = top;
+            continue;
+        }
+        item_heap_remove(h, e->places, top);
+        e->refused[e->n_refused++] = top;
+    }
+    put_back(e);
+    return victim;
+}
+
+/* The item is gone, and what it stood on may go next. */
+static void leave(eviction *e, uint32_t i) {
+    item *it = present(e, i);
+    uint32_t parent = it->parent;
+    assert(it->n_children == 0);
+    item_heap_remove(&e->groups[it->group].heap, e->places, i);
+    e->groups[it->group].n_items--;
+    e->groups[it->group].bytes -= it->bytes;
+    e->n_present--;
+    it->uses = 0;
+    if (parent != EVICTION_NONE && --present(e, parent)->n_children == 0) place(e, parent);
+}
+
+void eviction_drop(eviction *e, uint32_t i) {
+    const item *it = present(e, i);
+    dropped_key key = {it->name, it->uses, it->n_born}, forgotten;
+    uint32_t at = e->places[i];
+    if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, e->groups[it->group].heap.entries[at].value);
+    leave(e, i);
+    if (!dropped_keys_has(&e->dropped, key.name) && dropped_keys_add(&e->dropped, &key, &forgotten)) learn(e, forgotten.uses, false);
+}
+
+void eviction_remove(eviction *e, uint32_t i) { leave(e, i); }
+
+bool eviction_was_dropped(const eviction *e, uint64_t name) { return dropped_keys_has(&e->dropped, name); }
+
+uint64_t eviction_group_bytes(const eviction *e, uint32_t g) { return g < e->n_groups ? e->groups[g].bytes : 0; }

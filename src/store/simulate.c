@@ -1,0 +1,210 @@
+/* simulate.c: see simulate.h. */
+#include "store/simulate.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/simulate_policies.h"
+
+#define EMPTY UINT32_MAX
+#define COST_UNITS 1000.0 /* of a token's linear part: the policy counts in whole ones */
+
+static const simulate_policy *const policies[RP_N_POLICIES] = {
+    [RP_POLICY_LRU] = &simulate_lru,         [RP_POLICY_LFU] = &simulate_lfu,         [RP_POLICY_ARC] = &simulate_arc,
+    [RP_POLICY_S3_FIFO] = &simulate_s3_fifo, [RP_POLICY_REPRISE] = &simulate_reprise, [RP_POLICY_OPTIMUM] = &simulate_optimum};
+
+/* Where a request's blocks are in `refs` and `next`. */
+typedef struct row {
+    size_t first, n;
+    int32_t n_tokens;
+} row;
+
+struct rp_simulator {
+    rp_simulate_options options;
+    row *rows;
+    size_t n_rows;
+    uint32_t *refs; /* blocks of all requests, numbered from 0 in the order in which they came */
+    uint32_t *next; /* of each of them: the request that uses the same block next */
+    size_t n_refs;
+    uint64_t *names; /* [n_blocks] as they were given */
+    uint32_t *parents; /* [n_blocks] EMPTY: none */
+    uint64_t *costs; /* [n_blocks] of a whole block in its place */
+    size_t n_blocks;
+    uint32_t *buckets; /* by name; while requests are read */
+    size_t n_buckets;
+};
+
+const char *simulate_policy_name(rp_policy policy) {
+    return (unsigned)policy < RP_N_POLICIES ? policies[policy]->name : NULL;
+}
+
+void simulate_free(rp_simulator *s) {
+    if (!s) return;
+    base_free(s->rows);
+    base_free(s->refs);
+    base_free(s->next);
+    base_free(s->names);
+    base_free(s->parents);
+    base_free(s->costs);
+    base_free(s->buckets);
+    base_free(s);
+}
+
+size_t simulate_n_blocks(const rp_simulator *s) { return s->n_blocks; }
+
+/* ---- costs ---- */
+
+/* Of n tokens behind `pos`: each takes its linear part, and attends to those before it. */
+static double cost_of(const rp_simulator *s, double pos, double n) {
+    return n + (pos * n + n * (n - 1) / 2) / s->options.attention_tokens;
+}
+
+/* Tokens of the i-th block of a request. */
+static int32_t block_tokens(const rp_simulator *s, const row *r, size_t i) {
+    int64_t left = r->n_tokens - (int64_t)i * s->options.block_tokens;
+    return (int32_t)BASE_MIN(left, s->options.block_tokens);
+}
+
+static double block_cost(const rp_simulator *s, const row *r, size_t i) {
+    return cost_of(s, (double)i * s->options.block_tokens, block_tokens(s, r, i));
+}
+
+/* ---- reading ---- */
+
+static size_t find_bucket(const rp_simulator *s, uint64_t name) {
+    size_t mask = s->n_buckets - 1, b = (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & mask;
+    while (s->buckets[b] != EMPTY && s->names[s->buckets[b]] != name) b = (b + 1) & mask;
+    return b;
+}
+
+/* The number of a block, the i-th of its request, behind the block `parent`. */
+static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t i, uint32_t *out) {
+    size_t b = find_bucket(s, name);
+    if (s->buckets[b] == EMPTY) {
+        s->names[s->n_blocks] = name;
+        s->parents[s->n_blocks] = parent;
+        s->costs[s->n_blocks] = (uint64_t)(COST_UNITS * cost_of(s, (double)i * s->options.block_tokens, s->options.block_tokens));
+        s->buckets[b] = (uint32_t)s->n_blocks++;
+    }
+    *out = s->buckets[b];
+    return s->parents[*out] == parent ? RP_OK : RP_ERR_INVALID;
+}
+
+static int check_request(const rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
+    int64_t most = (int64_t)BASE_MIN(r->n_blocks, SIMULATE_MAX_BLOCKS) * s->options.block_tokens;
+    if (r->n_blocks > 0 && r->blocks && r->n_tokens <= most && r->n_tokens > most - s->options.block_tokens) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "request %zu has %zu blocks of %d tokens, which do not make %d tokens", number, r->n_blocks,
+                     (int)s->options.block_tokens, (int)r->n_tokens);
+}
+
+static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
+    int rc = check_request(s, r, number, err);
+    row *out = &s->rows[s->n_rows++];
+    *out = (row){s->n_refs, r->n_blocks, r->n_tokens};
+    for (size_t i = 0; i < r->n_blocks && !rc; i++) {
+        uint32_t parent = i > 0 ? s->refs[s->n_refs - 1] : EMPTY;
+        rc = number_block(s, r->blocks[i], parent, i, &s->refs[s->n_refs++]);
+        if (rc) base_fail(err, rc, "request %zu: block %llu stands behind another block than before: an id is tokens and all before them",
+                          number, (unsigned long long)r->blocks[i]);
+    }
+    return rc;
+}
+
+static int allocate(rp_simulator *s, size_t n_rows, size_t n_refs) {
+    s->n_buckets = 64;
+    while (s->n_buckets < 2 * n_refs) s->n_buckets *= 2;
+    s->rows = base_calloc(n_rows, sizeof(*s->rows));
+    s->refs = base_calloc(n_refs, sizeof(*s->refs));
+    s->next = base_calloc(n_refs, sizeof(*s->next));
+    s->names = base_calloc(n_refs, sizeof(*s->names));
+    s->parents = base_calloc(n_refs, sizeof(*s->parents));
+    s->costs = base_calloc(n_refs, sizeof(*s->costs));
+    s->buckets = base_calloc(s->n_buckets, sizeof(*s->buckets));
+    if (!s->rows || !s->refs || !s->next || !s->names || !s->parents || !s->costs || !s->buckets) return RP_ERR_MEMORY;
+    memset(s->buckets, 0xff, s->n_buckets * sizeof(*s->buckets));
+    return RP_OK;
+}
+
+/* From the last request to the first; the table has served and gives its room. */
+static int find_next_uses(rp_simulator *s) {
+    uint32_t *later = base_alloc((s->n_blocks + 1) * sizeof(*later));
+    base_free(s->buckets);
+    s->buckets = NULL;
+    if (!later) return RP_ERR_MEMORY;
+    memset(later, 0xff, (s->n_blocks + 1) * sizeof(*later)); /* SIMULATE_NEVER */
+    for (size_t r = s->n_rows; r-- > 0;)
+        for (size_t i = s->rows[r].first; i < s->rows[r].first + s->rows[r].n; i++) {
+            s->next[i] = later[s->refs[i]];
+            later[s->refs[i]] = (uint32_t)r;
+        }
+    base_free(later);
+    return RP_OK;
+}
+
+static int count_refs(const rp_simulate_request *requests, size_t n, size_t *n_refs, rp_error *err) {
+    *n_refs = 0;
+    for (size_t i = 0; i < n && *n_refs <= SIMULATE_MAX_BLOCKS; i++) *n_refs += BASE_MIN(requests[i].n_blocks, SIMULATE_MAX_BLOCKS + 1);
+    if (n <= SIMULATE_MAX_REQUESTS && *n_refs <= SIMULATE_MAX_BLOCKS) return RP_OK;
+    return base_fail(err, RP_ERR_LIMIT, "up to %zu requests with %zu blocks can be replayed", SIMULATE_MAX_REQUESTS, SIMULATE_MAX_BLOCKS);
+}
+
+int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t n, const rp_simulate_options *options, rp_error *err) {
+    size_t n_refs;
+    *out = NULL;
+    if (options->block_tokens < 1 || options->attention_tokens < 1)
+        return base_fail(err, RP_ERR_INVALID, "block_tokens %d and attention_tokens %d have to be 1 at least", (int)options->block_tokens,
+                         (int)options->attention_tokens);
+    int rc = count_refs(requests, n, &n_refs, err);
+    if (rc) return rc;
+    rp_simulator *s = base_calloc(1, sizeof(*s));
+    if (!s) return base_fail_memory(err, sizeof(*s), "a simulator");
+    s->options = *options;
+    if (allocate(s, n, n_refs)) rc = base_fail_memory(err, n_refs * 40, "the requests to replay");
+    for (size_t i = 0; i < n && !rc; i++) rc = read_request(s, &requests[i], i, err);
+    if (!rc && find_next_uses(s)) rc = base_fail_memory(err, s->n_blocks * sizeof(uint32_t), "the requests to replay");
+    if (rc) simulate_free(s);
+    else *out = s;
+    return rc;
+}
+
+/* ---- running ---- */
+
+/* Counts what is there of a request. */
+static void count_hits(const rp_simulator *s, const simulate_policy *policy, const void *state, const row *r, rp_simulation *out) {
+    bool hit = true;
+    for (size_t i = 0; i < r->n; i++) {
+        double cost = block_cost(s, r, i);
+        hit = hit && policy->has(state, s->refs[r->first + i]);
+        out->compute += cost;
+        if (!hit) continue;
+        out->saved += cost;
+        out->hit_tokens += (uint64_t)block_tokens(s, r, i);
+    }
+    out->prompt_tokens += (uint64_t)r->n_tokens;
+    out->requests++;
+}
+
+static int replay(const rp_simulator *s, const simulate_policy *policy, void *state, rp_simulation *out) {
+    int rc = RP_OK;
+    for (size_t i = 0; i < s->n_rows && !rc; i++) {
+        const row *r = &s->rows[i];
+        simulate_chain chain = {s->refs + r->first, s->next + r->first, r->n, (uint32_t)i};
+        count_hits(s, policy, state, r, out);
+        rc = policy->read(state, &chain);
+    }
+    return rc;
+}
+
+int simulate_run(const rp_simulator *s, rp_policy policy, size_t capacity, rp_simulation *out, rp_error *err) {
+    void *state = NULL;
+    *out = (rp_simulation){0};
+    if ((unsigned)policy >= RP_N_POLICIES || capacity < 1)
+        return base_fail(err, RP_ERR_INVALID, "policy %d with room for %zu blocks: give one that there is, and 1 at least", (int)policy,
+                         capacity);
+    simulate_world world = {BASE_MAX(s->n_blocks, (size_t)1), capacity, s->costs};
+    int rc = policies[policy]->open(&state, &world);
+    if (!rc) rc = replay(s, policies[policy], state, out);
+    policies[policy]->close(state);
+    return rc ? base_fail(err, rc, "%s over %zu blocks: out of memory", policies[policy]->name, s->n_blocks) : RP_OK;
+}

@@ -1,0 +1,40 @@
+/* simulate_policies.h: what a cache of blocks does, policy by policy, for simulate.h.
+ *
+ * A cache holds up to `capacity` blocks of equal size, which are numbers below n_blocks. It is told the blocks of one request after
+ * the other, all of which are there afterwards as far as it keeps them.
+ */
+#ifndef STORE_SIMULATE_POLICIES_H
+#define STORE_SIMULATE_POLICIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIMULATE_NEVER UINT32_MAX
+
+typedef struct simulate_chain {
+    const uint32_t *blocks; /* [n], each behind the one before it */
+    const uint32_t *next;   /* [n]: the request that uses it next, or SIMULATE_NEVER; only the optimum looks at it */
+    size_t n;
+    uint32_t number;        /* of the request, from 0 */
+} simulate_chain;
+
+typedef struct simulate_world {
+    size_t n_blocks, capacity;
+    const uint64_t *costs; /* [n_blocks] in thousandths of a token's linear part */
+} simulate_world;
+
+typedef struct simulate_policy {
+    const char *name;
+    int (*open)(void **state, const simulate_world *world); /* RP_ERR_MEMORY; close it in any case */
+    bool (*has)(const void *state, uint32_t block);
+    int (*read)(void *state, const simulate_chain *chain);  /* RP_ERR_MEMORY */
+    void (*close)(void *state);                             /* NULL is fine */
+} simulate_policy;
+
+/* simulate_classics.c. A request's blocks are used from the last to the first, so that ends go before beginnings. */
+extern const simulate_policy simulate_lru, simulate_arc, simulate_s3_fifo;
+/* simulate_heaps.c */
+extern const simulate_policy simulate_lfu, simulate_reprise, simulate_optimum;
+
+#endif

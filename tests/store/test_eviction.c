@@ -1,0 +1,459 @@
+/* test_eviction.c: the eviction policy beside a naive one that looks at every item; scans, parents, holds, groups, failing allocations. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/memory.h"
+#include "reprise.h"
+#include "store/dropped_keys.h"
+#include "store/eviction.h"
+#include "support/tiny_random.h"
+
+#define N_ITEMS 60
+#define N_GROUPS 3
+#define N_NAMES 6000 /* more than are remembered */
+
+/* ---- a naive policy: no heap, no table ---- */
+
+typedef struct naive_item {
+    eviction_item about;
+    float uses; /* 0: not there */
+    uint32_t n_born;
+    double used_at, due;
+    uint64_t order;
+    bool pinned, expired;
+} naive_item;
+
+typedef struct naive {
+    naive_item items[N_ITEMS];
+    dropped_key dropped[DROPPED_KEYS_LEAST + 1]; /* the oldest first; holes stay until they are the oldest */
+    size_t n_dropped;
+    double clock, used[8], all[8];
+    uint64_t n_orders;
+} naive;
+
+static int class_of(float uses) {
+    int i = (int)log2f(uses);
+    return i < 7 ? i : 7;
+}
+
+static void learn(naive *n, float uses, bool used) {
+    int i = class_of(uses);
+    n->used[i] += used;
+    n->all[i] += 1;
+    if (n->all[i] < 20000) return;
+    n->used[i] /= 2;
+    n->all[i] /= 2;
+}
+
+static int children(const naive *n, uint32_t parent) {
+    int found = 0;
+    for (int i = 0; i < N_ITEMS; i++) found += n->items[i].uses > 0 && n->items[i].about.parent == parent;
+    return found;
+}
+
+static bool can_be_offered(const naive *n, uint32_t i) {
+    return n->items[i].uses > 0 && !n->items[i].pinned && children(n, i) == 0;
+}
+
+static void place(naive *n, uint32_t i) {
+    naive_item *it = &n->items[i];
+    int k = class_of(it->uses);
+    if (!can_be_offered(n, i)) return;
+    double worth = (double)it->about.cost_us / (double)it->about.bytes * (n->used[k] / n->all[k]);
+    it->due = it->expired ? -1 : it->used_at + (double)it->uses * sqrt(worth);
+    it->order = n->n_orders++;
+}
+
+static int find_dropped(const naive *n, uint64_t name) {
+    for (size_t i = 0; i < n->n_dropped; i++)
+        if (n->dropped[i].n_born != UINT32_MAX && n->dropped[i].name == name) return (int)i;
+    return -1;
+}
+
+static void naive_add(naive *n, uint32_t i, const eviction_item *about) {
+    naive_item *it = &n->items[i], *parent = about->parent == EVICTION_NONE ? NULL : &n->items[about->parent];
+    bool first_child = parent && children(n, about->parent) == 0;
+    int was = find_dropped(n, about->name);
+    *it = (naive_item){.about = *about, .used_at = n->clock, .uses = 1};
+    if (was >= 0) {
+        learn(n, n->dropped[was].uses, true);
+        it->uses = n->dropped[was].uses + 1;
+        it->n_born = n->dropped[was].n_born;
+        n->dropped[was].n_born = UINT32_MAX;
+    } else if (parent) {
+        parent->n_born++;
+        it->uses = fmaxf(1, parent->uses / (float)parent->n_born);
+    }
+    if (first_child) place(n, about->parent);
+    place(n, i);
+}
+
+static void naive_use(naive *n, uint32_t i) {
+    naive_item *it = &n->items[i];
+    learn(n, it->uses, true);
+    it->uses += 1;
+    it->used_at = n->clock;
+    it->expired = false;
+    place(n, i);
+}
+
+static void naive_leave(naive *n, uint32_t i) {
+    uint32_t parent = n->items[i].about.parent;
+    n->items[i].uses = 0;
+    if (parent != EVICTION_NONE && children(n, parent) == 0) place(n, parent);
+}
+
+static void naive_drop(naive *n, uint32_t i) {
+    naive_item it = n->items[i];
+    if (!it.pinned) n->clock = fmax(n->clock, it.due);
+    naive_leave(n, i);
+    if (find_dropped(n, it.about.name) >= 0) return;
+    if (n->n_dropped == DROPPED_KEYS_LEAST) {
+        if (n->dropped[0].n_born != UINT32_MAX) learn(n, n->dropped[0].uses, false);
+        memmove(n->dropped, n->dropped + 1, --n->n_dropped * sizeof(n->dropped[0]));
+    }
+    n->dropped[n->n_dropped++] = (dropped_key){it.about.name, it.uses, it.n_born};
+}
+
+/* bit i of held: item i may not go */
+static uint32_t naive_victim(naive *n, uint32_t group, uint64_t held) {
+    uint32_t victim = EVICTION_NONE, refused[N_ITEMS];
+    bool seen[N_ITEMS] = {false};
+    int n_refused = 0;
+    while (victim == EVICTION_NONE) {
+        uint32_t best = EVICTION_NONE;
+        for (uint32_t i = 0; i < N_ITEMS; i++) {
+            const naive_item *it = &n->items[i], *top = &n->items[best == EVICTION_NONE ? 0 : best];
+            if (seen[i] || !can_be_offered(n, i) || (group != EVICTION_NONE && it->about.group != group)) continue;
+            if (best == EVICTION_NONE || it->due < top->due || (it->due == top->due && it->order < top->order)) best = i;
+        }
+        if (best == EVICTION_NONE) break;
+        seen[best] = true;
+        if (held >> best & 1) refused[n_refused++] = best;
+        else victim = best;
+    }
+    for (int i = 0; i < n_refused; i++) {
+        n->items[refused[i]].used_at = n->clock;
+        place(n, refused[i]);
+    }
+    return victim;
+}
+
+static bool may_go(void *user, uint32_t i) { return !(*(const uint64_t *)user >> i & 1); }
+
+static eviction_item random_item(tiny_random *r, const naive *n, uint32_t i) {
+    eviction_item about = {.name = tiny_random_below(r, N_NAMES), .bytes = 1 + tiny_random_below(r, 5), .cost_us = tiny_random_below(r, 50),
+                           .parent = (uint32_t)tiny_random_below(r, N_ITEMS), .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
+    if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0) about.parent = EVICTION_NONE;
+    for (int k = 0; k < N_ITEMS; k++) /* names are those of different keys */
+        if (n->items[k].uses > 0 && n->items[k].about.name == about.name) about.name += N_NAMES;
+    return about;
+}
+
+static void change_item(tiny_random *r, eviction *e, naive *n, uint32_t i) {
+    uint64_t what = tiny_random_below(r, 12);
+    if (what == 0) {
+        n->items[i].pinned = !n->items[i].pinned;
+        eviction_set_pinned(e, i, n->items[i].pinned);
+        place(n, i);
+    } else if (what == 1) {
+        n->items[i].expired = true;
+        eviction_expire(e, i);
+        place(n, i);
+    } else if (what == 2) {
+        n->items[i].about.cost_us = tiny_random_below(r, 50);
+        eviction_set_cost(e, i, n->items[i].about.cost_us);
+        place(n, i);
+    } else if (what == 3 && children(n, i) == 0) {
+        eviction_remove(e, i);
+        naive_leave(n, i);
+    } else {
+        eviction_use(e, i);
+        naive_use(n, i);
+    }
+}
+
+static void drop_victim(tiny_random *r, eviction *e, naive *n) {
+    uint64_t held = tiny_random_u64(r) & tiny_random_u64(r);
+    uint32_t group = tiny_random_below(r, 2) ? EVICTION_NONE : (uint32_t)tiny_random_below(r, N_GROUPS + 1);
+    if (tiny_random_below(r, 50) == 0) held = UINT64_MAX;
+    uint32_t victim = eviction_victim(e, group, may_go, &held);
+    assert_int_equal(victim, naive_victim(n, group, held));
+    if (victim == EVICTION_NONE) return;
+    eviction_drop(e, victim);
+    naive_drop(n, victim);
+}
+
+static void random_operations_agree_with_a_naive_policy(void **state) {
+    (void)state;
+    const char *given = getenv("REPRISE_TEST_SEED");
+    tiny_random r = {given ? strtoull(given, NULL, 10) : 20260301};
+    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    static naive n;
+    eviction *e;
+    assert_int_equal(eviction_new(&e), RP_OK);
+    for (int i = 0; i < 8; i++) n.used[i] = 2, n.all[i] = 4;
+    int drops = 0, returns = 0;
+    for (int step = 0; step < 60000; step++) {
+        uint32_t i = (uint32_t)tiny_random_below(&r, N_ITEMS);
+        if (tiny_random_below(&r, 3) == 0) {
+            drop_victim(&r, e, &n);
+            drops++;
+        } else if (n.items[i].uses > 0) {
+            change_item(&r, e, &n, i);
+        } else {
+            eviction_item about = random_item(&r, &n, i);
+            returns += eviction_was_dropped(e, about.name);
+            assert_int_equal(eviction_add(e, i, &about), RP_OK);
+            naive_add(&n, i, &about);
+        }
+        uint64_t name = tiny_random_below(&r, N_NAMES), bytes[N_GROUPS] = {0};
+        assert_int_equal(eviction_was_dropped(e, name), find_dropped(&n, name) >= 0);
+        for (int k = 0; k < N_ITEMS; k++) bytes[n.items[k].about.group] += n.items[k].uses > 0 ? n.items[k].about.bytes : 0;
+        for (uint32_t g = 0; g < N_GROUPS; g++) assert_int_equal(eviction_group_bytes(e, g), bytes[g]);
+    }
+    assert_true(drops > 1000 && returns > 1000);
+    eviction_free(e);
+}
+
+/* ---- what it is for ---- */
+
+static eviction *new_policy(void) {
+    eviction *e;
+    assert_int_equal(eviction_new(&e), RP_OK);
+    return e;
+}
+
+static void add(eviction *e, uint32_t i, uint64_t name, uint64_t cost_us, uint32_t parent) {
+    eviction_item about = {.name = name, .bytes = 100, .cost_us = cost_us, .parent = parent};
+    assert_int_equal(eviction_add(e, i, &about), RP_OK);
+}
+
+static uint32_t drop_one(eviction *e) {
+    uint32_t victim = eviction_victim(e, EVICTION_NONE, NULL, NULL);
+    if (victim != EVICTION_NONE) eviction_drop(e, victim);
+    return victim;
+}
+
+/* 50 items come again and again, 50 more have room; then 1,000 come once. Least recently used would keep none of the 50. */
+static void a_scan_does_not_push_out_what_comes_again(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    uint32_t index = 50;
+    for (uint32_t i = 0; i < 50; i++) add(e, i, i, 1000, EVICTION_NONE);
+    for (int round = 0; round < 20; round++)
+        for (uint32_t i = 0; i < 50; i++) eviction_use(e, i);
+    for (uint64_t scan = 0; scan < 1000; scan++) {
+        if (scan >= 50) index = drop_one(e);
+        add(e, index, 1000 + scan, 1000, EVICTION_NONE);
+        if (scan < 49) index++;
+    }
+    int kept = 0;
+    for (uint64_t i = 0; i < 50; i++) kept += !eviction_was_dropped(e, i);
+    assert_int_equal(kept, 50);
+    eviction_free(e);
+}
+
+/* And what is never used again does go in the end. */
+static void what_was_used_often_ages(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    add(e, 0, 0, 1000, EVICTION_NONE);
+    for (int i = 0; i < 30; i++) eviction_use(e, 0);
+    for (uint32_t i = 1; i < 10; i++) add(e, i, i, 1000, EVICTION_NONE);
+    int drops = 0;
+    for (uint32_t victim; (victim = drop_one(e)) != 0; drops++) add(e, victim, 100 + (uint64_t)drops, 1000, EVICTION_NONE);
+    assert_true(drops > 30 && drops < 3000);
+    eviction_free(e);
+}
+
+static void parents_go_after_their_children(void **state) {
+    (void)state;
+    tiny_random r = {7};
+    eviction *e = new_policy();
+    uint32_t parents[500];
+    bool there[500];
+    for (uint32_t i = 0; i < 500; i++) {
+        parents[i] = i == 0 || tiny_random_below(&r, 10) == 0 ? EVICTION_NONE : (uint32_t)tiny_random_below(&r, i);
+        there[i] = true;
+        add(e, i, i, tiny_random_below(&r, 5000), parents[i]);
+        if (tiny_random_below(&r, 2)) eviction_use(e, (uint32_t)tiny_random_below(&r, i + 1));
+    }
+    for (int n = 0; n < 500; n++) {
+        uint32_t victim = drop_one(e);
+        assert_true(victim < 500 && there[victim]);
+        there[victim] = false;
+        for (uint32_t i = 0; i < 500; i++) assert_false(there[i] && parents[i] == victim);
+    }
+    assert_int_equal(drop_one(e), EVICTION_NONE);
+    eviction_free(e);
+}
+
+static void what_costs_more_or_returned_is_kept_longer(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    add(e, 0, 0, 100, EVICTION_NONE);
+    add(e, 1, 1, 400, EVICTION_NONE);
+    assert_int_equal(drop_one(e), 0);
+    add(e, 0, 0, 400, EVICTION_NONE); /* it was dropped, and is wanted again */
+    add(e, 2, 2, 400, EVICTION_NONE);
+    assert_false(eviction_was_dropped(e, 0));
+    assert_int_equal(drop_one(e), 1);
+    assert_int_equal(drop_one(e), 2);
+    eviction_set_cost(e, 0, 1); /* the tier below has it now */
+    add(e, 1, 3, 400, EVICTION_NONE);
+    assert_int_equal(drop_one(e), 0);
+    eviction_free(e);
+}
+
+static void pins_and_times_to_live(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    for (uint32_t i = 0; i < 4; i++) add(e, i, i, 100 * (i + 1), i == 3 ? 2 : EVICTION_NONE);
+    eviction_set_pinned(e, 0, true);
+    eviction_expire(e, 2); /* its child is there */
+    assert_int_equal(eviction_victim(e, EVICTION_NONE, NULL, NULL), 1);
+    eviction_expire(e, 3);
+    assert_int_equal(drop_one(e), 3);
+    assert_int_equal(drop_one(e), 2);
+    eviction_expire(e, 1);
+    eviction_use(e, 1); /* takes it back */
+    add(e, 2, 7, 0, EVICTION_NONE);
+    assert_int_equal(drop_one(e), 2);
+    assert_int_equal(drop_one(e), 1);
+    assert_int_equal(drop_one(e), EVICTION_NONE);
+    eviction_set_pinned(e, 0, false);
+    assert_int_equal(drop_one(e), 0);
+    eviction_free(e);
+}
+
+typedef struct holder {
+    uint32_t below; /* items below it are held */
+    int asked;
+} holder;
+
+static bool is_free(void *user, uint32_t i) {
+    holder *h = user;
+    h->asked++;
+    return i >= h->below;
+}
+
+/* What is held for long is asked for once in a while, not at every drop. */
+static void what_is_refused_is_not_offered_each_time(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    holder h = {.below = 100};
+    for (uint32_t i = 0; i < 200; i++) add(e, i, i, 1000, EVICTION_NONE);
+    for (uint64_t n = 0; n < 1000; n++) {
+        uint32_t victim = eviction_victim(e, EVICTION_NONE, is_free, &h);
+        assert_true(victim >= 100 && victim < 200);
+        eviction_drop(e, victim);
+        add(e, victim, 1000 + n, 1000, EVICTION_NONE);
+    }
+    assert_true(h.asked < 4000);
+    h.below = UINT32_MAX;
+    assert_int_equal(eviction_victim(e, EVICTION_NONE, is_free, &h), EVICTION_NONE);
+    eviction_free(e);
+}
+
+/* A tenant that is over its quota loses its own. */
+static void groups_have_bytes_and_victims_of_their_own(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    for (uint32_t i = 0; i < 20; i++) {
+        eviction_item about = {.name = i, .bytes = 10, .cost_us = i < 10 ? 1 : 1000, .parent = EVICTION_NONE, .group = i < 10 ? 0 : 40};
+        assert_int_equal(eviction_add(e, i, &about), RP_OK);
+    }
+    assert_int_equal(eviction_group_bytes(e, 40), 100);
+    assert_int_equal(eviction_group_bytes(e, 41), 0);
+    assert_int_equal(eviction_victim(e, EVICTION_NONE, NULL, NULL), 0);
+    for (int n = 0; n < 10; n++) {
+        uint32_t victim = eviction_victim(e, 40, NULL, NULL);
+        assert_true(victim >= 10 && victim < 20);
+        eviction_drop(e, victim);
+    }
+    assert_int_equal(eviction_victim(e, 40, NULL, NULL), EVICTION_NONE);
+    assert_int_equal(eviction_victim(e, 1000, NULL, NULL), EVICTION_NONE);
+    assert_int_equal(eviction_group_bytes(e, 40), 0);
+    assert_int_equal(eviction_group_bytes(e, 0), 100);
+    eviction_free(e);
+}
+
+/* ---- failures ---- */
+
+/* Adds with the n-th allocation failing until it works; what failed is not there. */
+static void add_failing(eviction *e, uint32_t i, uint32_t parent, int *failures) {
+    eviction_item about = {.name = i, .bytes = 1, .cost_us = 1, .parent = parent, .group = i % 70};
+    for (uint64_t n = 1;; n++) {
+        uint64_t before = eviction_group_bytes(e, i % 70);
+        base_alloc_fail_at(n, n % 2 == 0);
+        int rc = eviction_add(e, i, &about);
+        base_alloc_fail_at(0, 0);
+        if (rc == RP_OK) return;
+        assert_int_equal(rc, RP_ERR_MEMORY);
+        assert_int_equal(eviction_group_bytes(e, i % 70), before);
+        ++*failures;
+    }
+}
+
+static void failing_allocations_leave_it_as_it_was(void **state) {
+    (void)state;
+    eviction *e;
+    int failures = 0;
+    base_alloc_fail_at(1, 0);
+    assert_int_equal(eviction_new(&e), RP_ERR_MEMORY);
+    base_alloc_fail_at(0, 0);
+    assert_null(e);
+    e = new_policy();
+    for (uint32_t i = 0; i < 3000; i++) add_failing(e, i, i % 3 ? i - 1 : EVICTION_NONE, &failures);
+    assert_true(failures > 50);
+    base_alloc_fail_at(1, 1); /* nothing else allocates */
+    for (uint32_t i = 0; i < 3000; i += 7) eviction_use(e, i);
+    for (int i = 0; i < 3000; i++) assert_int_not_equal(drop_one(e), EVICTION_NONE);
+    base_alloc_fail_at(0, 0);
+    assert_int_equal(drop_one(e), EVICTION_NONE);
+    eviction_item about = {.name = 1, .bytes = 1, .parent = EVICTION_NONE};
+    assert_int_equal(eviction_add(e, (uint32_t)EVICTION_MAX_ITEMS, &about), RP_ERR_LIMIT);
+    eviction_free(e);
+}
+
+/* The ring grows with what it holds, holes and all. */
+static void dropped_keys_are_kept_when_there_is_more_room(void **state) {
+    (void)state;
+    dropped_keys d = {0};
+    dropped_key key, forgotten;
+    assert_false(dropped_keys_has(&d, 3));
+    assert_int_equal(dropped_keys_reserve(&d, 1), RP_OK);
+    for (uint64_t i = 0; i < 1500; i++) {
+        key = (dropped_key){i, (float)i, 0};
+        assert_int_equal(dropped_keys_add(&d, &key, &forgotten), i >= 1024);
+        if (i >= 1024) assert_int_equal(forgotten.name, i - 1024);
+    }
+    for (uint64_t i = 600; i < 1500; i += 2) assert_true(dropped_keys_take(&d, i, &key) && key.uses == (float)i);
+    base_alloc_fail_at(2, 0);
+    assert_int_equal(dropped_keys_reserve(&d, 5000), RP_ERR_MEMORY);
+    base_alloc_fail_at(0, 0);
+    assert_int_equal(dropped_keys_reserve(&d, 5000), RP_OK);
+    for (uint64_t i = 0; i < 1500; i++) assert_int_equal(dropped_keys_has(&d, i), i >= 476 && (i < 600 || i % 2 == 1));
+    assert_false(dropped_keys_take(&d, 600, &key));
+    dropped_keys_free(&d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_agree_with_a_naive_policy), cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
+        cmocka_unit_test(what_was_used_often_ages),                    cmocka_unit_test(parents_go_after_their_children),
+        cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),  cmocka_unit_test(pins_and_times_to_live),
+        cmocka_unit_test(what_is_refused_is_not_offered_each_time),    cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),
+        cmocka_unit_test(failing_allocations_leave_it_as_it_was),      cmocka_unit_test(dropped_keys_are_kept_when_there_is_more_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
