@@ -322,7 +322,7 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
 static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     repair r = {.d = d, .fn = fn, .user = user};
     int rc = disk_folder_scan(&d->folder, &r.files, &r.n_files, err);
-    if (!rc) rc = record_index_each(d->index, NULL, match_row, &r, err);
+    if (!rc && d->index) rc = record_index_each(d->index, NULL, match_row, &r, err);
     while (!rc && r.next < r.n_files) rc = take_over(&r, &r.files[r.next++], NULL, err);
     for (size_t i = 0; i < r.n_gone && !d->options.read_only; i++) record_index_remove(d->index, &r.gone[i], NULL);
     base_free(r.files);
@@ -349,7 +349,7 @@ static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err)
     int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
-    if ((rc = record_index_open(&d->index, path, d->options.read_only, &lost, err))) return rc;
+    if (!d->options.read_only && (rc = record_index_open(&d->index, path, &lost, err))) return rc;
     rc = tell_records(d, fn, user, err);
     return rc ? rc : open_threads(d, err);
 }
@@ -410,15 +410,13 @@ static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
     pthread_mutex_unlock(&d->lock);
 }
 
-void disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
+int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
     job *j = new_job(JOB_READ, kv_span_key(span), 0);
-    if (!j) {
-        kv_span_set_failed(span);
-        return;
-    }
+    if (!j) return RP_ERR_MEMORY;
     j->span = kv_span_ref(span);
     j->request = request;
     submit(d, &d->reads, &d->readable, j);
+    return RP_OK;
 }
 
 /* The job's own copies of what the row borrows: tokens, kept, label, one behind the other. */
@@ -449,8 +447,15 @@ int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error
 }
 
 void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside) {
-    job *j = d->options.read_only ? NULL : new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key, 0);
-    if (j) submit(d, &d->changes, &d->changed, j); /* else: found again when the store is opened */
+    char path[DISK_PATH_BYTES];
+    if (d->options.read_only) return;
+    job *j = new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key, 0);
+    if (j) {
+        submit(d, &d->changes, &d->changed, j);
+        return;
+    }
+    disk_folder_record(&d->folder, key, path); /* its bytes count no longer, so it has to go */
+    base_io_unlink(path, NULL);
 }
 
 void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use) {

@@ -13,7 +13,8 @@
  * computing may begin with the first. What is written keeps a reference to its span until its event was taken. The index follows the
  * files: whatever is missing or too much in it after a crash is put right when the store is opened.
  *
- * Everything here is called by one thread, the engine's; nothing but opening and closing waits for the disk.
+ * Everything here is called by one thread, the engine's; nothing but opening and closing waits for the disk (and a removal, where there is no memory
+ * to queue it).
  */
 #ifndef STORE_DISK_TIER_H
 #define STORE_DISK_TIER_H
@@ -43,8 +44,9 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
 /* Ends what is queued, writes included. Events that were not taken are gone. */
 void disk_tier_close(disk_tier *d);
 
-/* Reads a record into a span of its key and form (takes a reference; it fails the span if it cannot). Reads with a lower `request` go first. */
-void disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
+/* Reads a record into a span of its key and form (takes a reference; it fails the span if it cannot). Reads with a lower `request` go first.
+ * RP_ERR_MEMORY: nothing was begun. */
+int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
 /* Writes a span (takes a reference). row: copied. RP_ERR_MEMORY: nothing was begun. */
 int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err);
 /* Removes a record; set_aside: it could not be read. */

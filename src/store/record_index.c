@@ -82,13 +82,12 @@ static int prepare(record_index *ix, rp_error *err) {
     return ok ? RP_OK : fail(ix, "the index of records cannot be used", err);
 }
 
-static int open_database(record_index *ix, bool read_only, rp_error *err) {
-    int flags = (read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) | SQLITE_OPEN_NOMUTEX;
+static int open_database(record_index *ix, rp_error *err) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(ix->path, &ix->db, flags, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be opened", err);
     int version = version_of(ix);
     if (version > INDEX_VERSION || version < 0 || !is_sound(ix))
         return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
-    if (read_only) return RP_OK;
     int rc = execute(ix, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
                          "; PRAGMA journal_size_limit = " LOG_BYTES ";", err);
     if (!rc) rc = execute(ix, tables, err);
@@ -104,7 +103,7 @@ static void remove_database(const char *path) {
         if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name)) base_io_unlink(name, NULL);
 }
 
-int record_index_open(record_index **out, const char *path, bool read_only, bool *lost, rp_error *err) {
+int record_index_open(record_index **out, const char *path, bool *lost, rp_error *err) {
     record_index *ix = base_calloc(1, sizeof(*ix));
     *out = NULL;
     *lost = false;
@@ -112,13 +111,13 @@ int record_index_open(record_index **out, const char *path, bool read_only, bool
         base_free(ix);
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
-    int rc = open_database(ix, read_only, err);
-    if (rc && !read_only) { /* it can be made again */
+    int rc = open_database(ix, err);
+    if (rc) { /* it can be made again */
         base_log(BASE_LOG_WARN, "store: %s: it is made again from the records", err ? err->message : path);
         close_database(ix);
         remove_database(path);
         *lost = true;
-        rc = open_database(ix, false, err);
+        rc = open_database(ix, err);
     }
     if (rc) {
         record_index_close(ix);

@@ -28,8 +28,8 @@ typedef struct record_row {
 } record_row;
 
 /* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one (*lost is true):
- * it can be made again. read_only: nothing is written. RP_ERR_IO, RP_ERR_MEMORY. */
-int record_index_open(record_index **out, const char *path, bool read_only, bool *lost, rp_error *err);
+ * it can be made again. RP_ERR_IO, RP_ERR_MEMORY. */
+int record_index_open(record_index **out, const char *path, bool *lost, rp_error *err);
 /* Commits what was gathered. */
 void record_index_close(record_index *ix);
 

@@ -134,6 +134,11 @@ void span_store_leave_ram(span_store *s, uint32_t i) {
 
 bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
 
+bool span_store_is_lost(const span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    return i != NONE && !s->entries[i].span && !span_store_can_read(&s->entries[i]);
+}
+
 void *span_store_owner(const span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
     return i == NONE ? NULL : s->entries[i].owner;
@@ -152,12 +157,13 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     uint32_t i = span_store_find(s, key);
     span_found f = SPAN_FOUND_NOTHING;
     kv_span *span = NULL;
-    if (i != NONE && !s->entries[i].failed) {
-        f = s->entries[i].span ? SPAN_FOUND_RAM : SPAN_FOUND_DISK;
-        span = f == SPAN_FOUND_RAM ? kv_span_ref(s->entries[i].span) : span_store_read(s, i);
-        if (span) use_entry(s, i);
-        else f = SPAN_FOUND_NO_ROOM;
+    if (i != NONE && s->entries[i].span) {
+        if (!kv_span_has_failed(s->entries[i].span)) span = kv_span_ref(s->entries[i].span), f = SPAN_FOUND_RAM;
+    } else if (i != NONE && span_store_can_read(&s->entries[i])) {
+        span = span_store_read(s, i);
+        f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_ROOM;
     }
+    if (span) use_entry(s, i);
     *(span ? &s->stats.hits : &s->stats.misses) += 1;
     if (found) *found = f;
     return span;
@@ -175,10 +181,13 @@ bool span_store_was_dropped(const span_store *s, const base_key *key) {
 }
 
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
-    uint32_t i;
-    if (span_store_has(s, kv_span_key(span))) return RP_OK;
-    int rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
+    uint32_t i = span_store_find(s, kv_span_key(span));
+    int rc = RP_OK;
+    if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
+    if (i != NONE) span_store_leave_disk(s, i, false); /* a record that is of no use */
+    else rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
     if (rc) return rc;
+    s->entries[i].owner = owner;
     s->entries[i].span = kv_span_ref(span);
     span_store_link(s, LIST_RAM, i);
     s->stats.spans++;

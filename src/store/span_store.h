@@ -40,6 +40,8 @@ typedef enum span_found {
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
 /* Is it there, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
+/* Is it there, but as a record that cannot be read? */
+bool span_store_is_lost(const span_store *s, const base_key *key);
 void *span_store_owner(const span_store *s, const base_key *key); /* NULL: none, or it is not there */
 
 /* What a span's record says beside the span's own form. */

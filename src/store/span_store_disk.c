@@ -25,11 +25,14 @@ uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
 
 /* ---- what is on disk ---- */
 
-static span_file *new_file(const kv_span_form *form, int32_t n_layers) {
-    span_file *f = base_calloc(1, sizeof(*f) + (size_t)n_layers);
+/* n_layers: of the form, which may be of another model. */
+static span_file *new_file(const span_store *s, const kv_span_form *form, int32_t n_layers) {
+    int32_t own = kv_pool_shape(s->pool)->n_layers;
+    span_file *f = base_calloc(1, sizeof(*f) + (size_t)own);
     if (!f) return NULL;
     f->form = *form;
-    memcpy(f->kept, form->kept, (size_t)n_layers);
+    f->unreadable = n_layers != own;
+    if (!f->unreadable) memcpy(f->kept, form->kept, (size_t)own);
     f->form.kept = f->kept;
     return f;
 }
@@ -68,18 +71,26 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
     span_store_link(s, LIST_RAM, i);
     s->stats.spans++;
     s->stats.bytes += kv_span_bytes(span);
-    disk_tier_read(s->tier, span, s->request);
-    return span;
+    if (disk_tier_read(s->tier, span, s->request) == RP_OK) return span;
+    kv_span_unref(span);
+    span_store_leave_ram(s, i);
+    return NULL;
 }
 
-/* What could not be read goes as soon as nobody has it. */
+/* What could not be read goes as soon as nobody has it. A record that is broken is set aside; one that the disk did not give stays, and is
+ * not asked for again. */
 static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     span_entry *e = &s->entries[i];
+    bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
+                 event->fault == RECORD_FAULT_VERSION;
     s->stats.disk_faults++;
-    base_log(BASE_LOG_WARN, "store: a record is set aside (%s): %s", record_fault_name(event->fault), event->err.message);
+    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "left alone" : "set aside", record_fault_name(event->fault),
+             event->err.message);
     e->failed = true;
     s->n_failed++;
-    if (e->file) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE);
+    if (!e->file) return;
+    e->file->unreadable = true;
+    if (!stays) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE);
 }
 
 static void drop_failed(span_store *s) {
@@ -87,7 +98,9 @@ static void drop_failed(span_store *s) {
         next = s->entries[i].links[LIST_RAM].older;
         if (!s->entries[i].failed || !kv_span_is_unshared(s->entries[i].span)) continue;
         span_store_leave_ram(s, i);
-        span_store_forget(s, i);
+        s->entries[i].failed = false;
+        s->n_failed--;
+        if (!s->entries[i].file) span_store_forget(s, i);
     }
 }
 
@@ -138,11 +151,12 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span);
-    if (s->write == SPAN_STORE_WRITE_BACK && disk_tier_queued_bytes(s->tier) + kv_span_bytes(e->span) > MOST_QUEUED_BYTES) return false;
+    uint64_t queued = disk_tier_queued_bytes(s->tier);
+    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > MOST_QUEUED_BYTES) return false;
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
         return false;
-    span_file *f = new_file(&e->row->record.form, e->row->n_layers);
+    span_file *f = new_file(s, &e->row->record.form, e->row->n_layers);
     bool ok = f && make_room(s, bytes) && disk_tier_write(s->tier, e->row, e->span, NULL) == RP_OK;
     span_store_unlink(s, LIST_UNWRITTEN, i);
     base_free(e->row);
@@ -252,7 +266,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
         rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
     if (rc) return rc;
-    span_file *f = new_file(&row->record.form, row->n_layers);
+    span_file *f = new_file(s, &row->record.form, row->n_layers);
     if (!f) return base_fail_memory(err, sizeof(*f), "a record");
     if ((rc = span_store_take_entry(s, &row->record.key, owner, &i, err))) {
         base_free(f);

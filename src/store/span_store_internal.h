@@ -17,13 +17,14 @@ typedef struct span_links {
 typedef struct span_file {
     uint64_t bytes; /* that it takes, or at most will */
     bool written;
+    bool unreadable; /* it counts, and nobody gets it: encrypted with another key, or reading it failed */
     kv_span_form form; /* kept: below */
     uint8_t kept[];    /* [n_layers] */
 } span_file;
 
 typedef struct span_entry {
     bool used;       /* else it is on the free list */
-    bool failed;     /* what was read is damaged: it goes as soon as nobody holds it */
+    bool failed;     /* its span could not be read, and goes from RAM as soon as nobody holds it */
     base_key key;
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
@@ -73,10 +74,12 @@ void span_store_leave_ram(span_store *s, uint32_t i);
 
 /* ---- span_store_disk.c ---- */
 
-/* Begins to read an entry that is on disk: its span with a reference for the caller; NULL: no room. */
+/* Begins to read an entry that is on disk: its span with a reference for the caller; NULL: no room, no memory. */
 kv_span *span_store_read(span_store *s, uint32_t i);
 /* Begins to write an entry, or lets it wait; nothing where there is no disk. */
 void span_store_write_entry(span_store *s, uint32_t i, const span_note *note);
+/* Is there a record that can be read, as far as is known? */
+static inline bool span_store_can_read(const span_entry *e) { return e->file && !e->file->unreadable; }
 /* Takes the record from disk; the entry stays. */
 void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside);
 

@@ -460,10 +460,11 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     return bytes;
 }
 
-/* Does a node stand where r goes on behind the path? Then it is one whose span could not be had. */
+/* Does a node stand where r goes on behind the path? Then it is one whose span could not be had: if its record cannot be read, it goes. */
 static bool is_there(const span_path *p, const reading *r, size_t known) {
     const span_step *last = &p->steps[p->n_steps - 1];
     const span_node *n = find_child(last->node, (place){last->n_tokens, pos_of(r, known), r->tokens[known]});
+    if (n && n->present && span_store_is_lost(p->tree->store, &n->key)) span_store_drop(p->tree->store, &n->key);
     return n && n->present;
 }
 

@@ -1,0 +1,163 @@
+/* test_store_faults.c: every call on the store's files fails in turn, in several ways, and so does every allocation: an engine opens or says why
+ * not, answers have the bytes of a cold run, and a later engine finds a store that works.
+ *
+ *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/io.h"
+#include "base/memory.h"
+#include "support/oracle_run.h"
+#include "support/store_folder.h"
+
+static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module></schema>";
+static const char *const prompts[] = {"<prompt schema='s'><a/>Where to?</prompt>", NULL};
+static const char *const texts[] = {NULL, "the hills of the river, and more of them"};
+#define N_REQUESTS 2
+
+static rp_model *model;
+static oracle_run cold[N_REQUESTS];
+static uint64_t stride;
+
+static int open_engine(rp_engine **e, const char *dir, rp_error *err) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    o.store_dir = dir;
+    o.store_write = RP_STORE_WRITE_THROUGH;
+    int rc = rp_engine_new(e, model, &o, err);
+    return rc ? rc : rp_schema_parse(*e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, err);
+}
+
+static rp_request request_of(int i) {
+    rp_request q = rp_request_defaults();
+    q.prompt = prompts[i];
+    q.text = texts[i];
+    q.max_tokens = 3;
+    q.ignore_eos = true;
+    return q;
+}
+
+static int open_all(void **state) {
+    (void)state;
+    tiny_model_shape shape = tiny_model_defaults();
+    rp_engine *e = NULL;
+    model = tiny_model_open(&shape, "chatml");
+    stride = oracle_rounds(10) < 10 ? 5 : 1;
+    assert_int_equal(open_engine(&e, NULL, NULL), RP_OK);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        rp_request q = request_of(i);
+        oracle_run_make(&cold[i], e, &q);
+        assert_int_equal(cold[i].rc, RP_OK);
+    }
+    rp_engine_free(e);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    for (int i = 0; i < N_REQUESTS; i++) oracle_run_free(&cold[i]);
+    rp_model_close(model);
+    return 0;
+}
+
+/* All requests twice; those that fail for want of memory may, where it does. */
+static void ask(rp_engine *e, bool may_fail, int32_t *cached) {
+    for (int i = 0; i < 2 * N_REQUESTS; i++) {
+        rp_request q = request_of(i % N_REQUESTS);
+        oracle_run run = {0};
+        oracle_run_make(&run, e, &q);
+        if (run.rc && !(may_fail && run.rc == RP_ERR_MEMORY)) fail_msg("request %d: %s", i, run.err.message);
+        if (!run.rc && !oracle_run_same(&run, &cold[i % N_REQUESTS])) fail_msg("request %d: not the bytes of a cold run", i);
+        if (!run.rc) *cached += run.result->cached_tokens;
+        oracle_run_free(&run);
+    }
+}
+
+/* An engine's life; false: it did not begin. */
+static bool live(const char *dir, bool may_fail) {
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    int32_t cached = 0;
+    int rc = open_engine(&e, dir, &err);
+    if (!rc) ask(e, may_fail, &cached);
+    else if (!err.message[0]) fail_msg("error %d does not say what it is", rc);
+    rp_engine_free(e);
+    return !rc;
+}
+
+/* The first life writes and the second reads, one of them with faults; the third finds a store that works. */
+static void check(base_io_fault fault, bool second) {
+    uint64_t n = 1, met = 0, begun = 0;
+    for (bool more = true; more; n += stride) {
+        char dir[STORE_FOLDER_BYTES];
+        rp_engine *e = NULL;
+        int32_t cached = 0;
+        store_folder_make(dir);
+        if (second) live(dir, false);
+        base_io_count(BASE_IO_ALL);
+        base_io_fault_at(n, fault, BASE_IO_ALL);
+        begun += live(dir, false);
+        more = base_io_count(BASE_IO_ALL) >= n;
+        base_io_fault_at(0, fault, BASE_IO_ALL);
+        met += more;
+        if (store_folder_count(dir, ".tmp") > 0 && open_engine(&e, dir, NULL) == RP_OK && store_folder_count(dir, ".tmp") > 0)
+            fail_msg("call %llu: temporary files stay", (unsigned long long)n);
+        rp_engine_free(e);
+        e = NULL;
+        if (!live(dir, false)) fail_msg("call %llu: nothing can be opened afterwards", (unsigned long long)n);
+        assert_int_equal(open_engine(&e, dir, NULL), RP_OK);
+        ask(e, false, &cached);
+        if (cached == 0) fail_msg("call %llu: nothing is found afterwards", (unsigned long long)n);
+        rp_engine_free(e);
+        store_folder_remove(dir);
+    }
+    printf("%llu calls met it, %llu engines began\n", (unsigned long long)met, (unsigned long long)begun);
+    assert_true(met > 0 && begun > 0);
+}
+
+static void calls_fail_while_writing(void **state) {
+    (void)state;
+    static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(faults); i++) check(faults[i], false);
+}
+
+static void calls_fail_while_reading(void **state) {
+    (void)state;
+    static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(faults); i++) check(faults[i], true);
+}
+
+static void allocations_fail(void **state) {
+    (void)state;
+    uint64_t left = 0;
+    for (uint64_t n = 1; left == 0; n += 13 * stride) {
+        char dir[STORE_FOLDER_BYTES];
+        store_folder_make(dir);
+        live(dir, false);
+        base_alloc_count();
+        base_alloc_fail_at(n, 0);
+        live(dir, true);
+        left = base_alloc_count() < n;
+        base_alloc_fail_at(0, 0);
+        if (!live(dir, false)) fail_msg("allocation %llu: nothing can be opened afterwards", (unsigned long long)n);
+        store_folder_remove(dir);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_fail_while_writing),
+        cmocka_unit_test(calls_fail_while_reading),
+        cmocka_unit_test(allocations_fail),
+    };
+    return cmocka_run_group_tests_name("store_faults", tests, open_all, close_all);
+}
