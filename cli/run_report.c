@@ -140,7 +140,9 @@ static void print_text(FILE *to, const char *label, const char *text) {
 
 static const char *how(const rp_plan_item *p) {
     if (!p->is_view) return "computed";
-    return p->tier[0] == 'c' ? "computed and kept" : p->shift != 0 ? "reused, moved" : "reused";
+    if (p->tier[0] == 'c') return "computed and kept";
+    if (p->tier[0] == 'd') return p->shift != 0 ? "from disk, moved" : "from disk";
+    return p->shift != 0 ? "reused, moved" : "reused";
 }
 
 void run_report_explain(FILE *to, const rp_result *r) {
