@@ -444,7 +444,7 @@ static bool may_move(const rp_request *q) { return q->relink >= 0 && q->text; }
 /* Were states taken that never saw what stands before them here? */
 static bool has_moved(const slot *c, const rp_result *r) {
     bool moved = false;
-    for (int32_t i = 0; i < r->n_plan; i++) moved |= r->plan[i].is_view && r->plan[i].shift != 0;
+    for (int32_t i = 0; i < r->n_plan; i++) moved |= !r->plan[i].exact; /* by 0 positions, perhaps: a piece that was as long */
     return moved && may_move(&c->request);
 }
 
