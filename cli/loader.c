@@ -19,6 +19,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.state_format = (rp_state_format)args->states;
     o.state_budget_bytes = args->ram;
     o.store_dir = args->store;
+    o.store_key_file = args->store_key;
     o.store_budget_bytes = args->disk;
     o.store_write = (rp_store_write)args->write;
     o.store_read_only = args->read_only;

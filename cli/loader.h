@@ -15,7 +15,7 @@ typedef struct cli_loaded {
 typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, disk;
-    const char *store;
+    const char *store, *store_key;
     bool read_only;
 } cli_engine_args;
 
@@ -41,6 +41,8 @@ extern const char *const cli_write_names[]; /* the order of rp_store_write */
      .help = "keep attention states in this folder, and find what is there: nothing is read twice, not even by the next run"}, \
     {.name = "disk", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.disk), \
      .help = "limit for the whole folder on disk (16G)"}, \
+    {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
+     .help = "encrypt states on disk with the key in this file: 32 bytes, or 64 hexadecimal digits"}, \
     {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), .choices = cli_write_names, \
      .help = "back: states are written soon, beside the computing; through: before an answer ends; off: what is there is used, nothing is added (back)"}, \
     {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \

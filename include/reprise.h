@@ -233,6 +233,8 @@ typedef struct rp_engine_options {
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
     const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
     uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
+    const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are misses.
+                                    NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
     rp_store_write store_write;
     bool store_read_only;        /* nothing is written there, so another process may use it, too */
     bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */

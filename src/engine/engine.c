@@ -131,11 +131,13 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
                                             [RP_STORE_WRITE_THROUGH] = SPAN_STORE_WRITE_THROUGH,
                                             [RP_STORE_WRITE_OFF] = SPAN_STORE_WRITE_OFF};
+    int rc = record_cipher_open(&e->cipher, o->store_key_file, err);
+    if (rc) return rc;
     span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
-                                     .format = &e->states, .notify = wake, .user = e},
+                                     .format = &e->states, .cipher = e->cipher, .notify = wake, .user = e},
                             .write = ways[o->store_write],
                             .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES};
-    int rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
+    rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
     return rc;
@@ -212,6 +214,7 @@ void rp_engine_free(rp_engine *e) {
     model_forward_free(e->forward);
     span_tree_free(e->tree);
     span_store_free(e->store);
+    record_cipher_close(e->cipher);
     kv_pool_free(e->pool);
     if (e->backend) e->backend->ops->free(e->backend);
     if (e->has_wake) pthread_cond_destroy(&e->wake);

@@ -50,6 +50,7 @@ struct rp_engine {
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
+    record_cipher *cipher; /* of records; NULL: none */
     record_format states; /* what a record of this engine's states is like */
     base_key salt; /* of what is shared: model, state format. A tenant's: engine_salt. One of them is part of every key */
 

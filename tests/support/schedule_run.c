@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -85,6 +86,7 @@ struct schedule {
     rp_engine_options engine_options;
     bool is_tight; /* the small budget */
     char dir[STORE_FOLDER_BYTES]; /* of the store on disk; "": none */
+    char key[2][STORE_FOLDER_BYTES]; /* its key, and a wrong one */
     int32_t n_tenants; /* 1: the operator alone */
     int32_t n_asked, n_asked_by[NEWCOMER], n_newcomers; /* calls of all passes, and modules encoded */
     slot slots[MOST_SLOTS];
@@ -442,7 +444,7 @@ static bool may_move(const rp_request *q) { return q->relink >= 0 && q->text; }
 /* Were states taken that never saw what stands before them here? */
 static bool has_moved(const slot *c, const rp_result *r) {
     bool moved = false;
-    for (int32_t i = 0; i < r->n_plan; i++) moved |= r->plan[i].is_view && r->plan[i].shift != 0;
+    for (int32_t i = 0; i < r->n_plan; i++) moved |= !r->plan[i].exact; /* by 0 positions, perhaps: a piece that was as long */
     return moved && may_move(&c->request);
 }
 
@@ -556,6 +558,10 @@ static void draw_disk(schedule *s) {
     o->store_write = ways[below(s, (int32_t)BASE_ARRAY_LEN(ways))];
     o->store_budget_bytes = chance(s, 2) ? LEAST_DISK + (uint64_t)below(s, 1 << 20) : 0;
     o->store_whole_reads = chance(s, 2);
+    if (!chance(s, 3)) return;
+    store_folder_key(s->dir, s->key[0], 1);
+    store_folder_key(s->dir, s->key[1], 2);
+    o->store_key_file = s->key[0];
 }
 
 static void draw_engine(schedule *s) {
@@ -599,6 +605,7 @@ static void restart(schedule *s) {
     if (most > 0 && bytes > most) refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes, (unsigned long long)most);
     if (store_folder_count(s->dir, ".tmp") > 0) refuse(&s->slots[0], "temporary files are left");
     if (chance(s, 3)) store_folder_damage(s->dir, s->r);
+    if (s->key[0][0]) s->engine_options.store_key_file = chance(s, 4) ? NULL : s->key[below(s, 4) == 0];
     open_engine(s);
     s->tally->restarts++;
 }
@@ -621,6 +628,7 @@ void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedu
     count_store(s);
     rp_engine_free(s->engine);
     if (s->dir[0]) store_folder_remove(s->dir);
+    for (int i = 0; i < 2 && s->key[i][0]; i++) unlink(s->key[i]);
     tally->schedules++;
     tally->waits += s->waits;
     tally->shared_steps += s->shared_steps;

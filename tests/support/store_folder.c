@@ -27,6 +27,14 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 void store_folder_remove(const char *dir) { nftw(dir, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS); }
 
+void store_folder_key(const char *dir, char *out, unsigned char key) {
+    unsigned char bytes[32];
+    snprintf(out, STORE_FOLDER_BYTES, "%s.key%u", dir, key);
+    FILE *f = fopen(out, "wb");
+    memset(bytes, key, sizeof(bytes));
+    if (!f || fwrite(bytes, sizeof(bytes), 1, f) != 1 || fclose(f)) abort();
+}
+
 /* nftw has no argument for its function: a walk at a time. */
 static pthread_mutex_t walking = PTHREAD_MUTEX_INITIALIZER;
 static struct {

@@ -12,6 +12,8 @@
 /* Makes an empty one, its path into out[STORE_FOLDER_BYTES]. */
 void store_folder_make(char *out);
 void store_folder_remove(const char *dir);
+/* Writes a key, one of 255, beside the folder; its path into out[STORE_FOLDER_BYTES]. */
+void store_folder_key(const char *dir, char *out, unsigned char key);
 /* Bytes that it takes on disk, all in all. */
 uint64_t store_folder_bytes(const char *dir);
 /* Files in it whose names end so. */
