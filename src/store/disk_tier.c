@@ -323,6 +323,10 @@ static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *er
     repair r = {.d = d, .fn = fn, .user = user};
     int rc = disk_folder_scan(&d->folder, &r.files, &r.n_files, err);
     if (!rc && d->index) rc = record_index_each(d->index, NULL, match_row, &r, err);
+    if (rc == RP_ERR_IO && r.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
+        base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
+        rc = RP_OK;
+    }
     while (!rc && r.next < r.n_files) rc = take_over(&r, &r.files[r.next++], NULL, err);
     for (size_t i = 0; i < r.n_gone && !d->options.read_only; i++) record_index_remove(d->index, &r.gone[i], NULL);
     base_free(r.files);
@@ -342,14 +346,13 @@ static int open_threads(disk_tier *d, rp_error *err) {
 
 static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    bool lost;
     if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
         !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_told = pthread_cond_init(&d->told, NULL) == 0))
         return base_fail_memory(err, sizeof(*d), "a lock");
     int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
-    if (!d->options.read_only && (rc = record_index_open(&d->index, path, &lost, err))) return rc;
+    if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
     rc = tell_records(d, fn, user, err);
     return rc ? rc : open_threads(d, err);
 }

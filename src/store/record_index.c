@@ -103,10 +103,9 @@ static void remove_database(const char *path) {
         if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name)) base_io_unlink(name, NULL);
 }
 
-int record_index_open(record_index **out, const char *path, bool *lost, rp_error *err) {
+int record_index_open(record_index **out, const char *path, rp_error *err) {
     record_index *ix = base_calloc(1, sizeof(*ix));
     *out = NULL;
-    *lost = false;
     if (!ix || !(ix->path = base_strdup(path))) {
         base_free(ix);
         return base_fail_memory(err, sizeof(*ix), "the index of records");
@@ -116,7 +115,6 @@ int record_index_open(record_index **out, const char *path, bool *lost, rp_error
         base_log(BASE_LOG_WARN, "store: %s: it is made again from the records", err ? err->message : path);
         close_database(ix);
         remove_database(path);
-        *lost = true;
         rc = open_database(ix, err);
     }
     if (rc) {
@@ -255,7 +253,8 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     if (fingerprint) bind_key(s, 0, fingerprint);
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW) {
         record_row row;
-        rc = get_row(s, &row) ? fn(user, &row, err) : base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "a row of the index of records cannot be");
+        if (get_row(s, &row)) rc = fn(user, &row, err);
+        else base_log(BASE_LOG_WARN, "store: %s: a row that cannot be is left out", ix->path);
     }
     if (!rc && step != SQLITE_DONE) rc = fail(ix, "the index of records cannot be read", err);
     sqlite3_finalize(s);

@@ -27,9 +27,9 @@ typedef struct record_row {
     bool pinned;
 } record_row;
 
-/* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one (*lost is true):
- * it can be made again. RP_ERR_IO, RP_ERR_MEMORY. */
-int record_index_open(record_index **out, const char *path, bool *lost, rp_error *err);
+/* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one: it can
+ * be made again. RP_ERR_IO, RP_ERR_MEMORY. */
+int record_index_open(record_index **out, const char *path, rp_error *err);
 /* Commits what was gathered. */
 void record_index_close(record_index *ix);
 
@@ -40,7 +40,7 @@ int record_index_note(record_index *ix, const base_key *key, uint64_t uses, int6
 int record_index_commit(record_index *ix, rp_error *err);
 
 /* Calls fn for every row, by rising key; what row points to is borrowed meanwhile. fn returns an error to stop. fingerprint NULL: rows of
- * every model. RP_ERR_IO, RP_ERR_FORMAT (a row that cannot be: it is the database that is damaged). */
+ * every model. Rows that cannot be are left out. RP_ERR_IO, and what fn returns. */
 typedef int (*record_row_fn)(void *user, const record_row *row, rp_error *err);
 int record_index_each(record_index *ix, const base_key *fingerprint, record_row_fn fn, void *user, rp_error *err);
 
