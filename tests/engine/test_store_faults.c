@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "base/compiler.h"
 #include "base/io.h"
@@ -153,11 +154,37 @@ static void allocations_fail(void **state) {
     }
 }
 
+/* Rows that no writer writes: the files tell of themselves, and the store opens. */
+static void rows_lie(void **state) {
+    (void)state;
+    static const char *const lies[] = {"UPDATE records SET at = 9999",        "UPDATE records SET kept = x''",    "UPDATE records SET key = randomblob(7)",
+                                       "UPDATE records SET slots = -1",       "UPDATE records SET tokens = NULL", "UPDATE records SET kind = 7, pos = 'x'",
+                                       "UPDATE records SET first_slot = 255", "DELETE FROM records",              "UPDATE records SET parent = zeroblob(32)"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(lies); i++) {
+        char dir[STORE_FOLDER_BYTES], path[STORE_FOLDER_BYTES + 16];
+        sqlite3 *db;
+        rp_engine *e = NULL;
+        int32_t cached = 0;
+        store_folder_make(dir);
+        live(dir, false);
+        snprintf(path, sizeof(path), "%s/index.db", dir);
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        if (sqlite3_exec(db, lies[i], NULL, NULL, NULL) != SQLITE_OK && !strstr(lies[i], "NULL")) fail_msg("%s: %s", lies[i], sqlite3_errmsg(db));
+        sqlite3_close(db);
+        assert_int_equal(open_engine(&e, dir, NULL), RP_OK);
+        ask(e, false, &cached);
+        assert_true(cached > 0);
+        rp_engine_free(e);
+        store_folder_remove(dir);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_fail_while_writing),
         cmocka_unit_test(calls_fail_while_reading),
         cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(rows_lie),
     };
     return cmocka_run_group_tests_name("store_faults", tests, open_all, close_all);
 }
