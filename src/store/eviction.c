@@ -18,6 +18,7 @@ typedef struct item {
     uint64_t name, bytes, cost_us;
     float uses; /* 0: the index is free */
     uint32_t parent, group;
+    uint32_t life, parent_life;  /* which item of this index it is, and the parent of its: a later one of that index is another */
     uint32_t n_children, n_born; /* there now; ever */
     bool pinned, expired;
 } item;
@@ -97,6 +98,13 @@ static item *present(const eviction *e, uint32_t i) {
     return &e->items[i];
 }
 
+/* The parent of an item, if it is still there; NULL. */
+static item *parent_of(const eviction *e, const item *it) {
+    if (it->parent == EVICTION_NONE) return NULL;
+    item *parent = &e->items[it->parent];
+    return parent->uses > 0 && parent->life == it->parent_life ? parent : NULL;
+}
+
 /* Puts an item where it belongs: in its group's heap, or in none. Among equals the one that came here first goes first. */
 static void place(eviction *e, uint32_t i) {
     item *it = present(e, i);
@@ -125,9 +133,9 @@ static int reserve_group(eviction *e, uint32_t g) {
 }
 
 /* Room for all that one item more may need, so that nothing but adding can fail. */
-static int reserve(eviction *e, uint32_t i, const eviction_item *about) {
+static int reserve(eviction *e, uint32_t i, uint32_t g) {
     int rc = reserve_item(e, i);
-    if (!rc) rc = reserve_group(e, about->group);
+    if (!rc) rc = reserve_group(e, g);
     if (!rc) rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
     if (!rc) rc = dropped_keys_reserve(&e->dropped, 2 * (e->n_present + 1));
     return rc;
@@ -140,25 +148,55 @@ static float first_uses(item *parent) {
     return BASE_MAX(1, parent->uses / (float)parent->n_born);
 }
 
-int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
+/* How often an item that is new was used: as is remembered here, as the caller knows, or as its siblings make likely. */
+static void begin_uses(eviction *e, item *it, const eviction_item *about, item *parent) {
     dropped_key before;
-    assert(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
-    int rc = i < EVICTION_MAX_ITEMS ? reserve(e, i, about) : RP_ERR_LIMIT;
-    if (rc) return rc;
-    item *it = &e->items[i], *parent = about->parent == EVICTION_NONE ? NULL : present(e, about->parent);
-    *it = (item){.used_at = e->clock, .name = about->name, .bytes = about->bytes, .cost_us = about->cost_us, .parent = about->parent,
-                 .group = about->group};
-    if (dropped_keys_take(&e->dropped, about->name, &before)) {
+    if (dropped_keys_take(&e->dropped, it->name, &before)) {
         learn(e, before.uses, true);
         it->uses = before.uses + 1;
         it->n_born = before.n_born;
     } else {
-        it->uses = first_uses(parent);
+        it->uses = about->uses > 0 ? about->uses : first_uses(parent);
     }
+}
+
+static void stand_on(eviction *e, uint32_t i, uint32_t parent) {
+    e->items[i].parent = parent;
+    e->items[i].parent_life = e->items[parent].life;
+    if (present(e, parent)->n_children++ == 0) place(e, parent);
+}
+
+int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
+    assert(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
+    int rc = i < EVICTION_MAX_ITEMS ? reserve(e, i, about->group) : RP_ERR_LIMIT;
+    if (rc) return rc;
+    item *it = &e->items[i];
+    *it = (item){.name = about->name, .bytes = about->bytes, .cost_us = about->cost_us, .parent = EVICTION_NONE, .group = about->group,
+                 .life = it->life + 1};
+    begin_uses(e, it, about, about->parent == EVICTION_NONE ? NULL : present(e, about->parent));
+    it->used_at = e->clock - about->idle * stay(e, it);
     e->groups[it->group].n_items++;
     e->groups[it->group].bytes += it->bytes;
     e->n_present++;
-    if (parent && parent->n_children++ == 0) place(e, about->parent);
+    if (about->parent != EVICTION_NONE) stand_on(e, i, about->parent);
+    place(e, i);
+    return RP_OK;
+}
+
+void eviction_set_parent(eviction *e, uint32_t i, uint32_t parent) {
+    assert(!parent_of(e, present(e, i)) && i != parent);
+    stand_on(e, i, parent);
+}
+
+int eviction_set_group(eviction *e, uint32_t i, uint32_t g) {
+    item *it = present(e, i);
+    int rc = reserve_group(e, g);
+    if (rc || g == it->group) return rc;
+    group *from = &e->groups[it->group], *to = &e->groups[g];
+    item_heap_remove(&from->heap, e->places, i);
+    from->n_items--, to->n_items++;
+    from->bytes -= it->bytes, to->bytes += it->bytes;
+    it->group = g;
     place(e, i);
     return RP_OK;
 }
@@ -226,21 +264,20 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
 
 /* The item is gone, and what it stood on may go next. */
 static void leave(eviction *e, uint32_t i) {
-    item *it = present(e, i);
-    uint32_t parent = it->parent;
-    assert(it->n_children == 0);
+    item *it = present(e, i), *parent = parent_of(e, it);
     item_heap_remove(&e->groups[it->group].heap, e->places, i);
     e->groups[it->group].n_items--;
     e->groups[it->group].bytes -= it->bytes;
     e->n_present--;
     it->uses = 0;
-    if (parent != EVICTION_NONE && --present(e, parent)->n_children == 0) place(e, parent);
+    if (parent && --parent->n_children == 0) place(e, it->parent);
 }
 
 void eviction_drop(eviction *e, uint32_t i) {
     const item *it = present(e, i);
     dropped_key key = {it->name, it->uses, it->n_born}, forgotten;
     uint32_t at = e->places[i];
+    assert(it->n_children == 0);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, e->groups[it->group].heap.entries[at].value);
     leave(e, i);
     if (!dropped_keys_has(&e->dropped, key.name) && dropped_keys_add(&e->dropped, &key, &forgotten)) learn(e, forgotten.uses, false);

@@ -13,12 +13,13 @@
  *
  * This is GreedyDual-Size-Frequency (Cherkasova 1998) with measured reuse and a memory of what was dropped; docs/eviction.md compares.
  *
- *   parent     an item that this one is of no use without: it is never offered while a child of it is there
+ *   parent     an item that this one is of no use without: it is never offered while a child of it is there. Where it goes all the same (it
+ *              could not be read), its children stand alone
  *   group      whose item it is: a tenant's bytes are known, and a victim can be asked for among a group's items alone
  *   pinned     never offered
  *   expired    goes before all that is not
  *
- * Items are indices that the caller gives, below EVICTION_MAX_ITEMS, best small ones used again: memory is about 90 bytes for each index
+ * Items are indices that the caller gives, below EVICTION_MAX_ITEMS, best small ones used again: memory is about 100 bytes for each index
  * up to the highest, and 48 for what is remembered of each. Adding, using and dropping take O(log items), asking for a victim that and
  * O(groups). The clock is made of drops, never of time: the same calls give the same victims. Used by one thread.
  */
@@ -42,6 +43,8 @@ typedef struct eviction_item {
     uint64_t cost_us; /* to have it again: computing it, or reading it from the tier below if that is less */
     uint32_t parent;  /* an item that is there, or EVICTION_NONE: it stands alone */
     uint32_t group;   /* below EVICTION_MAX_GROUPS */
+    float uses;       /* if it is not remembered here: how often it was used, as somebody else knows; 0: nobody does */
+    float idle;       /* 0 to 1: so much of its stay has gone by since its last use (it was there before the program ended) */
 } eviction_item;
 
 int eviction_new(eviction **out) BASE_NODISCARD; /* RP_ERR_MEMORY */
@@ -49,8 +52,12 @@ void eviction_free(eviction *e);
 
 /* An item is there now, and used. item: an index that is free. RP_ERR_MEMORY, RP_ERR_LIMIT: it is not there. */
 int eviction_add(eviction *e, uint32_t item, const eviction_item *about) BASE_NODISCARD;
-/* An item was used. Use a chain from its leaf to its root, so that among equals leaves go first. */
+/* An item was used. */
 void eviction_use(eviction *e, uint32_t item);
+/* An item that stands alone stands on a parent from now on: items that are there already may come in any order. */
+void eviction_set_parent(eviction *e, uint32_t item, uint32_t parent);
+/* It is another group's from now on. RP_ERR_MEMORY: it is not. */
+int eviction_set_group(eviction *e, uint32_t item, uint32_t group) BASE_NODISCARD;
 /* It costs less or more to have again: it was written to the tier below, or removed there. */
 void eviction_set_cost(eviction *e, uint32_t item, uint64_t cost_us);
 void eviction_set_pinned(eviction *e, uint32_t item, bool pinned);
@@ -64,7 +71,7 @@ typedef bool (*eviction_may_go)(void *user, uint32_t item);
  * uses, so that what is held for long is not offered each time. */
 uint32_t eviction_victim(eviction *e, uint32_t group, eviction_may_go may_go, void *user);
 
-/* An item goes, which has no children: for want of room (its key is remembered, and the clock moves on), or for another reason. */
+/* An item goes: for want of room (it has no children, its key is remembered, and the clock moves on), or for another reason. */
 void eviction_drop(eviction *e, uint32_t item);
 void eviction_remove(eviction *e, uint32_t item);
 

@@ -63,12 +63,15 @@ static bool can_be_offered(const naive *n, uint32_t i) {
     return n->items[i].uses > 0 && !n->items[i].pinned && children(n, i) == 0;
 }
 
+static double stay(const naive *n, const naive_item *it) {
+    int k = class_of(it->uses);
+    return (double)it->uses * sqrt((double)it->about.cost_us / (double)it->about.bytes * (n->used[k] / n->all[k]));
+}
+
 static void place(naive *n, uint32_t i) {
     naive_item *it = &n->items[i];
-    int k = class_of(it->uses);
     if (!can_be_offered(n, i)) return;
-    double worth = (double)it->about.cost_us / (double)it->about.bytes * (n->used[k] / n->all[k]);
-    it->due = it->expired ? -1 : it->used_at + (double)it->uses * sqrt(worth);
+    it->due = it->expired ? -1 : it->used_at + stay(n, it);
     it->order = n->n_orders++;
 }
 
@@ -82,16 +85,19 @@ static void naive_add(naive *n, uint32_t i, const eviction_item *about) {
     naive_item *it = &n->items[i], *parent = about->parent == EVICTION_NONE ? NULL : &n->items[about->parent];
     bool first_child = parent && children(n, about->parent) == 0;
     int was = find_dropped(n, about->name);
-    *it = (naive_item){.about = *about, .used_at = n->clock, .uses = 1};
+    *it = (naive_item){.about = *about, .uses = 1};
     if (was >= 0) {
         learn(n, n->dropped[was].uses, true);
         it->uses = n->dropped[was].uses + 1;
         it->n_born = n->dropped[was].n_born;
         n->dropped[was].n_born = UINT32_MAX;
+    } else if (about->uses > 0) {
+        it->uses = about->uses;
     } else if (parent) {
         parent->n_born++;
         it->uses = fmaxf(1, parent->uses / (float)parent->n_born);
     }
+    it->used_at = n->clock - about->idle * stay(n, it);
     if (first_child) place(n, about->parent);
     place(n, i);
 }
@@ -108,6 +114,8 @@ static void naive_use(naive *n, uint32_t i) {
 static void naive_leave(naive *n, uint32_t i) {
     uint32_t parent = n->items[i].about.parent;
     n->items[i].uses = 0;
+    for (int k = 0; k < N_ITEMS; k++) /* its children stand alone */
+        if (n->items[k].about.parent == i) n->items[k].about.parent = EVICTION_NONE;
     if (parent != EVICTION_NONE && children(n, parent) == 0) place(n, parent);
 }
 
@@ -153,9 +161,16 @@ static eviction_item random_item(tiny_random *r, const naive *n, uint32_t i) {
     eviction_item about = {.name = tiny_random_below(r, N_NAMES), .bytes = 1 + tiny_random_below(r, 5), .cost_us = tiny_random_below(r, 50),
                            .parent = (uint32_t)tiny_random_below(r, N_ITEMS), .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
     if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0) about.parent = EVICTION_NONE;
+    if (tiny_random_below(r, 3) == 0) about.uses = 1 + (float)tiny_random_below(r, 20);
+    if (tiny_random_below(r, 3) == 0) about.idle = (float)tiny_random_below(r, 5) / 4;
     for (int k = 0; k < N_ITEMS; k++) /* names are those of different keys */
         if (n->items[k].uses > 0 && n->items[k].about.name == about.name) about.name += N_NAMES;
     return about;
+}
+
+static bool stands_on(const naive *n, uint32_t i, uint32_t below) {
+    for (; i != EVICTION_NONE && i != below; i = n->items[i].about.parent) continue;
+    return i == below;
 }
 
 static void change_item(tiny_random *r, eviction *e, naive *n, uint32_t i) {
@@ -172,9 +187,18 @@ static void change_item(tiny_random *r, eviction *e, naive *n, uint32_t i) {
         n->items[i].about.cost_us = tiny_random_below(r, 50);
         eviction_set_cost(e, i, n->items[i].about.cost_us);
         place(n, i);
-    } else if (what == 3 && children(n, i) == 0) {
+    } else if (what == 3) {
         eviction_remove(e, i);
         naive_leave(n, i);
+    } else if (what == 4) {
+        n->items[i].about.group = (n->items[i].about.group + 1) % N_GROUPS;
+        assert_int_equal(eviction_set_group(e, i, n->items[i].about.group), RP_OK);
+        place(n, i);
+    } else if (what == 5 && n->items[i].about.parent == EVICTION_NONE) {
+        uint32_t parent = (uint32_t)tiny_random_below(r, N_ITEMS);
+        if (n->items[parent].uses == 0 || stands_on(n, parent, i)) return;
+        n->items[i].about.parent = parent;
+        eviction_set_parent(e, i, parent);
     } else {
         eviction_use(e, i);
         naive_use(n, i);
