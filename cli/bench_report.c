@@ -105,6 +105,7 @@ static json_t *store_object(const bench_driver *d) {
     cli_json_set(o, "bytes", integer(s.bytes));
     cli_json_set(o, "inserts", integer(s.inserts));
     cli_json_set(o, "evictions", integer(s.evictions));
+    cli_json_set(o, "expired", integer(s.expired));
     return o;
 }
 

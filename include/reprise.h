@@ -276,6 +276,16 @@ RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
  * Who may call himself what is the program's business, and to load for the operator is the operator's. docs/tenants.md says more. */
 #define RP_MAX_TENANT_BYTES 256
 
+/* What a tenant may keep, in bytes of states in RAM and of records on disk; 0: as much as there is room for. */
+typedef struct rp_quota {
+    uint64_t state_bytes, store_bytes;
+} rp_quota;
+
+/* From now on: a tenant that keeps more loses its own, what goes first of it. What its running calls hold is not taken from them, and is
+ * kept as far as there is room in the end. Modules of shared schemas are the operator's (tenant NULL). Any thread.
+ * RP_ERR_LIMIT (the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
+RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_quota *quota, rp_error *err);
+
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
 /* Belongs to its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Calls keep what they need of it. */
@@ -555,6 +565,7 @@ typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
     uint64_t used_bytes;  /* with what calls hold that is not kept yet; as after the last step */
     uint64_t hits, misses, inserts, evictions; /* evictions: from RAM and disk */
+    uint64_t expired;     /* that outlived their ttl */
     uint64_t disk_spans, disk_bytes, disk_budget_bytes; /* records, those of other models too */
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
     uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error */

@@ -23,6 +23,8 @@
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
 #define ENGINE_STEP_JOBS 64 /* modules in a step: more than fill it */
 
+typedef struct engine_errand engine_errand;
+
 struct rp_schema {
     int refs; /* under the engine's lock */
     base_key salt; /* its tenant's, of all its keys */
@@ -62,6 +64,7 @@ struct rp_engine {
     /* shared: under the lock */
     bool stopping, prepared, disk_told; /* disk_told: the store has something to take up */
     rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
+    engine_errand *errands;      /* of threads that wait for them */
     int32_t n_live;              /* calls that have not ended */
     uint64_t n_calls;            /* ever: the last one's number */
     rp_schema **schemas; /* by salt, then by name */
@@ -125,6 +128,14 @@ int64_t scheduler_free_blocks(rp_engine *e);
 void scheduler_begin_anew(rp_engine *e, rp_call *c);
 /* Does a context have all its states? */
 static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { return kv_context_is_ready(c, e->states.shape.n_layers); }
+
+/* ---- errands.c ---- */
+
+/* Has fn(e, arg) called on the engine's thread, and waits for it. Any thread but that one. RP_ERR_MEMORY. */
+typedef void (*engine_errand_fn)(rp_engine *e, void *arg);
+int engine_do(rp_engine *e, engine_errand_fn fn, void *arg, rp_error *err);
+/* The engine's thread does what it was asked for. */
+void engine_run_errands(rp_engine *e);
 
 /* ---- steps.c ---- */
 

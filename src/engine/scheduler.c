@@ -253,6 +253,9 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     kv_context *context = &c->seq.context;
     int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
     if (!rc) rc = prefix_compose(c, err);
+    if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
+    span_path_use(&c->path);
+    span_path_use(&c->moved.path);
     c->seq.tokens = c->tokens + c->n_found;
     c->seq.positions = c->positions + c->n_found;
     c->seq.n = c->n_prompt - c->n_found;
@@ -331,7 +334,7 @@ static void compose_all(rp_engine *e) {
         rp_error err = j->needs.err;
         next = j->next;
         int rc = j->needs.rc;
-        if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_job_compose(j, &err);
+        if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_job_compose(e, j, &err);
         else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_job_begin_anew(e, j, &err);
         if (!rc) continue;
         segment_job_fail(e, j, &err);
@@ -390,7 +393,7 @@ static void tell_status(rp_engine *e) {
     }
 }
 
-static bool has_work(const rp_engine *e) { return e->inbox || e->stopping || e->disk_told || e->waiting || e->n_running > 0; }
+static bool has_work(const rp_engine *e) { return e->inbox || e->errands || e->stopping || e->disk_told || e->waiting || e->n_running > 0; }
 
 /* All that run, or wait for room, wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
@@ -399,7 +402,7 @@ static void wait_for_disk(rp_engine *e) {
     until.tv_nsec += MOMENT_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    if (!e->inbox && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    if (!e->inbox && !e->errands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 
 static void end_all(rp_engine *e) {
@@ -423,6 +426,7 @@ void *scheduler_main(void *arg) {
         stopping = e->stopping;
         e->disk_told = false;
         pthread_mutex_unlock(&e->lock);
+        engine_run_errands(e);
         uint64_t before = e->n_ended + e->n_admitted;
         if (span_store_poll(e->store)) e->n_ended++; /* there may be room again */
         end_flushed(e, false);

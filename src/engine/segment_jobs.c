@@ -92,9 +92,10 @@ static int new_job(rp_engine *e, segment_job **out, rp_schema *schema, int32_t s
     return RP_OK;
 }
 
-int segment_job_compose(segment_job *job, rp_error *err) {
+int segment_job_compose(rp_engine *e, segment_job *job, rp_error *err) {
     kv_context *c = &job->seq.context;
     int rc = segment_needs_compose(&job->needs, segment_job_layout(job), c, err);
+    segment_needs_use(e, &job->needs, segment_job_layout(job));
     job->seq.slots = kv_context_slots(c);
     c->later = job->later;
     c->n_later = (size_t)segment_job_segment(job)->n_holes;
@@ -120,12 +121,24 @@ static void label_of(const pml_layout *l, const pml_segment *s, char *out) {
     if (!out[n]) out[n - 1] = '\0';
 }
 
-static int keep_span(rp_engine *e, const pml_layout *l, const pml_segment *s, int32_t i, kv_span *span, rp_error *err) {
+/* What its module says, or one that it stands in: of times the innermost, and a pin holds for all inside. */
+static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
+    const pml_node *nodes = l->schema->nodes;
+    span_terms terms = {0};
+    for (int32_t i = s->holder; i > 0; i = nodes[i].parent) {
+        if (terms.ttl_s == 0) terms.ttl_s = nodes[i].ttl_seconds;
+        terms.pin |= nodes[i].pin;
+    }
+    return terms;
+}
+
+static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, kv_span *span, rp_error *err) {
+    const pml_layout *l = schema->layout;
     const base_key *keys = pml_segment_keys(l, s);
     int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
     char label[RECORD_MAX_LABEL + 1];
     span_note note = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
-                      .cost_us = steps_cost(e, n, kv_span_position(span))};
+                      .cost_us = steps_cost(e, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s)};
     if (i > 0) note.parent = keys[i - 1];
     label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &note, err);
@@ -160,7 +173,7 @@ int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err) {
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
         kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
-        if (job->kept) rc = keep_span(e, l, s, i, span, err);
+        if (job->kept) rc = keep_span(e, job->schema, s, i, span, err);
     }
     if (!rc) rc = hand_over(job, err);
     if (rc) return rc;
@@ -257,6 +270,14 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
         for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
     }
     return rc;
+}
+
+void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l) {
+    for (int32_t k = 0; k < needs->n; k++) {
+        const pml_segment *s = &l->segments[needs->items[k].view.segment];
+        span_terms terms = terms_of(l, s);
+        for (int32_t i = 0; i < s->n_spans && !needs->items[k].missed; i++) span_store_use(e->store, &pml_segment_keys(l, s)[i], &terms);
+    }
 }
 
 /* A job that nobody waits for any more is ended. */

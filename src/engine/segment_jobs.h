@@ -63,11 +63,13 @@ int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, con
                       rp_error *err);
 /* Adds the views of all needs, which are met, to a context. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err);
+/* Notes what was found of them as used. */
+void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l);
 /* Lets go of everything. Zero-initialised is fine. */
 void segment_needs_release(rp_engine *e, segment_needs *needs);
 
 /* The scope of a job is there: it can be computed. RP_ERR_MEMORY. */
-int segment_job_compose(segment_job *job, rp_error *err);
+int segment_job_compose(rp_engine *e, segment_job *job, rp_error *err);
 /* All tokens are computed: the spans are named, kept and handed over, and the job is gone. RP_ERR_MEMORY: it is still there. */
 int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err);
 /* States of its scope that were to come from disk could not be read: looks them up again, or has them computed. Errors of segment_needs_add. */

@@ -37,8 +37,8 @@ typedef struct job {
     int rc;             /* of a write */
     record_fault fault; /* of a read */
     rp_error err;
-    record_row row;        /* writes: with the arrays below; notes: uses and last_use */
-    int32_t tokens[];      /* then kept, then label */
+    record_row *row;       /* writes */
+    record_use use;        /* notes */
 } job;
 
 typedef struct queue {
@@ -90,6 +90,7 @@ static void unlink_job(queue *q, const job *j) {
 static void free_job(job *j) {
     record_reader_close(j->reader);
     kv_span_unref(j->span);
+    base_free(j->row);
     base_free(j);
 }
 
@@ -201,9 +202,9 @@ static void write_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&d->folder, &j->key, path);
     j->rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
-    if (!j->rc) j->rc = record_write(path, d->options.format, &j->row.record, j->span, d->options.cipher, &j->bytes, &j->err);
-    j->row.bytes = j->bytes;
-    if (!j->rc) put_row(d, &j->row);
+    if (!j->rc) j->rc = record_write(path, d->options.format, &j->row->record, j->span, d->options.cipher, &j->bytes, &j->err);
+    j->row->bytes = j->bytes;
+    if (!j->rc) put_row(d, j->row);
 }
 
 static void remove_record(disk_tier *d, const job *j) {
@@ -217,7 +218,7 @@ static void remove_record(disk_tier *d, const job *j) {
 static void change(disk_tier *d, job *j) {
     switch (j->kind) {
     case JOB_WRITE: write_record(d, j); break;
-    case JOB_NOTE: record_index_note(d->index, &j->key, j->row.uses, j->row.last_use, NULL); break;
+    case JOB_NOTE: record_index_note(d->index, &j->key, &j->use, NULL); break;
     default: remove_record(d, j);
     }
 }
@@ -297,7 +298,7 @@ static int take_over(repair *r, const disk_file *file, const record_row *known, 
         row.fingerprint = record_reader_format(reader)->fingerprint;
         row.n_layers = record_reader_format(reader)->shape.n_layers;
     }
-    if (known) row.uses = known->uses, row.last_use = known->last_use;
+    if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
     int rc = r->fn(r->user, &row, err);
     if (!rc && !fault && !known && !d->options.read_only) put_row(d, &row);
     record_reader_close(reader);
@@ -399,8 +400,8 @@ void disk_tier_close(disk_tier *d) {
 
 /* ---- asking for something ---- */
 
-static job *new_job(job_kind kind, const base_key *key, size_t more_bytes) {
-    job *j = base_calloc(1, sizeof(*j) + more_bytes);
+static job *new_job(job_kind kind, const base_key *key) {
+    job *j = base_calloc(1, sizeof(*j));
     if (j) *j = (job){.kind = kind, .key = *key};
     return j;
 }
@@ -414,7 +415,7 @@ static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
 }
 
 int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
-    job *j = new_job(JOB_READ, kv_span_key(span), 0);
+    job *j = new_job(JOB_READ, kv_span_key(span));
     if (!j) return RP_ERR_MEMORY;
     j->span = kv_span_ref(span);
     j->request = request;
@@ -422,26 +423,10 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
     return RP_OK;
 }
 
-/* The job's own copies of what the row borrows: tokens, kept, label, one behind the other. */
-static void copy_row(job *j, const record_row *row) {
-    const record *r = &row->record;
-    uint8_t *kept = (uint8_t *)(j->tokens + r->n_tokens);
-    char *label = (char *)kept + row->n_layers;
-    j->row = *row;
-    memcpy(j->tokens, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
-    memcpy(kept, r->form.kept, (size_t)row->n_layers);
-    strcpy(label, r->label);
-    j->row.record.tokens = j->tokens;
-    j->row.record.form.kept = kept;
-    j->row.record.label = label;
-}
-
-int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err) {
-    const record *r = &row->record;
-    size_t more = (size_t)r->n_tokens * sizeof(*r->tokens) + (size_t)row->n_layers + strlen(r->label) + 1;
-    job *j = new_job(JOB_WRITE, &r->key, more);
-    if (!j) return base_fail_memory(err, sizeof(*j) + more, "a write");
-    copy_row(j, row);
+int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err) {
+    job *j = new_job(JOB_WRITE, &row->record.key);
+    if (!j) return base_fail_memory(err, sizeof(*j), "a write");
+    j->row = row;
     j->span = kv_span_ref(span);
     j->serial = ++d->serial;
     d->queued_bytes += kv_span_bytes(span);
@@ -452,7 +437,7 @@ int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error
 void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside) {
     char path[DISK_PATH_BYTES];
     if (d->options.read_only) return;
-    job *j = new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key, 0);
+    job *j = new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key);
     if (j) {
         submit(d, &d->changes, &d->changed, j);
         return;
@@ -461,11 +446,10 @@ void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside) {
     base_io_unlink(path, NULL);
 }
 
-void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use) {
-    job *j = d->options.read_only ? NULL : new_job(JOB_NOTE, key, 0);
+void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
+    job *j = d->options.read_only ? NULL : new_job(JOB_NOTE, key);
     if (!j) return;
-    j->row.uses = uses;
-    j->row.last_use = last_use;
+    j->use = *use;
     submit(d, &d->changes, &d->changed, j);
 }
 

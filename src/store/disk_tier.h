@@ -47,12 +47,13 @@ void disk_tier_close(disk_tier *d);
 /* Reads a record into a span of its key and form (takes a reference; it fails the span if it cannot). Reads with a lower `request` go first.
  * RP_ERR_MEMORY: nothing was begun. */
 int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
-/* Writes a span (takes a reference). row: copied. RP_ERR_MEMORY: nothing was begun. */
-int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err);
+/* Writes a span (takes a reference). row: the tier's from now on (base_free), with all that it points to in the same block of memory.
+ * RP_ERR_MEMORY: nothing was begun, and the row is the caller's. */
+int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err);
 /* Removes a record; set_aside: it could not be read. */
 void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside);
-/* How often, and when, a record was used. */
-void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use);
+/* What became of a record since it was written. */
+void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use);
 
 typedef enum disk_event_kind { DISK_READ, DISK_WRITTEN } disk_event_kind;
 

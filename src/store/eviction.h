@@ -54,7 +54,7 @@ void eviction_free(eviction *e);
 int eviction_add(eviction *e, uint32_t item, const eviction_item *about) BASE_NODISCARD;
 /* An item was used. */
 void eviction_use(eviction *e, uint32_t item);
-/* An item that stands alone stands on a parent from now on: items that are there already may come in any order. */
+/* If an item stands alone, it stands on a parent from now on: so what is there already may be added in any order. */
 void eviction_set_parent(eviction *e, uint32_t item, uint32_t parent);
 /* It is another group's from now on. RP_ERR_MEMORY: it is not. */
 int eviction_set_group(eviction *e, uint32_t item, uint32_t group) BASE_NODISCARD;

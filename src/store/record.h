@@ -62,6 +62,7 @@ typedef struct record {
     const int32_t *tokens;
     kv_span_form form;
     uint64_t cost_us;  /* what computing it took, about */
+    uint32_t tenant;   /* whose it is (span_store.h); 0: nobody's */
     const char *label; /* for people: "cities/plan/miami", "" for text; at most RECORD_MAX_LABEL bytes */
 } record;
 

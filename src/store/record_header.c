@@ -173,7 +173,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
     at = put_i32(put(at, (uint64_t)shape->format, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
-    at = put(put(at, label_bytes, 4), 0, 4);
+    at = put(put(at, label_bytes, 4), r->tenant, 4);
     assert(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
@@ -198,7 +198,7 @@ static record_fault damaged(const parse *p, const char *what, long long value) {
     return record_fail(p->err, RECORD_FAULT_DAMAGED, p->where, "%s %lld is not possible", what, value);
 }
 
-static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format, uint32_t *zeros) {
+static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format) {
     record *r = &h->record;
     kv_shape *shape = &h->format.shape;
     get_bytes(&p->at, h->format.fingerprint.bytes, BASE_KEY_BYTES);
@@ -218,7 +218,7 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
     shape->key_dim = get_i32(&p->at);
     shape->value_dim = get_i32(&p->at);
     p->label_bytes = get_u32(&p->at);
-    *zeros = get_u32(&p->at);
+    r->tenant = get_u32(&p->at);
 }
 
 static record_fault check_shape(const parse *p, kv_shape *shape, uint32_t format) {
@@ -298,11 +298,11 @@ static record_fault get_rest(const record_head *h, parse *p) {
 record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where, rp_error *err) {
     parse p = {.at = in, .public = public, .where = where, .err = err};
     record_head h = {0};
-    uint32_t kind, format, zeros;
-    get_fixed(&h, &p, &kind, &format, &zeros);
+    uint32_t kind, format;
+    get_fixed(&h, &p, &kind, &format);
     record_fault fault = check_shape(&p, &h.format.shape, format);
     if (!fault) fault = check_record(&p, &h.record, kind);
-    if (!fault && (zeros || p.label_bytes > RECORD_MAX_LABEL)) fault = damaged(&p, "a label's size of", p.label_bytes);
+    if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = damaged(&p, "a label's size of", p.label_bytes);
     size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
     if (!fault && bytes != public->private_bytes) fault = damaged(&p, "a header of bytes", (long long)bytes);
     if (!fault) fault = make_arrays(&h, &p);

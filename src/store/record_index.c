@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-#define INDEX_VERSION 1
+#define INDEX_VERSION 2
 #define MAX_PATH_BYTES 4096
 /* Pages of 4 KiB after which the log is carried over, and bytes that it may keep: it counts as the store's. */
 #define LOG_PAGES "64"
@@ -27,13 +27,14 @@ static const char tables[] =
     "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from INTEGER NOT NULL,"
     " kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
-    " uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);";
+    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);";
 
 #define COLUMNS \
-    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, uses, last_use, expires, pinned"
+    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, " \
+    "pinned"
 
 /* The columns' order above. */
-enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, KEPT, TOKENS, LABEL, BYTES, COST, USES, LAST_USE, EXPIRES, PINNED };
+enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
 
 static int fail(const record_index *ix, const char *what, rp_error *err) {
     return base_fail_at(err, RP_ERR_IO, ix->path, 0, "%s: %s", what, ix->db ? sqlite3_errmsg(ix->db) : "out of memory");
@@ -73,9 +74,9 @@ static bool is_sound(record_index *ix) {
 }
 
 static int prepare(record_index *ix, rp_error *err) {
-    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
-    static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3 WHERE key = ?1";
+    static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
               sqlite3_prepare_v3(ix->db, drop, -1, SQLITE_PREPARE_PERSISTENT, &ix->remove, NULL) == SQLITE_OK &&
               sqlite3_prepare_v3(ix->db, note, -1, SQLITE_PREPARE_PERSISTENT, &ix->note, NULL) == SQLITE_OK;
@@ -86,12 +87,12 @@ static int open_database(record_index *ix, rp_error *err) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(ix->path, &ix->db, flags, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be opened", err);
     int version = version_of(ix);
-    if (version > INDEX_VERSION || version < 0 || !is_sound(ix))
+    if ((version != 0 && version != INDEX_VERSION) || !is_sound(ix))
         return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
     int rc = execute(ix, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
                          "; PRAGMA journal_size_limit = " LOG_BYTES ";", err);
     if (!rc) rc = execute(ix, tables, err);
-    if (!rc) rc = execute(ix, "PRAGMA user_version = 1", err);
+    if (!rc) rc = execute(ix, "PRAGMA user_version = 2", err);
     return rc ? rc : prepare(ix, err);
 }
 
@@ -179,6 +180,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     sqlite3_bind_text(s, LABEL + 1, r->label, -1, SQLITE_STATIC);
     bind_int(s, BYTES, (int64_t)row->bytes);
     bind_int(s, COST, (int64_t)r->cost_us);
+    bind_int(s, TENANT, r->tenant);
     bind_int(s, USES, (int64_t)row->uses);
     bind_int(s, LAST_USE, row->last_use);
     bind_int(s, EXPIRES, row->expires);
@@ -193,12 +195,14 @@ int record_index_remove(record_index *ix, const base_key *key, rp_error *err) {
     return run(ix, ix->remove, err);
 }
 
-int record_index_note(record_index *ix, const base_key *key, uint64_t uses, int64_t last_use, rp_error *err) {
+int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err) {
     int rc = begin(ix, err);
     if (rc) return rc;
     bind_key(ix->note, 0, key);
-    bind_int(ix->note, 1, (int64_t)uses);
-    bind_int(ix->note, 2, last_use);
+    bind_int(ix->note, 1, (int64_t)use->uses);
+    bind_int(ix->note, 2, use->last_use);
+    bind_int(ix->note, 3, use->expires);
+    bind_int(ix->note, 4, use->pinned);
     return run(ix, ix->note, err);
 }
 
@@ -241,6 +245,7 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
     row->n_layers = sqlite3_column_bytes(s, KEPT);
     r->label = (const char *)sqlite3_column_text(s, LABEL);
     r->cost_us = (uint64_t)sqlite3_column_int64(s, COST);
+    r->tenant = (uint32_t)sqlite3_column_int64(s, TENANT);
     return ok && r->label && row->n_layers > 0 && n_token_bytes % (int)sizeof(*r->tokens) == 0 &&
            r->first_slot + r->n_tokens <= r->form.n_tokens;
 }

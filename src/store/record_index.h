@@ -1,7 +1,7 @@
 /* record_index.h: what can be asked about records without opening them: an SQLite database beside them.
  *
  *   records   key | fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens | label, bytes, cost_us
- *             uses, last_use, expires, pinned
+ *             tenant, uses, last_use, expires, pinned
  *
  * The files are the truth: a row whose file is gone, and a file without a row, are found when a store is opened (disk_tier.h), and the
  * whole table can be made again from the files' headers. Where records are encrypted no row has tokens or a label: they are text.
@@ -27,6 +27,13 @@ typedef struct record_row {
     bool pinned;
 } record_row;
 
+/* What becomes of a record after it was written: as in its row. */
+typedef struct record_use {
+    uint64_t uses;
+    int64_t last_use, expires;
+    bool pinned;
+} record_use;
+
 /* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one: it can
  * be made again. RP_ERR_IO, RP_ERR_MEMORY. */
 int record_index_open(record_index **out, const char *path, rp_error *err);
@@ -36,7 +43,7 @@ void record_index_close(record_index *ix);
 /* Each of these joins the transaction. RP_ERR_IO. */
 int record_index_put(record_index *ix, const record_row *row, rp_error *err);
 int record_index_remove(record_index *ix, const base_key *key, rp_error *err);
-int record_index_note(record_index *ix, const base_key *key, uint64_t uses, int64_t last_use, rp_error *err);
+int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err);
 int record_index_commit(record_index *ix, rp_error *err);
 
 /* Calls fn for every row, by rising key; what row points to is borrowed meanwhile. fn returns an error to stop. fingerprint NULL: rows of

@@ -1,7 +1,6 @@
 /* span_store.c: see span_store.h: the table, and what is in RAM. */
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -18,7 +17,10 @@ int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
     s->pool = pool;
     s->free_list = NONE;
     for (int i = 0; i < N_LISTS; i++) s->lists[i] = (span_list){NONE, NONE};
-    return RP_OK;
+    if (span_store_open_room(s) == RP_OK) return RP_OK;
+    span_store_free(s);
+    *out = NULL;
+    return base_fail_memory(err, sizeof(*s), "the store");
 }
 
 /* ---- the table: keys are hashes already, so their first bytes serve as the hash ---- */
@@ -110,18 +112,34 @@ void span_store_forget(span_store *s, uint32_t i) {
     assert(!e->span && !e->file && !e->row);
     s->n_failed -= e->failed;
     clear_bucket(s, find_bucket(s, &e->key));
-    s->dropped[s->stats.evictions++ % SPAN_STORE_DROPPED] = e->key;
+    span_store_unwatch(s, i);
+    s->stats.evictions++;
     *e = (span_entry){.links[0].older = s->free_list};
     s->free_list = i;
     s->n_used--;
     if (owner && s->on_drop) s->on_drop(s->drop_user, owner);
 }
 
-void span_store_leave_ram(span_store *s, uint32_t i) {
+int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
+    s->entries[i].span = span;
+    int rc = span_store_enter_tier(s, TIER_RAM, i, kv_span_bytes(span), 0);
+    if (rc) {
+        s->entries[i].span = NULL;
+        return rc;
+    }
+    kv_span_ref(span);
+    span_store_link(s, LIST_RAM, i);
+    s->stats.spans++;
+    s->stats.bytes += kv_span_bytes(span);
+    return RP_OK;
+}
+
+void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     span_entry *e = &s->entries[i];
     if (e->row) span_store_unlink(s, LIST_UNWRITTEN, i);
     base_free(e->row);
     e->row = NULL;
+    span_store_leave_tier(s, TIER_RAM, i, for_room);
     span_store_unlink(s, LIST_RAM, i);
     s->stats.spans--;
     s->stats.bytes -= kv_span_bytes(e->span);
@@ -130,7 +148,7 @@ void span_store_leave_ram(span_store *s, uint32_t i) {
     e->span = NULL;
 }
 
-/* ---- use ---- */
+/* ---- asking and putting ---- */
 
 bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
 
@@ -144,68 +162,56 @@ void *span_store_owner(const span_store *s, const base_key *key) {
     return i == NONE ? NULL : s->entries[i].owner;
 }
 
-static void use_entry(span_store *s, uint32_t i) {
-    span_entry *e = &s->entries[i];
-    e->uses++;
-    e->last_use = (int64_t)time(NULL);
-    e->noted = false;
-    if (e->span) span_store_unlink(s, LIST_RAM, i), span_store_link(s, LIST_RAM, i);
-    if (e->file) span_store_unlink(s, LIST_DISK, i), span_store_link(s, LIST_DISK, i);
-}
-
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     uint32_t i = span_store_find(s, key);
     span_found f = SPAN_FOUND_NOTHING;
     kv_span *span = NULL;
+    if (i != NONE && span_store_has_expired(s, i)) {
+        span_store_sweep(s);
+        i = NONE;
+    }
     if (i != NONE && s->entries[i].span) {
         if (!kv_span_has_failed(s->entries[i].span)) span = kv_span_ref(s->entries[i].span), f = SPAN_FOUND_RAM;
     } else if (i != NONE && span_store_can_read(&s->entries[i])) {
         span = span_store_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_ROOM;
     }
-    if (span) use_entry(s, i);
     *(span ? &s->stats.hits : &s->stats.misses) += 1;
     if (found) *found = f;
     return span;
 }
 
-void span_store_use(span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    if (i != NONE) use_entry(s, i);
-}
-
-bool span_store_was_dropped(const span_store *s, const base_key *key) {
-    for (uint64_t i = 0; i < BASE_MIN(s->stats.evictions, SPAN_STORE_DROPPED); i++)
-        if (base_key_equal(&s->dropped[i], key)) return true;
-    return false;
+static void note_entry(span_entry *e, const span_note *note) {
+    e->cost_us = note->cost_us;
+    e->tenant = note->tenant;
+    e->is_text = note->kind == RECORD_TEXT;
+    e->parent = note->parent;
 }
 
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
     uint32_t i = span_store_find(s, kv_span_key(span));
     int rc = RP_OK;
     if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
-    if (i != NONE) span_store_leave_disk(s, i, false); /* a record that is of no use */
+    if (i != NONE) span_store_leave_disk(s, i, false, false); /* a record that is of no use */
     else rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
     if (rc) return rc;
-    s->entries[i].owner = owner;
-    s->entries[i].span = kv_span_ref(span);
-    span_store_link(s, LIST_RAM, i);
-    s->stats.spans++;
+    span_entry *e = &s->entries[i];
+    e->owner = owner;
+    if (note) note_entry(e, note);
+    e->arriving = true;
+    if (span_store_enter_ram(s, i, span)) {
+        e->owner = NULL; /* the caller knows */
+        span_store_forget(s, i);
+        return base_fail_memory(err, sizeof(*e), "the store");
+    }
     s->stats.inserts++;
-    s->stats.bytes += kv_span_bytes(span);
-    use_entry(s, i);
+    span_store_use_entry(s, i, note ? &note->terms : NULL);
     if (note) span_store_write_entry(s, i, note);
+    span_store_fit_quota(s, s->entries[i].tenant);
     return RP_OK;
 }
 
 /* ---- room ---- */
-
-uint64_t span_store_idle_bytes(const span_store *s) {
-    uint64_t bytes = 0;
-    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer)
-        if (kv_span_is_unshared(s->entries[i].span)) bytes += kv_span_bytes(s->entries[i].span);
-    return bytes;
-}
 
 /* Blocks of all layers that a span of this form takes. */
 static uint64_t bytes_of_form(const span_store *s, const kv_span_form *f) {
@@ -235,28 +241,9 @@ void span_store_set_room(span_store *s, span_store_room fn, void *user) {
 
 void span_store_drop(span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
-    if (s->entries[i].span) span_store_leave_ram(s, i);
-    if (s->entries[i].file) span_store_leave_disk(s, i, false);
+    if (s->entries[i].span) span_store_leave_ram(s, i, false);
+    if (s->entries[i].file) span_store_leave_disk(s, i, false, false);
     span_store_forget(s, i);
-}
-
-/* The oldest span in RAM that nobody holds, and that stands on disk if `on_disk`. */
-static uint32_t find_idle(const span_store *s, bool on_disk) {
-    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer) {
-        const span_entry *e = &s->entries[i];
-        if (kv_span_is_unshared(e->span) && (!on_disk || e->file)) return i;
-    }
-    return NONE;
-}
-
-bool span_store_reclaim(void *store) {
-    span_store *s = store;
-    uint32_t i = s->tier ? find_idle(s, true) : NONE;
-    if (i == NONE) i = find_idle(s, false);
-    if (i == NONE) return false;
-    span_store_leave_ram(s, i);
-    if (!s->entries[i].file) span_store_forget(s, i);
-    return true;
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {

@@ -8,8 +8,13 @@
  *
  * The store sees spans as bytes with names: it reads keys, sizes, forms and reference counts, never tensors. It has one reference to each
  * span in RAM. The budget of RAM is the pool's (kv/block_pool.h): when a block cannot be had, the pool calls span_store_reclaim. The
- * budget of the disk is its own: what a record may take is counted before it is written. In both tiers that goes first which was used
- * longest ago. The disk (disk_tier.h) is optional; span_store_poll must be called now and then where there is one.
+ * budget of the disk is its own: what a record may take is counted before it is written. What goes first in either tier is the policy's
+ * choice (eviction.h): what is in RAM and on disk costs a read to have again, what is in one of them costs computing. The disk (disk_tier.h)
+ * is optional. span_store_poll must be called now and then.
+ *
+ *   pin      stays in the tiers that it is in, as long as half of their budgets is enough for all pins
+ *   ttl      goes when it was not used for so long and nobody has it
+ *   quota    a tenant that keeps more than it may loses its own; what its calls hold is not taken from them
  *
  * Invariants: an entry's span is sealed and its key is the entry's; a span that anyone else holds stays in RAM; an entry is in RAM, on disk, or
  * on its way there. Used by one thread (the engine's).
@@ -20,7 +25,6 @@
 #include "store/disk_tier.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
-#define SPAN_STORE_DROPPED 1024 /* keys that are remembered */
 
 typedef struct span_store span_store;
 
@@ -36,13 +40,22 @@ typedef enum span_found {
     SPAN_FOUND_NO_ROOM, /* it is on disk, and there is no room to read it into */
 } span_found;
 
-/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, and a hit as a use. found may be NULL. */
+/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
 /* Is it there, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
 /* Is it there, but as a record that cannot be read? */
 bool span_store_is_lost(const span_store *s, const base_key *key);
 void *span_store_owner(const span_store *s, const base_key *key); /* NULL: none, or it is not there */
+
+/* What whoever uses a span wants of it. What was wanted once holds on. */
+typedef struct span_terms {
+    int64_t ttl_s; /* it goes when it was not used for so long; 0: says nothing */
+    bool pin;      /* it stays; not for texts */
+} span_terms;
+
+/* Whose a span is: a number that tells a tenant's spans from others', never 0. */
+uint32_t span_tenant(const base_key *salt);
 
 /* What a span's record says beside the span's own form. */
 typedef struct span_note {
@@ -51,17 +64,19 @@ typedef struct span_note {
     int32_t at, first_slot, n_tokens; /* as in record.h */
     const int32_t *tokens;            /* borrowed, as all here: copied */
     uint64_t cost_us;
+    uint32_t tenant; /* 0: nobody's */
     const char *label;
+    span_terms terms;
 } span_note;
 
 /* Keeps a sealed span (takes a reference of its own); one of the same key that is there already stays, with its owner.
- * owner: for on_drop; NULL: nobody asks. note: NULL: it is not written to disk. RP_ERR_MEMORY. */
+ * owner: for on_drop; NULL: nobody asks. note: NULL: it is not written to disk, and costs nothing to have again. RP_ERR_MEMORY. */
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err);
-/* Notes a span as used now; nothing if it is not there. */
-void span_store_use(span_store *s, const base_key *key);
+/* Notes a span as used now; nothing if it is not there. terms: NULL: none. Putting one is its first use. */
+void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
 /* Drops the span of that key, which is there and which nobody but the disk tier holds, from both tiers. */
 void span_store_drop(span_store *s, const base_key *key);
-/* Was the span of that key dropped, as far as the last SPAN_STORE_DROPPED tell? */
+/* Was the span of that key dropped, as far as is remembered (eviction.h)? */
 bool span_store_was_dropped(const span_store *s, const base_key *key);
 /* Bytes of spans that nobody holds: what reclaiming could give. */
 uint64_t span_store_idle_bytes(const span_store *s);
@@ -73,9 +88,12 @@ void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* From now on only so many blocks as fn says are taken for spans that are read; without it, all there are. */
 typedef int64_t (*span_store_room)(void *user);
 void span_store_set_room(span_store *s, span_store_room fn, void *user);
-/* Takes the span that was used longest ago among those that nobody holds out of RAM; rather one that is on disk than one that would be lost.
- * false if there is none. A kv_reclaim_fn. */
+/* Takes the span that goes first of those that nobody holds out of RAM. false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
+/* From now on a tenant keeps so many bytes in RAM and on disk at most; 0: as many as there is room for. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes);
+/* For tests: seconds since 1970. */
+void span_store_set_clock(span_store *s, int64_t (*now)(void));
 
 /* ---- the disk ---- */
 
@@ -95,9 +113,9 @@ typedef struct span_store_disk {
  * the record is dropped). Once, before anything is put. Errors of disk_tier_open. */
 typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
-/* Once all owners are in their places: the budget may be less than what is there. */
+/* The budget or a quota may be less than what is there. Once all owners are in their places. */
 void span_store_fit_disk(span_store *s);
-/* Takes up what the disk has done, and gives it more to do. Returns whether spans became ready, failed or were written. */
+/* Takes up what the disk has done, and gives it more to do; drops what has expired. Returns whether spans became ready, failed or were written. */
 bool span_store_poll(span_store *s);
 /* Reads that get begins from now on belong to one more request: they go behind those of requests before it. */
 void span_store_next_request(span_store *s);

@@ -37,26 +37,33 @@ static span_file *new_file(const span_store *s, const kv_span_form *form, int32_
     return f;
 }
 
-static void enter_disk(span_store *s, uint32_t i, span_file *f) {
+/* idle: as in eviction.h. RP_ERR_MEMORY: the file is the caller's. */
+static int enter_disk(span_store *s, uint32_t i, span_file *f, float idle) {
     s->entries[i].file = f;
-    span_store_link(s, LIST_DISK, i);
+    int rc = span_store_enter_tier(s, TIER_DISK, i, f->bytes, idle);
+    if (rc) {
+        s->entries[i].file = NULL;
+        return rc;
+    }
     s->stats.disk_spans++;
     s->stats.disk_bytes += f->bytes;
+    return RP_OK;
 }
 
-static void forget_file(span_store *s, uint32_t i) {
+static void forget_file(span_store *s, uint32_t i, bool for_room) {
     span_entry *e = &s->entries[i];
-    span_store_unlink(s, LIST_DISK, i);
+    span_store_leave_tier(s, TIER_DISK, i, for_room);
     s->stats.disk_spans--;
     s->stats.disk_bytes -= e->file->bytes;
     base_free(e->file);
     e->file = NULL;
+    span_store_set_cost(s, i);
 }
 
 /* A write that is queued goes on, and the removal behind it in the queue takes its file away again. */
-void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside) {
+void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside, bool for_room) {
     disk_tier_remove(s->tier, &s->entries[i].key, set_aside);
-    forget_file(s, i);
+    forget_file(s, i, for_room);
 }
 
 /* ---- reading ---- */
@@ -67,13 +74,17 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
     int64_t blocks = (int64_t)(span_store_idle_bytes_of(s, &e->key) / kv_pool_block_bytes(s->pool));
     if (s->room && blocks > s->room(s->room_user)) return NULL;
     if (kv_span_restore(&span, s->pool, &e->file->form, &e->key, NULL)) return NULL;
-    e->span = kv_span_ref(span);
-    span_store_link(s, LIST_RAM, i);
-    s->stats.spans++;
-    s->stats.bytes += kv_span_bytes(span);
-    if (disk_tier_read(s->tier, span, s->request) == RP_OK) return span;
+    e->arriving = true;
+    if (span_store_enter_ram(s, i, span)) {
+        kv_span_unref(span);
+        return NULL;
+    }
+    if (disk_tier_read(s->tier, span, s->request) == RP_OK) {
+        span_store_fit_quota(s, e->tenant);
+        return span;
+    }
     kv_span_unref(span);
-    span_store_leave_ram(s, i);
+    span_store_leave_ram(s, i, false);
     return NULL;
 }
 
@@ -90,14 +101,15 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     s->n_failed++;
     if (!e->file) return;
     e->file->unreadable = true;
-    if (!stays) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE);
+    span_store_set_cost(s, i);
+    if (!stays) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE, false);
 }
 
 static void drop_failed(span_store *s) {
     for (uint32_t i = s->lists[LIST_RAM].newest, next; i != NONE && s->n_failed > 0; i = next) {
         next = s->entries[i].links[LIST_RAM].older;
         if (!s->entries[i].failed || !kv_span_is_unshared(s->entries[i].span)) continue;
-        span_store_leave_ram(s, i);
+        span_store_leave_ram(s, i, false);
         s->entries[i].failed = false;
         s->n_failed--;
         if (!s->entries[i].file) span_store_forget(s, i);
@@ -113,18 +125,34 @@ static uint64_t limit(const span_store *s) {
     return s->disk_budget > beside ? s->disk_budget - beside : 0;
 }
 
-/* Removes what was used longest ago until there is room for so many bytes more. */
-static bool make_room(span_store *s, uint64_t bytes) {
+/* It is written, and nobody reads it. */
+static bool may_go(void *user, uint32_t i) {
+    const span_store *s = user;
+    const span_entry *e = &s->entries[i];
+    return e->file->written && (!e->span || kv_span_layers_ready(e->span) == kv_pool_shape(s->pool)->n_layers);
+}
+
+/* Removes the record that goes first: a group's, or anybody's. */
+static bool give_one(span_store *s, uint32_t group) {
+    uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, may_go, s);
+    if (i == EVICTION_NONE) return false;
+    span_store_leave_disk(s, i, false, true);
+    s->stats.disk_evictions++;
+    if (!s->entries[i].span) span_store_forget(s, i);
+    return true;
+}
+
+static bool is_within_quota(const span_store *s, uint32_t tenant, uint64_t bytes) {
+    return eviction_group_bytes(s->tiers[TIER_DISK], span_store_group(s, tenant)) + bytes <= span_store_quota(s, tenant, TIER_DISK);
+}
+
+/* Makes room for so many bytes more of a tenant. */
+static bool make_room(span_store *s, uint32_t tenant, uint64_t bytes) {
     uint64_t most = limit(s);
-    if (bytes > most) return false;
-    for (uint32_t i = s->lists[LIST_DISK].oldest, next; i != NONE && s->stats.disk_bytes + bytes > most; i = next) {
-        span_entry *e = &s->entries[i];
-        next = e->links[LIST_DISK].newer;
-        if (!e->file->written || (e->span && kv_span_layers_ready(e->span) < kv_pool_shape(s->pool)->n_layers)) continue;
-        span_store_leave_disk(s, i, false);
-        s->stats.disk_evictions++;
-        if (!e->span) span_store_forget(s, i);
-    }
+    if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return false;
+    while (!is_within_quota(s, tenant, bytes) && give_one(s, span_store_group(s, tenant))) continue;
+    if (!is_within_quota(s, tenant, bytes)) return false;
+    while (s->stats.disk_bytes + bytes > most && give_one(s, EVICTION_NONE)) continue;
     return s->stats.disk_bytes + bytes <= most;
 }
 
@@ -142,9 +170,33 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
     kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
     *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
-                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label},
-                        .fingerprint = s->format->fingerprint, .n_layers = n_layers, .uses = e->uses, .last_use = e->last_use};
+                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
+                                   .tenant = n->tenant},
+                        .fingerprint = s->format->fingerprint, .n_layers = n_layers};
     return row;
+}
+
+static void take_use(record_row *row, span_entry *e) {
+    row->uses = e->uses;
+    row->last_use = e->last_use;
+    row->expires = e->expires;
+    row->pinned = e->pinned;
+    e->noted = true;
+}
+
+/* Gives a row, which is the tier's then, and its span to the disk. */
+static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes) {
+    span_file *f = new_file(s, &row->record.form, row->n_layers);
+    if (!f) return false;
+    f->bytes = bytes;
+    if (enter_disk(s, i, f, 0)) {
+        base_free(f);
+        return false;
+    }
+    take_use(row, &s->entries[i]);
+    if (disk_tier_write(s->tier, row, s->entries[i].span, NULL) == RP_OK) return true;
+    forget_file(s, i, false);
+    return false;
 }
 
 /* An entry that waits; false: not now. */
@@ -156,18 +208,11 @@ static bool begin_write(span_store *s, uint32_t i) {
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
         return false;
-    span_file *f = new_file(s, &e->row->record.form, e->row->n_layers);
-    bool ok = f && make_room(s, bytes) && disk_tier_write(s->tier, e->row, e->span, NULL) == RP_OK;
+    bool ok = make_room(s, e->tenant, bytes) && write_row(s, i, e->row, bytes);
     span_store_unlink(s, LIST_UNWRITTEN, i);
-    base_free(e->row);
+    if (!ok) base_free(e->row);
+    if (!ok) s->stats.disk_unwritten++;
     e->row = NULL;
-    if (ok) {
-        f->bytes = bytes;
-        enter_disk(s, i, f);
-    } else {
-        base_free(f);
-        s->stats.disk_unwritten++;
-    }
     return true;
 }
 
@@ -216,10 +261,11 @@ static void take_write(span_store *s, const disk_event *event) {
     else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false;
     if (!f || f->written) return; /* it was dropped meanwhile */
     if (event->failed) {
-        forget_file(s, i);
+        forget_file(s, i, false);
         return;
     }
     f->written = true;
+    span_store_set_cost(s, i);
     s->stats.disk_bytes -= f->bytes - event->bytes;
     f->bytes = event->bytes;
 }
@@ -227,6 +273,7 @@ static void take_write(span_store *s, const disk_event *event) {
 bool span_store_poll(span_store *s) {
     disk_event event;
     bool any = false;
+    span_store_sweep(s);
     if (!s->tier) return false;
     while (disk_tier_next(s->tier, &event)) {
         if (event.kind == DISK_READ) take_read(s, &event);
@@ -244,6 +291,7 @@ bool span_store_poll(span_store *s) {
 typedef struct known_entry {
     int64_t last_use;
     uint32_t entry;
+    span_file *file; /* NULL: the entry has it */
     bool lost; /* a text that cannot be reached */
 } known_entry;
 
@@ -254,6 +302,19 @@ typedef struct opening {
     known_entry *known;
     size_t n, cap;
 } opening;
+
+static void know_use(span_entry *e, const record_row *row) {
+    e->cost_us = row->record.cost_us;
+    e->tenant = row->record.tenant;
+    e->is_text = row->record.kind == RECORD_TEXT;
+    e->parent = row->record.parent;
+    e->uses = row->uses;
+    e->last_use = row->last_use;
+    e->expires = row->expires;
+    e->ttl_s = row->expires > 0 ? BASE_MAX(row->expires - row->last_use, 1) : 0;
+    e->pinned = row->pinned;
+    e->noted = true;
+}
 
 /* Records of other models are entries, too, that nobody asks for: they count, and go when their room is needed. */
 static int know_record(void *user, const record_row *row, rp_error *err) {
@@ -274,11 +335,8 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     }
     f->bytes = row->bytes;
     f->written = true;
-    s->entries[i].uses = row->uses;
-    s->entries[i].last_use = row->last_use;
-    s->entries[i].noted = true;
-    s->entries[i].file = f;
-    o->known[o->n++] = (known_entry){row->last_use, i, asks && !owner};
+    know_use(&s->entries[i], row);
+    o->known[o->n++] = (known_entry){row->last_use, i, f, asks && !owner};
     return RP_OK;
 }
 
@@ -288,15 +346,20 @@ static int compare_use(const void *a, const void *b) {
     return (x->entry > y->entry) - (x->entry < y->entry);
 }
 
-static void enter_known(span_store *s, opening *o) {
+/* The longer ago a record was used, the more of its stay is over. */
+static int enter_known(span_store *s, opening *o, rp_error *err) {
+    int rc = RP_OK;
     if (o->n > 0) qsort(o->known, o->n, sizeof(*o->known), compare_use);
     for (size_t k = 0; k < o->n; k++) {
-        uint32_t i = o->known[k].entry;
-        enter_disk(s, i, s->entries[i].file);
-        if (!o->known[k].lost) continue;
-        span_store_leave_disk(s, i, false);
-        span_store_forget(s, i);
+        known_entry *known = &o->known[k];
+        if (!rc) rc = enter_disk(s, known->entry, known->file, 1 - (float)(k + 1) / (float)o->n);
+        if (!rc) known->file = NULL;
     }
+    if (rc) return base_fail_memory(err, o->n * sizeof(*o->known), "the records of a store");
+    for (size_t k = 0; k < o->n; k++)
+        if (o->known[k].lost) span_store_drop(s, &s->entries[o->known[k].entry].key);
+    span_store_settle_disk(s);
+    return RP_OK;
 }
 
 static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
@@ -312,15 +375,23 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     int rc = disk_tier_open(&s->tier, &disk->tier, know_record, &o, err);
     if (!rc) {
-        enter_known(s, &o);
-        rc = check_budget(s, disk, err);
+        rc = enter_known(s, &o, err);
+        if (!rc) rc = check_budget(s, disk, err);
     }
+    for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
     return rc;
 }
 
 void span_store_fit_disk(span_store *s) {
-    if (can_write(s)) make_room(s, 0);
+    if (!can_write(s)) return;
+    for (size_t k = 0; k < s->n_quotas; k++) make_room(s, s->quotas[k].tenant, 0);
+    make_room(s, 0, 0);
+}
+
+static void note_use(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    if (e->file && !e->noted) disk_tier_note(s->tier, &e->key, &(record_use){e->uses, e->last_use, e->expires, e->pinned});
 }
 
 /* What waits to be written is; what was used is noted. */
@@ -330,8 +401,7 @@ static void flush(span_store *s) {
         span_store_poll(s);
         if (s->lists[LIST_UNWRITTEN].oldest == before) disk_tier_wait(s->tier);
     }
-    for (uint32_t i = s->lists[LIST_DISK].oldest; i != NONE; i = s->entries[i].links[LIST_DISK].newer)
-        if (!s->entries[i].noted) disk_tier_note(s->tier, &s->entries[i].key, s->entries[i].uses, s->entries[i].last_use);
+    for (uint32_t i = 0; i < s->n_entries; i++) note_use(s, i);
 }
 
 void span_store_free(span_store *s) {
@@ -343,6 +413,7 @@ void span_store_free(span_store *s) {
         base_free(s->entries[i].file);
         base_free(s->entries[i].row);
     }
+    span_store_close_room(s);
     base_free(s->entries);
     base_free(s->buckets);
     base_free(s);

@@ -1,13 +1,17 @@
-/* span_store_internal.h: what span_store.c and span_store_disk.c share. */
+/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does) and span_store_disk.c share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
 
+#include "store/eviction.h"
+#include "store/item_heap.h"
 #include "store/span_store.h"
 
 #define SPAN_STORE_NONE UINT32_MAX
 
-/* Entries stand in lists, each by last use, newest first. */
-typedef enum span_list_kind { LIST_RAM, LIST_DISK, LIST_UNWRITTEN, N_LISTS } span_list_kind;
+/* Lists that entries stand in, the newest first. */
+typedef enum span_list_kind { LIST_RAM, LIST_UNWRITTEN, N_LISTS } span_list_kind;
+
+typedef enum span_tier { TIER_RAM, TIER_DISK, N_TIERS } span_tier;
 
 typedef struct span_links {
     uint32_t newer, older; /* entry indices; `older` links the free list */
@@ -25,14 +29,23 @@ typedef struct span_file {
 typedef struct span_entry {
     bool used;       /* else it is on the free list */
     bool failed;     /* its span could not be read, and goes from RAM as soon as nobody holds it */
+    bool arriving;   /* it came into RAM for a use that is not noted yet */
+    bool noted;      /* the index knows what follows from uses to pinned */
     base_key key;
+    bool is_text;    /* else it stands alone, and may be pinned */
+    base_key parent; /* of a text: another's, or a root's */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
     record_row *row; /* not written yet: what is to be; NULL otherwise */
     void *owner;
+    uint64_t cost_us;
+    uint32_t tenant;
     uint64_t uses;
-    int64_t last_use;    /* seconds since 1970 */
-    bool noted;          /* the index knows uses and last_use */
+    int64_t last_use; /* seconds since 1970 */
+    int64_t ttl_s;    /* 0: none */
+    int64_t expires;  /* 0: never */
+    bool pinned;      /* as was asked for, */
+    uint64_t pinned_bytes[N_TIERS]; /* and as far as there is room for pins; 0: not in this tier */
     span_links links[N_LISTS];
 } span_entry;
 
@@ -40,8 +53,23 @@ typedef struct span_list {
     uint32_t newest, oldest;
 } span_list;
 
+/* What a tenant may keep; its group in both tiers is its place in the list, and 1. */
+typedef struct span_quota {
+    uint32_t tenant;
+    uint64_t bytes[N_TIERS];
+} span_quota;
+
 struct span_store {
     kv_pool *pool;
+    eviction *tiers[N_TIERS];
+    uint64_t pinned_bytes[N_TIERS];
+    bool told_pins;
+    span_quota *quotas;
+    size_t n_quotas, cap_quotas;
+    item_heap expiring; /* by when */
+    uint32_t *expiring_places;
+    size_t n_places, cap_places;
+    int64_t (*now)(void); /* seconds since 1970 */
     span_entry *entries;
     size_t n_entries, cap_entries; /* n_entries: ever used, the free ones among them */
     uint32_t free_list;
@@ -53,8 +81,6 @@ struct span_store {
     span_store_room room;
     void *room_user;
     rp_store_stats stats;
-    base_key dropped[SPAN_STORE_DROPPED]; /* a ring: the last stats.evictions of them */
-
     disk_tier *tier; /* NULL: none */
     const record_format *format;
     span_store_write write;
@@ -65,12 +91,35 @@ struct span_store {
 
 uint32_t span_store_find(const span_store *s, const base_key *key); /* NONE: not there */
 int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint32_t *out, rp_error *err);
+/* An entry that is not in RAM gets a span, and one reference to it. RP_ERR_MEMORY: it does not. */
+int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span);
 void span_store_link(span_store *s, span_list_kind list, uint32_t i); /* as the newest */
 void span_store_unlink(span_store *s, span_list_kind list, uint32_t i);
+/* Takes the span out of RAM; the entry stays. for_room: it is remembered. */
+void span_store_leave_ram(span_store *s, uint32_t i, bool for_room);
 /* The entry is neither in RAM nor on disk any more: it goes, and its owner is told. */
 void span_store_forget(span_store *s, uint32_t i);
-/* Takes the span out of RAM; the entry stays. */
-void span_store_leave_ram(span_store *s, uint32_t i);
+/* ---- span_store_room.c ---- */
+
+int span_store_open_room(span_store *s); /* RP_ERR_MEMORY */
+void span_store_close_room(span_store *s);
+/* The entry's span or record is there from now on, and takes part in what goes. idle: as in eviction.h. RP_ERR_MEMORY: it does not. */
+int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
+void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room);
+/* Items of all entries that are on disk stand on their parents from now on. */
+void span_store_settle_disk(span_store *s);
+/* Notes a use. terms: NULL: none. */
+void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms);
+void span_store_unwatch(span_store *s, uint32_t i); /* it goes */
+bool span_store_has_expired(const span_store *s, uint32_t i);
+/* Drops what has expired and nobody holds. */
+void span_store_sweep(span_store *s);
+uint32_t span_store_group(const span_store *s, uint32_t tenant);
+uint64_t span_store_quota(const span_store *s, uint32_t tenant, span_tier tier); /* UINT64_MAX: none */
+/* The tenant loses its own in RAM where it has more than its quota. */
+void span_store_fit_quota(span_store *s, uint32_t tenant);
+/* What a tier's entry would cost to have again changes with the other tier. */
+void span_store_set_cost(span_store *s, uint32_t i);
 
 /* ---- span_store_disk.c ---- */
 
@@ -81,6 +130,6 @@ void span_store_write_entry(span_store *s, uint32_t i, const span_note *note);
 /* Is there a record that can be read, as far as is known? */
 static inline bool span_store_can_read(const span_entry *e) { return e->file && !e->file->unreadable; }
 /* Takes the record from disk; the entry stays. */
-void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside);
+void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside, bool for_room);
 
 #endif

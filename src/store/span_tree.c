@@ -259,8 +259,12 @@ static void pop_step(span_path *p) {
     prune_root(p->tree, s->node);
 }
 
+void span_path_use(const span_path *p) {
+    for (size_t i = 0; i < p->n_steps; i++)
+        if (!is_root(p->steps[i].node)) span_store_use(p->tree->store, &p->steps[i].node->key, NULL);
+}
+
 void span_path_release(span_path *p) {
-    for (size_t i = p->n_steps; i-- > 1;) span_store_use(p->tree->store, &p->steps[i].node->key);
     while (p->n_steps > 0) pop_step(p);
     base_free(p->steps);
     *p = (span_path){0};
@@ -399,6 +403,12 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
 
 /* ---- adding ---- */
 
+/* Whose texts these are. */
+static uint32_t tenant_of(const span_node *n) {
+    while (n->parent) n = n->parent;
+    return span_tenant(&n->salt);
+}
+
 static base_key name_node(const base_key *parent, int32_t at, const reading *r) {
     base_key key;
     base_hash h;
@@ -482,7 +492,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "no room for a span of a prompt");
     kv_span_seal(span, &node->key);
     span_note note = {.kind = RECORD_TEXT, .parent = node->parent->key, .at = node->at, .first_slot = (int32_t)known,
-                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .label = ""};
+                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .tenant = tenant_of(node), .label = ""};
     if ((rc = span_store_put(t->store, span, node, &note, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;

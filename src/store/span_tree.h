@@ -12,8 +12,7 @@
  * child from there on: nothing is split, copied or computed again. Where two prompts have computed the same, the later one's span serves
  * from the token on in which they differ. Matches are exact to the token.
  *
- * Spans belong to the store (span_store.h), which may drop any that nobody holds; what is used is noted from the leaf to the root, so
- * that leaves go first. Of the last SPAN_TREE_DROPPED_NODES that were dropped the tree still knows the tokens: to say that a prompt
+ * Spans belong to the store (span_store.h), which may drop any that nobody holds, children before their parents. Of the last SPAN_TREE_DROPPED_NODES that were dropped the tree still knows the tokens: to say that a prompt
  * was known.
  *
  * Texts of two salts have no node in common, and what is said of a text of one does not depend on those of another.
@@ -90,7 +89,9 @@ const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err);
 /* What nobody holds and span_tree_extend would, since others have computed the same: bytes of spans. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
-/* Notes the path as used and lets go of it. A path of zeros is fine. */
+/* Notes what the path has found as used. */
+void span_path_use(const span_path *path);
+/* Lets go of it. A path of zeros is fine. */
 void span_path_release(span_path *path);
 
 /* Nodes of records (a span_store_own; user: the tree), which stand nowhere until span_tree_settle hangs all of them where they belong. What does not say

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "store/dropped_keys.h"
 #include "store/span_store.h"
 #include "support/tiny_random.h"
 
@@ -40,37 +41,34 @@ static kv_span *make_span(kv_pool *pool, uint64_t key, int n_tokens) {
     return s;
 }
 
-/* The naive store: last use by key, 0 for absent; which drop was its last one, from 1. */
+/* The naive store: what is there, what was dropped and did not come back, what is held. */
 typedef struct naive {
-    uint64_t used[N_KEYS], clock;
+    bool there[N_KEYS], dropped[N_KEYS];
     uint64_t bytes[N_KEYS];
-    uint64_t dropped[N_KEYS], n_dropped;
     kv_span *held[N_KEYS];
 } naive;
 
-static int oldest_free(const naive *n) {
-    int best = -1;
-    for (int i = 0; i < N_KEYS; i++)
-        if (n->used[i] && !n->held[i] && (best < 0 || n->used[i] < n->used[best])) best = i;
-    return best;
-}
-
 static uint64_t idle_bytes(const naive *n) {
     uint64_t bytes = 0;
-    for (int i = 0; i < N_KEYS; i++) bytes += n->used[i] && !n->held[i] ? n->bytes[i] : 0;
+    for (int i = 0; i < N_KEYS; i++) bytes += n->there[i] && !n->held[i] ? n->bytes[i] : 0;
     return bytes;
 }
 
-static bool was_dropped(const naive *n, int key) {
-    return n->dropped[key] && n->n_dropped - n->dropped[key] < SPAN_STORE_DROPPED;
-}
-
-static void drop_oldest(span_store *s, naive *n) {
-    int victim = oldest_free(n);
-    assert_int_equal(span_store_reclaim(s), victim >= 0);
-    if (victim < 0) return;
-    n->used[victim] = 0;
-    n->dropped[victim] = ++n->n_dropped;
+/* One goes, which nobody holds, if there is one: which, is the policy's choice (test_eviction.c). */
+static void drop_one(span_store *s, naive *n) {
+    int victim = -1;
+    bool any = idle_bytes(n) > 0;
+    assert_int_equal(span_store_reclaim(s), any);
+    for (int i = 0; i < N_KEYS; i++) {
+        base_key k = key_of((uint64_t)i);
+        if (span_store_has(s, &k) == n->there[i]) continue;
+        assert_true(n->there[i] && !n->held[i] && victim < 0);
+        victim = i;
+    }
+    assert_int_equal(victim >= 0, any);
+    if (!any) return;
+    n->there[victim] = false;
+    n->dropped[victim] = true;
 }
 
 static void random_operations_agree_with_a_naive_store(void **state) {
@@ -80,30 +78,29 @@ static void random_operations_agree_with_a_naive_store(void **state) {
     printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
     kv_pool *pool;
     span_store *s;
-    naive n = {.clock = 1};
+    naive n = {0};
     assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)BUDGET_BLOCKS * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
     assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
     for (int step = 0; step < 20000; step++) {
         int key = (int)tiny_random_below(&r, N_KEYS);
         base_key k = key_of((uint64_t)key);
-        assert_int_equal(span_store_has(s, &k), n.used[key] != 0);
+        assert_int_equal(span_store_has(s, &k), n.there[key]);
         switch (tiny_random_below(&r, 4)) {
         case 0: {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
             if (!span) break; /* the budget is used up */
             assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
-            if (!n.used[key]) {
-                n.used[key] = n.clock++;
-                n.bytes[key] = kv_span_bytes(span);
-            }
+            if (!n.there[key]) n.bytes[key] = kv_span_bytes(span);
+            n.there[key] = true;
+            n.dropped[key] = false;
             kv_span_unref(span);
             break;
         }
         case 1: {
             kv_span *span = span_store_get(s, &k, NULL);
-            assert_int_equal(span != NULL, n.used[key] != 0);
+            assert_int_equal(span != NULL, n.there[key]);
             if (!span) break;
-            n.used[key] = n.clock++;
+            span_store_use(s, &k, NULL);
             assert_true(base_key_equal(kv_span_key(span), &k));
             if (n.held[key]) kv_span_unref(span);
             else n.held[key] = span;
@@ -113,9 +110,9 @@ static void random_operations_agree_with_a_naive_store(void **state) {
             kv_span_unref(n.held[key]);
             n.held[key] = NULL;
             break;
-        default: drop_oldest(s, &n);
+        default: drop_one(s, &n);
         }
-        assert_int_equal(span_store_was_dropped(s, &k), was_dropped(&n, key));
+        assert_int_equal(span_store_was_dropped(s, &k), n.dropped[key]);
         assert_int_equal(span_store_idle_bytes(s), idle_bytes(&n));
         assert_true(kv_pool_get_stats(pool).used_bytes <= kv_pool_get_stats(pool).budget_bytes);
     }
@@ -162,14 +159,16 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_free(pool);
 }
 
-/* The first of more than it remembers is forgotten, and no other. */
+/* Of one that is as small as this, so many; the first of more is forgotten, and no other. */
+#define REMEMBERED DROPPED_KEYS_LEAST
+
 static void the_last_drops_are_remembered(void **state) {
     (void)state;
     kv_pool *pool;
     span_store *s;
     assert_int_equal(kv_pool_new(&pool, &shape, (uint64_t)8 * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
     assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
-    for (uint64_t i = 0; i <= SPAN_STORE_DROPPED; i++) {
+    for (uint64_t i = 0; i <= REMEMBERED; i++) {
         base_key first = key_of(0), k = key_of(i);
         kv_span *span = make_span(pool, i, 1);
         assert_non_null(span);
@@ -178,8 +177,120 @@ static void the_last_drops_are_remembered(void **state) {
         assert_false(span_store_was_dropped(s, &k));
         assert_true(span_store_reclaim(s));
         assert_true(span_store_was_dropped(s, &k));
-        assert_int_equal(span_store_was_dropped(s, &first), i < SPAN_STORE_DROPPED);
+        assert_int_equal(span_store_was_dropped(s, &first), i < REMEMBERED);
     }
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
+/* ---- terms and quotas ---- */
+
+static int64_t fake_now = 1000;
+static int64_t tell_fake_now(void) { return fake_now; }
+
+static void open_store(kv_pool **pool, span_store **s, int n_blocks) {
+    assert_int_equal(kv_pool_new(pool, &shape, (uint64_t)n_blocks * 2 * 64 * 2 * 2, NULL, NULL), RP_OK);
+    assert_int_equal(span_store_new(s, *pool, NULL), RP_OK);
+    kv_pool_set_reclaim(*pool, span_store_reclaim, *s);
+    span_store_set_clock(*s, tell_fake_now);
+}
+
+static void put(kv_pool *pool, span_store *s, uint64_t key, uint32_t tenant, span_terms terms) {
+    kv_span *span = make_span(pool, key, 64);
+    span_note note = {.kind = RECORD_MODULE, .cost_us = 1000, .tenant = tenant, .label = "", .terms = terms};
+    assert_non_null(span);
+    assert_int_equal(span_store_put(s, span, NULL, &note, NULL), RP_OK);
+    kv_span_unref(span);
+}
+
+static bool has(const span_store *s, uint64_t key) {
+    base_key k = key_of(key);
+    return span_store_has(s, &k);
+}
+
+static uint64_t expired(const span_store *s) {
+    rp_store_stats stats = {0};
+    span_store_stats(s, &stats);
+    return stats.expired;
+}
+
+static void what_outlives_its_time_goes(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    base_key k1 = key_of(1), k2 = key_of(2);
+    open_store(&pool, &s, 40);
+    put(pool, s, 1, 1, (span_terms){.ttl_s = 10});
+    put(pool, s, 2, 1, (span_terms){.ttl_s = 10});
+    put(pool, s, 3, 1, (span_terms){.ttl_s = 10, .pin = true});
+    put(pool, s, 4, 1, (span_terms){0});
+    fake_now += 9;
+    span_store_use(s, &k2, NULL); /* its time begins anew */
+    fake_now += 1;
+    span_found found;
+    assert_null(span_store_get(s, &k1, &found)); /* found out when asked for */
+    assert_int_equal(found, SPAN_FOUND_NOTHING);
+    assert_true(span_store_was_dropped(s, &k1) && has(s, 2) && has(s, 3) && has(s, 4));
+    fake_now += 9;
+    kv_span *held = span_store_get(s, &k2, NULL);
+    assert_null(held); /* at 19 its 10 from 9 are over */
+    put(pool, s, 2, 1, (span_terms){.ttl_s = 10});
+    held = span_store_get(s, &k2, NULL);
+    fake_now += 100;
+    span_store_poll(s);
+    assert_true(has(s, 2)); /* somebody has it */
+    kv_span_unref(held);
+    fake_now += 9;
+    span_store_poll(s);
+    assert_true(has(s, 2));
+    fake_now += 1;
+    span_store_poll(s);
+    assert_false(has(s, 2));
+    assert_true(has(s, 3) && has(s, 4));
+    assert_int_equal(expired(s), 3);
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
+/* 8 spans have room (2 layers, 1 block each): of 6 pins 4 hold, and what comes once flows by. */
+static void half_of_the_room_can_be_pinned(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    open_store(&pool, &s, 16);
+    for (uint64_t i = 0; i < 6; i++) put(pool, s, i, 1, (span_terms){.pin = true});
+    for (uint64_t i = 100; i < 200; i++) put(pool, s, i, 1, (span_terms){0});
+    for (uint64_t i = 0; i < 6; i++) assert_int_equal(has(s, i), i < 4);
+    assert_int_equal(span_store_idle_bytes(s), kv_pool_get_stats(pool).used_bytes / 2);
+    while (span_store_reclaim(s)) continue;
+    for (uint64_t i = 0; i < 200; i++) assert_int_equal(has(s, i), i < 4);
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
+static int count(const span_store *s, uint64_t from, uint64_t to) {
+    int n = 0;
+    for (uint64_t i = from; i < to; i++) n += has(s, i);
+    return n;
+}
+
+static void a_tenant_over_its_quota_loses_its_own(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    open_store(&pool, &s, 40); /* 20 spans */
+    for (uint64_t i = 0; i < 5; i++) put(pool, s, i, 1, (span_terms){0});
+    for (uint64_t i = 100; i < 105; i++) put(pool, s, i, 2, (span_terms){0});
+    uint64_t span_bytes = kv_pool_get_stats(pool).used_bytes / 10;
+    assert_int_equal(span_store_set_quota(s, 2, 3 * span_bytes, 0), RP_OK); /* it has more already */
+    assert_int_equal(count(s, 100, 105), 3);
+    assert_int_equal(count(s, 0, 5), 5);
+    for (uint64_t i = 105; i < 150; i++) put(pool, s, i, 2, (span_terms){0});
+    assert_int_equal(count(s, 0, 5), 5);
+    assert_int_equal(count(s, 100, 150), 3);
+    assert_int_equal(span_store_set_quota(s, 2, 0, 0), RP_OK); /* no quota any more */
+    for (uint64_t i = 150; i < 160; i++) put(pool, s, i, 2, (span_terms){0});
+    assert_int_equal(count(s, 100, 160), 13);
     span_store_free(s);
     kv_pool_free(pool);
 }
@@ -189,6 +300,9 @@ int main(void) {
         cmocka_unit_test(random_operations_agree_with_a_naive_store),
         cmocka_unit_test(the_pool_reclaims_from_the_store),
         cmocka_unit_test(the_last_drops_are_remembered),
+        cmocka_unit_test(what_outlives_its_time_goes),
+        cmocka_unit_test(half_of_the_room_can_be_pinned),
+        cmocka_unit_test(a_tenant_over_its_quota_loses_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

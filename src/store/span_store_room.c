@@ -1,0 +1,293 @@
+/* span_store_room.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/span_store_internal.h"
+
+#define NONE SPAN_STORE_NONE
+/* Of a tier's budget for what is pinned: the rest is for what comes. */
+#define PIN_SHARE 2
+/* About what a disk gives. It need not be right: being four times slower doubles what is in RAM alone against what is on disk, too. */
+#define DISK_BYTES_PER_US 1000
+#define MAX_QUOTAS (EVICTION_MAX_GROUPS - 1)
+
+static int64_t now_s(void) { return (int64_t)time(NULL); }
+
+int span_store_open_room(span_store *s) {
+    s->now = now_s;
+    for (int i = 0; i < N_TIERS; i++)
+        if (eviction_new(&s->tiers[i])) return RP_ERR_MEMORY;
+    return RP_OK;
+}
+
+void span_store_close_room(span_store *s) {
+    for (int i = 0; i < N_TIERS; i++) eviction_free(s->tiers[i]);
+    base_free(s->expiring.entries);
+    base_free(s->expiring_places);
+    base_free(s->quotas);
+}
+
+void span_store_set_clock(span_store *s, int64_t (*now)(void)) { s->now = now; }
+
+/* ---- tiers ---- */
+
+static bool is_in(const span_store *s, span_tier tier, uint32_t i) {
+    return tier == TIER_RAM ? s->entries[i].span != NULL : s->entries[i].file != NULL;
+}
+
+/* Reading it again is cheaper than computing it. */
+static uint64_t cost_in(const span_entry *e, span_tier tier) {
+    uint64_t cost = BASE_MAX(e->cost_us, 1);
+    if (tier == TIER_DISK || !e->file || !e->file->written || e->file->unreadable) return cost;
+    return BASE_MIN(cost, BASE_MAX(e->file->bytes / DISK_BYTES_PER_US, 1));
+}
+
+static uint32_t parent_in(const span_store *s, span_tier tier, uint32_t i) {
+    uint32_t parent = s->entries[i].is_text ? span_store_find(s, &s->entries[i].parent) : NONE;
+    return parent != NONE && parent != i && is_in(s, tier, parent) ? parent : EVICTION_NONE;
+}
+
+static uint64_t budget_of(const span_store *s, span_tier tier) {
+    return tier == TIER_RAM ? kv_pool_get_stats(s->pool).budget_bytes : s->disk_budget;
+}
+
+/* As far as there is room for pins. */
+static void pin_in(span_store *s, span_tier tier, uint32_t i, uint64_t bytes) {
+    if (s->pinned_bytes[tier] + bytes > budget_of(s, tier) / PIN_SHARE) {
+        base_log(s->told_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: half of the budget %s is pinned: more is kept as what is not",
+                 tier == TIER_RAM ? "in RAM" : "on disk");
+        s->told_pins = true;
+        return;
+    }
+    s->entries[i].pinned_bytes[tier] = bytes;
+    s->pinned_bytes[tier] += bytes;
+    eviction_set_pinned(s->tiers[tier], i, true);
+}
+
+static void unpin_in(span_store *s, span_tier tier, uint32_t i) {
+    s->pinned_bytes[tier] -= s->entries[i].pinned_bytes[tier];
+    s->entries[i].pinned_bytes[tier] = 0;
+}
+
+int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
+    const span_entry *e = &s->entries[i];
+    eviction_item about = {.bytes = BASE_MAX(bytes, 1), .cost_us = cost_in(e, tier), .parent = parent_in(s, tier, i),
+                           .group = span_store_group(s, e->tenant), .idle = idle,
+                           .uses = e->uses > 0 ? (float)e->uses + e->arriving : 0};
+    memcpy(&about.name, e->key.bytes, sizeof(about.name));
+    int rc = eviction_add(s->tiers[tier], i, &about);
+    if (!rc && e->pinned && !e->is_text) pin_in(s, tier, i, bytes);
+    return rc;
+}
+
+void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room) {
+    unpin_in(s, tier, i);
+    (for_room ? eviction_drop : eviction_remove)(s->tiers[tier], i);
+}
+
+/* They came in any order. */
+void span_store_settle_disk(span_store *s) {
+    for (uint32_t i = 0; i < s->n_entries; i++) {
+        uint32_t parent = s->entries[i].used && s->entries[i].file ? parent_in(s, TIER_DISK, i) : EVICTION_NONE;
+        if (parent != EVICTION_NONE) eviction_set_parent(s->tiers[TIER_DISK], i, parent);
+    }
+}
+
+void span_store_set_cost(span_store *s, uint32_t i) {
+    if (s->entries[i].span) eviction_set_cost(s->tiers[TIER_RAM], i, cost_in(&s->entries[i], TIER_RAM));
+}
+
+bool span_store_was_dropped(const span_store *s, const base_key *key) {
+    uint64_t name;
+    memcpy(&name, key->bytes, sizeof(name));
+    return eviction_was_dropped(s->tiers[TIER_RAM], name) || eviction_was_dropped(s->tiers[TIER_DISK], name);
+}
+
+/* ---- uses ---- */
+
+/* When it expires is watched; without memory for that it is found out when it is asked for. */
+static void watch(span_store *s, uint32_t i) {
+    int rc = item_heap_reserve(&s->expiring, s->n_used + 1);
+    if (!rc) rc = base_grow((void **)&s->expiring_places, &s->cap_places, s->n_entries, SPAN_STORE_MAX, sizeof(*s->expiring_places));
+    if (rc) return;
+    while (s->n_places < s->n_entries) s->expiring_places[s->n_places++] = ITEM_HEAP_NOWHERE;
+    item_heap_put(&s->expiring, s->expiring_places, (item_heap_entry){(double)s->entries[i].expires, 0, i});
+}
+
+void span_store_unwatch(span_store *s, uint32_t i) {
+    if (i < s->n_places) item_heap_remove(&s->expiring, s->expiring_places, i);
+}
+
+/* Its time begins anew. */
+static void renew(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    if (e->ttl_s == 0) return;
+    e->expires = e->last_use + e->ttl_s;
+    watch(s, i);
+}
+
+static void set_terms(span_store *s, uint32_t i, const span_terms *terms) {
+    span_entry *e = &s->entries[i];
+    if (terms->ttl_s > 0) e->ttl_s = terms->ttl_s;
+    if (!terms->pin || e->pinned || e->is_text) return;
+    e->pinned = true;
+    if (e->span) pin_in(s, TIER_RAM, i, kv_span_bytes(e->span));
+    if (e->file) pin_in(s, TIER_DISK, i, e->file->bytes);
+}
+
+void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {
+    span_entry *e = &s->entries[i];
+    e->uses++;
+    e->last_use = s->now();
+    e->noted = false;
+    if (e->span && !e->arriving) eviction_use(s->tiers[TIER_RAM], i);
+    if (e->file) eviction_use(s->tiers[TIER_DISK], i);
+    e->arriving = false;
+    if (terms) set_terms(s, i, terms);
+    renew(s, i);
+}
+
+void span_store_use(span_store *s, const base_key *key, const span_terms *terms) {
+    uint32_t i = span_store_find(s, key);
+    if (i != NONE) span_store_use_entry(s, i, terms);
+}
+
+/* ---- times to live ---- */
+
+bool span_store_has_expired(const span_store *s, uint32_t i) {
+    const span_entry *e = &s->entries[i];
+    return e->expires > 0 && !e->pinned && s->now() >= e->expires && (!e->span || kv_span_is_unshared(e->span));
+}
+
+/* It goes from both tiers, and that is remembered (of what nothing stands on). */
+static void expire(span_store *s, uint32_t i) {
+    const span_entry *e = &s->entries[i];
+    bool alone = !e->is_text;
+    BASE_TRACE(STORE, "a span has outlived its time");
+    s->stats.expired++;
+    if (e->span) eviction_expire(s->tiers[TIER_RAM], i), span_store_leave_ram(s, i, alone);
+    if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, false, alone);
+    span_store_forget(s, i);
+}
+
+void span_store_sweep(span_store *s) {
+    while (s->expiring.n > 0) {
+        uint32_t i = s->expiring.entries[0].item;
+        if (s->now() < s->entries[i].expires) return;
+        if (!span_store_has_expired(s, i)) { /* somebody has it: that is a use; or it is pinned */
+            s->entries[i].last_use = s->now();
+            renew(s, i);
+            continue;
+        }
+        expire(s, i);
+    }
+}
+
+/* ---- tenants ---- */
+
+uint32_t span_tenant(const base_key *salt) {
+    base_key key;
+    base_hash h;
+    uint32_t tenant;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, salt);
+    base_hash_final(&h, &key);
+    memcpy(&tenant, key.bytes, sizeof(tenant));
+    return BASE_MAX(tenant, 1);
+}
+
+uint32_t span_store_group(const span_store *s, uint32_t tenant) {
+    for (size_t k = 0; k < s->n_quotas; k++)
+        if (s->quotas[k].tenant == tenant) return (uint32_t)k + 1;
+    return 0;
+}
+
+uint64_t span_store_quota(const span_store *s, uint32_t tenant, span_tier tier) {
+    uint32_t g = span_store_group(s, tenant);
+    return g == 0 || s->quotas[g - 1].bytes[tier] == 0 ? UINT64_MAX : s->quotas[g - 1].bytes[tier];
+}
+
+/* What the tenant has already becomes its group's. */
+static int regroup(span_store *s, uint32_t tenant) {
+    uint32_t g = span_store_group(s, tenant);
+    int rc = RP_OK;
+    for (uint32_t i = 0; i < s->n_entries && !rc; i++) {
+        const span_entry *e = &s->entries[i];
+        if (!e->used || e->tenant != tenant) continue;
+        if (e->span) rc = eviction_set_group(s->tiers[TIER_RAM], i, g);
+        if (e->file && !rc) rc = eviction_set_group(s->tiers[TIER_DISK], i, g);
+    }
+    return rc;
+}
+
+int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
+    uint32_t g = span_store_group(s, tenant);
+    int rc = RP_OK;
+    if (g == 0) {
+        rc = base_grow((void **)&s->quotas, &s->cap_quotas, s->n_quotas + 1, MAX_QUOTAS, sizeof(*s->quotas));
+        if (rc) return rc;
+        s->quotas[s->n_quotas++] = (span_quota){.tenant = tenant};
+        g = (uint32_t)s->n_quotas;
+        rc = regroup(s, tenant);
+    }
+    s->quotas[g - 1] = (span_quota){tenant, {ram_bytes, disk_bytes}};
+    span_store_fit_quota(s, tenant);
+    span_store_fit_disk(s);
+    return rc;
+}
+
+/* ---- room in RAM ---- */
+
+static bool may_be_taken(const span_entry *e) { return kv_span_is_unshared(e->span) && e->pinned_bytes[TIER_RAM] == 0; }
+
+static bool may_go(void *user, uint32_t i) {
+    const span_store *s = user;
+    return kv_span_is_unshared(s->entries[i].span);
+}
+
+static void take_one(span_store *s, uint32_t i, bool for_room) {
+    span_store_leave_ram(s, i, for_room);
+    if (!s->entries[i].file) span_store_forget(s, i);
+}
+
+/* Takes one span out of RAM: a group's, or anybody's. */
+static bool give_one(span_store *s, uint32_t group) {
+    uint32_t i = eviction_victim(s->tiers[TIER_RAM], group, may_go, s);
+    if (i != EVICTION_NONE) take_one(s, i, true);
+    return i != EVICTION_NONE;
+}
+
+/* What nobody holds below something that somebody does, the disk's writer for instance: rather one that is on disk. */
+static uint32_t find_below(const span_store *s) {
+    uint32_t lost = NONE;
+    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer) {
+        if (!may_be_taken(&s->entries[i])) continue;
+        if (s->entries[i].file) return i;
+        if (lost == NONE) lost = i;
+    }
+    return lost;
+}
+
+bool span_store_reclaim(void *store) {
+    span_store *s = store;
+    if (give_one(s, EVICTION_NONE)) return true;
+    uint32_t i = find_below(s); /* idle bytes are promised, all of them */
+    if (i == NONE) return false;
+    take_one(s, i, false);
+    return true;
+}
+
+void span_store_fit_quota(span_store *s, uint32_t tenant) {
+    uint32_t g = span_store_group(s, tenant);
+    uint64_t quota = span_store_quota(s, tenant, TIER_RAM);
+    while (eviction_group_bytes(s->tiers[TIER_RAM], g) > quota && give_one(s, g)) continue;
+}
+
+uint64_t span_store_idle_bytes(const span_store *s) {
+    uint64_t bytes = 0;
+    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer)
+        if (may_be_taken(&s->entries[i])) bytes += kv_span_bytes(s->entries[i].span);
+    return bytes;
+}
