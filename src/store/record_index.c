@@ -224,13 +224,19 @@ static bool get_int(sqlite3_stmt *s, int i, int64_t least, int64_t most, int32_t
     return in_range(v, least, most);
 }
 
+/* One that cannot be is none. */
+static int64_t get_time(sqlite3_stmt *s, int i) {
+    int64_t v = sqlite3_column_int64(s, i);
+    return in_range(v, 0, (int64_t)1 << 48) ? v : 0;
+}
+
 static bool get_row(sqlite3_stmt *s, record_row *row) {
     record *r = &row->record;
     int32_t kind = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
     *row = (record_row){.bytes = (uint64_t)sqlite3_column_int64(s, BYTES),
                         .uses = (uint64_t)sqlite3_column_int64(s, USES),
-                        .last_use = sqlite3_column_int64(s, LAST_USE),
-                        .expires = sqlite3_column_int64(s, EXPIRES),
+                        .last_use = get_time(s, LAST_USE),
+                        .expires = get_time(s, EXPIRES),
                         .pinned = sqlite3_column_int(s, PINNED) != 0};
     bool ok = get_key(s, KEY, &r->key) && get_key(s, FINGERPRINT, &row->fingerprint) && get_key(s, PARENT, &r->parent) &&
               get_int(s, KIND, RECORD_MODULE, RECORD_TEXT, &kind) && get_int(s, AT, 0, KV_SPAN_TOKENS, &r->at) &&

@@ -167,7 +167,7 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     span_found f = SPAN_FOUND_NOTHING;
     kv_span *span = NULL;
     if (i != NONE && span_store_has_expired(s, i)) {
-        span_store_sweep(s);
+        span_store_expire(s, i);
         i = NONE;
     }
     if (i != NONE && s->entries[i].span) {

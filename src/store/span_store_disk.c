@@ -353,7 +353,9 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     for (size_t k = 0; k < o->n; k++) {
         known_entry *known = &o->known[k];
         if (!rc) rc = enter_disk(s, known->entry, known->file, 1 - (float)(k + 1) / (float)o->n);
-        if (!rc) known->file = NULL;
+        if (rc) continue;
+        known->file = NULL;
+        span_store_watch(s, known->entry);
     }
     if (rc) return base_fail_memory(err, o->n * sizeof(*o->known), "the records of a store");
     for (size_t k = 0; k < o->n; k++)

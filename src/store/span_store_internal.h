@@ -110,8 +110,12 @@ void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_r
 void span_store_settle_disk(span_store *s);
 /* Notes a use. terms: NULL: none. */
 void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms);
+/* When the entry expires is watched; without memory for that it is found out when it is asked for. */
+void span_store_watch(span_store *s, uint32_t i);
 void span_store_unwatch(span_store *s, uint32_t i); /* it goes */
+/* Is its time over, and does nobody hold it? */
 bool span_store_has_expired(const span_store *s, uint32_t i);
+void span_store_expire(span_store *s, uint32_t i); /* it goes from both tiers */
 /* Drops what has expired and nobody holds. */
 void span_store_sweep(span_store *s);
 uint32_t span_store_group(const span_store *s, uint32_t tenant);

@@ -107,8 +107,8 @@ bool span_store_was_dropped(const span_store *s, const base_key *key) {
 
 /* ---- uses ---- */
 
-/* When it expires is watched; without memory for that it is found out when it is asked for. */
-static void watch(span_store *s, uint32_t i) {
+void span_store_watch(span_store *s, uint32_t i) {
+    if (s->entries[i].ttl_s == 0) return;
     int rc = item_heap_reserve(&s->expiring, s->n_used + 1);
     if (!rc) rc = base_grow((void **)&s->expiring_places, &s->cap_places, s->n_entries, SPAN_STORE_MAX, sizeof(*s->expiring_places));
     if (rc) return;
@@ -123,9 +123,8 @@ void span_store_unwatch(span_store *s, uint32_t i) {
 /* Its time begins anew. */
 static void renew(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
-    if (e->ttl_s == 0) return;
-    e->expires = e->last_use + e->ttl_s;
-    watch(s, i);
+    if (e->ttl_s > 0) e->expires = e->last_use + e->ttl_s;
+    span_store_watch(s, i);
 }
 
 static void set_terms(span_store *s, uint32_t i, const span_terms *terms) {
@@ -161,8 +160,8 @@ bool span_store_has_expired(const span_store *s, uint32_t i) {
     return e->expires > 0 && !e->pinned && s->now() >= e->expires && (!e->span || kv_span_is_unshared(e->span));
 }
 
-/* It goes from both tiers, and that is remembered (of what nothing stands on). */
-static void expire(span_store *s, uint32_t i) {
+/* That is remembered, of what nothing stands on. */
+void span_store_expire(span_store *s, uint32_t i) {
     const span_entry *e = &s->entries[i];
     bool alone = !e->is_text;
     BASE_TRACE(STORE, "a span has outlived its time");
@@ -181,7 +180,7 @@ void span_store_sweep(span_store *s) {
             renew(s, i);
             continue;
         }
-        expire(s, i);
+        span_store_expire(s, i);
     }
 }
 

@@ -157,9 +157,20 @@ static void allocations_fail(void **state) {
 /* Rows that no writer writes: the files tell of themselves, and the store opens. */
 static void rows_lie(void **state) {
     (void)state;
-    static const char *const lies[] = {"UPDATE records SET at = 9999",        "UPDATE records SET kept = x''",    "UPDATE records SET key = randomblob(7)",
-                                       "UPDATE records SET slots = -1",       "UPDATE records SET tokens = NULL", "UPDATE records SET kind = 7, pos = 'x'",
-                                       "UPDATE records SET first_slot = 255", "DELETE FROM records",              "UPDATE records SET parent = zeroblob(32)"};
+    static const char *const lies[] = {
+        "UPDATE records SET at = 9999",
+        "UPDATE records SET kept = x''",
+        "UPDATE records SET key = randomblob(7)",
+        "UPDATE records SET slots = -1",
+        "UPDATE records SET tokens = NULL",
+        "UPDATE records SET kind = 7, pos = 'x'",
+        "UPDATE records SET first_slot = 255",
+        "UPDATE records SET expires = -1",
+        "UPDATE records SET expires = 1, pinned = 1, last_use = 9223372036854775807",
+        "UPDATE records SET parent = zeroblob(32)",
+        "UPDATE records SET cost_us = -1, uses = -1, tenant = 'x'",
+        "DELETE FROM records",
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(lies); i++) {
         char dir[STORE_FOLDER_BYTES], path[STORE_FOLDER_BYTES + 16];
         sqlite3 *db;

@@ -1,0 +1,188 @@
+/* test_keeping.c: what stays and what goes as its owner says: pins, times to live and quotas, through the public interface, in RAM, on disk and
+ * over restarts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "support/oracle_run.h"
+#include "support/store_folder.h"
+
+static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin='true'>the river of the city</module>"
+                                  "<module name='brief' ttl='1h'>the hills of the river</module><module name='plain'>a city and more</module></schema>";
+#define N_TEXTS 40
+
+static rp_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    tiny_model_shape shape = tiny_model_defaults();
+    model = tiny_model_open(&shape, "chatml");
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    rp_model_close(model);
+    return 0;
+}
+
+static rp_engine *open_engine(const char *dir, uint64_t state_bytes) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e = NULL;
+    rp_error err;
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    o.state_budget_bytes = state_bytes;
+    o.store_dir = dir;
+    o.store_write = RP_STORE_WRITE_THROUGH;
+    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const char *text) {
+    rp_request q = rp_request_defaults();
+    rp_result *r = NULL;
+    rp_error err;
+    q.tenant = tenant;
+    q.prompt = prompt;
+    q.text = text;
+    q.max_tokens = 1;
+    if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
+    int32_t cached = r->cached_tokens;
+    rp_result_free(r);
+    return cached;
+}
+
+/* Texts that come once. */
+static void flood(rp_engine *e, const char *tenant, int from) {
+    for (int i = from; i < from + N_TEXTS; i++) {
+        char text[128];
+        snprintf(text, sizeof(text), "%d hills, %d rivers and %d cities of the %d", i, 3 * i, 7 * i, 11 * i);
+        ask(e, tenant, NULL, text);
+    }
+}
+
+static rp_store_stats stats_of(rp_engine *e) {
+    rp_store_stats stats;
+    rp_engine_store_stats(e, &stats);
+    return stats;
+}
+
+/* A number out of the index of a store that nobody has open. */
+static int64_t query(const char *dir, const char *sql) {
+    char path[STORE_FOLDER_BYTES + 16];
+    sqlite3 *db;
+    sqlite3_stmt *s;
+    int64_t number = -1;
+    snprintf(path, sizeof(path), "%s/index.db", dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK) fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    if (sqlite3_step(s) == SQLITE_ROW) number = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return number;
+}
+
+/* What both prompts have of the schema, its own text, is theirs; the modules differ. */
+static void a_pinned_module_stays(void **state) {
+    (void)state;
+    rp_engine *e = open_engine(NULL, 0);
+    ask(e, NULL, "<prompt schema='s'><kept/></prompt>", NULL);
+    uint64_t one = stats_of(e).bytes / (uint64_t)stats_of(e).spans;
+    rp_engine_free(e);
+    e = open_engine(NULL, 24 * one);
+    ask(e, NULL, "<prompt schema='s'><kept/></prompt>", NULL);
+    ask(e, NULL, "<prompt schema='s'><plain/></prompt>", NULL);
+    flood(e, NULL, 0);
+    assert_true(stats_of(e).evictions > N_TEXTS / 2);
+    int32_t kept = ask(e, NULL, "<prompt schema='s'><kept/>1</prompt>", NULL), plain = ask(e, NULL, "<prompt schema='s'><plain/>1</prompt>", NULL);
+    assert_true(kept > plain);
+    rp_engine_free(e);
+}
+
+static void pins_and_times_outlive_a_restart(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    store_folder_make(dir);
+    rp_engine *e = open_engine(dir, 0);
+    ask(e, NULL, "<prompt schema='s'><kept/><brief/></prompt>", NULL);
+    rp_engine_free(e);
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE pinned AND label = 's/kept'"), 1);
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE pinned AND label <> 's/kept'"), 0);
+    assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600);
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE expires <> 0 AND label <> 's/brief'"), 0);
+
+    query(dir, "UPDATE records SET last_use = last_use - 1800, expires = expires - 1800 WHERE expires <> 0"); /* half an hour later */
+    e = open_engine(dir, 0);
+    int32_t all = ask(e, NULL, "<prompt schema='s'><kept/><brief/>2</prompt>", NULL);
+    assert_int_equal(stats_of(e).expired, 0);
+    rp_engine_free(e);
+    assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600); /* anew */
+
+    query(dir, "UPDATE records SET last_use = last_use - 7200, expires = expires - 7200 WHERE expires <> 0"); /* two hours later */
+    e = open_engine(dir, 0);
+    assert_true(ask(e, NULL, "<prompt schema='s'><kept/><brief/>3</prompt>", NULL) < all);
+    assert_int_equal(stats_of(e).expired, 1);
+    rp_engine_free(e);
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE label = 's/brief'"), 1); /* computed anew, and kept */
+    store_folder_remove(dir);
+}
+
+/* a has a quota and many texts; b has one text, which stays. */
+static void a_quota_holds_in_both_tiers(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    store_folder_make(dir);
+    rp_engine *e = open_engine(dir, 0);
+    assert_int_equal(ask(e, "b", NULL, "the river of the city"), 0);
+    rp_store_stats one = stats_of(e);
+    rp_quota quota = {.state_bytes = 6 * one.bytes, .store_bytes = 4 * one.disk_bytes};
+    rp_error err;
+    assert_int_equal(rp_engine_set_quota(e, "a", &quota, &err), RP_OK);
+    flood(e, "a", 0);
+    assert_true(stats_of(e).bytes <= quota.state_bytes + one.bytes);
+    assert_true(stats_of(e).disk_bytes <= quota.store_bytes + one.disk_bytes);
+    assert_true(stats_of(e).disk_evictions > 0 && stats_of(e).disk_spans > one.disk_spans);
+    rp_engine_free(e);
+    assert_true(query(dir, "SELECT count(DISTINCT tenant) FROM records") == 2);
+
+    e = open_engine(dir, 0); /* whose records are is known after a restart, too */
+    quota.store_bytes = 2 * one.disk_bytes;
+    assert_int_equal(rp_engine_set_quota(e, "a", &quota, &err), RP_OK);
+    flood(e, "a", N_TEXTS);
+    assert_true(stats_of(e).disk_bytes <= quota.store_bytes + one.disk_bytes);
+    assert_true(ask(e, "b", NULL, "the river of the city") > 0);
+    rp_engine_free(e);
+    store_folder_remove(dir);
+}
+
+static void a_quota_needs_a_tenant_that_can_be(void **state) {
+    (void)state;
+    char name[RP_MAX_TENANT_BYTES + 2];
+    rp_engine *e = open_engine(NULL, 0);
+    rp_error err;
+    memset(name, 'x', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    assert_int_equal(rp_engine_set_quota(e, name, &(rp_quota){0}, &err), RP_ERR_LIMIT);
+    assert_int_equal(rp_engine_set_quota(e, NULL, &(rp_quota){.state_bytes = 1}, &err), RP_OK);
+    ask(e, NULL, "<prompt schema='s'><plain/></prompt>", NULL); /* nothing of it is kept for the next one, and it works */
+    rp_engine_free(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pinned_module_stays),
+        cmocka_unit_test(pins_and_times_outlive_a_restart),
+        cmocka_unit_test(a_quota_holds_in_both_tiers),
+        cmocka_unit_test(a_quota_needs_a_tenant_that_can_be),
+    };
+    return cmocka_run_group_tests_name("keeping", tests, open_model, close_model);
+}
