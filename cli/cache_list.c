@@ -125,7 +125,11 @@ static void print_table(const cache_rows *rows, bool each) {
         }
         print_row(r, cells, now);
     }
-    if (n_models > 0) putchar('\n');
+    if (n_models == 0) {
+        puts("nothing is kept here");
+        return;
+    }
+    putchar('\n');
     if (n_models > 1) printf("%zu models: ", n_models);
     print_totals(sum_rows(rows, NULL), each);
 }

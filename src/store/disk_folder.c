@@ -173,7 +173,9 @@ static uint64_t disk_bytes(const char *path) {
 
 static void meet_leftover(const disk_folder *f, const char *path, disk_file_fn fn, void *user) {
     uint64_t bytes = disk_bytes(path);
-    if ((f->read_only || base_io_unlink(path, NULL) == RP_OK) && fn) fn(user, path, bytes);
+    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK;
+    if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
+    if ((f->read_only || is_gone) && fn) fn(user, path, bytes);
 }
 
 /* What is no record was left by a crash. */
@@ -210,22 +212,26 @@ int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_fil
     return rc;
 }
 
-void disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user) {
+int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     bad_folder(f, folder);
     DIR *d = opendir(folder);
-    for (const struct dirent *e; d && (e = readdir(d));) {
+    int rc = RP_OK;
+    for (const struct dirent *e; d && !rc && (e = readdir(d));) {
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
         uint64_t bytes = disk_bytes(path);
-        if ((!goes || base_io_unlink(path, NULL) == RP_OK) && fn) fn(user, path, bytes);
+        rc = goes ? base_io_unlink(path, err) : RP_OK;
+        if (!rc && fn) fn(user, path, bytes);
     }
     if (d) closedir(d);
+    return rc;
 }
 
 uint64_t disk_folder_overhead(const disk_folder *f) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    uint64_t bytes = disk_bytes(f->dir);
+    snprintf(path, sizeof(path), "%s/lock", f->dir);
+    uint64_t bytes = disk_bytes(f->dir) + disk_bytes(path);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         sub_folder(f, i, folder);
         bytes += disk_bytes(folder);

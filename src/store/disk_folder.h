@@ -39,9 +39,9 @@ typedef void (*disk_file_fn)(void *user, const char *path, uint64_t bytes);
 /* All records by rising key: owned by the caller, base_free. What is no record was left by a crash: fn (may be NULL) is told, and it is
  * removed unless the folder is read-only. RP_ERR_IO, RP_ERR_MEMORY. */
 int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err);
-/* What was set aside: fn (may be NULL) is told; goes: and it is removed. */
-void disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user);
-/* Bytes on disk of folders and of what was set aside. */
+/* What was set aside: fn (may be NULL) is told; goes: and it is removed. RP_ERR_IO. */
+int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err);
+/* Bytes on disk of folders, the lock and what was set aside. */
 uint64_t disk_folder_overhead(const disk_folder *f);
 
 #endif

@@ -189,7 +189,7 @@ static uint64_t index_bytes(const store_admin *a) {
 int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
     *out = (rp_cache_stats){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};
     int rc = store_admin_peek(a, count_item, count_oddity, out, err);
-    disk_folder_each_bad(&a->folder, false, count_bad, out);
+    disk_folder_each_bad(&a->folder, false, count_bad, out, NULL);
     out->index_bytes = index_bytes(a);
     out->total_bytes += out->record_bytes + out->leftover_bytes + out->index_bytes + disk_folder_overhead(&a->folder); /* bad/ is in it */
     return rc;
@@ -247,7 +247,7 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = look_at(a, &a->folder, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
-    if (!rc) disk_folder_each_bad(&a->folder, true, clean_bad, &c);
+    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
     int committed = record_index_commit(a->index, rc ? NULL : err); /* what is gone is gone */
     if (!rc) rc = committed;
     if (!rc) rc = record_index_compact(a->index, err);
