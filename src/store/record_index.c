@@ -263,16 +263,18 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     return rc;
 }
 
-uint64_t record_index_bytes(const record_index *ix) {
+uint64_t record_index_bytes_at(const char *path) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char name[MAX_PATH_BYTES];
     base_io_sizes sizes;
     uint64_t bytes = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
-        if (snprintf(name, sizeof(name), "%s%s", ix->path, ends[i]) < (int)sizeof(name) && base_io_stat(name, &sizes, NULL) == RP_OK)
+        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name) && base_io_stat(name, &sizes, NULL) == RP_OK)
             bytes += sizes.disk_bytes;
     return bytes;
 }
+
+uint64_t record_index_bytes(const record_index *ix) { return record_index_bytes_at(ix->path); }
 
 /* ---- for who looks after a store ---- */
 

@@ -46,6 +46,7 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
 
 /* Bytes on disk: database, log and shared memory. */
 uint64_t record_index_bytes(const record_index *ix);
+uint64_t record_index_bytes_at(const char *path); /* of one that is not open, too */
 
 /* ---- For who looks after a store (store_admin.h) ---- */
 

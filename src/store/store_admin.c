@@ -17,6 +17,7 @@ static int open_index(store_admin *a, rp_error *err) {
     char path[DISK_PATH_BYTES];
     rp_error why;
     disk_folder_index(&a->folder, path);
+    a->index_bytes = record_index_bytes_at(path);
     if (!a->folder.read_only) return record_index_open(&a->index, path, err);
     int rc = record_index_open_read(&a->index, path, &why);
     if (rc == RP_ERR_IO) base_log(BASE_LOG_INFO, "store: %s: the files tell of themselves", why.message);
@@ -178,13 +179,7 @@ static void count_bad(void *user, const char *path, uint64_t bytes) {
     add(&s->bad, &s->bad_bytes, true, bytes);
 }
 
-static uint64_t index_bytes(const store_admin *a) {
-    char path[DISK_PATH_BYTES];
-    base_io_sizes sizes;
-    disk_folder_index(&a->folder, path);
-    if (a->index) return record_index_bytes(a->index);
-    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
-}
+static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only ? a->index_bytes : record_index_bytes(a->index); }
 
 int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
     *out = (rp_cache_stats){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};

@@ -14,6 +14,7 @@
 typedef struct store_admin {
     disk_folder folder;
     record_index *index; /* NULL: opened read-only, and there is none that can be read */
+    uint64_t index_bytes; /* of the index before it was opened: looking at it takes some, too */
     record_cipher *cipher;
 } store_admin;
 
