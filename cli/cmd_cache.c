@@ -6,12 +6,14 @@
 
 static int cache_main(int argc, char **argv);
 
-static const cli_command *const parts[] = {&cli_cache_simulate, NULL};
+static const cli_command *const parts[] = {&cli_cache_ls,     &cli_cache_stat,   &cli_cache_verify,   &cli_cache_rm,
+                                           &cli_cache_pin,    &cli_cache_unpin,  &cli_cache_gc,       &cli_cache_rebuild,
+                                           &cli_cache_export, &cli_cache_import, &cli_cache_simulate, NULL};
 static const cli_option options[] = {{.name = NULL}};
 
 const cli_command cli_command_cache = {
     .name = "cache",
-    .summary = "look at what is kept, and at what a cache would save",
+    .summary = "look at what is kept, look after it, ship it",
     .synopsis = "COMMAND [OPTIONS]",
     .notes = "'reprise cache COMMAND --help' explains one.\n",
     .options = options,

@@ -32,6 +32,16 @@ extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;
 
 /* Parts of `reprise cache`, in cmd_cache.c's table. */
+extern const cli_command cli_cache_ls;
+extern const cli_command cli_cache_stat;
+extern const cli_command cli_cache_verify;
+extern const cli_command cli_cache_rm;
+extern const cli_command cli_cache_pin;
+extern const cli_command cli_cache_unpin;
+extern const cli_command cli_cache_gc;
+extern const cli_command cli_cache_rebuild;
+extern const cli_command cli_cache_export;
+extern const cli_command cli_cache_import;
 extern const cli_command cli_cache_simulate;
 
 #endif

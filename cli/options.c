@@ -203,6 +203,8 @@ static int check_required(const cli_command *c, const void *out) {
         const char *value = *(const char *const *)(const void *)((const char *)out + o->offset);
         if (value == NULL && o->positional)
             return cli_fail(CLI_WRONG_USE, "'reprise %s' needs %s: give reprise %s %s", c->name, o->value, c->name, c->synopsis);
+        if (value == NULL && o->letter == 0)
+            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give --%s %s", c->name, o->name, o->name, o->value);
         if (value == NULL)
             return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give -%c %s", c->name, o->name, o->letter, o->value);
     }

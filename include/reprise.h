@@ -4,6 +4,7 @@
  *   rp_engine   what runs prompts with one model: threads, the store of attention states, the schemas.
  *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
  *   rp_result   what a request gave: text, token counts, timings, and the plan that says what was reused.
+ *   rp_cache    a folder of attention states on disk, to look at and to look after without a model.
  *
  * A whole program:
  *
@@ -624,6 +625,177 @@ typedef struct rp_simulation {
 
 /* Replays all requests, one after the other, against an empty cache of so many blocks. RP_ERR_INVALID, RP_ERR_MEMORY. */
 RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, size_t capacity_blocks, rp_simulation *out, rp_error *err);
+
+/* ---- Stores on disk -------------------------------------------------------------------------------------------- */
+
+/* A folder in which engines keep attention states (rp_engine_options.store_dir), to look at and to change without a model.
+ *
+ *   record   a file: the states of up to 256 tokens; its name is its key
+ *   label    what the records of a module are called: "cities/plan/miami"; those of prompts and answers have none
+ *   model    what a record is for: a hash of model file and format of states; engines pass over records of others
+ *   index    what is known of records without opening them; uses, last use, expiry and pin are known nowhere else
+ *
+ * Only one process changes a store: while an engine has it open, it can be opened read-only, and what changes it is refused with
+ * RP_ERR_CONFLICT. Files and index are compared at every look, and what a crash left is put right by each call that changes something,
+ * as an engine does when it opens a store.
+ *
+ * A cache has one user at a time. Sizes are bytes on disk, times seconds since 1970. docs/store.md says more. */
+typedef struct rp_cache rp_cache;
+
+typedef struct rp_cache_options {
+    const char *key_file; /* as rp_engine_options.store_key_file. Without the key, records that are encrypted have no label */
+    bool read_only;       /* nothing is changed, and an engine may have it open */
+    bool create;          /* a folder that is no store becomes one; else that is an error */
+} rp_cache_options;
+
+RP_API rp_cache_options rp_cache_options_defaults(void);
+
+/* options NULL: the defaults; borrowed during the call. RP_ERR_IO (no such folder), RP_ERR_FORMAT (it is no store), RP_ERR_CONFLICT (another
+ * process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. */
+RP_API int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err);
+RP_API void rp_cache_close(rp_cache *cache);
+
+typedef enum rp_cache_kind {
+    RP_CACHE_MODULE,
+    RP_CACHE_TEXT,    /* of a prompt or an answer */
+    RP_CACHE_UNKNOWN, /* nothing but the file is known */
+} rp_cache_kind;
+
+typedef struct rp_cache_entry {
+    char key[65];         /* 64 hexadecimal digits */
+    char model[65];       /* "" unknown */
+    rp_cache_kind kind;
+    const char *label;    /* "" for text, and where it is encrypted and there is no key */
+    const char *fault;    /* why its header cannot be read here: "cipher", "version", ...; "" it can be. Static */
+    bool encrypted, pinned;
+    bool expired;         /* `expires` is over */
+    int32_t n_tokens;     /* that it holds states of */
+    uint64_t bytes;
+    uint64_t cost_us;     /* what computing it took */
+    uint64_t uses;
+    int64_t last_use;     /* 0: unknown */
+    int64_t expires;      /* 0: never */
+} rp_cache_entry;
+
+/* Records by rising key. Strings belong to it. */
+typedef struct rp_cache_listing {
+    rp_cache_entry *entries;
+    size_t n_entries;
+    void *owner; /* internal */
+} rp_cache_listing;
+
+/* Which records are meant: those that all that is set is true of. Strings are borrowed during the call. */
+typedef struct rp_cache_selection {
+    const char *name;  /* a label: its records and those below it: "cities" means "cities/plan", too, and not "citiesandtowns" */
+    const char *key;   /* the first 4 to 64 digits of a key */
+    const char *model; /* likewise of a model */
+    bool expired;
+    bool all;          /* says that nothing else needs to be set: every record */
+} rp_cache_selection;
+
+/* Of every record that is meant; selection NULL: all. *out: owned by the caller, rp_cache_listing_free, after which or before which the
+ * cache may be closed. RP_ERR_INVALID (nothing is set; digits), RP_ERR_NAME (a name, key or model that no record has), RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_cache_list(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err);
+RP_API void rp_cache_listing_free(rp_cache_listing *listing);
+
+/* Removes what is meant, pinned or not. *removed (may be NULL): what that was, as rp_cache_list gives it. Errors as there, and
+ * RP_ERR_CONFLICT (opened read-only). After RP_ERR_IO some are gone. */
+RP_API int rp_cache_remove(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **removed, rp_error *err);
+/* Pins what is meant, or takes pins away. A pinned record is not dropped for the room it takes, nor by rp_cache_gc. All or nothing.
+ * *changed: what was meant, as it is now. Errors as above. */
+RP_API int rp_cache_pin(rp_cache *cache, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err);
+
+/* The folder as a whole. */
+typedef struct rp_cache_stats {
+    uint64_t records, record_bytes;
+    uint64_t modules, module_bytes, texts, text_bytes; /* of them; of the others the kind is not known */
+    uint64_t tokens;
+    uint64_t encrypted, unreadable; /* records; unreadable: their headers, here */
+    uint64_t pinned, pinned_bytes, expired, expired_bytes;
+    uint64_t bad, bad_bytes;           /* files that were set aside because they could not be read */
+    uint64_t leftovers, leftover_bytes; /* files that are no records: a crash left them, or they are being written */
+    uint64_t broken;        /* records whose headers are damaged: to be set aside */
+    uint64_t without_row, without_file; /* records the index does not know; rows whose record is gone */
+    uint64_t index_bytes;
+    uint64_t total_bytes;   /* all in all, folders too: what rp_engine_options.store_budget_bytes limits */
+    int64_t owner;          /* opened read-only: the process that has it open for writing, -1 if that is not known; 0: none */
+} rp_cache_stats;
+/* RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_cache_get_stats(rp_cache *cache, rp_cache_stats *out, rp_error *err);
+
+/* What rp_cache_verify finds. */
+typedef enum rp_cache_flaw {
+    RP_CACHE_BAD_RECORD,   /* it cannot be read, or not all of it */
+    RP_CACHE_BAD_ROW,      /* the index says something else than the record does */
+    RP_CACHE_BAD_INDEX,    /* it is damaged, or there is none */
+    RP_CACHE_WITHOUT_FILE, /* a row */
+    RP_CACHE_WITHOUT_ROW,  /* a record */
+    RP_CACHE_LEFTOVER,     /* a file that is no record */
+} rp_cache_flaw;
+#define RP_N_CACHE_FLAWS 6
+
+RP_API const char *rp_cache_flaw_name(rp_cache_flaw flaw); /* "record", "row", "index", "without_file", ...; static; NULL past the end */
+
+typedef struct rp_cache_finding {
+    rp_cache_flaw flaw;
+    const char *path;    /* borrowed during the call, as message is */
+    const char *reason;  /* of a record: "truncated", "damaged", "cipher", "version", ... (docs/format.md); else "". Static */
+    const char *message; /* one line */
+} rp_cache_finding;
+
+typedef void (*rp_on_cache_finding)(void *user, const rp_cache_finding *finding);
+
+typedef struct rp_cache_verification {
+    uint64_t records, bytes; /* read, the bad ones included */
+    uint64_t flaws[RP_N_CACHE_FLAWS];
+    bool is_whole;           /* false: an engine has the store open, so files and index were not compared */
+} rp_cache_verification;
+
+/* Reads every byte of every record and compares files and index; changes nothing. A record of another key or version counts as bad: it
+ * could not be verified. on_progress (bytes) and on_finding may be NULL; both are called on the calling thread. Findings are no
+ * error. RP_ERR_IO (the folder cannot be read), RP_ERR_MEMORY. */
+RP_API int rp_cache_verify(rp_cache *cache, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user,
+                           rp_cache_verification *out, rp_error *err);
+
+/* What rp_cache_gc and rp_cache_rebuild did. */
+typedef struct rp_cache_cleaning {
+    uint64_t records, bytes;            /* that are there now */
+    uint64_t leftovers, leftover_bytes; /* removed */
+    uint64_t bad, bad_bytes;            /* removed; rebuild removes none */
+    uint64_t expired, expired_bytes;    /* likewise */
+    uint64_t set_aside;                 /* records whose headers are damaged; gc removes them with the other bad ones */
+    uint64_t rows_entered, rows_removed;
+    uint64_t index_bytes_before, index_bytes; /* of the index */
+} rp_cache_cleaning;
+
+/* Removes leftovers, what was set aside, and expired records that are not pinned; enters records that the index does not know, removes rows
+ * without a record, and makes the index small. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY;
+ * after an error some of it is done. */
+RP_API int rp_cache_gc(rp_cache *cache, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
+/* Makes the index again from the records' headers. Of the old one are kept: uses, last use, expiry and pin of each record, and all of a
+ * record's row whose header cannot be read here. The new index takes the old one's place as a whole or not at all. Errors as above. */
+RP_API int rp_cache_rebuild(rp_cache *cache, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
+
+/* What rp_cache_export and rp_cache_import did. */
+typedef struct rp_cache_shipment {
+    char name[256];             /* the module's */
+    uint64_t records, bytes;    /* in the bundle; of its file */
+    uint64_t tokens;
+    uint64_t present;           /* records that the store had already */
+} rp_cache_shipment;
+
+/* Writes the records whose label is `name` or below it to one file, a bundle, which appears whole or not at all; an older one is replaced.
+ * A bundle is not encrypted, whatever the store is: it is there for others to read. Every byte is checked on the way.
+ * on_progress (bytes) may be NULL. RP_ERR_NAME (there is no such module; of encrypted records it takes the key to know), RP_ERR_FORMAT (a record
+ * is damaged), RP_ERR_LIMIT (65,536 records), RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_cache_export(rp_cache *cache, const char *name, const char *path, rp_on_progress on_progress, void *user,
+                           rp_cache_shipment *out, rp_error *err);
+/* Takes over the records of a bundle, encrypted if the cache has a key. The whole bundle is checked before anything is written; then each
+ * record is there whole or not at all, and one that is there already stays. States are what the bundle's maker says they are: import
+ * from whom you would take a model.
+ * RP_ERR_FORMAT (no bundle, damaged, of another version), RP_ERR_LIMIT, RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_cache_import(rp_cache *cache, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
+                           rp_error *err);
 
 /* ---- Looking inside -------------------------------------------------------------------------------------------- */
 

@@ -244,6 +244,13 @@ int base_io_sync_folder(const char *path, rp_error *err) {
     return is_done ? RP_OK : fail(err, "cannot sync", path);
 }
 
+int base_io_sync_folder_of(char *path, rp_error *err) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return base_io_sync_folder(".", err);
+    slash[slash == path] = '\0';
+    return base_io_sync_folder(path, err);
+}
+
 int base_io_rename(const char *from, const char *to, rp_error *err) {
     return meets_fault(BASE_IO_CHANGES) || rename(from, to) != 0 ? fail(err, "cannot rename to", to) : RP_OK;
 }

@@ -45,6 +45,7 @@ int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_
 /* What was written outlives a loss of power from here on. */
 int base_io_sync(const base_io_file *f, rp_error *err);
 int base_io_sync_folder(const char *path, rp_error *err); /* the names in it */
+int base_io_sync_folder_of(char *path, rp_error *err);    /* of the folder that it lies in; path is used up */
 
 int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
 int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */

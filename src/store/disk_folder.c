@@ -91,6 +91,32 @@ void disk_folder_close(disk_folder *f) {
     f->lock = -1;
 }
 
+static bool is_there(const char *dir, const char *name) {
+    char path[DISK_PATH_BYTES];
+    base_io_sizes sizes;
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return base_io_stat(path, &sizes, NULL) == RP_OK;
+}
+
+int disk_folder_check(const char *dir, rp_error *err) {
+    base_io_sizes sizes;
+    if (base_io_stat(dir, &sizes, NULL))
+        return base_fail_at(err, RP_ERR_IO, dir, 0, "there is no such store: give the folder that --store names where prompts run");
+    if (is_there(dir, "lock") || is_there(dir, "index.db")) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, dir, 0, "this is no store: it has neither a lock nor an index.db");
+}
+
+long disk_folder_owner(const disk_folder *f) {
+    char path[DISK_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/lock", f->dir);
+    int lock = open(path, O_RDONLY | O_CLOEXEC);
+    if (lock < 0) return 0;
+    bool is_taken = flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    long owner = is_taken ? read_owner(lock) : 0;
+    close(lock);
+    return is_taken && owner <= 0 ? -1 : owner;
+}
+
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
     sub_folder(f, folder_of(key), path);
@@ -140,8 +166,20 @@ static int add_file(file_list *list, const char *path, const base_key *key, rp_e
     return RP_OK;
 }
 
+static uint64_t disk_bytes(const char *path) {
+    base_io_sizes sizes;
+    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
+}
+
+static void meet_leftover(const disk_folder *f, const char *path, disk_file_fn fn, void *user) {
+    uint64_t bytes = disk_bytes(path);
+    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK;
+    if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
+    if ((f->read_only || is_gone) && fn) fn(user, path, bytes);
+}
+
 /* What is no record was left by a crash. */
-static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *err) {
+static int scan_folder(const disk_folder *f, int i, disk_file_fn fn, void *user, file_list *list, rp_error *err) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     sub_folder(f, i, folder);
     DIR *d = opendir(folder);
@@ -152,7 +190,7 @@ static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *e
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
         if (key_of_name(e->d_name, &key) && folder_of(&key) == i) rc = add_file(list, path, &key, err);
-        else if (!f->read_only) base_io_unlink(path, NULL);
+        else meet_leftover(f, path, fn, user);
     }
     closedir(d);
     return rc;
@@ -160,10 +198,10 @@ static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *e
 
 static int compare_files(const void *a, const void *b) { return memcmp(((const disk_file *)a)->key.bytes, ((const disk_file *)b)->key.bytes, sizeof(base_key)); }
 
-int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error *err) {
+int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err) {
     file_list list = {0};
     int rc = RP_OK;
-    for (int i = 0; i < DISK_FOLDERS && !rc; i++) rc = scan_folder(f, i, &list, err);
+    for (int i = 0; i < DISK_FOLDERS && !rc; i++) rc = scan_folder(f, i, fn, user, &list, err);
     if (rc) {
         base_free(list.files);
         list = (file_list){0};
@@ -174,14 +212,26 @@ int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error 
     return rc;
 }
 
-static uint64_t disk_bytes(const char *path) {
-    base_io_sizes sizes;
-    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
+int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err) {
+    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
+    bad_folder(f, folder);
+    DIR *d = opendir(folder);
+    int rc = RP_OK;
+    for (const struct dirent *e; d && !rc && (e = readdir(d));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        uint64_t bytes = disk_bytes(path);
+        rc = goes ? base_io_unlink(path, err) : RP_OK;
+        if (!rc && fn) fn(user, path, bytes);
+    }
+    if (d) closedir(d);
+    return rc;
 }
 
 uint64_t disk_folder_overhead(const disk_folder *f) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    uint64_t bytes = disk_bytes(f->dir);
+    snprintf(path, sizeof(path), "%s/lock", f->dir);
+    uint64_t bytes = disk_bytes(f->dir) + disk_bytes(path);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         sub_folder(f, i, folder);
         bytes += disk_bytes(folder);

@@ -21,6 +21,10 @@ typedef struct disk_file {
 /* Opens a folder, makes it if it is not there, and locks it against other processes. RP_ERR_IO, RP_ERR_CONFLICT. */
 int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *err);
 void disk_folder_close(disk_folder *f);
+/* Is there a store in the folder: a lock or an index? RP_ERR_IO (no such folder), RP_ERR_FORMAT (another one). */
+int disk_folder_check(const char *dir, rp_error *err);
+/* Does another process have a folder locked that is open read-only? Its number; -1: one that does not say; 0: none. */
+long disk_folder_owner(const disk_folder *f);
 
 /* Paths, into out[DISK_PATH_BYTES]. */
 void disk_folder_record(const disk_folder *f, const base_key *key, char *out);
@@ -30,9 +34,14 @@ void disk_folder_index(const disk_folder *f, char *out);
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err);
 /* Moves a record that could not be read to where it is no longer found; an older one goes for it. */
 void disk_folder_set_aside(const disk_folder *f, const base_key *key);
-/* All records by rising key: owned by the caller, base_free. What a crash has left half written is removed. RP_ERR_IO, RP_ERR_MEMORY. */
-int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error *err);
-/* Bytes on disk of folders and of what was set aside. */
+/* Told of a file that is no record. */
+typedef void (*disk_file_fn)(void *user, const char *path, uint64_t bytes);
+/* All records by rising key: owned by the caller, base_free. What is no record was left by a crash: fn (may be NULL) is told, and it is
+ * removed unless the folder is read-only. RP_ERR_IO, RP_ERR_MEMORY. */
+int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err);
+/* What was set aside: fn (may be NULL) is told; goes: and it is removed. RP_ERR_IO. */
+int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err);
+/* Bytes on disk of folders, the lock and what was set aside. */
 uint64_t disk_folder_overhead(const disk_folder *f);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/disk_folder.h"
+#include "store/disk_records.h"
 
 #define N_THREADS (DISK_TIER_READERS + 1)
 /* What a file system rounds a file up by, and notes for itself. */
@@ -189,13 +189,8 @@ static void *reader_main(void *arg) {
 
 /* What is not in the index is found when the store is opened again. */
 static void put_row(disk_tier *d, const record_row *row) {
-    record_row r = *row;
     rp_error err;
-    if (d->options.cipher) { /* tokens and labels are text */
-        r.record.n_tokens = 0;
-        r.record.label = "";
-    }
-    if (record_index_put(d->index, &r, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+    if (disk_records_enter(d->index, d->options.cipher, row, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
 static void write_record(disk_tier *d, job *j) {
@@ -260,78 +255,10 @@ static void *writer_main(void *arg) {
 
 /* ---- what a crash left ---- */
 
-typedef struct repair {
-    disk_tier *d;
-    disk_file *files; /* by rising key */
-    size_t n_files, next;
-    base_key *gone;   /* rows without a file */
-    size_t n_gone, cap_gone;
-    record_row_fn fn;
-    void *user;
-} repair;
-
-static int note_gone(repair *r, const base_key *key, rp_error *err) {
-    int rc = base_grow((void **)&r->gone, &r->cap_gone, r->n_gone + 1, DISK_TIER_MAX_RECORDS, sizeof(*r->gone));
-    if (rc) return base_fail(err, rc, "the index of records names %zu that are not there", r->n_gone);
-    r->gone[r->n_gone++] = *key;
-    return RP_OK;
-}
-
-/* Is it worth nothing to anybody? What another key, program or machine may read stays. */
-static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
-
-/* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
-static int take_over(repair *r, const disk_file *file, const record_row *known, rp_error *err) {
-    disk_tier *d = r->d;
-    char path[DISK_PATH_BYTES];
-    record_reader *reader = NULL;
-    record_row row = {.record = {.key = file->key, .label = ""}, .bytes = file->bytes};
-    disk_folder_record(&d->folder, &file->key, path);
-    record_fault fault = record_reader_open(&reader, path, NULL, &file->key, d->options.cipher, NULL);
-    if (is_broken(fault)) {
-        base_log(BASE_LOG_WARN, "store: %s is set aside: %s", path, record_fault_name(fault));
-        if (!d->options.read_only) disk_folder_set_aside(&d->folder, &file->key);
-        return known ? note_gone(r, &file->key, err) : RP_OK;
-    }
-    if (!fault) {
-        row.record = *record_reader_record(reader);
-        row.fingerprint = record_reader_format(reader)->fingerprint;
-        row.n_layers = record_reader_format(reader)->shape.n_layers;
-    }
-    if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
-    int rc = r->fn(r->user, &row, err);
-    if (!rc && !fault && !known && !d->options.read_only) put_row(d, &row);
-    record_reader_close(reader);
-    return rc;
-}
-
-/* Rows and files both come by rising key. */
-static int match_row(void *user, const record_row *row, rp_error *err) {
-    repair *r = user;
-    int rc = RP_OK;
-    while (!rc && r->next < r->n_files && memcmp(r->files[r->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
-        rc = take_over(r, &r->files[r->next++], NULL, err);
-    if (rc) return rc;
-    if (r->next == r->n_files || !base_key_equal(&r->files[r->next].key, &row->record.key)) return note_gone(r, &row->record.key, err);
-    const disk_file *file = &r->files[r->next++];
-    if (r->d->options.cipher || row->record.n_tokens == 0) return take_over(r, file, row, err); /* encrypted: its text stands in it alone */
-    record_row known = *row;
-    known.bytes = file->bytes;
-    return r->fn(r->user, &known, err);
-}
-
 static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
-    repair r = {.d = d, .fn = fn, .user = user};
-    int rc = disk_folder_scan(&d->folder, &r.files, &r.n_files, err);
-    if (!rc && d->index) rc = record_index_each(d->index, NULL, match_row, &r, err);
-    if (rc == RP_ERR_IO && r.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
-        base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
-        rc = RP_OK;
-    }
-    while (!rc && r.next < r.n_files) rc = take_over(&r, &r.files[r.next++], NULL, err);
-    for (size_t i = 0; i < r.n_gone && !d->options.read_only; i++) record_index_remove(d->index, &r.gone[i], NULL);
-    base_free(r.files);
-    base_free(r.gone);
+    disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
+    int rc = disk_records_each(&r, err);
+    if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
     if (!rc && !d->options.read_only) commit(d);
     return rc;
 }

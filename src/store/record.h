@@ -81,12 +81,21 @@ int record_write(const char *path, const record_format *format, const record *r,
 /* The size of the file that record_write would write. */
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher);
 
+/* Appends a plain record to a file that the caller has created, and does not sync it. Errors are those of record_write; part of it may be
+ * there after one. */
+int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err);
+/* How many bytes that are. r: as it was read, with its form. */
+uint64_t record_plain_bytes(const record_format *format, const record *r);
+
 typedef struct record_reader record_reader;
 
 /* Opens a record and checks all of its headers. format and key: what is expected; NULL: anything that is possible (to rebuild an
  * index). With a cipher a plain record is a fault too: a store that has a key reads only what was written with it. */
 record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
                                 const record_cipher *cipher, rp_error *err);
+/* The same of a record that is `bytes` of another file, from `at` on. */
+record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
+                                   const base_key *key, const record_cipher *cipher, rp_error *err);
 void record_reader_close(record_reader *r); /* NULL is fine */
 /* What it says. Valid until it is closed. */
 const record *record_reader_record(const record_reader *r);
@@ -97,6 +106,9 @@ base_io_sizes record_reader_sizes(const record_reader *r);
  * record's form, in a pool of the format that the record was opened with. Setting it ready is the caller's. After a fault the reader
  * can only be closed, and what the layer's blocks hold is nothing to go by. */
 record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, rp_error *err);
+
+/* Reads all layers, of which none was read yet, and checks them. */
+record_fault record_reader_verify(record_reader *r, rp_error *err);
 
 /* Reads every byte of a record and checks it. format NULL: of any model. */
 record_fault record_verify(const char *path, const record_format *format, const record_cipher *cipher, rp_error *err);

@@ -12,6 +12,7 @@
 
 #define INDEX_VERSION 2
 #define MAX_PATH_BYTES 4096
+#define BUSY_MS 5000 /* to wait for who looks at the index (`reprise cache ls`) or carries its log over */
 /* Pages of 4 KiB after which the log is carried over, and bytes that it may keep: it counts as the store's. */
 #define LOG_PAGES "64"
 #define LOG_BYTES "262144"
@@ -86,6 +87,7 @@ static int prepare(record_index *ix, rp_error *err) {
 static int open_database(record_index *ix, rp_error *err) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(ix->path, &ix->db, flags, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be opened", err);
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
     int version = version_of(ix);
     if ((version != 0 && version != INDEX_VERSION) || !is_sound(ix))
         return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
@@ -272,13 +274,101 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     return rc;
 }
 
-uint64_t record_index_bytes(const record_index *ix) {
+uint64_t record_index_bytes_at(const char *path) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char name[MAX_PATH_BYTES];
     base_io_sizes sizes;
     uint64_t bytes = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
-        if (snprintf(name, sizeof(name), "%s%s", ix->path, ends[i]) < (int)sizeof(name) && base_io_stat(name, &sizes, NULL) == RP_OK)
+        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name) && base_io_stat(name, &sizes, NULL) == RP_OK)
             bytes += sizes.disk_bytes;
     return bytes;
+}
+
+uint64_t record_index_bytes(const record_index *ix) { return record_index_bytes_at(ix->path); }
+
+/* ---- for who looks after a store ---- */
+
+/* "file:PATH?immutable=1", with what has a meaning there escaped. false: it is too long. */
+static bool make_uri(const char *path, char *out, size_t n) {
+    size_t used = (size_t)snprintf(out, n, "file:");
+    for (; *path && used + 4 < n; path++)
+        used += (size_t)snprintf(out + used, n - used, strchr("%?#", *path) ? "%%%02X" : "%c", (unsigned)(unsigned char)*path);
+    return !*path && snprintf(out + used, n - used, "?immutable=1") < (int)(n - used);
+}
+
+/* Can anything be asked? */
+static bool answers(record_index *ix) {
+    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static bool open_to_read(record_index *ix) {
+    char uri[3 * MAX_PATH_BYTES];
+    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK) {
+        sqlite3_busy_timeout(ix->db, BUSY_MS);
+        if (answers(ix)) return true;
+    }
+    close_database(ix); /* a place that cannot be written to, so nobody does: as it lies there, without its log */
+    return make_uri(ix->path, uri, sizeof(uri)) &&
+           sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK && answers(ix);
+}
+
+int record_index_open_read(record_index **out, const char *path, rp_error *err) {
+    record_index *ix = base_calloc(1, sizeof(*ix));
+    int rc = RP_OK;
+    *out = NULL;
+    if (!ix || !(ix->path = base_strdup(path))) rc = base_fail_memory(err, sizeof(*ix), "the index of records");
+    else if (!open_to_read(ix)) rc = fail(ix, "the index of records cannot be read", err);
+    if (rc) record_index_close(ix);
+    else *out = ix;
+    return rc;
+}
+
+int record_index_check(record_index *ix, rp_error *err) {
+    if (version_of(ix) == INDEX_VERSION && is_sound(ix)) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
+}
+
+/* v: the second of sql's values, if it has so many. */
+static int change_row(record_index *ix, const char *sql, const base_key *key, int64_t v, rp_error *err) {
+    sqlite3_stmt *s = NULL;
+    int rc = begin(ix, err);
+    if (rc) return rc;
+    if (sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be written", err);
+    bind_key(s, 0, key);
+    if (sqlite3_bind_parameter_count(s) > 1) bind_int(s, 1, v);
+    rc = run(ix, s, err);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, rp_error *err) {
+    return change_row(ix, "UPDATE records SET pinned = ?2 WHERE key = ?1", key, pinned, err);
+}
+
+int record_index_begin_anew(record_index *ix, rp_error *err) {
+    int rc = execute(ix, "DROP TABLE IF EXISTS temp.old", err);
+    if (!rc) rc = begin(ix, err);
+    return rc ? rc : execute(ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
+}
+
+int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
+    return change_row(ix, "INSERT OR IGNORE INTO main.records SELECT * FROM temp.old WHERE key = ?1", key, 0, err);
+}
+
+int record_index_end_anew(record_index *ix, rp_error *err) {
+    static const char carry[] = "UPDATE main.records SET uses = o.uses, last_use = o.last_use, expires = o.expires, pinned = o.pinned"
+                                " FROM temp.old AS o WHERE o.key = main.records.key; DROP TABLE temp.old";
+    return execute(ix, carry, err);
+}
+
+void record_index_roll_back(record_index *ix) {
+    if (ix->in_transaction) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+    ix->in_transaction = false;
+}
+
+int record_index_compact(record_index *ix, rp_error *err) {
+    int rc = record_index_commit(ix, err);
+    if (!rc) rc = execute(ix, "VACUUM", err);
+    return rc ? rc : execute(ix, "PRAGMA wal_checkpoint(TRUNCATE)", err);
 }

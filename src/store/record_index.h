@@ -53,5 +53,26 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
 
 /* Bytes on disk: database, log and shared memory. */
 uint64_t record_index_bytes(const record_index *ix);
+uint64_t record_index_bytes_at(const char *path); /* of one that is not open, too */
+
+/* ---- For who looks after a store (store_admin.h) ---- */
+
+/* Opens a database that is there, to ask and not to change, also while another process changes it. RP_ERR_IO (there is none, or it cannot
+ * be read), RP_ERR_MEMORY. */
+int record_index_open_read(record_index **out, const char *path, rp_error *err);
+/* Is every page what it should be, and the version known? RP_ERR_FORMAT. */
+int record_index_check(record_index *ix, rp_error *err);
+/* Each of these joins the transaction; a key without a row is fine. RP_ERR_IO. */
+int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, rp_error *err);
+/* The table is made again: it is empty now, and the old rows are set aside; */
+int record_index_begin_anew(record_index *ix, rp_error *err);
+/* an old row is taken over as it was, where its record cannot be opened; */
+int record_index_keep(record_index *ix, const base_key *key, rp_error *err);
+/* and uses, last use, expiry and pin of the old rows, which no file has, go to the new ones of their keys. */
+int record_index_end_anew(record_index *ix, rp_error *err);
+/* Takes back the transaction. */
+void record_index_roll_back(record_index *ix);
+/* Commits, carries the log over and gives free pages back. RP_ERR_IO. */
+int record_index_compact(record_index *ix, rp_error *err);
 
 #endif

@@ -16,6 +16,7 @@
 struct record_reader {
     base_io_file file;
     base_io_sizes sizes;
+    uint64_t at; /* where it begins in the file, of which it is all or `sizes` */
     record_public public;
     record_head head;
     bool is_checked; /* against a format */
@@ -32,7 +33,7 @@ static bool is_encrypted(const record_reader *r) { return r->public.flags & RECO
 static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
     size_t bytes = 0, n_read;
     for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
-    if (base_io_readv(&r->file, offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
+    if (base_io_readv(&r->file, r->at + offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
     if (n_read == bytes) return RECORD_FAULT_NONE;
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
 }
@@ -48,9 +49,11 @@ static record_fault no_memory(const record_reader *r, uint64_t bytes, rp_error *
 
 /* ---- headers ---- */
 
-static record_fault open_file(record_reader *r, rp_error *err) {
+/* part NULL: the record is the whole file. */
+static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_error *err) {
     if (base_io_open(&r->file, r->path, err)) return errno == ENOENT || errno == ENOTDIR ? RECORD_FAULT_GONE : RECORD_FAULT_IO;
-    if (base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_FAULT_IO;
+    if (!part && base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_FAULT_IO;
+    if (part) r->sizes = *part;
     if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_FAULT_NONE;
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
 }
@@ -122,8 +125,8 @@ static record_fault check_expected(record_reader *r, const record_format *format
     return RECORD_FAULT_NONE;
 }
 
-record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
-                                const record_cipher *cipher, rp_error *err) {
+static record_fault open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part, const record_format *format,
+                                const base_key *key, const record_cipher *cipher, rp_error *err) {
     size_t path_bytes = strlen(path) + 1;
     record_reader *r = base_calloc(1, sizeof *r + path_bytes);
     *out = NULL;
@@ -132,12 +135,23 @@ record_fault record_reader_open(record_reader **out, const char *path, const rec
         return RECORD_FAULT_MEMORY;
     }
     memcpy(r->path, path, path_bytes);
-    record_fault fault = open_file(r, err);
+    r->at = at;
+    record_fault fault = open_file(r, part, err);
     if (!fault) fault = read_header(r, cipher, err);
     if (!fault) fault = check_expected(r, format, key, err);
     if (fault) record_reader_close(r);
     else *out = r;
     return fault;
+}
+
+record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
+                                const record_cipher *cipher, rp_error *err) {
+    return open_record(out, path, 0, NULL, format, key, cipher, err);
+}
+
+record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
+                                   const base_key *key, const record_cipher *cipher, rp_error *err) {
+    return open_record(out, path, at, &(base_io_sizes){bytes, bytes}, format, key, cipher, err);
 }
 
 void record_reader_close(record_reader *r) {
@@ -191,7 +205,8 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
 }
 
 /* Every layer into memory of one, which is no larger than the file. */
-static record_fault verify_layers(record_reader *r, rp_error *err) {
+record_fault record_reader_verify(record_reader *r, rp_error *err) {
+    assert(r->next_layer == 0);
     const kv_shape *shape = &r->head.format.shape;
     size_t bytes = record_block_bytes(shape);
     int32_t n_most = 0;
@@ -212,7 +227,7 @@ static record_fault verify_layers(record_reader *r, rp_error *err) {
 record_fault record_verify(const char *path, const record_format *format, const record_cipher *cipher, rp_error *err) {
     record_reader *r;
     record_fault fault = record_reader_open(&r, path, format, NULL, cipher, err);
-    if (!fault) fault = verify_layers(r, err);
+    if (!fault) fault = record_reader_verify(r, err);
     record_reader_close(r);
     return fault;
 }

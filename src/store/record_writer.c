@@ -62,6 +62,12 @@ uint64_t record_file_bytes(const record_format *format, const record *r, const k
     return bytes;
 }
 
+uint64_t record_plain_bytes(const record_format *format, const record *r) {
+    uint64_t bytes = record_states_at(false, record_private_bytes(format->shape.n_layers, r->n_tokens, strlen(r->label)));
+    for (int32_t i = 0; i < format->shape.n_layers; i++) bytes += record_layer_bytes(&format->shape, r->form.kept[i], false);
+    return bytes;
+}
+
 /* PATH.PID-TIME-NUMBER.tmp: no two writers of the same record meet, in whatever process. */
 static int name_temporary(writer *w, const char *path, rp_error *err) {
     static _Atomic uint32_t number;
@@ -194,12 +200,17 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
     return rc;
 }
 
+static int write_all(writer *w, rp_error *err) {
+    int rc = write_bytes(w, w->header, w->states_at, err);
+    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) rc = write_layer(w, i, err);
+    return rc;
+}
+
 static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     base_io_sizes sizes;
     int rc = base_io_create(&w->file, w->temporary, err);
     if (rc) return rc;
-    rc = write_bytes(w, w->header, w->states_at, err);
-    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) rc = write_layer(w, i, err);
+    rc = write_all(w, err);
     if (!rc) rc = base_io_sync(&w->file, err);
     if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: before it a file system may not have found room yet */
     base_io_close(&w->file);
@@ -208,21 +219,13 @@ static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     return rc;
 }
 
-/* The folder's name in path's stead; it is as good as gone then. */
-static int sync_folder_of(char *path, rp_error *err) {
-    char *slash = strrchr(path, '/');
-    if (!slash) return base_io_sync_folder(".", err);
-    slash[slash == path] = '\0';
-    return base_io_sync_folder(path, err);
-}
-
 static int publish(writer *w, const char *path, rp_error *err) {
     int rc = base_io_rename(w->temporary, path, err);
     if (rc) {
         remove_file(w->temporary);
         return rc;
     }
-    rc = sync_folder_of(w->temporary, err);
+    rc = base_io_sync_folder_of(w->temporary, err);
     if (rc) remove_file(path); /* whole, but nobody would count its bytes */
     return rc;
 }
@@ -247,6 +250,17 @@ int record_write(const char *path, const record_format *format, const record *r,
     if (!rc) rc = make_header(&w, err);
     if (!rc) rc = write_file(&w, bytes_on_disk, err);
     if (!rc) rc = publish(&w, path, err);
+    release(&w);
+    return rc;
+}
+
+int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err) {
+    writer w = {.format = format, .span = span, .file = *to};
+    int rc = check(format, r, span, err);
+    if (!rc) rc = describe(&w, r, err);
+    if (!rc) make_checksums(&w);
+    if (!rc) rc = make_header(&w, err);
+    if (!rc) rc = write_all(&w, err);
     release(&w);
     return rc;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`reprise cache`: its parts; `simulate`: table, JSON, curves, the trace of REPRISE_TEST_DATA; what it says when it is used wrongly."""
+"""`reprise cache`: its parts over a real store; `simulate`: table, JSON, curves, the trace of REPRISE_TEST_DATA; what it says when it is used wrongly."""
 import json
 import os
 import re
@@ -11,6 +11,11 @@ import xml.etree.ElementTree as ElementTree
 SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
 TRACE = os.path.join(os.environ.get("REPRISE_TEST_DATA", "/nowhere"), "traces", "mooncake_conversation_trace.jsonl")
+MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
+SCHEMA = """<schema name="cities"><system>You are a guide.</system><user><module name="plan">Plan a trip to this city.
+<union><module name="miami">Welcome to Miami.</module><module name="lisbon">Lisbon is best seen on foot.</module></union></module>
+<module name="{long}">And a module with a long name.</module></user></schema>"""
+LONG = "a" * 60
 POLICIES = ["LRU", "LFU", "ARC", "S3-FIFO", "Reprise", "optimum"]
 
 
@@ -128,6 +133,230 @@ class Cache(unittest.TestCase):
                 self.assertGreater(saved["Reprise"], saved[policy], size["size"])
             self.assertGreaterEqual(saved["optimum"], saved["Reprise"])
         self.assertEqual(len({cell["hit_tokens"] for cell in report["sizes"][-1]["policies"].values()}), 1)
+
+
+class Store(unittest.TestCase):
+    """The parts that work on a store, as a user sees them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.made = os.path.join(cls.folder.name, "made")
+        cls.key = os.path.join(cls.folder.name, "key")
+        with open(cls.key, "w", encoding="utf-8") as f:
+            f.write("5a" * 32 + "\n")
+        cls.run_prompts(cls.made)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def run_prompts(cls, store, *more):
+        schema = os.path.join(cls.folder.name, "cities.xml")
+        with open(schema, "w", encoding="utf-8") as f:
+            f.write(SCHEMA.format(long=LONG))
+        prompts = []
+        for name in ("miami", "lisbon"):
+            path = os.path.join(cls.folder.name, name + ".xml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f'<prompt schema="cities"><plan><{name}/></plan><{LONG}/>Where to?</prompt>')
+            prompts += ["--prompt", path]
+        done = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, *prompts, "-n", "4", "--store", store, "--json", *more],
+                              capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def setUp(self):
+        self.copies = tempfile.TemporaryDirectory()
+        self.addCleanup(self.copies.cleanup)
+        self.store = os.path.join(self.copies.name, "store")
+        subprocess.run(["cp", "-r", self.made, self.store], check=True)
+
+    def cache(self, part, *args, status=0, store=None, errors=0):
+        done = cache(part, "--store", store or self.store, *args)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), errors, done.stderr)
+        return done.stderr if errors else done.stdout
+
+    def rows(self, *args, store=None):
+        return json.loads(self.cache("ls", "--json", *args, store=store))["rows"]
+
+    def names(self, *args, store=None):
+        return [row["name"] for row in self.rows(*args, store=store)]
+
+    def record(self, name):
+        key = next(row["key"] for row in self.rows("--all") if row["name"] == name)
+        return os.path.join(self.store, key[0], key + ".rps")
+
+    def test_ls(self):
+        lines = self.cache("ls").splitlines()
+        self.assertRegex(lines[0], "^model [0-9a-f]{16}$")
+        self.assertEqual(lines[1].split(), ["NAME", "TOKENS", "SIZE", "TIER", "USES", "USED", "TTL", "PIN"])
+        self.assertEqual([line.split()[0] for line in lines[2:7]],
+                         ["cities", "cities/" + LONG, "cities/plan", "cities/plan/lisbon", "cities/plan/miami"])
+        self.assertTrue(lines[7].startswith("(prompts and answers)"))
+        self.assertRegex(lines[-1], r"^5 modules in \d+ records, \d+ tokens, [0-9.]+ [KM]iB$")
+        self.assertEqual(len({line.index(" disk ") for line in lines[2:8]}), 1)
+        whole = json.loads(self.cache("ls", "--json"))
+        self.assertEqual(whole["bytes"], sum(row["bytes"] for row in whole["rows"]))
+        self.assertEqual(whole["records"], len(self.rows("--all")))
+        self.assertEqual(self.names("cities/plan"), ["cities/plan", "cities/plan/lisbon", "cities/plan/miami"])
+        sizes = [row["bytes"] for row in self.rows("--sort", "size")]
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        self.assertIn("'nope'", self.cache("ls", "nope", status=1, errors=1))
+
+    def test_ls_fits_a_terminal(self):
+        shown = subprocess.run(["script", "-qec", f"stty cols 80; {PROGRAM} cache ls --store {self.store}", "/dev/null"], capture_output=True,
+                               text=True, check=False, env=dict(os.environ, LC_ALL="C.UTF-8"))
+        if shown.returncode != 0:
+            self.skipTest("there is no script(1)")
+        lines = shown.stdout.replace("\r", "").splitlines()
+        self.assertTrue(any("\u2026" in line for line in lines), lines)
+        for line in lines:
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_another_model_is_shown_as_such(self):
+        self.run_prompts(self.store, "--states", "f32")
+        rows = self.rows()
+        models = sorted({row["model"] for row in rows})
+        self.assertEqual(len(models), 2)
+        self.assertEqual(self.cache("ls").count("\nmodel "), 1)  # and one in the first line
+        self.assertEqual({row["model"] for row in self.rows("--model", models[0][:6])}, {models[0]})
+        stat = json.loads(self.cache("stat", "--json"))
+        self.assertEqual([m["model"] for m in stat["models"]], models)
+        self.assertIn("removed", self.cache("rm", "--model", models[1][:10]))
+        self.assertEqual({row["model"] for row in self.rows()}, {models[0]})
+
+    def test_stat(self):
+        stat = json.loads(self.cache("stat", "--json"))
+        taken = sum(os.lstat(os.path.join(at, name)).st_blocks * 512 for at, folders, files in os.walk(self.store) for name in folders + files)
+        self.assertEqual(stat["total_bytes"], taken + os.lstat(self.store).st_blocks * 512)
+        self.assertEqual((stat["pinned"], stat["expired"], stat["bad"], stat["leftovers"], stat["encrypted"]), (0, 0, 0, 0, 0))
+        self.assertEqual(stat["records"], stat["modules"] + stat["texts"])
+        shown = self.cache("stat")
+        for word in ("records", "modules", "prompts and answers", "encrypted", "pinned", "index", "total", "model "):
+            self.assertIn(word, shown)
+        self.assertLessEqual(max(len(line) for line in shown.splitlines() if not line.startswith("store ")), 80)
+
+    def test_verify(self):
+        self.assertRegex(self.cache("verify"), r"^\d+ records, .* read: all is well\n$")
+        path = self.record("cities/plan/miami")
+        with open(path, "r+b") as f:
+            f.seek(-1, 2)
+            last = f.read(1)
+            f.seek(-1, 2)
+            f.write(bytes([last[0] ^ 1]))
+        lines = self.cache("verify", status=1).splitlines()
+        self.assertTrue(lines[0].startswith("damaged ") and path in lines[0], lines)
+        self.assertIn("1 finding", lines[-1])
+        report = json.loads(self.cache("verify", "--json", status=1))
+        self.assertEqual((report["well"], report["flaws"]["record"], report["findings"][0]["path"]), (False, 1, path))
+        self.assertTrue(os.path.exists(path))
+
+    def test_rm(self):
+        self.assertRegex(self.cache("rm", "cities/plan"), r"removed cities/plan/miami: 1 record, [^\n]*\nremoved 3 records, ")
+        self.assertEqual(self.names(), ["cities", "cities/" + LONG, ""])
+        key = self.rows("--all")[0]["key"]
+        self.assertIn("removed cities: 1 record, ", self.cache("rm", "--key", key[:12]))
+        self.assertIn("removed 0 records", self.cache("rm", "--expired"))
+        self.cache("rm", "--all")
+        self.assertEqual(self.cache("ls"), "nothing is kept here\n")
+        self.assertIn("'cities'", self.cache("rm", "cities", status=1, errors=1))
+
+    def test_pin(self):
+        self.assertIn("pinned cities/plan/miami: 1 record", self.cache("pin", "cities/plan/miami"))
+        self.assertEqual([row["name"] for row in self.rows() if row["pinned"]], ["cities/plan/miami"])
+        self.assertTrue(any(line.startswith("cities/plan/miami ") and line.endswith(" yes") for line in self.cache("ls").splitlines()))
+        self.cache("unpin", "--all")
+        self.assertFalse(any(row["pinned"] for row in self.rows()))
+
+    def test_gc_and_rebuild(self):
+        left = self.record("cities/plan") + ".1-1-1.tmp"
+        with open(left, "w", encoding="utf-8") as f:
+            f.write("half")
+        self.assertIn("1 leftover", self.cache("gc"))
+        self.assertFalse(os.path.exists(left))
+        before = [(row["key"], row["name"], row["uses"]) for row in self.rows("--all")]
+        self.assertIn(f"entered {len(before)} records", self.cache("rebuild"))
+        self.assertEqual([(row["key"], row["name"], row["uses"]) for row in self.rows("--all")], before)
+        self.assertIn("all is well", self.cache("verify"))
+
+    def test_export_and_import(self):
+        file, other = os.path.join(self.copies.name, "cities.rpb"), os.path.join(self.copies.name, "other")
+        cold = self.run_prompts(os.path.join(self.copies.name, "cold"))
+        self.assertRegex(self.cache("export", "cities", file), r"^exported cities: \d+ records, \d+ tokens, ")
+        self.assertIn("imported cities: ", self.cache("import", file, store=other))
+        self.assertIn("were there already", self.cache("import", file, store=other))
+        warm = self.run_prompts(other)
+        self.assertEqual([r["text"] for r in warm], [r["text"] for r in cold])
+        self.assertEqual([r["tokens"] for r in warm], [r["tokens"] for r in cold])
+        self.assertIn("disk", {line["tier"] for line in warm[0]["plan"]})
+        with open(file, "r+b") as f:
+            f.seek(5000)
+            byte = f.read(1)
+            f.seek(5000)
+            f.write(bytes([byte[0] ^ 4]))
+        third = os.path.join(self.copies.name, "third")
+        self.assertIn("record 1 of ", self.cache("import", file, store=third, status=1, errors=1))
+        self.assertEqual(self.cache("ls", store=third), "nothing is kept here\n")
+        self.assertIn("'paris'", self.cache("export", "paris", file, status=1, errors=1))
+
+    def test_encrypted(self):
+        secret, file = os.path.join(self.copies.name, "secret"), os.path.join(self.copies.name, "cities.rpb")
+        self.run_prompts(secret, "--store-key", self.key)
+        self.assertIn("(encrypted: give --store-key)", self.cache("ls", store=secret))
+        self.assertEqual(self.names("--store-key", self.key, store=secret)[:1], ["cities"])
+        self.assertIn("give their key", self.cache("export", "cities", file, store=secret, status=1, errors=1))
+        self.cache("export", "cities", file, "--store-key", self.key, store=secret)
+        self.assertIn("cipher", self.cache("verify", store=secret, status=1))
+        self.cache("verify", "--store-key", self.key, store=secret)
+        other = os.path.join(self.copies.name, "other")
+        self.cache("import", file, "--store-key", self.key, store=other)
+        stat = json.loads(self.cache("stat", "--json", store=other))
+        self.assertEqual((stat["encrypted"], stat["unreadable"]), (stat["records"], stat["records"]))
+
+    def test_used_wrongly(self):
+        for args in (["rm"], ["rm", "--key", "xyz1"], ["rm", "--key", "ab"], ["pin", "--model", ""], ["ls", "--sort", "age"], ["ls", "a", "b"],
+                     ["export", "cities"], ["import"], ["gc", "cities"]):
+            with self.subTest(args=args):
+                self.cache(*args, status=2, errors=1)
+        for part in ("ls", "stat", "verify", "rm", "pin", "unpin", "gc", "rebuild", "export", "import"):
+            with self.subTest(part=part):
+                args = {"rm": ["--all"], "pin": ["--all"], "unpin": ["--all"], "export": ["a", "b"], "import": ["a"]}.get(part, [])
+                done = cache(part, *args)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn("needs --store: give --store DIR", done.stderr)
+                status = 1
+                self.cache(part, *args, store="/nowhere/store", status=status, errors=1)
+                if part != "import":
+                    self.cache(part, *args, store=self.copies.name, status=status, errors=1)  # a folder that is no store
+
+    def test_an_engine_has_it(self):
+        holder = subprocess.Popen(["flock", "-x", os.path.join(self.store, "lock"), "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        holder.stdin.write(b"x\n")
+        holder.stdin.flush()
+        holder.stdout.readline()  # it has the lock
+        try:
+            for args in (["rm", "--all"], ["pin", "--all"], ["unpin", "--all"], ["gc"], ["rebuild"], ["import", "x"]):
+                self.assertIn("uses this store", self.cache(*args, status=1, errors=1))
+            for part in ("ls", "stat"):
+                self.cache(part)
+            self.assertIn("were not compared", self.cache("verify"))
+        finally:
+            holder.stdin.close()
+            holder.wait()
+            holder.stdout.close()
+
+    def test_help_and_the_manual_agree(self):
+        listed = cache("--help").stdout
+        with open(os.path.join(SOURCE, "docs", "man", "reprise-cache.1"), encoding="utf-8") as f:
+            page = f.read()
+        parts = re.findall(r"^  ([a-z]+) +[a-z]", listed, re.M)
+        self.assertGreaterEqual(set(parts), {"ls", "stat", "verify", "rm", "pin", "unpin", "gc", "rebuild", "export", "import", "simulate"})
+        for part in parts:
+            self.assertIn(part, page)
+            for option in re.findall(r"^ +(?:-., )?--([a-z-]+)", cache(part, "--help").stdout, re.M):
+                self.assertIn("Fl -" + option, page, part)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+/* cache_ship.c: `reprise cache export` and `import`: a module's states as one file. Owns their options and lines. One thread. */
+#include <string.h>
+
+#include "cache_store.h"
+#include "command.h"
+#include "text.h"
+
+typedef struct ship_options {
+    cache_store_args store;
+    const char *name, *file;
+} ship_options;
+
+#define AT(field) offsetof(ship_options, field)
+static const cli_option export_table[] = {
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .required = true, .positional = true,
+     .help = "a module, with all below it, as 'ls' shows it"},
+    {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true,
+     .help = "the bundle to write; an older one is replaced"},
+    CACHE_STORE_ROWS(ship_options, store),
+    {.name = NULL},
+};
+static const cli_option import_table[] = {
+    {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true,
+     .help = "a bundle that 'reprise cache export' wrote"},
+    CACHE_STORE_ROWS(ship_options, store),
+    {.name = NULL},
+};
+#undef AT
+
+static int export_main(int argc, char **argv);
+static int import_main(int argc, char **argv);
+
+const cli_command cli_cache_export = {
+    .name = "cache export",
+    .summary = "write a module's states to one file, to ship it",
+    .synopsis = "--store DIR NAME FILE",
+    .notes = "A bundle is not encrypted, also where the store is: it is there for others to read.\n"
+             "Works while an engine has the store open.\n",
+    .options = export_table,
+    .main = export_main,
+};
+
+const cli_command cli_cache_import = {
+    .name = "cache import",
+    .summary = "take a module's states out of such a file",
+    .synopsis = "--store DIR FILE",
+    .notes = "The whole file is checked first. The folder is made if it is not there; with a key, records are encrypted.\n"
+             "States are what the file's maker says they are: import from whom you would take a model.\n",
+    .options = import_table,
+    .main = import_main,
+};
+
+static int parse(const cli_command *command, int argc, char **argv, ship_options *o, bool *done) {
+    cli_parsed parsed = cli_options_parse(command, argc, argv, o);
+    *done = parsed != CLI_PARSED;
+    return parsed == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
+}
+
+static int say(const char *did, const rp_cache_shipment *s) {
+    char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
+    printf("%s ", did);
+    cli_print_safe(stdout, s->name, strlen(s->name));
+    printf(": %s, %llu tokens, %s\n", cache_count_text(s->records, "record", records), (unsigned long long)s->tokens, cache_bytes_text(s->bytes, size));
+    if (s->present > 0) printf("%llu of them were there already\n", (unsigned long long)s->present);
+    return cli_finish_output();
+}
+
+static int export_main(int argc, char **argv) {
+    ship_options o = {.name = NULL};
+    bool done;
+    int status = parse(&cli_cache_export, argc, argv, &o, &done);
+    if (done) return status;
+    cache_progress progress = {.what = "exporting"};
+    rp_cache *cache = NULL;
+    rp_cache_shipment s;
+    rp_error err;
+    status = cache_store_open(&cache, &o.store, true, false);
+    if (status != CLI_OK) return status;
+    int rc = rp_cache_export(cache, o.name, o.file, cache_on_progress, &progress, &s, &err);
+    cli_progress_clear(&progress.bar);
+    rp_cache_close(cache);
+    return rc == RP_OK ? say("exported", &s) : cache_store_fail(&err);
+}
+
+static int import_main(int argc, char **argv) {
+    ship_options o = {.name = NULL};
+    bool done;
+    int status = parse(&cli_cache_import, argc, argv, &o, &done);
+    if (done) return status;
+    cache_progress progress = {.what = "importing"};
+    rp_cache *cache = NULL;
+    rp_cache_shipment s;
+    rp_error err;
+    status = cache_store_open(&cache, &o.store, false, true);
+    if (status != CLI_OK) return status;
+    int rc = rp_cache_import(cache, o.file, cache_on_progress, &progress, &s, &err);
+    cli_progress_clear(&progress.bar);
+    rp_cache_close(cache);
+    return rc == RP_OK ? say("imported", &s) : cache_store_fail(&err);
+}

@@ -1,0 +1,87 @@
+/* fuzz_bundle.c: any bytes as a bundle: it is refused with a reason, or every record of it is checked, and then checking and loading agree.
+ *
+ * First byte: bit 0: the sizes of the file and of the last record are made right; bit 1: so is the header's checksum; bit 2: so are those of
+ * the records' headers.
+ */
+#define _GNU_SOURCE /* memfd_create */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/record_bundle.h"
+#include "support/bundle_forge.h"
+
+#define MOST_BYTES ((uint64_t)16 << 20) /* a larger record is checked, and not loaded */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void check_error(int rc, const rp_error *err) {
+    if ((rc == RP_OK) != (err->code == RP_OK) || (rc && (err->code != (rp_code)rc || !err->message[0] || strchr(err->message, '\n')))) abort();
+    if (rc && rc != RP_ERR_FORMAT && rc != RP_ERR_LIMIT) abort(); /* the file is there, and there is room */
+}
+
+static void check_front(const record_bundle *b, size_t n) {
+    uint64_t end = 0;
+    if (b->n == 0 || b->n > RECORD_BUNDLE_MAX || b->file_bytes != n || !record_bundle_may_name(b->name)) abort();
+    for (size_t i = 0; i < b->n; i++) {
+        if (i > 0 && (b->items[i].at != end || memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) >= 0)) abort();
+        if (b->items[i].at > n || b->items[i].bytes > n - b->items[i].at) abort();
+        end = b->items[i].at + b->items[i].bytes;
+    }
+    if (end != n) abort();
+}
+
+static void check_item(const record_bundle *b, size_t i) {
+    rp_error err = {0}, again = {0};
+    record_loaded l;
+    int rc = record_bundle_check(b, i, &err);
+    check_error(rc, &err);
+    if (b->items[i].bytes > MOST_BYTES) return;
+    int loaded = record_bundle_load(b, i, &l, &again);
+    check_error(loaded, &again);
+    if (rc != loaded) abort();
+    if (loaded) return;
+    const record *r = record_reader_record(l.reader);
+    if (r->kind != RECORD_MODULE || !record_label_is_below(r->label, b->name) || !base_key_equal(&r->key, &b->items[i].key)) abort();
+    record_loaded_free(&l);
+}
+
+/* The checksums of the headers of all records whose sizes are possible. */
+static void make_records_right(uint8_t *bytes, size_t n) {
+    static const uint8_t magic[] = RECORD_MAGIC;
+    for (size_t at = 0; at + RECORD_PUBLIC_BYTES < n; at++)
+        if (memcmp(bytes + at, magic, RECORD_MAGIC_BYTES) == 0) {
+            uint64_t size = 0;
+            for (int i = 0; i < 8; i++) size |= (uint64_t)bytes[at + 16 + (size_t)i] << (8 * i);
+            forge_header_checksum(bytes + at, size < n - at ? (size_t)size : n - at);
+        }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    static int fd;
+    static char path[64];
+    if (n-- == 0) return 0;
+    if (!path[0]) {
+        fd = memfd_create("bundle", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    uint8_t *bytes = malloc(n + 1);
+    if (!bytes) abort();
+    memcpy(bytes, data + 1, n);
+    if (data[0] & 4) make_records_right(bytes, n);
+    if (data[0] & 1) bundle_forge_sizes(bytes, n);
+    if (data[0] & 2) bundle_forge_checksum(bytes, n);
+    if (pwrite(fd, bytes, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n)) abort();
+    free(bytes);
+    record_bundle b;
+    rp_error err = {0};
+    int rc = record_bundle_open(&b, path, &err);
+    check_error(rc, &err);
+    if (!rc) check_front(&b, n);
+    for (size_t i = 0; !rc && i < b.n; i++) check_item(&b, i);
+    record_bundle_close(&b);
+    return 0;
+}

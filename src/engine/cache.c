@@ -1,0 +1,232 @@
+/* cache.c: stores on disk, without a model: the public interface of store/store_admin.h and store/store_bundle.h. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/record_bundle.h"
+#include "store/store_bundle.h"
+
+#define LEAST_DIGITS 4 /* of a key or a model: fewer would mean very many by a slip */
+#define KEY_DIGITS 64
+
+struct rp_cache {
+    store_admin *admin;
+};
+
+rp_cache_options rp_cache_options_defaults(void) { return (rp_cache_options){.key_file = NULL}; }
+
+int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err) {
+    rp_cache_options o = options ? *options : rp_cache_options_defaults();
+    if (!out || !dir) return base_fail(err, RP_ERR_INVALID, "rp_cache_open: out and dir are needed");
+    *out = NULL;
+    rp_cache *c = base_calloc(1, sizeof(*c));
+    if (!c) return base_fail_memory(err, sizeof(*c), "a cache");
+    int rc = store_admin_open(&c->admin, dir, &o, err);
+    if (rc) base_free(c);
+    else *out = c;
+    return rc;
+}
+
+void rp_cache_close(rp_cache *c) {
+    if (c) store_admin_close(c->admin);
+    base_free(c);
+}
+
+/* ---- which records ---- */
+
+static int check_digits(const char *what, const char *digits, rp_error *err) {
+    size_t n = digits ? strlen(digits) : LEAST_DIGITS;
+    if (n >= LEAST_DIGITS && n <= KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n)) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS, KEY_DIGITS);
+}
+
+static int check_selection(const rp_cache_selection *s, rp_error *err) {
+    if (!s->all && !s->name && !s->key && !s->model && !s->expired)
+        return base_fail(err, RP_ERR_INVALID, "nothing says which records are meant: give a name, a key, a model, expired, or all");
+    int rc = check_digits("the key", s->key, err);
+    return rc ? rc : check_digits("the model", s->model, err);
+}
+
+static bool begins(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
+
+static bool is_meant(const rp_cache_selection *s, const rp_cache_entry *e) {
+    return begins(e->key, s->key) && begins(e->model, s->model) && (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
+}
+
+/* ---- listing ---- */
+
+typedef struct gathering {
+    const rp_cache_selection *selection;
+    rp_cache_listing *listing;
+    base_key *keys; /* of the entries */
+    size_t cap_entries, cap_keys, n_hidden; /* hidden: without a label because there is no key */
+} gathering;
+
+static void describe(const store_item *item, rp_cache_entry *e) {
+    const record_row *row = &item->row;
+    bool known = row->n_layers > 0;
+    *e = (rp_cache_entry){.kind = !known                              ? RP_CACHE_UNKNOWN
+                                  : row->record.kind == RECORD_MODULE ? RP_CACHE_MODULE
+                                                                      : RP_CACHE_TEXT,
+                          .label = row->record.label,
+                          .fault = item->fault ? record_fault_name(item->fault) : "",
+                          .encrypted = item->encrypted,
+                          .pinned = row->pinned,
+                          .expired = item->expired,
+                          .n_tokens = row->record.form.n_tokens,
+                          .bytes = row->bytes,
+                          .cost_us = row->record.cost_us,
+                          .uses = row->uses,
+                          .last_use = row->last_use,
+                          .expires = row->expires};
+    base_key_hex(&row->record.key, e->key, KEY_DIGITS);
+    if (known) base_key_hex(&row->fingerprint, e->model, KEY_DIGITS);
+}
+
+static int gather(void *user, const store_item *item, rp_error *err) {
+    gathering *g = user;
+    rp_cache_listing *l = g->listing;
+    rp_cache_entry e;
+    describe(item, &e);
+    g->n_hidden += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
+    if (!is_meant(g->selection, &e)) return RP_OK;
+    size_t need = l->n_entries + 1;
+    e.label = e.label[0] ? base_strdup(e.label) : "";
+    if (!e.label || base_grow((void **)&l->entries, &g->cap_entries, need, SIZE_MAX, sizeof(*l->entries)) ||
+        base_grow((void **)&g->keys, &g->cap_keys, need, SIZE_MAX, sizeof(*g->keys))) {
+        if (e.label && e.label[0]) base_free((char *)(uintptr_t)e.label);
+        return base_fail_memory(err, need * sizeof(e), "a list of records");
+    }
+    g->keys[l->n_entries] = item->row.record.key;
+    l->entries[l->n_entries++] = e;
+    return RP_OK;
+}
+
+void rp_cache_listing_free(rp_cache_listing *l) {
+    if (!l) return;
+    for (size_t i = 0; i < l->n_entries; i++)
+        if (l->entries[i].label[0]) base_free((char *)(uintptr_t)l->entries[i].label);
+    base_free(l->entries);
+    base_free(l->owner);
+    base_free(l);
+}
+
+static int fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
+    const rp_cache_selection *s = g->selection;
+    const char *dir = c->admin->folder.dir;
+    if (s->name && g->n_hidden > 0)
+        return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
+                            s->name, g->n_hidden);
+    if (s->name) return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record is called '%s' or lies below it: 'reprise cache ls' lists them", s->name);
+    if (s->key) return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record's key begins with '%s': 'reprise cache ls --all' lists them", s->key);
+    return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record is of a model that begins with '%s': 'reprise cache stat' lists them", s->model);
+}
+
+/* The entries that are meant, and their keys. */
+static int find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
+    static const rp_cache_selection everything = {.all = true};
+    gathering g = {.selection = selection ? selection : &everything};
+    int rc = check_selection(g.selection, err);
+    *out = NULL;
+    if (rc) return rc;
+    g.listing = base_calloc(1, sizeof(*g.listing));
+    if (!g.listing) return base_fail_memory(err, sizeof(*g.listing), "a list of records");
+    rc = store_admin_each(c->admin, gather, &g, err);
+    g.listing->owner = g.keys;
+    bool is_named = g.selection->name || g.selection->key || g.selection->model;
+    if (!rc && g.listing->n_entries == 0 && is_named) rc = fail_none(c, &g, err);
+    if (rc) rp_cache_listing_free(g.listing);
+    else *out = g.listing;
+    return rc;
+}
+
+int rp_cache_list(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_list: cache and out are needed");
+    return find(c, selection, out, err);
+}
+
+/* ---- changing ---- */
+
+/* A selection that says something, and a store that may be changed. */
+static int begin_change(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
+    *out = NULL;
+    if (!c || !selection) return base_fail(err, RP_ERR_INVALID, "cache and selection are needed");
+    int rc = store_admin_may_change(c->admin, err);
+    return rc ? rc : find(c, selection, out, err);
+}
+
+static void end_change(rp_cache_listing *l, rp_cache_listing **out, int rc) {
+    if (out) *out = rc ? NULL : l;
+    if (rc || !out) rp_cache_listing_free(l);
+}
+
+int rp_cache_remove(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **removed, rp_error *err) {
+    rp_cache_listing *l;
+    int rc = begin_change(c, selection, &l, err);
+    for (size_t i = 0; !rc && i < l->n_entries; i++) rc = store_admin_remove(c->admin, &((const base_key *)l->owner)[i], err);
+    if (l) {
+        int committed = store_admin_commit(c->admin, rc ? NULL : err); /* what is gone is gone */
+        if (!rc) rc = committed;
+    }
+    end_change(l, removed, rc);
+    return rc;
+}
+
+int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err) {
+    rp_cache_listing *l;
+    int rc = begin_change(c, selection, &l, err);
+    for (size_t i = 0; !rc && i < l->n_entries; i++) {
+        rc = store_admin_pin(c->admin, &((const base_key *)l->owner)[i], pinned, err);
+        l->entries[i].pinned = pinned;
+    }
+    if (!rc) rc = store_admin_commit(c->admin, err);
+    else if (l) record_index_roll_back(c->admin->index);
+    end_change(l, changed, rc);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+const char *rp_cache_flaw_name(rp_cache_flaw flaw) {
+    static const char *const names[RP_N_CACHE_FLAWS] = {
+        [RP_CACHE_BAD_RECORD] = "record",          [RP_CACHE_BAD_ROW] = "row",         [RP_CACHE_BAD_INDEX] = "index",
+        [RP_CACHE_WITHOUT_FILE] = "without_file", [RP_CACHE_WITHOUT_ROW] = "without_row", [RP_CACHE_LEFTOVER] = "leftover"};
+    return (unsigned)flaw < RP_N_CACHE_FLAWS ? names[flaw] : NULL;
+}
+
+int rp_cache_get_stats(rp_cache *c, rp_cache_stats *out, rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_get_stats: cache and out are needed");
+    return store_admin_stats(c->admin, out, err);
+}
+
+int rp_cache_verify(rp_cache *c, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,
+                    rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_verify: cache and out are needed");
+    return store_admin_verify(c->admin, on_progress, on_finding, user, out, err);
+}
+
+int rp_cache_gc(rp_cache *c, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_gc: cache and out are needed");
+    int rc = store_admin_may_change(c->admin, err);
+    return rc ? rc : store_admin_gc(c->admin, on_progress, user, out, err);
+}
+
+int rp_cache_rebuild(rp_cache *c, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_rebuild: cache and out are needed");
+    int rc = store_admin_may_change(c->admin, err);
+    return rc ? rc : store_admin_rebuild(c->admin, on_progress, user, out, err);
+}
+
+int rp_cache_export(rp_cache *c, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
+                    rp_error *err) {
+    rp_error own;
+    if (!c || !name || !path || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_export: cache, name, path and out are needed");
+    return store_bundle_export(c->admin, name, path, on_progress, user, out, err ? err : &own);
+}
+
+int rp_cache_import(rp_cache *c, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err) {
+    rp_error own;
+    if (!c || !path || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_import: cache, path and out are needed");
+    int rc = store_admin_may_change(c->admin, err);
+    return rc ? rc : store_bundle_import(c->admin, path, on_progress, user, out, err ? err : &own);
+}

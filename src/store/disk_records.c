@@ -1,0 +1,130 @@
+/* disk_records.c: see disk_records.h. */
+#include "store/disk_records.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/disk_tier.h"
+
+typedef struct comparison {
+    disk_records *r;
+    disk_file *files; /* by rising key */
+    size_t n_files, next;
+    base_key *gone;   /* rows that go */
+    size_t n_gone, cap_gone;
+} comparison;
+
+int disk_records_enter(record_index *index, const record_cipher *cipher, const record_row *row, rp_error *err) {
+    record_row r = *row;
+    if (cipher) {
+        r.record.n_tokens = 0;
+        r.record.label = "";
+    }
+    return record_index_put(index, &r, err);
+}
+
+static void tell(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
+    disk_oddity o = {.kind = kind, .path = path, .bytes = bytes, .fault = fault, .message = fault ? err->message : ""};
+    if (c->r->on_odd) c->r->on_odd(c->r->user, &o);
+}
+
+static void note_failure(disk_records *r, int rc, const rp_error *err) {
+    if (!rc || r->index_rc) return;
+    r->index_rc = rc;
+    r->index_err = *err;
+}
+
+/* The row of this key goes. */
+static int drop_row(comparison *c, const base_key *key, rp_error *err) {
+    int rc = base_grow((void **)&c->gone, &c->cap_gone, c->n_gone + 1, DISK_TIER_MAX_RECORDS, sizeof(*c->gone));
+    if (rc) return base_fail(err, rc, "the index of records names %zu that are not there", c->n_gone);
+    c->gone[c->n_gone++] = *key;
+    return RP_OK;
+}
+
+static int note_gone(comparison *c, const base_key *key, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_record(c->r->folder, key, path);
+    tell(c, DISK_ROW_WITHOUT_FILE, path, 0, RECORD_FAULT_NONE, NULL);
+    return drop_row(c, key, err);
+}
+
+/* Is it worth nothing to anybody? What another key, program or machine may read stays. */
+static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
+
+static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault, const rp_error *why,
+                     rp_error *err) {
+    base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside", record_fault_name(fault));
+    tell(c, DISK_BROKEN, path, file->bytes, fault, why);
+    if (!c->r->folder->read_only) disk_folder_set_aside(c->r->folder, &file->key);
+    return known ? drop_row(c, &file->key, err) : RP_OK;
+}
+
+static void enter(comparison *c, const record_row *row) {
+    disk_records *r = c->r;
+    rp_error err;
+    if (!r->folder->read_only) note_failure(r, disk_records_enter(r->index, r->cipher, row, &err), &err);
+}
+
+/* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
+static int take_over(comparison *c, const disk_file *file, const record_row *known, rp_error *err) {
+    disk_records *r = c->r;
+    char path[DISK_PATH_BYTES];
+    record_reader *reader = NULL;
+    rp_error why;
+    record_row row = {.record = {.key = file->key, .label = ""}};
+    disk_folder_record(r->folder, &file->key, path);
+    record_fault fault = record_reader_open(&reader, path, NULL, &file->key, r->cipher, &why);
+    if (is_broken(fault)) return set_aside(c, file, known, path, fault, &why, err);
+    if (fault == RECORD_FAULT_GONE) return known ? note_gone(c, &file->key, err) : RP_OK; /* since the folder was looked at */
+    if (fault && known && r->by_index) row = *known;
+    if (!fault) {
+        row.record = *record_reader_record(reader);
+        row.fingerprint = record_reader_format(reader)->fingerprint;
+        row.n_layers = record_reader_format(reader)->shape.n_layers;
+    }
+    row.bytes = file->bytes;
+    if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
+    if (fault) tell(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
+    else if (!known && r->index) tell(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
+    int rc = r->fn(r->user, &row, err);
+    if (!rc && !fault && !known && r->index) enter(c, &row);
+    record_reader_close(reader);
+    return rc;
+}
+
+/* Rows and files both come by rising key. */
+static int match_row(void *user, const record_row *row, rp_error *err) {
+    comparison *c = user;
+    int rc = RP_OK;
+    while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
+        rc = take_over(c, &c->files[c->next++], NULL, err);
+    if (rc) return rc;
+    if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
+    const disk_file *file = &c->files[c->next++];
+    if (c->r->cipher || row->record.n_tokens == 0) return take_over(c, file, row, err); /* encrypted: its text stands in it alone */
+    record_row known = *row;
+    known.bytes = file->bytes;
+    return c->r->fn(c->r->user, &known, err);
+}
+
+static void meet_leftover(void *user, const char *path, uint64_t bytes) { tell(user, DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL); }
+
+int disk_records_each(disk_records *r, rp_error *err) {
+    comparison c = {.r = r};
+    rp_error why;
+    r->index_rc = RP_OK;
+    int rc = disk_folder_scan(r->folder, meet_leftover, &c, &c.files, &c.n_files, err);
+    if (!rc && r->index) rc = record_index_each(r->index, NULL, match_row, &c, err);
+    if (rc == RP_ERR_IO && c.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
+        base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
+        rc = RP_OK;
+    }
+    while (!rc && c.next < c.n_files) rc = take_over(&c, &c.files[c.next++], NULL, err);
+    for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++) note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
+    base_free(c.files);
+    base_free(c.gone);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* record_load.h: a record in memory of its own, whatever model it is of: to write it again elsewhere. */
+#ifndef STORE_RECORD_LOAD_H
+#define STORE_RECORD_LOAD_H
+
+#include "store/record.h"
+
+/* Bytes of a file that are a record. */
+typedef struct record_place {
+    const char *path;
+    uint64_t at, bytes; /* bytes 0: the whole file */
+} record_place;
+
+typedef struct record_loaded {
+    record_reader *reader; /* says what it is: record_reader_record, record_reader_format */
+    kv_pool *pool;
+    kv_span *span; /* all layers are ready */
+    record_reader *headers; /* internal: has the format that the reader was opened with */
+} record_loaded;
+
+/* The record at a place, opened. */
+record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher, rp_error *err);
+/* Reads all of it and checks every byte. On a fault *out needs no freeing. */
+record_fault record_load(record_loaded *out, const record_place *place, const base_key *key, const record_cipher *cipher, rp_error *err);
+void record_loaded_free(record_loaded *l); /* zero-initialised is fine */
+
+#endif

@@ -1,0 +1,64 @@
+/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_cache_* (reprise.h),
+ * which says what each does; store_bundle.h ships modules.
+ *
+ * Every look compares files and index (disk_records.h). Files change first, then the index, which is committed once at the end: whatever
+ * a killed process has not done, the next look finds.
+ *
+ * One user at a time; no threads of its own.
+ */
+#ifndef STORE_STORE_ADMIN_H
+#define STORE_STORE_ADMIN_H
+
+#include "store/disk_records.h"
+
+typedef struct store_admin {
+    disk_folder folder;
+    record_index *index; /* NULL: opened read-only, and there is none that can be read */
+    uint64_t index_bytes; /* of the index before it was opened: looking at it takes some, too */
+    record_cipher *cipher;
+} store_admin;
+
+/* RP_ERR_IO, RP_ERR_FORMAT (no store), RP_ERR_CONFLICT, RP_ERR_INVALID, RP_ERR_MEMORY. */
+int store_admin_open(store_admin **out, const char *dir, const rp_cache_options *options, rp_error *err);
+void store_admin_close(store_admin *a); /* NULL is fine */
+
+/* May something be changed? RP_ERR_CONFLICT. */
+int store_admin_may_change(const store_admin *a, rp_error *err);
+
+/* A record, and whether its header could be read. */
+typedef struct store_item {
+    record_row row;
+    record_fault fault;
+    bool encrypted;
+    bool expired;
+} store_item;
+
+typedef int (*store_item_fn)(void *user, const store_item *item, rp_error *err);
+
+/* Tells every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it is
+ * read-only. RP_ERR_IO, RP_ERR_MEMORY, what fn returns (which must not be RP_ERR_IO). */
+int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err);
+
+/* The same, and what is not as it should be; nothing is put right. */
+int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err);
+
+/* Removes a record; pins it or takes its pin away. Counts once store_admin_commit was called. RP_ERR_IO. */
+int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
+int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
+int store_admin_commit(store_admin *a, rp_error *err);
+
+int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err);
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,
+                       rp_error *err);
+int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
+int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
+
+/* Keys that a look found, to be worked on after it. Zero-initialise; base_free(keys). */
+typedef struct store_keys {
+    disk_file *files;
+    size_t n, cap;
+    uint64_t bytes;
+} store_keys;
+int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error *err);
+
+#endif

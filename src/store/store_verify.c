@@ -1,0 +1,140 @@
+/* store_verify.c: reads every byte of a store (store_admin.h): records by their checksums, rows of the index by what the records say. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "store/disk_tier.h"
+#include "store/store_admin.h"
+
+/* A record to read, and what the index said of it. */
+typedef struct expected {
+    base_key key;
+    uint64_t bytes;
+    base_key row; /* row_digest */
+    bool is_known; /* the row was the index's own */
+} expected;
+
+typedef struct verification {
+    store_admin *a;
+    rp_on_progress on_progress;
+    rp_on_cache_finding on_finding;
+    void *user;
+    rp_cache_verification *out;
+    bool is_shared; /* an engine changes it meanwhile: files and rows come and go */
+    expected *items;
+    size_t n, cap;
+    uint64_t total_bytes;
+} verification;
+
+static void find(verification *v, rp_cache_flaw flaw, const char *path, record_fault fault, const char *message) {
+    rp_cache_finding f = {.flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
+    v->out->flaws[flaw]++;
+    if (v->on_finding) v->on_finding(v->user, &f);
+}
+
+/* All of a row that its record says too. */
+static base_key row_digest(const record *r, const base_key *fingerprint, int32_t n_layers) {
+    base_hash h;
+    base_key out;
+    base_hash_init(&h, "reprise row");
+    base_hash_key(&h, fingerprint);
+    base_hash_key(&h, &r->parent);
+    base_hash_u64(&h, (uint64_t)r->kind);
+    base_hash_u64(&h, (uint64_t)r->at << 32 | (uint32_t)r->first_slot);
+    base_hash_u64(&h, (uint64_t)(uint32_t)r->form.first_pos << 32 | (uint32_t)r->form.n_tokens);
+    base_hash_u64(&h, (uint32_t)r->form.readable_from);
+    base_hash_u64(&h, r->cost_us);
+    base_hash_bytes(&h, r->form.kept, (size_t)n_layers);
+    base_hash_bytes(&h, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
+    base_hash_bytes(&h, r->label, strlen(r->label));
+    base_hash_final(&h, &out);
+    return out;
+}
+
+static int expect(void *user, const store_item *item, rp_error *err) {
+    verification *v = user;
+    const record_row *row = &item->row;
+    if (base_grow((void **)&v->items, &v->cap, v->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*v->items)))
+        return base_fail_memory(err, (v->n + 1) * sizeof(*v->items), "the records of a store");
+    expected *e = &v->items[v->n++];
+    *e = (expected){.key = row->record.key, .bytes = row->bytes, .is_known = v->a->index && !item->fault && row->n_layers > 0};
+    if (e->is_known) e->row = row_digest(&row->record, &row->fingerprint, row->n_layers);
+    v->total_bytes += row->bytes;
+    return RP_OK;
+}
+
+static void meet_oddity(void *user, const disk_oddity *o) {
+    verification *v = user;
+    char message[DISK_PATH_BYTES + 128];
+    const char *what = o->kind == DISK_LEFTOVER ? "it is no record: a crash left it"
+                       : o->kind == DISK_ROW_WITHOUT_FILE ? "the index names it, and there is no such record"
+                                                          : "the index does not name it";
+    snprintf(message, sizeof(message), "%s: %s", o->path, what);
+    if (o->kind == DISK_BROKEN) {
+        v->out->records++;
+        v->out->bytes += o->bytes;
+        find(v, RP_CACHE_BAD_RECORD, o->path, o->fault, o->message);
+    } else if (!v->is_shared && o->kind != DISK_UNREADABLE) {
+        find(v, o->kind == DISK_LEFTOVER           ? RP_CACHE_LEFTOVER
+                : o->kind == DISK_ROW_WITHOUT_FILE ? RP_CACHE_WITHOUT_FILE
+                                                   : RP_CACHE_WITHOUT_ROW,
+             o->path, RECORD_FAULT_NONE, message);
+    }
+}
+
+/* RP_ERR_MEMORY. */
+static int verify_one(verification *v, const expected *e, rp_error *err) {
+    char path[DISK_PATH_BYTES], message[DISK_PATH_BYTES + 128];
+    record_reader *r;
+    rp_error why;
+    disk_folder_record(&v->a->folder, &e->key, path);
+    record_fault fault = record_reader_open(&r, path, NULL, &e->key, v->a->cipher, &why);
+    if (!fault && e->is_known) {
+        const record_format *format = record_reader_format(r);
+        base_key row = row_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers);
+        snprintf(message, sizeof(message), "%s: the index says something else of it than it does", path);
+        if (!base_key_equal(&row, &e->row)) find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+    }
+    if (!fault) fault = record_reader_verify(r, &why);
+    record_reader_close(r);
+    if (fault == RECORD_FAULT_GONE && v->is_shared) return RP_OK; /* the engine has dropped it */
+    if (fault == RECORD_FAULT_MEMORY && err) *err = why;
+    if (fault == RECORD_FAULT_MEMORY) return RP_ERR_MEMORY;
+    v->out->records++;
+    v->out->bytes += e->bytes;
+    if (fault) find(v, RP_CACHE_BAD_RECORD, path, fault, why.message);
+    return RP_OK;
+}
+
+static void verify_index(verification *v) {
+    char path[DISK_PATH_BYTES];
+    rp_error why;
+    disk_folder_index(&v->a->folder, path);
+    if (!v->a->index) {
+        char message[DISK_PATH_BYTES + 64];
+        snprintf(message, sizeof(message), "%s: there is no index that can be read", path);
+        find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
+    } else if (record_index_check(v->a->index, &why)) {
+        find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);
+    }
+}
+
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,
+                       rp_error *err) {
+    *out = (rp_cache_verification){0};
+    verification v = {.a = a, .on_progress = on_progress, .on_finding = on_finding, .user = user, .out = out};
+    v.is_shared = a->folder.read_only && disk_folder_owner(&a->folder) != 0;
+    out->is_whole = !v.is_shared;
+    verify_index(&v);
+    int rc = store_admin_peek(a, expect, meet_oddity, &v, err);
+    uint64_t done = 0;
+    for (size_t i = 0; i < v.n && !rc; i++) {
+        rc = verify_one(&v, &v.items[i], err);
+        done += v.items[i].bytes;
+        if (on_progress) on_progress(user, done, v.total_bytes);
+    }
+    base_free(v.items);
+    return rc;
+}

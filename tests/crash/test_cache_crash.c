@@ -1,0 +1,165 @@
+/* test_cache_crash.c: the process is killed at every call that changes the disk while a bundle is imported, a store is cleaned, rebuilt, or loses
+ * records; then another goes on with what is left: every record is whole or absent, and the same done again is done. */
+#define _XOPEN_SOURCE 700
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "support/cache_world.h"
+
+typedef enum work { IMPORT, GC, REBUILD, REMOVE, EXPORT } work;
+
+static const char *const names[] = {"import", "gc", "rebuild", "rm", "export"};
+static cache_world world;
+static char source[STORE_FOLDER_BYTES], bundle[STORE_FOLDER_BYTES + 16], out[STORE_FOLDER_BYTES + 16];
+
+static int work_on(work w, const char *dir) {
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    rp_cache_shipment s;
+    rp_cache_cleaning cleaning;
+    rp_error err;
+    int rc = w == IMPORT    ? rp_cache_import(c, bundle, NULL, NULL, &s, &err)
+             : w == GC      ? rp_cache_gc(c, NULL, NULL, &cleaning, &err)
+             : w == REBUILD ? rp_cache_rebuild(c, NULL, NULL, &cleaning, &err)
+             : w == EXPORT  ? rp_cache_export(c, "cities", out, NULL, NULL, &s, &err)
+                            : rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan"}, NULL, &err);
+    rp_cache_close(c);
+    return rc;
+}
+
+static int open_all(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_cache_shipment s;
+    cache_world_open(&world, true);
+    store_folder_make(source);
+    snprintf(bundle, sizeof bundle, "%s.rpb", source);
+    snprintf(out, sizeof out, "%s.out", source);
+    cache_world_fill(&world, source, NULL);
+    rp_cache *c = cache_world_cache(source, NULL, true);
+    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_OK);
+    rp_cache_close(c);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    store_folder_remove(source);
+    unlink(bundle);
+    unlink(out);
+    cache_world_close(&world);
+    return 0;
+}
+
+/* What there is to clean: files that were left, and a bad one. */
+static void prepare(work w, const char *dir) {
+    static const char *const places[] = {"%s/0", "%s/bad", "%s/0/left.tmp", "%s/0/other.tmp", "%s/bad/0.rps", "%s/bad/1.rps"};
+    if (w == IMPORT) return;
+    assert_int_equal(work_on(IMPORT, dir), RP_OK);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char path[STORE_FOLDER_BYTES + 32];
+        snprintf(path, sizeof path, places[i], dir);
+        if (i < 2) {
+            (void)base_io_mkdir(path, NULL);
+            continue;
+        }
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fclose(f);
+    }
+}
+
+static bool kill_one(work w, const char *dir, uint64_t n) {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        base_io_fault_at(n, BASE_IO_KILL, BASE_IO_CHANGES);
+        _exit(work_on(w, dir) == RP_OK ? 0 : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status)) {
+        assert_int_equal(WTERMSIG(status), SIGKILL);
+        return true;
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return false;
+}
+
+static void check_rest(work w, const char *dir, uint64_t n) {
+    rp_cache_verification v;
+    rp_error err = {0};
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    if (v.flaws[RP_CACHE_BAD_RECORD] > 0) fail_msg("%s, call %llu: a record is not whole", names[w], (unsigned long long)n);
+    rp_cache_close(c);
+    int rc = work_on(w, dir);
+    if (rc && !(w == REMOVE && rc == RP_ERR_NAME)) fail_msg("%s, call %llu: it cannot be done again", names[w], (unsigned long long)n);
+    c = cache_world_cache(dir, NULL, true);
+    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    for (int i = 0; i < RP_N_CACHE_FLAWS; i++) /* looking and exporting put nothing right */
+        if (v.flaws[i] > 0 && w != EXPORT) fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
+    rp_cache_close(c);
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    int32_t from_disk = 0;
+    assert_non_null(e);
+    if (!cache_world_ask(&world, e, NULL, &from_disk)) fail_msg("%s, call %llu: not the bytes of a cold run", names[w], (unsigned long long)n);
+    if (from_disk == 0) fail_msg("%s, call %llu: nothing is found", names[w], (unsigned long long)n);
+    rp_engine_free(e);
+}
+
+static void kill_at_every_call(work w, uint64_t least) {
+    uint64_t n = 1, kills = 0, step = oracle_rounds(20) < 10 ? 3 : 1;
+    for (bool killed = true; killed; n += step) {
+        char dir[STORE_FOLDER_BYTES];
+        store_folder_make(dir);
+        prepare(w, dir);
+        killed = kill_one(w, dir, n);
+        kills += killed;
+        check_rest(w, dir, n);
+        store_folder_remove(dir);
+    }
+    printf("%s: killed at %llu calls\n", names[w], (unsigned long long)kills);
+    assert_true(kills >= least / step);
+}
+
+static void import(void **state) {
+    (void)state;
+    kill_at_every_call(IMPORT, 20);
+}
+
+static void gc(void **state) {
+    (void)state;
+    kill_at_every_call(GC, 4);
+}
+
+static void rebuild(void **state) {
+    (void)state;
+    kill_at_every_call(REBUILD, 2);
+}
+
+static void rm(void **state) {
+    (void)state;
+    kill_at_every_call(REMOVE, 3);
+}
+
+static void export(void **state) {
+    (void)state;
+    kill_at_every_call(EXPORT, 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(import), cmocka_unit_test(gc), cmocka_unit_test(rebuild), cmocka_unit_test(rm), cmocka_unit_test(export)};
+    return cmocka_run_group_tests_name("cache_crash", tests, open_all, close_all);
+}

@@ -1,0 +1,681 @@
+/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted, verified, pinned, removed,
+ * cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "support/cache_world.h"
+#include "support/record_forge.h"
+
+#define N_MODULE_RECORDS 4 /* "cities" twice: in front of the module and behind it */
+#define PATH_BYTES (STORE_FOLDER_BYTES + 80)
+
+static cache_world world;
+static char dir[STORE_FOLDER_BYTES], other[STORE_FOLDER_BYTES], bundle[STORE_FOLDER_BYTES + 16];
+
+static int open_all(void **state) {
+    (void)state;
+    cache_world_open(&world, false);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cache_world_close(&world);
+    return 0;
+}
+
+static int make_folders(void **state) {
+    (void)state;
+    store_folder_make(dir);
+    store_folder_make(other);
+    snprintf(bundle, sizeof bundle, "%s.rpb", dir);
+    cache_world_fill(&world, dir, NULL);
+    return 0;
+}
+
+static int remove_folders(void **state) {
+    (void)state;
+    store_folder_remove(dir);
+    store_folder_remove(other);
+    unlink(bundle);
+    return 0;
+}
+
+/* One record of a module, whose path is told. */
+static rp_cache_entry one_of(const char *name, char *path) {
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l;
+    rp_error err;
+    assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.name = name}, &l, &err), RP_OK);
+    assert_true(l->n_entries > 0);
+    rp_cache_entry e = l->entries[0];
+    e.label = name;
+    cache_world_path(dir, &e, path);
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    return e;
+}
+
+static void sql(const char *folder, const char *text) {
+    char path[PATH_BYTES];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/index.db", folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, text, NULL, NULL, NULL) != SQLITE_OK) fail_msg("%s: %s", text, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+static void flip(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, -1, SEEK_CUR);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+/* ---- looking ---- */
+
+static void is_listed(void **state) {
+    (void)state;
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l = cache_world_list(c);
+    rp_cache_stats s;
+    size_t n_modules = 0;
+    uint64_t bytes = 0, tokens = 0;
+    for (size_t i = 0; i < l->n_entries; i++) {
+        const rp_cache_entry *e = &l->entries[i];
+        n_modules += e->kind == RP_CACHE_MODULE;
+        bytes += e->bytes;
+        tokens += (uint64_t)e->n_tokens;
+        assert_int_equal(strlen(e->key), 64);
+        assert_string_equal(e->model, l->entries[0].model);
+        assert_int_equal(strlen(e->model), 64);
+        assert_true(e->kind == RP_CACHE_MODULE ? strncmp(e->label, "cities", 6) == 0 : e->label[0] == '\0');
+        assert_true(i == 0 || strcmp(l->entries[i - 1].key, e->key) < 0);
+        assert_true(e->n_tokens > 0 && e->last_use > 0 && e->last_use <= (int64_t)time(NULL));
+        assert_true(!e->pinned && !e->expired && !e->encrypted && e->expires == 0 && e->fault[0] == '\0');
+    }
+    assert_true(n_modules >= N_MODULE_RECORDS && l->n_entries > n_modules);
+    rp_error err = {0};
+    assert_int_equal(rp_cache_get_stats(c, &s, &err), RP_OK);
+    assert_int_equal(s.records, l->n_entries);
+    assert_int_equal(s.modules, n_modules);
+    assert_int_equal(s.texts, l->n_entries - n_modules);
+    assert_int_equal(s.record_bytes, bytes);
+    assert_int_equal(s.module_bytes + s.text_bytes, bytes);
+    assert_int_equal(s.tokens, tokens);
+    assert_int_equal(s.encrypted + s.unreadable + s.pinned + s.expired + s.bad + s.leftovers + s.broken + s.without_row + s.without_file, 0);
+    assert_int_equal(s.owner, 0);
+    rp_cache_close(c);
+    assert_int_equal(s.total_bytes, store_folder_bytes(dir));
+    assert_non_null(l->entries[0].label); /* outlives the cache */
+    rp_cache_listing_free(l);
+}
+
+static size_t count(rp_cache *c, const rp_cache_selection *s) {
+    rp_cache_listing *l;
+    rp_error err;
+    if (rp_cache_list(c, s, &l, &err)) return 0;
+    size_t n = l->n_entries;
+    rp_cache_listing_free(l);
+    return n;
+}
+
+static void selections(void **state) {
+    (void)state;
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l = cache_world_list(c);
+    char key[65], model[65];
+    size_t all = l->n_entries, cities = count(c, &(rp_cache_selection){.name = "cities"});
+    strcpy(key, l->entries[1].key);
+    strcpy(model, l->entries[1].model);
+    assert_true(cities >= N_MODULE_RECORDS && cities < all);
+    assert_int_equal(count(c, NULL), all);
+    assert_int_equal(count(c, &(rp_cache_selection){.all = true}), all);
+    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan"}), 3);
+    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan/"}), 3);
+    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan/miami"}), 1);
+    assert_int_equal(count(c, &(rp_cache_selection){.key = key}), 1);
+    key[6] = '\0';
+    assert_int_equal(count(c, &(rp_cache_selection){.key = key}), 1);
+    model[8] = '\0';
+    assert_int_equal(count(c, &(rp_cache_selection){.model = model}), all);
+    assert_int_equal(count(c, &(rp_cache_selection){.model = model, .name = "cities/plan"}), 3);
+    assert_int_equal(count(c, &(rp_cache_selection){.expired = true}), 0);
+    static const struct {
+        rp_cache_selection s;
+        int rc;
+    } wrong[] = {
+        {{.name = "citi"}, RP_ERR_NAME},   {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME},         {{.name = "/"}, RP_ERR_NAME},
+        {{.key = "zzzz"}, RP_ERR_INVALID}, {{.key = "abc"}, RP_ERR_INVALID},      {{.key = "ABCD"}, RP_ERR_INVALID},   {{.model = ""}, RP_ERR_INVALID},
+        {{.all = false}, RP_ERR_INVALID},  {{.key = "00000000"}, RP_ERR_NAME},    {{.model = "00000000"}, RP_ERR_NAME}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        rp_cache_listing *none = l;
+        rp_error err = {0};
+        assert_int_equal(rp_cache_list(c, &wrong[i].s, &none, &err), wrong[i].rc);
+        assert_null(none);
+        assert_true(err.message[0] != '\0' && !strchr(err.message, '\n'));
+    }
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+}
+
+static void fails_to_open(const char *where, const rp_cache_options *o, int rc) {
+    rp_cache *c = NULL;
+    rp_error err = {0};
+    assert_int_equal(rp_cache_open(&c, where, o, &err), rc);
+    assert_null(c);
+    assert_true(err.message[0] != '\0' && !strchr(err.message, '\n'));
+}
+
+static void opening_fails(void **state) {
+    (void)state;
+    char path[PATH_BYTES];
+    rp_cache_options to_read = {.read_only = true}, no_key = {.key_file = "/nowhere/key"};
+    fails_to_open("/nowhere/store", NULL, RP_ERR_IO);
+    fails_to_open("/nowhere/store", &to_read, RP_ERR_IO);
+    fails_to_open(other, NULL, RP_ERR_FORMAT);
+    fails_to_open(other, &to_read, RP_ERR_FORMAT);
+    fails_to_open(dir, &no_key, RP_ERR_IO);
+    fails_to_open("/nowhere/store", &(rp_cache_options){.create = true}, RP_ERR_IO);
+    snprintf(path, sizeof path, "%s/new", other);
+    rp_cache_close(cache_world_cache(path, NULL, false));
+    assert_true(exists(path));
+}
+
+/* While an engine has it: looking works, changing does not. */
+static void one_changes_it(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_cache_listing *l = NULL;
+    rp_cache_stats s;
+    rp_cache_verification v;
+    rp_cache_cleaning cleaning;
+    rp_cache_shipment shipment;
+    rp_cache_selection all = {.all = true};
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    assert_non_null(e);
+    fails_to_open(dir, NULL, RP_ERR_CONFLICT);
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    assert_int_equal(rp_cache_get_stats(c, &s, &err), RP_OK);
+    assert_int_equal(s.owner, getpid());
+    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    assert_int_equal(v.records, s.records);
+    assert_false(v.is_whole);
+    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &shipment, &err), RP_OK);
+    assert_int_equal(rp_cache_remove(c, &all, &l, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_cache_pin(c, &all, true, &l, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_cache_gc(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_cache_import(c, bundle, NULL, NULL, &shipment, &err), RP_ERR_CONFLICT);
+    assert_null(l);
+    rp_cache_close(c);
+    assert_true(cache_world_ask(&world, e, NULL, NULL));
+    rp_engine_free(e);
+    c = cache_world_cache(dir, NULL, false); /* and a cache shuts an engine out */
+    assert_null(cache_world_engine(&world, dir, NULL, &err));
+    assert_int_equal(err.code, RP_ERR_CONFLICT);
+    rp_cache_close(c);
+}
+
+/* Its index cannot be opened for the log beside it, as where nothing may be written. */
+static void index_is_read_as_it_lies(void **state) {
+    (void)state;
+    char path[PATH_BYTES], key[PATH_BYTES];
+    rp_cache_entry e = one_of("cities/plan/miami", key);
+    sql(dir, "UPDATE records SET uses = 4242; PRAGMA wal_checkpoint(TRUNCATE)");
+    snprintf(path, sizeof path, "%s/index.db-wal", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l;
+    rp_error err;
+    assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.key = e.key}, &l, &err), RP_OK);
+    assert_int_equal(l->entries[0].uses, 4242);
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    rmdir(path);
+}
+
+/* Without an index the files tell of themselves. */
+static void files_tell_of_themselves(void **state) {
+    (void)state;
+    char path[PATH_BYTES];
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *before = cache_world_list(c), *after;
+    rp_cache_close(c);
+    snprintf(path, sizeof path, "%s/index.db", dir);
+    unlink(path);
+    c = cache_world_cache(dir, NULL, true);
+    after = cache_world_list(c);
+    assert_true(cache_world_same(before, after));
+    assert_false(exists(path));
+    rp_cache_listing_free(before);
+    rp_cache_listing_free(after);
+    rp_cache_close(c);
+}
+
+/* ---- verify ---- */
+
+typedef struct findings {
+    int n;
+    rp_cache_flaw flaw;
+    char reason[32], path[512];
+} findings;
+
+static void on_finding(void *user, const rp_cache_finding *f) {
+    findings *all = user;
+    all->n++;
+    all->flaw = f->flaw;
+    snprintf(all->reason, sizeof all->reason, "%s", f->reason);
+    snprintf(all->path, sizeof all->path, "%s", f->path);
+    assert_true(f->message[0] != '\0' && !strchr(f->message, '\n') && rp_cache_flaw_name(f->flaw));
+}
+
+static findings verify(const char *folder, const char *key_file) {
+    findings all = {0};
+    rp_cache_verification v;
+    rp_error err;
+    uint64_t flaws = 0;
+    rp_cache *c = cache_world_cache(folder, key_file, true);
+    assert_int_equal(rp_cache_verify(c, NULL, on_finding, &all, &v, &err), RP_OK);
+    for (int i = 0; i < RP_N_CACHE_FLAWS; i++) flaws += v.flaws[i];
+    assert_int_equal(flaws, all.n);
+    assert_true(v.is_whole);
+    rp_cache_close(c);
+    return all;
+}
+
+static void expect_one(rp_cache_flaw flaw, const char *reason, const char *path) {
+    findings f = verify(dir, NULL);
+    if (f.n != 1 || f.flaw != flaw) fail_msg("%d findings, the last one %s (%s) of %s", f.n, rp_cache_flaw_name(f.flaw), f.reason, f.path);
+    assert_string_equal(f.reason, reason);
+    assert_string_equal(f.path, path);
+}
+
+static void damage_is_found(void **state) {
+    (void)state;
+    static const struct {
+        long at;
+        const char *reason;
+    } flips[] = {{3, "damaged"}, {8, "version"}, {70, "damaged"}, {5000, "damaged"}, {-1, "damaged"}};
+    char path[PATH_BYTES], moved[PATH_BYTES];
+    rp_cache_entry e = one_of("cities/plan/miami", path);
+    assert_int_equal(verify(dir, NULL).n, 0);
+    for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++) {
+        flip(path, flips[i].at);
+        expect_one(RP_CACHE_BAD_RECORD, flips[i].reason, path);
+        flip(path, flips[i].at);
+    }
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    forged whole = forge_load(path);
+    assert_int_equal(truncate(path, st.st_size - 1), 0);
+    expect_one(RP_CACHE_BAD_RECORD, "truncated", path);
+    forge_save(path, whole.bytes, whole.n);
+    forge_free(&whole);
+    char target = e.key[63] == '0' ? '1' : '0'; /* under another name */
+    strcpy(moved, path);
+    moved[strlen(moved) - 5] = target;
+    assert_int_equal(link(path, moved), 0);
+    expect_one(RP_CACHE_BAD_RECORD, "key", moved);
+    unlink(moved);
+    assert_int_equal(verify(dir, NULL).n, 0);
+}
+
+static void index_is_compared(void **state) {
+    (void)state;
+    char path[PATH_BYTES], moved[PATH_BYTES + 16], index[PATH_BYTES];
+    rp_cache_entry e = one_of("cities/plan/miami", path);
+    snprintf(moved, sizeof moved, "%s/elsewhere", dir);
+    snprintf(index, sizeof index, "%s/index.db", dir);
+    assert_int_equal(rename(path, moved), 0);
+    expect_one(RP_CACHE_WITHOUT_FILE, "", path);
+    assert_int_equal(rename(moved, path), 0);
+    char text[256];
+    snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'", e.label);
+    sql(dir, text);
+    expect_one(RP_CACHE_BAD_ROW, "", path);
+    snprintf(text, sizeof text, "DELETE FROM records WHERE label = '%s'", e.label);
+    sql(dir, text);
+    expect_one(RP_CACHE_WITHOUT_ROW, "", path);
+    rp_cache_close(cache_world_cache(dir, NULL, false)); /* opening alone changes nothing */
+    expect_one(RP_CACHE_WITHOUT_ROW, "", path);
+    cache_world_fill(&world, dir, NULL);
+    snprintf(moved, sizeof moved, "%s.1-2-3.tmp", path);
+    write_text(moved, "half");
+    expect_one(RP_CACHE_LEFTOVER, "", moved);
+    assert_true(exists(moved));
+    unlink(moved);
+    write_text(index, "this is no database, and it is long enough to be looked at as one; it is not even nearly like one....");
+    findings f = verify(dir, NULL);
+    assert_true(f.n >= 1);
+}
+
+/* ---- changing ---- */
+
+static void removes(void **state) {
+    (void)state;
+    char path[PATH_BYTES];
+    rp_error err = {0};
+    rp_cache_listing *l = NULL;
+    int32_t cached = 0;
+    one_of("cities/plan/miami", path);
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    size_t all = count(c, NULL);
+    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &l, &err), RP_OK);
+    assert_int_equal(l->n_entries, 1);
+    assert_string_equal(l->entries[0].label, "cities/plan/miami");
+    rp_cache_listing_free(l);
+    assert_false(exists(path));
+    assert_int_equal(count(c, NULL), all - 1);
+    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &l, &err), RP_ERR_NAME);
+    assert_null(l);
+    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.all = false}, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.expired = true}, NULL, &err), RP_OK);
+    assert_int_equal(count(c, NULL), all - 1);
+    rp_cache_close(c);
+    assert_int_equal(verify(dir, NULL).n, 0);
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    assert_true(cache_world_ask(&world, e, &cached, NULL));
+    assert_true(cached > 0);
+    rp_engine_free(e);
+    assert_true(exists(path));
+    c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.all = true}, NULL, &err), RP_OK);
+    assert_int_equal(count(c, NULL), 0);
+    rp_cache_close(c);
+    assert_int_equal(store_folder_count(dir, ".rps"), 0);
+}
+
+static size_t n_pinned(void) {
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_stats s;
+    assert_int_equal(rp_cache_get_stats(c, &s, NULL), RP_OK);
+    rp_cache_close(c);
+    return s.pinned;
+}
+
+static void pins(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_cache_listing *l = NULL;
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan"}, true, &l, &err), RP_OK);
+    assert_int_equal(l->n_entries, 3);
+    assert_true(l->entries[0].pinned);
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    assert_int_equal(n_pinned(), 3);
+    cache_world_fill(&world, dir, NULL); /* an engine's life */
+    assert_int_equal(n_pinned(), 3);
+    c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "paris"}, true, &l, &err), RP_ERR_NAME);
+    rp_cache_close(c);
+    assert_int_equal(n_pinned(), 2);
+}
+
+static void cleans(void **state) {
+    (void)state;
+    char path[PATH_BYTES], gone[PATH_BYTES], unknown[PATH_BYTES], leftover[PATH_BYTES + 16], bad[PATH_BYTES], text[256];
+    rp_cache_cleaning c;
+    rp_error err = {0};
+    one_of("cities/plan/miami", path);
+    one_of("cities/plan/lisbon", gone);
+    one_of("cities/plan", unknown);
+    rp_cache *cache = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_pin(cache, &(rp_cache_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
+    size_t all = count(cache, NULL);
+    rp_cache_close(cache);
+    /* two texts are over, one module too and pinned; a file is missing, a row, a temporary file lies there, and a damaged record */
+    snprintf(text, sizeof text, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2) OR label = 'cities/plan/miami'");
+    sql(dir, text);
+    sql(dir, "DELETE FROM records WHERE label = 'cities/plan'");
+    unlink(gone);
+    snprintf(leftover, sizeof leftover, "%s.77-1-1.tmp", path);
+    write_text(leftover, "half a record");
+    snprintf(bad, sizeof bad, "%s/bad", dir);
+    mkdir(bad, 0700);
+    snprintf(bad, sizeof bad, "%s/bad/0.rps", dir);
+    write_text(bad, "no record");
+    cache = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_gc(cache, NULL, NULL, &c, &err), RP_OK);
+    assert_int_equal(c.leftovers, 1);
+    assert_int_equal(c.bad, 1);
+    assert_int_equal(c.expired, 2);
+    assert_int_equal(c.rows_removed, 1);
+    assert_int_equal(c.rows_entered, 1);
+    assert_int_equal(c.records, all - 3);
+    assert_true(c.leftover_bytes > 0 && c.bad_bytes > 0 && c.expired_bytes > 0 && c.index_bytes > 0);
+    assert_int_equal(count(cache, NULL), all - 3);
+    rp_cache_close(cache);
+    assert_true(exists(path) && exists(unknown) && !exists(leftover) && !exists(bad));
+    assert_int_equal(verify(dir, NULL).n, 0);
+    cache = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_gc(cache, NULL, NULL, &c, &err), RP_OK);
+    assert_int_equal(c.leftovers + c.bad + c.expired + c.rows_removed + c.rows_entered, 0);
+    assert_int_equal(count(cache, &(rp_cache_selection){.expired = true}), 1);
+    assert_int_equal(rp_cache_remove(cache, &(rp_cache_selection){.expired = true}, NULL, &err), RP_OK);
+    rp_cache_close(cache);
+    assert_false(exists(path));
+    cache_world_fill(&world, dir, NULL);
+}
+
+static void rebuilds(void **state) {
+    (void)state;
+    static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1", "UPDATE records SET label = 'paris' WHERE label = 'cities'",
+                                       "INSERT INTO records SELECT randomblob(32), fingerprint, parent, kind, at, first_slot, pos, slots, "
+                                       "readable_from, kept, tokens, label, bytes, cost_us, uses, last_use, expires, pinned FROM records"};
+    char path[PATH_BYTES];
+    rp_error err = {0};
+    rp_cache_cleaning cleaning;
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
+    rp_cache_close(c);
+    sql(dir, "UPDATE records SET uses = 77, last_use = 12345, expires = 4000000000 WHERE label = 'cities/plan/miami'");
+    c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *before = cache_world_list(c);
+    rp_cache_close(c);
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        sql(dir, lies[i]);
+        assert_true(verify(dir, NULL).n > 0);
+        c = cache_world_cache(dir, NULL, false);
+        assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+        assert_int_equal(cleaning.rows_entered, before->n_entries);
+        rp_cache_listing *after = cache_world_list(c), *one;
+        if (!cache_world_same(before, after)) fail_msg("%s: another list", lies[i]);
+        assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &one, &err), RP_OK);
+        assert_int_equal(one->entries[0].uses, 77);
+        assert_int_equal(one->entries[0].last_use, 12345);
+        rp_cache_listing_free(one);
+        rp_cache_listing_free(after);
+        rp_cache_close(c);
+        assert_int_equal(verify(dir, NULL).n, 0);
+    }
+    /* no index at all: uses, times and pins are gone with it */
+    snprintf(path, sizeof path, "%s/index.db", dir);
+    unlink(path);
+    c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_cache_listing *after = cache_world_list(c);
+    assert_int_equal(after->n_entries, before->n_entries);
+    rp_cache_listing_free(after);
+    rp_cache_listing_free(before);
+    rp_cache_close(c);
+    assert_int_equal(n_pinned(), 0);
+    assert_int_equal(verify(dir, NULL).n, 0);
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    int32_t cached = 0;
+    assert_true(cache_world_ask(&world, e, &cached, NULL) && cached > 0);
+    rp_engine_free(e);
+}
+
+/* ---- shipping ---- */
+
+static void export_from(const char *folder, const char *key_file, const char *name, rp_cache_shipment *out) {
+    rp_error err = {0};
+    rp_cache *c = cache_world_cache(folder, key_file, true);
+    if (rp_cache_export(c, name, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
+    rp_cache_close(c);
+}
+
+static void import_into(const char *folder, const char *key_file, rp_cache_shipment *out) {
+    rp_error err = {0};
+    rp_cache *c = cache_world_cache(folder, key_file, false);
+    if (rp_cache_import(c, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
+    rp_cache_close(c);
+}
+
+/* An engine in the folder finds what was imported there, on disk. */
+static void expect_reuse(const char *folder, const char *key_file) {
+    rp_error err = {0};
+    int32_t from_disk = 0;
+    rp_engine *e = cache_world_engine(&world, folder, key_file, &err);
+    assert_true(cache_world_ask(&world, e, NULL, &from_disk));
+    assert_true(from_disk > 0);
+    rp_engine_free(e);
+}
+
+static void ships(void **state) {
+    (void)state;
+    rp_cache_shipment out, in;
+    export_from(dir, NULL, "cities", &out);
+    assert_string_equal(out.name, "cities");
+    assert_true(out.records >= N_MODULE_RECORDS && out.tokens > 0);
+    forged first = forge_load(bundle);
+    assert_int_equal(first.n, out.bytes);
+    import_into(other, NULL, &in);
+    assert_string_equal(in.name, "cities");
+    assert_true(in.records == out.records && in.tokens == out.tokens && in.bytes == out.bytes && in.present == 0);
+    assert_int_equal(verify(other, NULL).n, 0);
+    import_into(other, NULL, &in);
+    assert_int_equal(in.present, out.records);
+    export_from(other, NULL, "cities", &in); /* the same records are the same file */
+    forged second = forge_load(bundle);
+    assert_int_equal(first.n, second.n);
+    assert_memory_equal(first.bytes, second.bytes, first.n);
+    forge_free(&first);
+    forge_free(&second);
+    expect_reuse(other, NULL);
+    export_from(dir, NULL, "cities/plan/miami", &out);
+    assert_int_equal(out.records, 1);
+}
+
+/* A record of the store that is damaged is not shipped, and one that is damaged there is replaced. */
+static void ships_what_is_whole(void **state) {
+    (void)state;
+    char path[PATH_BYTES], there[PATH_BYTES];
+    rp_cache_shipment s;
+    rp_error err = {0};
+    rp_cache_entry e = one_of("cities/plan/miami", path);
+    export_from(dir, NULL, "cities", &s);
+    uint64_t all = s.records;
+    import_into(other, NULL, &s);
+    cache_world_path(other, &e, there);
+    flip(there, -1);
+    import_into(other, NULL, &s);
+    assert_int_equal(s.present, all - 1);
+    assert_int_equal(verify(other, NULL).n, 0);
+    flip(path, -1);
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    unlink(bundle);
+    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_FORMAT);
+    assert_false(exists(bundle));
+    assert_int_equal(store_folder_count("/dev/shm", ".rpb.tmp"), 0);
+    assert_int_equal(rp_cache_export(c, "paris", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_int_equal(rp_cache_export(c, "", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_int_equal(rp_cache_export(c, "cities/plan/lisbon", "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
+    rp_cache_close(c);
+    c = cache_world_cache(other, NULL, false);
+    assert_int_equal(rp_cache_import(c, "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
+    assert_int_equal(rp_cache_import(c, path, NULL, NULL, &s, &err), RP_ERR_FORMAT);
+    assert_int_equal(rp_cache_import(c, other, NULL, NULL, &s, &err), RP_ERR_IO);
+    rp_cache_close(c);
+}
+
+static void ships_encrypted(void **state) {
+    (void)state;
+    char key[STORE_FOLDER_BYTES], second[STORE_FOLDER_BYTES], secret[STORE_FOLDER_BYTES];
+    rp_error err = {0};
+    rp_cache_shipment s;
+    rp_cache_stats stats;
+    rp_cache_cleaning cleaning;
+    store_folder_make(secret);
+    store_folder_key(secret, key, 5);
+    cache_world_fill(&world, secret, key);
+    /* without the key: nothing has a name, nothing can be shipped, and the index keeps what it has */
+    rp_cache *c = cache_world_cache(secret, NULL, false);
+    rp_cache_listing *l = cache_world_list(c);
+    for (size_t i = 0; i < l->n_entries; i++) {
+        assert_true(l->entries[i].encrypted && l->entries[i].label[0] == '\0' && l->entries[i].n_tokens > 0);
+        assert_string_equal(l->entries[i].fault, "cipher");
+    }
+    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_true(stats.encrypted == l->n_entries && stats.unreadable == l->n_entries);
+    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_non_null(strstr(err.message, "key"));
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.all = true}, true, NULL, &err), RP_OK);
+    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_cache_close(c);
+    rp_cache_listing_free(l);
+    assert_string_equal(verify(secret, NULL).reason, "cipher");
+    /* with it */
+    c = cache_world_cache(secret, key, false);
+    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.records && stats.modules >= N_MODULE_RECORDS);
+    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_cache_close(c);
+    assert_int_equal(verify(secret, key).n, 0);
+    export_from(secret, key, "cities", &s);
+    forged plain = forge_load(bundle);
+    export_from(dir, NULL, "cities", &s);
+    forged same = forge_load(bundle);
+    assert_int_equal(plain.n, same.n); /* but for what computing took */
+    forge_free(&plain);
+    forge_free(&same);
+    /* into a store with another key */
+    store_folder_key(other, second, 9);
+    import_into(other, second, &s);
+    assert_int_equal(verify(other, second).n, 0);
+    c = cache_world_cache(other, second, true);
+    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_int_equal(stats.encrypted, s.records);
+    rp_cache_close(c);
+    expect_reuse(other, second);
+    unlink(key);
+    unlink(second);
+    store_folder_remove(secret);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folders, remove_folders)
+        TEST(is_listed),         TEST(selections),  TEST(opening_fails), TEST(one_changes_it), TEST(index_is_read_as_it_lies),
+        TEST(files_tell_of_themselves), TEST(damage_is_found), TEST(index_is_compared), TEST(removes), TEST(pins), TEST(cleans),
+        TEST(rebuilds), TEST(ships), TEST(ships_what_is_whole), TEST(ships_encrypted),
+    };
+    return cmocka_run_group_tests_name("cache_store", tests, open_all, close_all);
+}

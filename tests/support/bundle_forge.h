@@ -1,0 +1,14 @@
+/* bundle_forge.h: bundles of random records (record_forge.h), whole and with what a fuzzer alters made right. */
+#ifndef SUPPORT_BUNDLE_FORGE_H
+#define SUPPORT_BUNDLE_FORGE_H
+
+#include "record_forge.h"
+
+/* A bundle of n small records, whose label is "cities/plan/miami"; with_text: one is a prompt's. Ends the process where it cannot. */
+forged bundle_forge(const char *name, size_t n, bool with_text);
+/* Recomputes the checksum of the header, as far as the numbers tell where that ends. */
+void bundle_forge_checksum(uint8_t *bytes, size_t n);
+/* The sizes that follow from the size of the file: its own, and the last record's. */
+void bundle_forge_sizes(uint8_t *bytes, size_t n);
+
+#endif
