@@ -488,10 +488,11 @@ static void cleans(void **state) {
 
 static void rebuilds(void **state) {
     (void)state;
+#define COLUMNS "first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, uses, last_use, expires, pinned"
+    static const char copies[] = "INSERT INTO records (key, fingerprint, parent, kind, at, " COLUMNS ")"
+                                 " SELECT randomblob(32), fingerprint, parent, kind, at, " COLUMNS " FROM records";
     static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1",
-                                       "UPDATE records SET label = 'paris' WHERE label = 'cities'",
-                                       "INSERT INTO records SELECT randomblob(32), fingerprint, parent, kind, at, first_slot, pos, slots, "
-                                       "readable_from, kept, tokens, label, bytes, cost_us, uses, last_use, expires, pinned FROM records"};
+                                       "UPDATE records SET label = 'paris' WHERE label = 'cities'", copies};
     char path[PATH_BYTES];
     rp_error err = {0};
     rp_cache_cleaning cleaning;
