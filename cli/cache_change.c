@@ -11,7 +11,8 @@ typedef struct change_options {
     cache_select_args select;
 } change_options;
 
-static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
+static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store),
+                                          {.name = NULL}};
 static const cli_option plain_table[] = {CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 
 #define NOTES "What is given together must all hold. While an engine has the store open, nothing can be changed.\n"

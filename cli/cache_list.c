@@ -44,7 +44,8 @@ const cli_command cli_cache_ls = {
     .summary = "list modules, prompts and answers that a store keeps",
     .synopsis = "--store DIR [NAME] [--all] [--sort name|size|use] [--json]",
     .notes = "Works while an engine has the store open. TTL: what is left of a module's time. USES of a module: of its most used record.\n"
-             "Records of each model stand together: an engine passes over those of others. Prompts and answers have no names: one row for all.\n",
+             "Records of each model stand together: an engine passes over those of others.\n"
+             "Prompts and answers have no names: one row for all.\n",
     .options = ls_table,
     .main = ls_main,
 };
@@ -80,12 +81,14 @@ static const char *ttl_text(const cache_row *r, int64_t now, char *out) {
     return r->expires == 0 ? "-" : r->expires <= now ? "expired" : cache_span_text(r->expires - now, out);
 }
 
+static const char *pin_text(const cache_row *r) { return r->pinned == 0 ? "-" : r->pinned < r->records ? "some" : "yes"; }
+
 static void print_row(const cache_row *r, int cells, int64_t now) {
     char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES];
     cli_print_fit(stdout, r->name, cells, cells);
     if (r->key != NULL) printf(" %.*s", KEY_SHOWN, r->key);
     printf(" %8llu %10s %4s %5llu %8s %7s %s\n", (unsigned long long)r->tokens, cache_bytes_text(r->bytes, size), "disk",
-           (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), r->pinned == 0 ? "-" : r->pinned < r->records ? "some" : "yes");
+           (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), pin_text(r));
 }
 
 typedef struct totals {
@@ -108,7 +111,8 @@ static totals sum_rows(const cache_rows *rows, const char *model) {
 static void print_totals(totals t, bool each) {
     char records[CACHE_TEXT_BYTES], modules[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     if (!each) printf("%s in ", cache_count_text(t.modules, "module", modules));
-    printf("%s, %llu tokens, %s\n", cache_count_text(t.records, "record", records), (unsigned long long)t.tokens, cache_bytes_text(t.bytes, size));
+    printf("%s, %llu tokens, %s\n", cache_count_text(t.records, "record", records), (unsigned long long)t.tokens,
+           cache_bytes_text(t.bytes, size));
 }
 
 static void print_table(const cache_rows *rows, bool each) {
@@ -224,11 +228,15 @@ static void print_line(const char *what, uint64_t n, uint64_t bytes, const char 
     printf("%s%s\n", n > 0 && more[0] != '\0' ? "   " : "", n > 0 ? more : "");
 }
 
+static void print_flaw(const char *what, uint64_t n, const char *means) {
+    if (n > 0) printf("%-22s %8llu %12s   %s\n", what, (unsigned long long)n, "", means);
+}
+
 static void print_flaws(const rp_cache_stats *s) {
-    if (s->unreadable > 0) printf("%-22s %8llu                cannot be read here: another key or version\n", "unreadable", (unsigned long long)s->unreadable);
-    if (s->broken > 0) printf("%-22s %8llu                'reprise cache verify' says more\n", "damaged", (unsigned long long)s->broken);
-    if (s->without_row > 0) printf("%-22s %8llu                records that the index does not know\n", "without a row", (unsigned long long)s->without_row);
-    if (s->without_file > 0) printf("%-22s %8llu                rows of the index without a record\n", "without a file", (unsigned long long)s->without_file);
+    print_flaw("unreadable", s->unreadable, "cannot be read here: another key or version");
+    print_flaw("damaged", s->broken, "'reprise cache verify' says more");
+    print_flaw("without a row", s->without_row, "records that the index does not know");
+    print_flaw("without a file", s->without_file, "rows of the index without a record");
 }
 
 static void print_models(const cache_rows *rows) {

@@ -60,7 +60,8 @@ static int say(const char *did, const rp_cache_shipment *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     printf("%s ", did);
     cli_print_safe(stdout, s->name, strlen(s->name));
-    printf(": %s, %llu tokens, %s\n", cache_count_text(s->records, "record", records), (unsigned long long)s->tokens, cache_bytes_text(s->bytes, size));
+    printf(": %s, %llu tokens, %s\n", cache_count_text(s->records, "record", records), (unsigned long long)s->tokens,
+           cache_bytes_text(s->bytes, size));
     if (s->present > 0) printf("%llu of them were there already\n", (unsigned long long)s->present);
     return cli_finish_output();
 }

@@ -115,7 +115,8 @@ cache_rows cache_rows_make(const rp_cache_listing *l, bool each, cache_order ord
     for (size_t i = 0; i < l->n_entries; i++) {
         const rp_cache_entry *e = sorted[i];
         if (each || i == 0 || !same_row(sorted[i - 1], e))
-            rows.items[rows.n++] = (cache_row){.name = each && rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model, .kind = e->kind, .key = each ? e->key : NULL};
+            rows.items[rows.n++] = (cache_row){.name = each && rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model,
+                                               .kind = e->kind, .key = each ? e->key : NULL};
         add_entry(&rows.items[rows.n - 1], e);
     }
     if (order != CACHE_BY_NAME) qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);

@@ -1,5 +1,5 @@
-/* cache_store.h: what the parts of `reprise cache` that work on a store share: its options, opening it, which records are meant, sizes and times
- * for people. */
+/* cache_store.h: what the parts of `reprise cache` that work on a store share: its options, opening it, which records are meant, sizes and
+ * times for people. */
 #ifndef CLI_CACHE_STORE_H
 #define CLI_CACHE_STORE_H
 

@@ -61,7 +61,8 @@ static int print_json(const verify_options *o, const rp_cache_verification *v, c
     cli_json_set(object, "bytes", json_integer((json_int_t)v->bytes));
     cli_json_set(object, "well", json_boolean(s->n == 0));
     cli_json_set(object, "index_compared", json_boolean(v->is_whole));
-    for (int i = 0; i < RP_N_CACHE_FLAWS; i++) cli_json_set(flaws, rp_cache_flaw_name((rp_cache_flaw)i), json_integer((json_int_t)v->flaws[i]));
+    for (int i = 0; i < RP_N_CACHE_FLAWS; i++)
+        cli_json_set(flaws, rp_cache_flaw_name((rp_cache_flaw)i), json_integer((json_int_t)v->flaws[i]));
     cli_json_set(object, "flaws", flaws);
     cli_json_set(object, "findings", s->findings);
     return cli_json_print(object);

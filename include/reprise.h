@@ -650,8 +650,8 @@ typedef struct rp_cache_options {
 
 RP_API rp_cache_options rp_cache_options_defaults(void);
 
-/* options NULL: the defaults; borrowed during the call. RP_ERR_IO (no such folder), RP_ERR_FORMAT (it is no store), RP_ERR_CONFLICT (another
- * process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. */
+/* options NULL: the defaults; borrowed during the call. RP_ERR_IO (no such folder), RP_ERR_FORMAT (it is no store), RP_ERR_CONFLICT
+ * (another process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. */
 RP_API int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err);
 RP_API void rp_cache_close(rp_cache *cache);
 
@@ -694,7 +694,8 @@ typedef struct rp_cache_selection {
 } rp_cache_selection;
 
 /* Of every record that is meant; selection NULL: all. *out: owned by the caller, rp_cache_listing_free, after which or before which the
- * cache may be closed. RP_ERR_INVALID (nothing is set; digits), RP_ERR_NAME (a name, key or model that no record has), RP_ERR_IO, RP_ERR_MEMORY. */
+ * cache may be closed. RP_ERR_INVALID (nothing is set; digits), RP_ERR_NAME (a name, key or model that no record has), RP_ERR_IO,
+ * RP_ERR_MEMORY. */
 RP_API int rp_cache_list(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err);
 RP_API void rp_cache_listing_free(rp_cache_listing *listing);
 
@@ -769,7 +770,8 @@ typedef struct rp_cache_cleaning {
 } rp_cache_cleaning;
 
 /* Removes leftovers, what was set aside, and expired records that are not pinned; enters records that the index does not know, removes rows
- * without a record, and makes the index small. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY;
+ * without a record, and makes the index small. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO,
+ * RP_ERR_MEMORY;
  * after an error some of it is done. */
 RP_API int rp_cache_gc(rp_cache *cache, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
 /* Makes the index again from the records' headers. Of the old one are kept: uses, last use, expiry and pin of each record, and all of a
@@ -786,8 +788,8 @@ typedef struct rp_cache_shipment {
 
 /* Writes the records whose label is `name` or below it to one file, a bundle, which appears whole or not at all; an older one is replaced.
  * A bundle is not encrypted, whatever the store is: it is there for others to read. Every byte is checked on the way.
- * on_progress (bytes) may be NULL. RP_ERR_NAME (there is no such module; of encrypted records it takes the key to know), RP_ERR_FORMAT (a record
- * is damaged), RP_ERR_LIMIT (65,536 records), RP_ERR_IO, RP_ERR_MEMORY. */
+ * on_progress (bytes) may be NULL. RP_ERR_NAME (there is no such module; of encrypted records it takes the key to know), RP_ERR_FORMAT (a
+ * record is damaged), RP_ERR_LIMIT (65,536 records), RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_cache_export(rp_cache *cache, const char *name, const char *path, rp_on_progress on_progress, void *user,
                            rp_cache_shipment *out, rp_error *err);
 /* Takes over the records of a bundle, encrypted if the cache has a key. The whole bundle is checked before anything is written; then each

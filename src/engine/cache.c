@@ -37,7 +37,8 @@ void rp_cache_close(rp_cache *c) {
 static int check_digits(const char *what, const char *digits, rp_error *err) {
     size_t n = digits ? strlen(digits) : LEAST_DIGITS;
     if (n >= LEAST_DIGITS && n <= KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS, KEY_DIGITS);
+    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS,
+                     KEY_DIGITS);
 }
 
 static int check_selection(const rp_cache_selection *s, rp_error *err) {
@@ -50,7 +51,8 @@ static int check_selection(const rp_cache_selection *s, rp_error *err) {
 static bool begins(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
 static bool is_meant(const rp_cache_selection *s, const rp_cache_entry *e) {
-    return begins(e->key, s->key) && begins(e->model, s->model) && (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
+    return begins(e->key, s->key) && begins(e->model, s->model) && (!s->name || record_label_is_below(e->label, s->name)) &&
+           (!s->expired || e->expired);
 }
 
 /* ---- listing ---- */
@@ -115,11 +117,14 @@ static int fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
     const rp_cache_selection *s = g->selection;
     const char *dir = c->admin->folder.dir;
     if (s->name && g->n_hidden > 0)
-        return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
+        return base_fail_at(err, RP_ERR_NAME, dir, 0,
+                            "no record that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
                             s->name, g->n_hidden);
-    if (s->name) return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record is called '%s' or lies below it: 'reprise cache ls' lists them", s->name);
-    if (s->key) return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record's key begins with '%s': 'reprise cache ls --all' lists them", s->key);
-    return base_fail_at(err, RP_ERR_NAME, dir, 0, "no record is of a model that begins with '%s': 'reprise cache stat' lists them", s->model);
+    const char *what = s->name ? s->name : s->key ? s->key : s->model;
+    const char *text = s->name  ? "no record is called '%s' or lies below it: 'reprise cache ls' lists them"
+                       : s->key ? "no record's key begins with '%s': 'reprise cache ls --all' lists them"
+                                : "no record is of a model that begins with '%s': 'reprise cache stat' lists them";
+    return base_fail_at(err, RP_ERR_NAME, dir, 0, text, what);
 }
 
 /* The entries that are meant, and their keys. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -20,6 +21,8 @@
 
 #define RECORD_END ".rps"
 #define KEY_DIGITS 64
+#define LOCK_TRIES 3
+#define LOCK_PAUSE_NS 2000000
 
 /* ---- names ---- */
 
@@ -61,12 +64,23 @@ static long read_owner(int lock) {
     return pread(lock, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
 }
 
+/* Who only asks whether it is locked (disk_folder_owner) has it for a moment. errno says why not. */
+static bool try_lock(int lock) {
+    bool is_taken = false;
+    for (int i = 0; i < LOCK_TRIES && !is_taken; i++) {
+        if (i > 0) nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+        is_taken = flock(lock, LOCK_EX | LOCK_NB) == 0;
+        if (!is_taken && errno != EWOULDBLOCK) break;
+    }
+    return is_taken;
+}
+
 static int take_lock(disk_folder *f, rp_error *err) {
     char path[DISK_PATH_BYTES], text[32];
     snprintf(path, sizeof(path), "%s/lock", f->dir);
     f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", path);
-    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0) {
+    if (!try_lock(f->lock)) {
         if (errno != EWOULDBLOCK) return base_fail_errno(err, "cannot lock the store", path);
         return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "process %ld uses this store: end it, take another folder, or open it read-only",
                             read_owner(f->lock));

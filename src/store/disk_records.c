@@ -54,8 +54,8 @@ static int note_gone(comparison *c, const base_key *key, rp_error *err) {
 /* Is it worth nothing to anybody? What another key, program or machine may read stays. */
 static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
 
-static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault, const rp_error *why,
-                     rp_error *err) {
+static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault,
+                     const rp_error *why, rp_error *err) {
     base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside", record_fault_name(fault));
     tell(c, DISK_BROKEN, path, file->bytes, fault, why);
     if (!c->r->folder->read_only) disk_folder_set_aside(c->r->folder, &file->key);

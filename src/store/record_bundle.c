@@ -62,7 +62,8 @@ static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
     if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return damaged(f->path, 0, "it begins unlike one", err);
     uint32_t version = (uint32_t)get(header + 8, 4);
     if (version != RECORD_BUNDLE_VERSION)
-        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this program reads version %d", version, RECORD_BUNDLE_VERSION);
+        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this program reads version %d", version,
+                            RECORD_BUNDLE_VERSION);
     f->n = (uint32_t)get(header + 12, 4);
     f->name_bytes = (uint32_t)get(header + 24, 4);
     uint64_t bytes = get(header + 16, 8);
@@ -120,7 +121,8 @@ static int get_name(record_bundle *b, const front *f, rp_error *err) {
     size_t at = front_bytes(f->n, 0);
     memcpy(b->name, f->bytes + at, f->name_bytes);
     b->name[f->name_bytes] = '\0';
-    return strlen(b->name) == f->name_bytes && record_bundle_may_name(b->name) ? RP_OK : damaged(f->path, at, "its name is not possible", err);
+    if (strlen(b->name) == f->name_bytes && record_bundle_may_name(b->name)) return RP_OK;
+    return damaged(f->path, at, "its name is not possible", err);
 }
 
 int record_bundle_open(record_bundle *out, const char *path, rp_error *err) {
@@ -190,7 +192,8 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     uint64_t file_bytes = n;
     assert(record_bundle_may_name(b->name) && b->n > 0);
     if (b->n > RECORD_BUNDLE_MAX)
-        return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: %d is the most, export what lies below one by one", b->n, RECORD_BUNDLE_MAX);
+        return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: %d is the most, export what lies below one by one", b->n,
+                         RECORD_BUNDLE_MAX);
     uint8_t *bytes = base_calloc(1, n), *at = bytes + RECORD_BUNDLE_HEADER;
     if (!bytes) return base_fail_memory(err, n, "a bundle");
     for (size_t i = 0; i < b->n; i++, at += RECORD_BUNDLE_ITEM) {

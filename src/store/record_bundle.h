@@ -49,15 +49,16 @@ bool record_bundle_may_name(const char *name);
  * failure *out needs no freeing. */
 int record_bundle_open(record_bundle *out, const char *path, rp_error *err);
 void record_bundle_close(record_bundle *b); /* zero-initialised is fine */
-/* Reads the i-th record, checks every byte of it, and that it is a module's below the bundle's name. RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+/* Reads the i-th record, checks every byte of it, and that it is a module's below the bundle's name. RP_ERR_IO, RP_ERR_FORMAT,
+ * RP_ERR_MEMORY. */
 int record_bundle_check(const record_bundle *b, size_t i, rp_error *err);
 /* The same, into memory. On failure *out needs no freeing. */
 int record_bundle_load(const record_bundle *b, size_t i, record_loaded *out, rp_error *err);
 
 /* ---- writing ---- */
 
-/* Writes the part in front of the records of a bundle to a new file; b->name, n, and each item's key and bytes say what comes, by rising key.
- * Then the caller appends the records (record_append). RP_ERR_IO, RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Writes the part in front of the records of a bundle to a new file; b->name, n, and each item's key and bytes say what comes, by rising
+ * key. Then the caller appends the records (record_append). RP_ERR_IO, RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error *err);
 
 #endif

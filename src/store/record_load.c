@@ -10,7 +10,8 @@ static record_fault open_place(record_reader **out, const record_place *p, const
                     : record_reader_open(out, p->path, format, key, cipher, err);
 }
 
-record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher, rp_error *err) {
+record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher,
+                               rp_error *err) {
     return open_place(out, place, NULL, key, cipher, err);
 }
 

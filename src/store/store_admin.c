@@ -101,7 +101,8 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
 /* folder: the store's own, or a read-only view of it. */
 static int look_at(store_admin *a, const disk_folder *folder, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
-    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .fn = meet_record, .on_odd = meet_oddity, .user = &l};
+    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .fn = meet_record, .on_odd = meet_oddity,
+                      .user = &l};
     int rc = disk_records_each(&r, err);
     if (!rc && r.index_rc && err) *err = r.index_err;
     return rc ? rc : r.index_rc;
@@ -205,7 +206,8 @@ static int clean_item(void *user, const store_item *item, rp_error *err) {
     cleaning *c = user;
     add(&c->out->records, &c->out->bytes, true, item->row.bytes);
     if (c->on_progress) c->on_progress(c->user, c->out->records, 0);
-    if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err)) return RP_ERR_INTERNAL; /* not RP_ERR_IO: see there */
+    if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err))
+        return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index cannot be read */
     if (c->keeps || !item->expired || item->row.pinned) return RP_OK;
     return store_keys_add(&c->expired, &item->row.record.key, item->row.bytes, err);
 }

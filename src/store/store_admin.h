@@ -1,5 +1,5 @@
-/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_cache_* (reprise.h),
- * which says what each does; store_bundle.h ships modules.
+/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_cache_*
+ * (reprise.h), which says what each does; store_bundle.h ships modules.
  *
  * Every look compares files and index (disk_records.h). Files change first, then the index, which is committed once at the end: whatever
  * a killed process has not done, the next look finds.
@@ -35,8 +35,8 @@ typedef struct store_item {
 
 typedef int (*store_item_fn)(void *user, const store_item *item, rp_error *err);
 
-/* Tells every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it is
- * read-only. RP_ERR_IO, RP_ERR_MEMORY, what fn returns (which must not be RP_ERR_IO). */
+/* Tells every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it
+ * is read-only. RP_ERR_IO, RP_ERR_MEMORY, what fn returns (which must not be RP_ERR_IO). */
 int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err);
 
 /* The same, and what is not as it should be; nothing is put right. */

@@ -1,7 +1,7 @@
 /* store_bundle.c: see store_bundle.h.
  *
- *   export   look for the records -> their headers: sizes -> front of the bundle -> each record: read, decrypted, checked, appended -> sync,
- *            rename
+ *   export   look for the records -> their headers: sizes -> front of the bundle -> each record: read, decrypted, checked, appended
+ *            -> sync, rename
  *   import   front of the bundle -> each record checked -> each record read, checked again, written (record_write) and entered
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
@@ -112,9 +112,10 @@ static int publish(export *x, const char *path, rp_error *err) {
 static int fail_name(const export *x, const char *name, rp_error *err) {
     if (x->n_encrypted > 0)
         return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0,
-                            "no module that can be read here is called '%s' or lies below it, and %zu records are encrypted: give their key", name,
-                            x->n_encrypted);
-    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module is called '%s' or lies below it: 'reprise cache ls' lists them", name);
+                            "no module that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
+                            name, x->n_encrypted);
+    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module is called '%s' or lies below it: 'reprise cache ls' lists them",
+                        name);
 }
 
 int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
@@ -162,9 +163,10 @@ static int check_all(import *m, rp_error *err) {
 /* Is the record there, and whole? */
 static bool is_present(const import *m, const char *path, const base_key *key) {
     record_reader *r;
-    bool is_whole = record_reader_open(&r, path, NULL, key, m->a->cipher, NULL) == RECORD_FAULT_NONE && record_reader_verify(r, NULL) == RECORD_FAULT_NONE;
+    record_fault fault = record_reader_open(&r, path, NULL, key, m->a->cipher, NULL);
+    if (!fault) fault = record_reader_verify(r, NULL);
     record_reader_close(r);
-    return is_whole;
+    return !fault;
 }
 
 static int write_record(import *m, const record_loaded *l, const char *path, rp_error *err) {

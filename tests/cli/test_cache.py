@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`reprise cache`: its parts over a real store; `simulate`: table, JSON, curves, the trace of REPRISE_TEST_DATA; what it says when it is used wrongly."""
+"""`reprise cache`: its parts over a real store; `simulate`: table, JSON, curves, the trace of REPRISE_TEST_DATA; what it says when it is
+used wrongly."""
 import json
 import os
 import re
@@ -206,8 +207,9 @@ class Store(unittest.TestCase):
         self.assertIn("'nope'", self.cache("ls", "nope", status=1, errors=1))
 
     def test_ls_fits_a_terminal(self):
-        shown = subprocess.run(["script", "-qec", f"stty cols 80; {PROGRAM} cache ls --store {self.store}", "/dev/null"], capture_output=True,
-                               text=True, check=False, env=dict(os.environ, LC_ALL="C.UTF-8"))
+        command = f"stty cols 80; {PROGRAM} cache ls --store {self.store}"
+        shown = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, check=False,
+                               env=dict(os.environ, LC_ALL="C.UTF-8"))
         if shown.returncode != 0:
             self.skipTest("there is no script(1)")
         lines = shown.stdout.replace("\r", "").splitlines()
@@ -229,7 +231,8 @@ class Store(unittest.TestCase):
 
     def test_stat(self):
         stat = json.loads(self.cache("stat", "--json"))
-        taken = sum(os.lstat(os.path.join(at, name)).st_blocks * 512 for at, folders, files in os.walk(self.store) for name in folders + files)
+        taken = sum(os.lstat(os.path.join(at, name)).st_blocks * 512
+                    for at, folders, files in os.walk(self.store) for name in folders + files)
         self.assertEqual(stat["total_bytes"], taken + os.lstat(self.store).st_blocks * 512)
         self.assertEqual((stat["pinned"], stat["expired"], stat["bad"], stat["leftovers"], stat["encrypted"]), (0, 0, 0, 0, 0))
         self.assertEqual(stat["records"], stat["modules"] + stat["texts"])
@@ -316,7 +319,8 @@ class Store(unittest.TestCase):
         self.assertEqual((stat["encrypted"], stat["unreadable"]), (stat["records"], stat["records"]))
 
     def test_used_wrongly(self):
-        for args in (["rm"], ["rm", "--key", "xyz1"], ["rm", "--key", "ab"], ["pin", "--model", ""], ["ls", "--sort", "age"], ["ls", "a", "b"],
+        for args in (["rm"], ["rm", "--key", "xyz1"], ["rm", "--key", "ab"], ["pin", "--model", ""], ["ls", "--sort", "age"],
+                     ["ls", "a", "b"],
                      ["export", "cities"], ["import"], ["gc", "cities"]):
             with self.subTest(args=args):
                 self.cache(*args, status=2, errors=1)

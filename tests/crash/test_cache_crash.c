@@ -1,5 +1,5 @@
-/* test_cache_crash.c: the process is killed at every call that changes the disk while a bundle is imported, a store is cleaned, rebuilt, or loses
- * records; then another goes on with what is left: every record is whole or absent, and the same done again is done. */
+/* test_cache_crash.c: the process is killed at every call that changes the disk while a bundle is imported, a store is cleaned, rebuilt, or
+ * loses records; then another goes on with what is left: every record is whole or absent, and the same done again is done. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <signal.h>
@@ -109,12 +109,14 @@ static void check_rest(work w, const char *dir, uint64_t n) {
     c = cache_world_cache(dir, NULL, true);
     assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
     for (int i = 0; i < RP_N_CACHE_FLAWS; i++) /* looking and exporting put nothing right */
-        if (v.flaws[i] > 0 && w != EXPORT) fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
+        if (v.flaws[i] > 0 && w != EXPORT)
+            fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
     rp_cache_close(c);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     int32_t from_disk = 0;
     assert_non_null(e);
-    if (!cache_world_ask(&world, e, NULL, &from_disk)) fail_msg("%s, call %llu: not the bytes of a cold run", names[w], (unsigned long long)n);
+    if (!cache_world_ask(&world, e, NULL, &from_disk))
+        fail_msg("%s, call %llu: not the bytes of a cold run", names[w], (unsigned long long)n);
     if (from_disk == 0) fail_msg("%s, call %llu: nothing is found", names[w], (unsigned long long)n);
     rp_engine_free(e);
 }
@@ -160,6 +162,7 @@ static void export(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(import), cmocka_unit_test(gc), cmocka_unit_test(rebuild), cmocka_unit_test(rm), cmocka_unit_test(export)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(import), cmocka_unit_test(gc), cmocka_unit_test(rebuild), cmocka_unit_test(rm),
+                                       cmocka_unit_test(export)};
     return cmocka_run_group_tests_name("cache_crash", tests, open_all, close_all);
 }

@@ -1,5 +1,5 @@
-/* test_cache_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so does every
- * allocation: it is done, or says why not; what is there is whole, and done again it is done.
+/* test_cache_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so
+ * does every allocation: it is done, or says why not; what is there is whole, and done again it is done.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every seventh call
  */
@@ -78,7 +78,8 @@ static int attempt(work w, const char *dir) {
     rp_error err = {0};
     int rc = rp_cache_open(&c, dir, &(rp_cache_options){.create = true}, &err);
     if (!rc) rc = work_on(w, c, &err);
-    if (rc && (err.code != rc || !err.message[0] || strchr(err.message, '\n'))) fail_msg("%s: error %d does not say what it is", names[w], rc);
+    if (rc && (err.code != rc || !err.message[0] || strchr(err.message, '\n')))
+        fail_msg("%s: error %d does not say what it is", names[w], rc);
     rp_cache_close(c);
     return rc;
 }
@@ -110,12 +111,14 @@ static void check_rest(work w, const char *dir, const char *what, uint64_t n) {
     rp_cache_close(c);
     if (w == EXPORT && store_folder_count("/dev/shm", ".out.tmp") > 0) fail_msg("a temporary file stays");
     int rc = attempt(w, dir);
-    if (rc && !(w == REMOVE && rc == RP_ERR_NAME)) fail_msg("%s, %s %llu: it cannot be done afterwards", names[w], what, (unsigned long long)n);
+    if (rc && !(w == REMOVE && rc == RP_ERR_NAME))
+        fail_msg("%s, %s %llu: it cannot be done afterwards", names[w], what, (unsigned long long)n);
     assert_int_equal(attempt(GC, dir), RP_OK);
     c = cache_world_cache(dir, NULL, true);
     assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
     for (int i = 0; i < RP_N_CACHE_FLAWS; i++)
-        if (v.flaws[i] > 0) fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
+        if (v.flaws[i] > 0)
+            fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
     rp_cache_close(c);
 }
 
@@ -174,9 +177,10 @@ BOTH(ls, LOOK)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(import_calls),  cmocka_unit_test(import_allocations),  cmocka_unit_test(export_calls), cmocka_unit_test(export_allocations),
-        cmocka_unit_test(gc_calls),      cmocka_unit_test(gc_allocations),      cmocka_unit_test(rebuild_calls), cmocka_unit_test(rebuild_allocations),
-        cmocka_unit_test(rm_calls),      cmocka_unit_test(rm_allocations),      cmocka_unit_test(ls_calls),     cmocka_unit_test(ls_allocations),
+        cmocka_unit_test(import_calls), cmocka_unit_test(import_allocations), cmocka_unit_test(export_calls),
+        cmocka_unit_test(export_allocations), cmocka_unit_test(gc_calls), cmocka_unit_test(gc_allocations),
+        cmocka_unit_test(rebuild_calls), cmocka_unit_test(rebuild_allocations), cmocka_unit_test(rm_calls),
+        cmocka_unit_test(rm_allocations), cmocka_unit_test(ls_calls), cmocka_unit_test(ls_allocations),
     };
     return cmocka_run_group_tests_name("cache_faults", tests, open_all, close_all);
 }

@@ -1,5 +1,5 @@
-/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted, verified, pinned, removed,
- * cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
+/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted, verified, pinned,
+ * removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +127,8 @@ static void is_listed(void **state) {
     assert_int_equal(s.record_bytes, bytes);
     assert_int_equal(s.module_bytes + s.text_bytes, bytes);
     assert_int_equal(s.tokens, tokens);
-    assert_int_equal(s.encrypted + s.unreadable + s.pinned + s.expired + s.bad + s.leftovers + s.broken + s.without_row + s.without_file, 0);
+    assert_int_equal(s.encrypted + s.unreadable + s.pinned + s.expired + s.bad + s.leftovers, 0);
+    assert_int_equal(s.broken + s.without_row + s.without_file, 0);
     assert_int_equal(s.owner, 0);
     rp_cache_close(c);
     assert_int_equal(s.total_bytes, store_folder_bytes(dir));
@@ -169,9 +170,10 @@ static void selections(void **state) {
         rp_cache_selection s;
         int rc;
     } wrong[] = {
-        {{.name = "citi"}, RP_ERR_NAME},   {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME},         {{.name = "/"}, RP_ERR_NAME},
-        {{.key = "zzzz"}, RP_ERR_INVALID}, {{.key = "abc"}, RP_ERR_INVALID},      {{.key = "ABCD"}, RP_ERR_INVALID},   {{.model = ""}, RP_ERR_INVALID},
-        {{.all = false}, RP_ERR_INVALID},  {{.key = "00000000"}, RP_ERR_NAME},    {{.model = "00000000"}, RP_ERR_NAME}};
+        {{.name = "citi"}, RP_ERR_NAME},     {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME},
+        {{.name = "/"}, RP_ERR_NAME},        {{.key = "zzzz"}, RP_ERR_INVALID},     {{.key = "abc"}, RP_ERR_INVALID},
+        {{.key = "ABCD"}, RP_ERR_INVALID},   {{.model = ""}, RP_ERR_INVALID},       {{.all = false}, RP_ERR_INVALID},
+        {{.key = "00000000"}, RP_ERR_NAME},  {{.model = "00000000"}, RP_ERR_NAME}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         rp_cache_listing *none = l;
         rp_error err = {0};
@@ -440,7 +442,7 @@ static void pins(void **state) {
 
 static void cleans(void **state) {
     (void)state;
-    char path[PATH_BYTES], gone[PATH_BYTES], unknown[PATH_BYTES], leftover[PATH_BYTES + 16], bad[PATH_BYTES], text[256];
+    char path[PATH_BYTES], gone[PATH_BYTES], unknown[PATH_BYTES], leftover[PATH_BYTES + 16], bad[PATH_BYTES];
     rp_cache_cleaning c;
     rp_error err = {0};
     one_of("cities/plan/miami", path);
@@ -451,8 +453,8 @@ static void cleans(void **state) {
     size_t all = count(cache, NULL);
     rp_cache_close(cache);
     /* two texts are over, one module too and pinned; a file is missing, a row, a temporary file lies there, and a damaged record */
-    snprintf(text, sizeof text, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2) OR label = 'cities/plan/miami'");
-    sql(dir, text);
+    sql(dir, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2)"
+             " OR label = 'cities/plan/miami'");
     sql(dir, "DELETE FROM records WHERE label = 'cities/plan'");
     unlink(gone);
     snprintf(leftover, sizeof leftover, "%s.77-1-1.tmp", path);
@@ -486,9 +488,11 @@ static void cleans(void **state) {
 
 static void rebuilds(void **state) {
     (void)state;
-    static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1", "UPDATE records SET label = 'paris' WHERE label = 'cities'",
-                                       "INSERT INTO records SELECT randomblob(32), fingerprint, parent, kind, at, first_slot, pos, slots, "
-                                       "readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, pinned FROM records"};
+#define COLUMNS "first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, pinned"
+    static const char copies[] = "INSERT INTO records (key, fingerprint, parent, kind, at, " COLUMNS ")"
+                                 " SELECT randomblob(32), fingerprint, parent, kind, at, " COLUMNS " FROM records";
+    static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1",
+                                       "UPDATE records SET label = 'paris' WHERE label = 'cities'", copies};
     char path[PATH_BYTES];
     rp_error err = {0};
     rp_cache_cleaning cleaning;
@@ -645,7 +649,8 @@ static void ships_encrypted(void **state) {
     /* with it */
     c = cache_world_cache(secret, key, false);
     assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
-    assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.records && stats.modules >= N_MODULE_RECORDS);
+    assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.records &&
+                stats.modules >= N_MODULE_RECORDS);
     assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
     rp_cache_close(c);
     assert_int_equal(verify(secret, key).n, 0);

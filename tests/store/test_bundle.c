@@ -1,5 +1,5 @@
-/* test_bundle.c: the file of a module (record_bundle.h): its bytes, every cut, every byte altered, every number that is not possible, and what
- * may not be in one. */
+/* test_bundle.c: the file of a module (record_bundle.h): its bytes, every cut, every byte altered, every number that is not possible, and
+ * what may not be in one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,12 +104,15 @@ static void numbers_are_checked(void **state) {
         int n;
         uint64_t value;
         int rc;
-    } lies[] = {{8, 4, 2, RP_ERR_FORMAT},           {8, 4, 0, RP_ERR_FORMAT},   {12, 4, 0, RP_ERR_FORMAT},  {12, 4, 2, RP_ERR_FORMAT},
-                {12, 4, 65537, RP_ERR_LIMIT},       {12, 4, 65536, RP_ERR_FORMAT}, {12, 4, UINT32_MAX, RP_ERR_LIMIT}, {16, 8, 0, RP_ERR_FORMAT},
-                {16, 8, UINT64_MAX, RP_ERR_FORMAT}, {24, 4, 0, RP_ERR_FORMAT},  {24, 4, 256, RP_ERR_FORMAT}, {24, 4, 5, RP_ERR_FORMAT},
-                {28, 4, 1, RP_ERR_FORMAT},          {44, 4, 1, RP_ERR_FORMAT},  {96, 8, 0, RP_ERR_FORMAT},  {96, 8, UINT64_MAX, RP_ERR_FORMAT},
-                {96, 8, (uint64_t)1 << 63, RP_ERR_FORMAT}, {64, 8, UINT64_MAX, RP_ERR_FORMAT}, {184, 1, 0, RP_ERR_FORMAT}, {184, 1, '/', RP_ERR_FORMAT},
-                {189, 1, '/', RP_ERR_FORMAT}, {184, 1, 'C', RP_ERR_FORMAT}};
+    } lies[] = {
+        {8, 4, 2, RP_ERR_FORMAT},           {8, 4, 0, RP_ERR_FORMAT},           {12, 4, 0, RP_ERR_FORMAT},
+        {12, 4, 2, RP_ERR_FORMAT},          {12, 4, 65537, RP_ERR_LIMIT},       {12, 4, 65536, RP_ERR_FORMAT},
+        {12, 4, UINT32_MAX, RP_ERR_LIMIT},  {16, 8, 0, RP_ERR_FORMAT},          {16, 8, UINT64_MAX, RP_ERR_FORMAT},
+        {24, 4, 0, RP_ERR_FORMAT},          {24, 4, 256, RP_ERR_FORMAT},        {24, 4, 5, RP_ERR_FORMAT},
+        {28, 4, 1, RP_ERR_FORMAT},          {44, 4, 1, RP_ERR_FORMAT},          {96, 8, 0, RP_ERR_FORMAT},
+        {96, 8, UINT64_MAX, RP_ERR_FORMAT}, {96, 8, INT64_MAX, RP_ERR_FORMAT},  {64, 8, UINT64_MAX, RP_ERR_FORMAT},
+        {184, 1, 0, RP_ERR_FORMAT},         {184, 1, '/', RP_ERR_FORMAT},       {189, 1, '/', RP_ERR_FORMAT},
+        {184, 1, 'C', RP_ERR_FORMAT}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(lies); i++) {
         forged f = {test_malloc(whole.n), whole.n};
         rp_error err;
@@ -126,7 +129,8 @@ static void numbers_are_checked(void **state) {
 static void others_are_refused(void **state) {
     (void)state;
     rp_error err;
-    forged text = bundle_forge("cities", 2, true), other = bundle_forge("citie", 2, false), below = bundle_forge("cities/plan/miami", 2, false);
+    forged text = bundle_forge("cities", 2, true), other = bundle_forge("citie", 2, false), below;
+    below = bundle_forge("cities/plan/miami", 2, false);
     assert_int_equal(read_all(text.bytes, text.n, &err), RP_ERR_FORMAT);
     assert_non_null(strstr(err.message, "record"));
     assert_int_equal(read_all(other.bytes, other.n, &err), RP_ERR_FORMAT);
@@ -149,8 +153,9 @@ static void labels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_read),           cmocka_unit_test(has_its_bytes),      cmocka_unit_test(every_cut_is_refused), cmocka_unit_test(every_byte_counts),
-        cmocka_unit_test(numbers_are_checked), cmocka_unit_test(others_are_refused), cmocka_unit_test(labels),
+        cmocka_unit_test(is_read), cmocka_unit_test(has_its_bytes), cmocka_unit_test(every_cut_is_refused),
+        cmocka_unit_test(every_byte_counts), cmocka_unit_test(numbers_are_checked), cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(labels),
     };
     return cmocka_run_group_tests_name("bundle", tests, make, end);
 }

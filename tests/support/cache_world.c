@@ -11,8 +11,9 @@ static const char schema[] =
     "<schema name='cities'><system>You are a guide.</system><user><module name='plan'>Plan a trip to this city. <union>"
     "<module name='miami'>Welcome to Miami. For surf, go to the beach.</module>"
     "<module name='lisbon'>Lisbon is best seen on foot.</module></union></module></user></schema>";
-static const char tiny_schema[] = "<schema name='cities'>Once <module name='plan'>the river<union><module name='miami'> of the city</module>"
-                                  "<module name='lisbon'> seven hills</module></union></module></schema>";
+static const char tiny_schema[] =
+    "<schema name='cities'>Once <module name='plan'>the river<union><module name='miami'> of the city</module>"
+    "<module name='lisbon'> seven hills</module></union></module></schema>";
 static const char *const prompts[CACHE_WORLD_REQUESTS] = {"<prompt schema='cities'><plan><miami/></plan>Where to?</prompt>",
                                                           "<prompt schema='cities'><plan><lisbon/></plan>And then?</prompt>", NULL};
 
@@ -117,7 +118,8 @@ bool cache_world_same(const rp_cache_listing *a, const rp_cache_listing *b) {
     for (size_t i = 0; i < a->n_entries; i++) {
         const rp_cache_entry *x = &a->entries[i], *y = &b->entries[i];
         if (strcmp(x->key, y->key) != 0 || strcmp(x->model, y->model) != 0 || strcmp(x->label, y->label) != 0 || x->kind != y->kind ||
-            x->n_tokens != y->n_tokens || x->bytes != y->bytes || x->cost_us != y->cost_us || x->pinned != y->pinned || x->expires != y->expires)
+            x->n_tokens != y->n_tokens || x->bytes != y->bytes || x->cost_us != y->cost_us || x->pinned != y->pinned ||
+            x->expires != y->expires)
             return false;
     }
     return true;
