@@ -99,29 +99,42 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
 
 /* ---- what could not be read ---- */
 
-static void remove_in(const char *folder, const char *name) {
-    char path[DISK_PATH_BYTES + NAME_MAX + 2];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    base_io_unlink(path, NULL);
+static uint64_t disk_bytes(const char *path) {
+    base_io_sizes sizes;
+    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
 }
 
-/* Keeps the number of files in a folder below `most`: any of them go. */
-static void thin_out(const char *folder, int most) {
+/* Keeps at most so many files and bytes in a folder: any others go. */
+static void thin_out(const char *folder, int most_files, uint64_t most_bytes) {
+    char path[DISK_PATH_BYTES + NAME_MAX + 2];
     DIR *d = opendir(folder);
+    uint64_t bytes = 0;
     int n = 0;
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && ++n >= most) remove_in(folder, e->d_name);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        uint64_t own = disk_bytes(path);
+        if (n == most_files || own > most_bytes - bytes) base_io_unlink(path, NULL);
+        else n++, bytes += own;
+    }
     if (d) closedir(d);
 }
 
-void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
+void disk_folder_thin_out(const disk_folder *f, uint64_t most) {
+    char folder[DISK_PATH_BYTES];
+    bad_folder(f, folder);
+    thin_out(folder, DISK_TIER_BAD, most);
+}
+
+void disk_folder_set_aside(const disk_folder *f, const base_key *key, uint64_t most) {
     char from[DISK_PATH_BYTES], folder[DISK_PATH_BYTES], hex[KEY_DIGITS + 1], to[DISK_PATH_BYTES + KEY_DIGITS + 8];
     disk_folder_record(f, key, from);
     bad_folder(f, folder);
     base_key_hex(key, hex, KEY_DIGITS);
     snprintf(to, sizeof(to), "%s/%s" RECORD_END, folder, hex);
-    if (base_io_mkdir(folder, NULL) == RP_OK) thin_out(folder, DISK_TIER_BAD);
-    if (base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
+    uint64_t own = disk_bytes(from);
+    if (own <= most && base_io_mkdir(folder, NULL) == RP_OK) thin_out(folder, DISK_TIER_BAD - 1, most - own);
+    if (own > most || base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
 }
 
 /* ---- all there is ---- */
@@ -174,25 +187,14 @@ int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error 
     return rc;
 }
 
-static uint64_t disk_bytes(const char *path) {
-    base_io_sizes sizes;
-    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
-}
-
 uint64_t disk_folder_overhead(const disk_folder *f) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
+    char folder[DISK_PATH_BYTES];
     uint64_t bytes = disk_bytes(f->dir);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         sub_folder(f, i, folder);
         bytes += disk_bytes(folder);
     }
     bad_folder(f, folder);
-    DIR *d = opendir(folder);
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, "..") == 0) continue;
-        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        bytes += disk_bytes(path);
-    }
-    if (d) closedir(d);
+    bytes += disk_bytes(folder);
     return bytes;
 }

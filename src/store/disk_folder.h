@@ -28,11 +28,14 @@ void disk_folder_index(const disk_folder *f, char *out);
 
 /* Makes the folder that a record of this key lies in. RP_ERR_IO. */
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err);
-/* Moves a record that could not be read to where it is no longer found; an older one goes for it. */
-void disk_folder_set_aside(const disk_folder *f, const base_key *key);
+/* Moves a record that could not be read to where it is no longer found, and lets others that are there go for it. One that takes more than
+ * `most` bytes by itself is removed. */
+void disk_folder_set_aside(const disk_folder *f, const base_key *key, uint64_t most);
+/* Lets records that were set aside go until they take no more than `most` bytes. */
+void disk_folder_thin_out(const disk_folder *f, uint64_t most);
 /* All records by rising key: owned by the caller, base_free. What a crash has left half written is removed. RP_ERR_IO, RP_ERR_MEMORY. */
 int disk_folder_scan(const disk_folder *f, disk_file **out, size_t *n, rp_error *err);
-/* Bytes on disk of folders and of what was set aside. */
+/* Bytes on disk of folders, without what was set aside. */
 uint64_t disk_folder_overhead(const disk_folder *f);
 
 #endif

@@ -209,7 +209,7 @@ static void write_record(disk_tier *d, job *j) {
 static void remove_record(disk_tier *d, const job *j) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&d->folder, &j->key, path);
-    if (j->kind == JOB_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
+    if (j->kind == JOB_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key, d->options.bad_bytes);
     else base_io_unlink(path, NULL);
     record_index_remove(d->index, &j->key, NULL);
 }
@@ -289,7 +289,7 @@ static int take_over(repair *r, const disk_file *file, const record_row *known, 
     record_fault fault = record_reader_open(&reader, path, NULL, &file->key, d->options.cipher, NULL);
     if (is_broken(fault)) {
         base_log(BASE_LOG_WARN, "store: %s is set aside: %s", path, record_fault_name(fault));
-        if (!d->options.read_only) disk_folder_set_aside(&d->folder, &file->key);
+        if (!d->options.read_only) disk_folder_set_aside(&d->folder, &file->key, d->options.bad_bytes);
         return known ? note_gone(r, &file->key, err) : RP_OK;
     }
     if (!fault) {
@@ -353,6 +353,7 @@ static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err)
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
     if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
+    if (!d->options.read_only) disk_folder_thin_out(&d->folder, d->options.bad_bytes);
     rc = tell_records(d, fn, user, err);
     return rc ? rc : open_threads(d, err);
 }

@@ -14,6 +14,10 @@
 #define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
 /* Of the disk's budget for what the index and the folders grow by between two looks at them. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
+/* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one aside
+ * takes nothing that anybody counts on. */
+#define BAD_BYTES ((uint64_t)64 << 20)
+#define BAD_SHARE 16
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
@@ -108,8 +112,10 @@ static void drop_failed(span_store *s) {
 
 static bool can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
 
+static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
+
 static uint64_t limit(const span_store *s) {
-    uint64_t beside = disk_tier_overhead(s->tier) + MARGIN_BYTES;
+    uint64_t beside = disk_tier_overhead(s->tier) + bad_bytes(s->disk_budget) + MARGIN_BYTES;
     return s->disk_budget > beside ? s->disk_budget - beside : 0;
 }
 
@@ -310,7 +316,9 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     s->format = disk->tier.format;
     s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
-    int rc = disk_tier_open(&s->tier, &disk->tier, know_record, &o, err);
+    disk_tier_options tier = disk->tier;
+    tier.bad_bytes = bad_bytes(disk->budget_bytes);
+    int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err);
     if (!rc) {
         enter_known(s, &o);
         rc = check_budget(s, disk, err);
