@@ -415,6 +415,7 @@ void *scheduler_main(void *arg) {
         engine_tell(e);
         pthread_mutex_lock(&e->lock);
         tell_status(e);
+        if (stands || (e->n_running == 0 && !e->waiting)) span_store_set_computing(e->store, false);
         if (stands && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
         while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
         rp_call *inbox = e->inbox;
@@ -431,6 +432,7 @@ void *scheduler_main(void *arg) {
         admit_all(e);
         compose_all(e);
         prepare_first(e);
+        span_store_set_computing(e->store, e->n_running > 0);
         stands = !steps_run(e) && e->n_ended + e->n_admitted == before;
     }
     end_all(e);

@@ -52,6 +52,8 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
 int disk_tier_write(disk_tier *d, const record_row *row, kv_span *span, rp_error *err);
 /* Removes a record; set_aside: it could not be read. */
 void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside);
+/* While somebody computes, the writer takes 1/32 of one processor at most; else what it can get, as when a store was opened. */
+void disk_tier_set_computing(disk_tier *d, bool computing);
 /* How often, and when, a record was used. */
 void disk_tier_note(disk_tier *d, const base_key *key, uint64_t uses, int64_t last_use);
 

@@ -25,6 +25,7 @@ typedef struct writer {
     const record_format *format;
     const kv_span *span;
     const record_cipher *cipher;
+    const record_rest *rest; /* NULL: none */
     record record; /* with the span's form */
     uint8_t *kept; /* the form's */
     record_layer *layers;
@@ -122,6 +123,10 @@ static void copy_used(writer *w, const void *block, size_t n_used) {
     copy_rows(w->last + keys, (const uint8_t *)block + keys, heads, element * (size_t)s->value_dim, KV_BLOCK_SLOTS, n_used);
 }
 
+static void rest(const writer *w) {
+    if (w->rest) w->rest->fn(w->rest->user);
+}
+
 /* A layer's blocks as they are written; at most one of them is w->last. Returns how many. */
 static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
     int n = 0;
@@ -140,6 +145,7 @@ static void make_checksums(writer *w) {
     for (int32_t i = 0; i < w->format->shape.n_layers; i++) {
         int n = layer_blocks(w, i, blocks);
         w->layers[i].checksum = record_checksum_of(blocks, n);
+        rest(w);
     }
 }
 
@@ -199,7 +205,10 @@ static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     int rc = base_io_create(&w->file, w->temporary, err);
     if (rc) return rc;
     rc = write_bytes(w, w->header, w->states_at, err);
-    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) rc = write_layer(w, i, err);
+    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) {
+        rc = write_layer(w, i, err);
+        rest(w);
+    }
     if (!rc) rc = base_io_sync(&w->file, err);
     if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: before it a file system may not have found room yet */
     base_io_close(&w->file);
@@ -237,9 +246,9 @@ static void release(writer *w) {
     base_free(w->temporary);
 }
 
-int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                 uint64_t *bytes_on_disk, rp_error *err) {
-    writer w = {.format = format, .span = span, .cipher = cipher};
+int record_write_resting(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                         const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
+    writer w = {.format = format, .span = span, .cipher = cipher, .rest = rest};
     int rc = check(format, r, span, err);
     if (!rc) rc = describe(&w, r, err);
     if (!rc) rc = name_temporary(&w, path, err);
@@ -249,4 +258,9 @@ int record_write(const char *path, const record_format *format, const record *r,
     if (!rc) rc = publish(&w, path, err);
     release(&w);
     return rc;
+}
+
+int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                 uint64_t *bytes_on_disk, rp_error *err) {
+    return record_write_resting(path, format, r, span, cipher, NULL, bytes_on_disk, err);
 }

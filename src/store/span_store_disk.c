@@ -26,6 +26,9 @@ bool span_store_writes_through(const span_store *s) { return s->tier && s->write
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
+void span_store_set_computing(span_store *s, bool computing) {
+    if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
+}
 
 /* ---- what is on disk ---- */
 
@@ -333,6 +336,7 @@ void span_store_fit_disk(span_store *s) {
 
 /* What waits to be written is; what was used is noted. */
 static void flush(span_store *s) {
+    span_store_set_computing(s, false);
     while (s->lists[LIST_UNWRITTEN].newest != NONE && s->retry_us < base_clock_us()) {
         uint32_t before = s->lists[LIST_UNWRITTEN].oldest;
         span_store_poll(s);
