@@ -10,8 +10,9 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* States that wait for the disk at most: they cannot be reclaimed meanwhile. */
+/* States that wait for the disk at most, and which share of those in RAM: they cannot be reclaimed meanwhile. */
 #define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
+#define QUEUED_SHARE 8
 /* Of the disk's budget for what the index and the folders grow by between two looks at them. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
 /* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one aside
@@ -156,12 +157,14 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     return row;
 }
 
+static uint64_t most_queued(const span_store *s) { return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES); }
+
 /* An entry that waits; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span);
     uint64_t queued = disk_tier_queued_bytes(s->tier);
-    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > MOST_QUEUED_BYTES) return false;
+    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > most_queued(s)) return false;
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
         return false;
