@@ -236,16 +236,17 @@ static void report_mode(bench *b, int m, double gbs) {
     double read_ms = b->bytes[m] / gbs / 1e6;
     size_t n = (size_t)b->rounds;
     for (int how = 0; how < READINGS; how++) {
-        double disk = bench_median(b->disk_ms[m][how], n), ram = bench_median(b->ram_ms[m][how], n), ratio = bench_median(b->ratio[m][how], n);
+        double disk = bench_median(b->disk_ms[m][how], n), ram = bench_median(b->ram_ms[m][how], n);
+        double ratio = bench_median(b->ratio[m][how], n);
         double bound = read_ms > ram ? read_ms : ram;
-        printf("| %s, %s | %.0f | %.0f | **%.2f** | %.0f (%.0f MB) | %.2f | %.2f |", mode_names[m], reading_names[how], ram, disk, ratio, read_ms,
-               b->bytes[m] / 1e6, disk / bound, disk / (read_ms + ram));
+        printf("| %s, %s | %.0f | %.0f | **%.2f** | ", mode_names[m], reading_names[how], ram, disk, ratio);
+        printf("%.0f (%.0f MB) | %.2f | %.2f |", read_ms, b->bytes[m] / 1e6, disk / bound, disk / (read_ms + ram));
         if (b->was_filled) printf(" - | - |\n");
         else printf(" %.0f | %.0f x |\n", b->afresh_ms[m], b->afresh_ms[m] / disk);
         if (how == LAYERS && gbs >= FAST_DISK_GBS)
             fprintf(stderr, "%s: at most 1.5 x from RAM: %s\n", mode_names[m], ratio <= 1.5 ? "reached" : "MISSED");
         if (how == LAYERS && gbs < FAST_DISK_GBS)
-            fprintf(stderr, "%s: within 10 %% of the larger of reading and computing: %s\n", mode_names[m], disk <= 1.1 * bound ? "reached" : "MISSED");
+            fprintf(stderr, "%s: within 10 %% of the larger of reading and RAM: %s\n", mode_names[m], disk <= 1.1 * bound ? "reached" : "MISSED");
     }
 }
 
@@ -257,16 +258,17 @@ static void report(bench *b) {
         if (depths[i] == DISK_THREADS) used = gbs[i];
     }
     printf("First token of %d new tokens after %d, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens, b->threads, b->rounds);
-    printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | against their sum | computed | gain |\n");
+    printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | against their sum | ");
+    printf("computed | gain |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int m = 0; m < MODES; m++)
         if (b->has[m]) report_mode(b, m, used);
-    printf("\n%d new tokens alone: %.0f ms. Opening the engine with its store: %.0f ms.\n", b->fresh, bench_median(b->alone_ms, (size_t)b->n_alone),
-           bench_median(b->open_ms, n));
+    printf("\n%d new tokens alone: %.0f ms. Opening the engine with its store: %.0f ms.\n", b->fresh,
+           bench_median(b->alone_ms, (size_t)b->n_alone), bench_median(b->open_ms, n));
     printf("Reading the records, not in memory, in pieces of %zu KiB, by threads:", PIECE_BYTES >> 10);
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
-    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more"
-                                                  : "within 10 % of the larger of reading and RAM, since two threads read less than 1 GB/s");
+    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" :
+                            "within 10 % of the larger of reading and RAM, since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 
@@ -302,8 +304,8 @@ int main(int argc, char **argv) {
     rp_error err;
     bench_name = "bench_restart";
     if (!read_arguments(&b, argc, argv)) {
-        fprintf(stderr, "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] [--threads N] [--dir DIR] "
-                        "[--only modules|prefix]\n", MAX_ROUNDS);
+        fprintf(stderr, "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] [--threads N] "
+                        "[--dir DIR] [--only modules|prefix]\n", MAX_ROUNDS);
         return 2;
     }
     bool is_own = !b.dir;

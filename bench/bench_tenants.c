@@ -157,7 +157,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--disk") == 0 && strcmp(argv[i + 1], "yes") == 0 && !(b.options.store_dir = mkdtemp(dir))) bench_die("a folder", NULL);
+        if (strcmp(argv[i], "--disk") == 0 && strcmp(argv[i + 1], "yes") == 0 && !(b.options.store_dir = mkdtemp(dir)))
+            bench_die("a folder", NULL);
     if (rp_model_open(&b.model, argv[1], NULL, &err)) bench_die("model", &err);
     open_engine(&b);
     printf("First token after %d tokens%s, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",

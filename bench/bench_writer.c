@@ -83,7 +83,8 @@ static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
     for (int32_t layer = 0; layer < shape->n_layers; layer++)
         for (int b = 0; b < KV_SPAN_BLOCKS; b++) {
             uint64_t *words = kv_span_block(s, layer, b);
-            for (size_t i = 0; i < kv_pool_block_bytes(pool) / sizeof(*words); i++) words[i] = random = random * 6364136223846793005u + 1442695040888963407u;
+            for (size_t i = 0; i < kv_pool_block_bytes(pool) / sizeof(*words); i++)
+                words[i] = random = random * 6364136223846793005u + 1442695040888963407u;
         }
     kv_span_seal(s, &key);
     return s;
@@ -237,8 +238,8 @@ static void report(bench *b) {
         for (int i = 0; i < b->rounds; i++) ratios[i] = b->medians[s][i] / b->medians[QUIET][i];
         median[s] = bench_median(b->gaps[s], n); /* sorts */
         p99[s] = at(b->gaps[s], n, 0.99);
-        printf("| %s | %.2f | %.2f | %.1f | %.3f | %.3f | %.3f |", names[s], median[s], p99[s], b->gaps[s][n - 1], median[s] / median[QUIET],
-               bench_median(ratios, (size_t)b->rounds), p99[s] / p99[QUIET]);
+        printf("| %s | %.2f | %.2f | %.1f | %.3f | %.3f | %.3f |", names[s], median[s], p99[s], b->gaps[s][n - 1],
+               median[s] / median[QUIET], bench_median(ratios, (size_t)b->rounds), p99[s] / p99[QUIET]);
         if (s == QUIET) printf(" - |\n");
         else printf(" %.0f MB/s |\n", (double)b->writers[s].bytes / b->writers[s].seconds / 1e6);
     }
@@ -279,8 +280,8 @@ int main(int argc, char **argv) {
     b.rounds = number_after(argc, argv, "--rounds", 20);
     b.threads = number_after(argc, argv, "--threads", 2);
     if (argc < 2 || argv[1][0] == '-' || b.tokens < 2 || b.tokens > MAX_TOKENS || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.threads < 1) {
-        fprintf(stderr, "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n", MAX_TOKENS,
-                MAX_ROUNDS);
+        fprintf(stderr, "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n",
+                MAX_TOKENS, MAX_ROUNDS);
         return 2;
     }
     const char *dir = text_after(argc, argv, "--dir", NULL);
@@ -289,7 +290,8 @@ int main(int argc, char **argv) {
     must(rp_model_open(&b.model, argv[1], NULL, &err), "model", &err);
     rp_model_info info;
     rp_model_describe(b.model, &info);
-    kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim, .format = KV_F16};
+    kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim,
+                      .format = KV_F16};
     open_engine(&b);
     for (int s = BUSY; s < SUBJECTS; s++) open_writer(&b.writers[s], dir, names[s], &shape, s == BUSY);
     for (int i = 0; i < b.rounds; i++)

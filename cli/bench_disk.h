@@ -1,6 +1,6 @@
 /* bench_disk.h: a store's folder as others see it: what it takes on disk, looked at all the while, and whether anything grows.
  *
- *   watcher's thread   look, every LOOK_EVERY_MS: blocks of everything in the folder, itself included; open files and threads of the process
+ *   watcher's thread   look, every 10 ms: blocks of all that is in the folder, itself included; the process's open files and threads
  *
  * A look is no moment: names come and go while the folder is read. One that finds too much counts only if the folders did not change
  * meanwhile; else it is taken again.

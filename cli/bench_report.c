@@ -262,13 +262,14 @@ static void print_errors(const bench_driver *d) {
 static void print_disk(const bench_disk_verdict *v) {
     const bench_disk_seen *a = &v->first, *b = &v->later;
     uint64_t most = a->bytes > b->bytes ? a->bytes : b->bytes;
-    printf("%-9s %s: %.1f MiB at most in %llu looks, budget %.1f; %.1f MiB were written\n", "disk", v->inside ? "inside" : "OVER ITS BUDGET", MIB(most),
-           (unsigned long long)(a->looks + b->looks), MIB(v->budget_bytes), MIB(v->written_bytes));
+    printf("%-9s %s: %.1f MiB at most in %llu looks, budget %.1f; %.1f MiB were written\n", "disk",
+           v->inside ? "inside" : "OVER ITS BUDGET", MIB(most), (unsigned long long)(a->looks + b->looks), MIB(v->budget_bytes),
+           MIB(v->written_bytes));
     if (!v->judged) printf("%-9s not judged: too short for ten budgets (--disk) to be written\n", "grows");
     else
-        printf("%-9s %s: index %.2f MiB at most once settled, %.2f before; files %d, %d; least open files %d, %d; least threads %d, %d\n", "grows",
-               v->flat ? "no" : "YES", MIB(b->index_bytes), MIB(a->index_bytes), (int)b->files, (int)a->files, (int)b->open_files,
-               (int)a->open_files, (int)b->threads, (int)a->threads);
+        printf("%-9s %s: index %.2f MiB at most once settled, %.2f before; files %d, %d; least open files %d, %d; threads %d, %d\n",
+               "grows", v->flat ? "no" : "YES", MIB(b->index_bytes), MIB(a->index_bytes), (int)b->files, (int)a->files,
+               (int)b->open_files, (int)a->open_files, (int)b->threads, (int)a->threads);
 }
 
 static void print_verdict(const bench_verdict *v) {

@@ -2,8 +2,8 @@
  *
  * Calls are drawn at random (bench_soak_calls.c); schemas are replaced, calls cancelled, and bursts of calls refused meanwhile. Some
  * prompts come again and again, and their answers must be those of the first time. Resident memory is compared with what it was in the
- * first quarter, or until the budget of states was used up for the first time, if that is later. With a store on disk its folder is watched,
- * too (bench_disk.h), and the budget is the disk's.
+ * first quarter, or until the budget of states was used up for the first time, if that is later. With a store on disk its folder is
+ * watched, too (bench_disk.h), and the budget is the disk's.
  */
 #include <math.h>
 #include <stdlib.h>

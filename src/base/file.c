@@ -178,4 +178,6 @@ static uint64_t read_clock(clockid_t clock) {
 uint64_t base_clock_us(void) { return read_clock(CLOCK_MONOTONIC); }
 uint64_t base_clock_thread_us(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
-void base_rest_us(uint64_t us) { (void)nanosleep(&(struct timespec){(time_t)(us / 1000000u), (long)(us % 1000000u) * 1000}, NULL); }
+void base_rest_us(uint64_t us) {
+    (void)nanosleep(&(struct timespec){(time_t)(us / 1000000u), (long)(us % 1000000u) * 1000}, NULL);
+}

@@ -21,8 +21,8 @@
 #define N_THREADS (DISK_TIER_READERS + 1)
 /* What a file system rounds a file up by, and notes for itself. */
 #define FILE_SLACK_BYTES 8192
-/* While somebody computes the writer rests REST times as long as it has worked, once it has for WORK_US: threads that compute share short loops,
- * and whoever takes one's processor holds them all up. It looks every LOOK_US whether somebody still does. */
+/* While somebody computes the writer rests REST times as long as it has worked, once it has for WORK_US: threads that compute share short
+ * loops, and whoever takes one's processor holds them all up. It looks every LOOK_US whether somebody still does. */
 #define REST 31
 #define WORK_US 200
 #define LOOK_US 2000
@@ -221,7 +221,8 @@ static void write_record(disk_tier *d, job *j) {
     disk_folder_record(&d->folder, &j->key, path);
     j->rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     const record_rest rests = {rest, d};
-    if (!j->rc) j->rc = record_write_resting(path, d->options.format, &j->row.record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
+    if (!j->rc)
+        j->rc = record_write_resting(path, d->options.format, &j->row.record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
     j->row.bytes = j->bytes;
     if (!j->rc) put_row(d, &j->row);
 }

@@ -15,8 +15,8 @@
 #define QUEUED_SHARE 8
 /* Of the disk's budget for what the index and the folders grow by between two looks at them. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
-/* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one aside
- * takes nothing that anybody counts on. */
+/* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one
+ * aside takes nothing that anybody counts on. */
 #define BAD_BYTES ((uint64_t)64 << 20)
 #define BAD_SHARE 16
 /* After a write failed: it would fail again soon. */
@@ -157,7 +157,9 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     return row;
 }
 
-static uint64_t most_queued(const span_store *s) { return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES); }
+static uint64_t most_queued(const span_store *s) {
+    return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES);
+}
 
 /* An entry that waits; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
