@@ -38,6 +38,8 @@ typedef enum span_found {
 
 /* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, and a hit as a use. found may be NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
+/* The same for a call that will get it later: nothing is counted, and what is read for it is SPAN_FOUND_DISK to the first get. */
+kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is it there, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
 /* Is it there, but as a record that cannot be read? */

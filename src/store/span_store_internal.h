@@ -26,6 +26,7 @@ typedef struct span_entry {
     bool used;       /* else it is on the free list */
     bool failed;     /* its span could not be read, and goes from RAM as soon as nobody holds it */
     base_key key;
+    bool fetched;    /* it was read, and nobody has got it yet */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
     record_row *row; /* not written yet: what is to be; NULL otherwise */
