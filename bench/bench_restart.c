@@ -232,6 +232,17 @@ static void run_round(bench *b, const bench_files *f, int round) {
 
 /* ---- what came of it ---- */
 
+static const char *reached(bool is) { return is ? "reached" : "MISSED"; }
+
+/* Where the disk is fast, a ratio; where it is slow, what it takes: with the computing hidden behind it, or it behind the computing, and
+ * with nothing hidden. */
+static void judge(int m, double gbs, double ratio, double of_larger, double of_sum) {
+    if (gbs >= FAST_DISK_GBS) fprintf(stderr, "%s: at most 1.5 x from RAM: %s\n", mode_names[m], reached(ratio <= 1.5));
+    else
+        fprintf(stderr, "%s: within 10 %% of the larger of reading and RAM: %s; of both together: %s\n", mode_names[m],
+                reached(of_larger <= 1.1), reached(of_sum <= 1.1));
+}
+
 static void report_mode(bench *b, int m, double gbs) {
     double read_ms = b->bytes[m] / gbs / 1e6;
     size_t n = (size_t)b->rounds;
@@ -243,10 +254,7 @@ static void report_mode(bench *b, int m, double gbs) {
         printf("%.0f (%.0f MB) | %.2f | %.2f |", read_ms, b->bytes[m] / 1e6, disk / bound, disk / (read_ms + ram));
         if (b->was_filled) printf(" - | - |\n");
         else printf(" %.0f | %.0f x |\n", b->afresh_ms[m], b->afresh_ms[m] / disk);
-        if (how == LAYERS && gbs >= FAST_DISK_GBS)
-            fprintf(stderr, "%s: at most 1.5 x from RAM: %s\n", mode_names[m], ratio <= 1.5 ? "reached" : "MISSED");
-        if (how == LAYERS && gbs < FAST_DISK_GBS)
-            fprintf(stderr, "%s: within 10 %% of the larger of reading and RAM: %s\n", mode_names[m], disk <= 1.1 * bound ? "reached" : "MISSED");
+        if (how == LAYERS) judge(m, gbs, ratio, disk / bound, disk / (read_ms + ram));
     }
 }
 
@@ -258,8 +266,8 @@ static void report(bench *b) {
         if (depths[i] == DISK_THREADS) used = gbs[i];
     }
     printf("First token of %d new tokens after %d, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens, b->threads, b->rounds);
-    printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | against their sum | ");
-    printf("computed | gain |\n");
+    printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | ");
+    printf("against their sum | computed | gain |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int m = 0; m < MODES; m++)
         if (b->has[m]) report_mode(b, m, used);
@@ -268,7 +276,7 @@ static void report(bench *b) {
     printf("Reading the records, not in memory, in pieces of %zu KiB, by threads:", PIECE_BYTES >> 10);
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
     printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" :
-                            "within 10 % of the larger of reading and RAM, since two threads read less than 1 GB/s");
+                            "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 

@@ -11,8 +11,8 @@
  * With --disk yes the engine has a store, and before the tenant asks it is opened anew, while the system holds no record in memory: what
  * is there comes from disk.
  *
- * The time is a caller's: from rp_engine_run to its first token. One engine, or store, so all find a store that is equally full. Differences are
- * taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
+ * The time is a caller's: from rp_engine_run to its first token. One engine, or store, so all find a store that is equally full.
+ * Differences are taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
  * sign test; Hollander and Wolfe, 1999). Public interface only.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */

@@ -312,6 +312,7 @@ int bench_report(const bench_session *s) {
     if (s->options->load == BENCH_SOAK && !(s->verdict.flat && s->verdict.inside))
         return cli_fail(CLI_FAILED, "memory %s", s->verdict.flat ? "went over its budgets" : "grew");
     if (s->options->load == BENCH_SOAK && !(s->verdict.disk.flat && s->verdict.disk.inside))
-        return cli_fail(CLI_FAILED, "the folder on disk %s", s->verdict.disk.inside ? "or what belongs to it grew" : "went over its budget");
+        return cli_fail(CLI_FAILED, "the folder on disk %s",
+                        s->verdict.disk.inside ? "or what belongs to it grew" : "went over its budget");
     return CLI_OK;
 }

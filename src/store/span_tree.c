@@ -331,8 +331,8 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     return rc;
 }
 
-void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_tree_fn fn,
-                       void *user) {
+void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                       span_tree_fn fn, void *user) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
     int32_t at = 0;

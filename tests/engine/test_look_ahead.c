@@ -1,7 +1,7 @@
 /* test_look_ahead.c: calls that wait for their turn: their states are read from disk meanwhile, and not dropped; cancelled ones let go.
  *
- * One call runs at a time. The one that runs submits the next from its first token's callback, on the engine's thread, so what is seen in the
- * callbacks after that is seen after so many turns of that thread: nothing waits for a time.
+ * One call runs at a time. The one that runs submits the next from its first token's callback, on the engine's thread, so what is seen
+ * in the callbacks after that is seen after so many turns of that thread: nothing waits for a time.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -198,7 +198,8 @@ static void ask_long(rp_engine *e, int number) {
     rp_result_free(r);
 }
 
-/* Records set aside were counted by number alone, and their bytes, for a moment, by nobody: a folder that was nearly full went over its budget. */
+/* Records set aside were counted by number alone, and their bytes, for a moment, by nobody: a folder that was nearly full went over its
+ * budget. */
 static void records_set_aside_keep_the_budget(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES], bad[STORE_FOLDER_BYTES + 8];
@@ -230,7 +231,8 @@ static void records_set_aside_keep_the_budget(void **state) {
         n_bad = store_folder_count(bad, ".rps");
         store_folder_flip(dir, ".rps");
     }
-    printf("%llu records were set aside, %d are there still; most %llu bytes\n", (unsigned long long)faults, n_bad, (unsigned long long)most);
+    printf("%llu records were set aside, %d are there still; most %llu bytes\n", (unsigned long long)faults, n_bad,
+           (unsigned long long)most);
     assert_true(faults > 8 && n_bad > 0 && n_bad < 8 && most > SMALL_BUDGET / 2);
     store_folder_remove(dir);
 }

@@ -186,8 +186,8 @@ static bool same_work(const watched *a, const watched *b) {
 typedef struct pair {
     const char *name;
     rp_request request, before, other;
-    bool keeps_work; /* what the tenant itself has asked is told to it, and changes no more; after a restart it is not told either: records do
-                        not say whose a beginning is */
+    bool keeps_work; /* what the tenant itself has asked is told to it, and changes no more; after a restart it is not told either:
+                        records do not say whose a beginning is */
     bool moves;      /* it changes the bytes, too: states are taken that are not exact */
 } pair;
 
