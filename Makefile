@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm demo quality bench bench-peers bench-load bench-replay soak fuzz check install clean help
+.PHONY: all setup test exactness test-arm demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -50,6 +50,12 @@ bench-peers: all ## beside llama.cpp, into docs/performance.md (hours; OPTIONS="
 	@tools/lab.sh setup
 	@tools/bench_peers $(OPTIONS)
 
+bench-restart: all $(BENCH_MODEL) ## first token from disk after a restart (about six minutes; OPTIONS="--dir DIR": a folder that stays)
+	@build/bench/bench_restart $(BENCH_MODEL) $(OPTIONS)
+
+bench-writer: all $(BENCH_MODEL) ## what writing states does to answers under way (about four minutes)
+	@build/bench/bench_writer $(BENCH_MODEL) $(OPTIONS)
+
 bench-load: all $(BENCH_MODEL) ## what long prompts do to answers under way (half an hour; OPTIONS="--rounds 1 --seconds 20")
 	@tools/bench_load $(BENCH_MODEL) $(OPTIONS)
 
@@ -59,6 +65,12 @@ bench-replay: all ## hit rates of a replayed trace beside an ideal cache's (an h
 soak: SECONDS = 3600
 soak: all ## load of every sort: memory stays flat, answers what they are: make soak SECONDS=3600
 	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --ram 64M $(OPTIONS)
+
+soak-disk: SECONDS = 3600
+soak-disk: DIR = build/soak-store
+soak-disk: all ## the same with a store on disk, watched from outside: the budget holds, nothing grows: make soak-disk SECONDS=3600
+	@rm -rf $(DIR)
+	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --ram 64M --store $(DIR) --disk 64M $(OPTIONS)
 
 fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
 	@tools/fuzz $(SECONDS)

@@ -1,6 +1,6 @@
 /* bench_tenants.c: can a caller tell by the time that another tenant has what it asks for?
  *
- *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N]
+ *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--disk yes]
  *
  * In each of --rounds (200) rounds new tenants ask for the same --tokens (200) tokens, three of them in changing order:
  *
@@ -8,10 +8,14 @@
  *   other    before it another tenant has asked for the same
  *   own      before it the tenant itself has: what the other two would show if anything leaked
  *
- * The time is a caller's: from rp_engine_run to its first token. One engine, so all find a store that is equally full. Differences are
- * taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
+ * With --disk yes the engine has a store, and before the tenant asks it is opened anew, while the system holds no record in memory: what
+ * is there comes from disk.
+ *
+ * The time is a caller's: from rp_engine_run to its first token. One engine, or store, so all find a store that is equally full.
+ * Differences are taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
  * sign test; Hollander and Wolfe, 1999). Public interface only.
  */
+#define _DEFAULT_SOURCE /* mkdtemp */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +25,14 @@
 
 #define MAX_ROUNDS 10000
 #define BUDGET_BYTES ((uint64_t)256 << 20) /* some rounds: later ones drop what earlier ones kept */
+#define DISK_BYTES ((uint64_t)64 << 20)
 
 typedef enum subject { NOBODY, OTHER, OWN, SUBJECTS } subject;
 
 typedef struct bench {
     rp_model *model;
     rp_engine *engine;
+    rp_engine_options options; /* store_dir: NULL without a disk */
     int tokens, rounds;
     bool modules; /* of the tenant's own schema; else plain text */
     int n_names;
@@ -37,6 +43,22 @@ typedef struct bench {
 static void make_text(const bench *b, unsigned seed, bench_text *text) {
     bench_text_add(text, "%u:", seed * 2654435761u);
     bench_text_add_words(text, b->model, (size_t)b->tokens, &seed);
+}
+
+static void open_engine(bench *b) {
+    rp_error err;
+    if (rp_engine_new(&b->engine, b->model, &b->options, &err)) bench_die("engine", &err);
+    if (rp_engine_prepare(b->engine, NULL, NULL, &err)) bench_die("prepare", &err);
+}
+
+/* What was read is on disk alone then. */
+static void restart(bench *b) {
+    rp_engine_free(b->engine); /* writes what is to be written */
+    bench_files files = bench_files_of(b->options.store_dir);
+    uint64_t left = bench_files_forget(&files);
+    if (left * 100 > files.bytes) bench_die("the system keeps records in memory", NULL);
+    bench_files_free(&files);
+    open_engine(b);
 }
 
 static void load(const bench *b, const char *tenant, const char *text) {
@@ -71,8 +93,9 @@ static double measure(bench *b, subject s, const char *text, const char *other_t
     snprintf(asker, sizeof(asker), "asker %d", b->n_names);
     snprintf(before, sizeof(before), "%s %d", s == OWN ? "asker" : "other", b->n_names++);
     if (b->modules) load(b, before, first);
-    if (b->modules) load(b, asker, text);
     ask(b, before, first);
+    if (b->options.store_dir) restart(b);
+    if (b->modules) load(b, asker, text);
     return ask(b, asker, text);
 }
 
@@ -120,26 +143,33 @@ static int number_after(int argc, char **argv, const char *name, int fallback) {
 
 int main(int argc, char **argv) {
     static bench b;
-    rp_engine_options o = rp_engine_options_defaults();
+    char dir[] = "bench-tenants-XXXXXX";
     rp_error err;
     bench_name = "bench_tenants";
+    b.options = rp_engine_options_defaults();
     b.tokens = number_after(argc, argv, "--tokens", 200);
     b.rounds = number_after(argc, argv, "--rounds", 200);
-    o.n_threads = number_after(argc, argv, "--threads", 1);
-    o.state_budget_bytes = BUDGET_BYTES;
-    if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || o.n_threads < 1) {
-        fprintf(stderr, "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N]\n", MAX_ROUNDS);
+    b.options.n_threads = number_after(argc, argv, "--threads", 1);
+    b.options.state_budget_bytes = BUDGET_BYTES;
+    b.options.store_budget_bytes = DISK_BYTES;
+    if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.options.n_threads < 1) {
+        fprintf(stderr, "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N] [--disk yes]\n", MAX_ROUNDS);
         return 2;
     }
-    if (rp_model_open(&b.model, argv[1], NULL, &err) || rp_engine_new(&b.engine, b.model, &o, &err)) bench_die("model", &err);
-    printf("First token after %d tokens, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",
-           b.tokens, b.rounds, (int)o.n_threads);
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--disk") == 0 && strcmp(argv[i + 1], "yes") == 0 && !(b.options.store_dir = mkdtemp(dir)))
+            bench_die("a folder", NULL);
+    if (rp_model_open(&b.model, argv[1], NULL, &err)) bench_die("model", &err);
+    open_engine(&b);
+    printf("First token after %d tokens%s, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",
+           b.tokens, b.options.store_dir ? " and a restart, from disk" : "", b.rounds, (int)b.options.n_threads);
     printf("| asked for | nobody has it | another tenant has it | difference | of it | the tenant has it | difference |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- |\n");
     run_cell(&b, "text");
     b.modules = true;
     run_cell(&b, "modules of an own schema");
     rp_engine_free(b.engine);
+    if (b.options.store_dir) bench_folder_remove(dir);
     rp_model_close(b.model);
     return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef CLI_BENCH_LOADS_H
 #define CLI_BENCH_LOADS_H
 
+#include "bench_disk.h"
 #include "bench_driver.h"
 #include "bench_requests.h"
 #include "bench_words.h"
@@ -28,6 +29,7 @@ typedef struct bench_verdict {
     uint64_t checked;                   /* answers that were compared with what they had to be */
     bool judged;                        /* at least a quarter of the time came after that; else flat is not known, and true */
     bool flat, inside;
+    bench_disk_verdict disk;
 } bench_verdict;
 
 typedef struct bench_session {

@@ -116,6 +116,29 @@ static json_t *errors_object(const bench_driver *d) {
     return o;
 }
 
+static json_t *seen_object(const bench_disk_seen *s) {
+    json_t *o = json_object();
+    cli_json_set(o, "looks", integer(s->looks));
+    cli_json_set(o, "bytes", integer(s->bytes));
+    cli_json_set(o, "index_bytes", integer(s->index_bytes));
+    cli_json_set(o, "files", json_integer(s->files));
+    cli_json_set(o, "open_files", json_integer(s->open_files));
+    cli_json_set(o, "threads", json_integer(s->threads));
+    return o;
+}
+
+static json_t *disk_verdict_object(const bench_disk_verdict *v) {
+    json_t *o = json_object();
+    cli_json_set(o, "budget_bytes", integer(v->budget_bytes));
+    cli_json_set(o, "written_bytes", integer(v->written_bytes));
+    cli_json_set(o, "first", seen_object(&v->first));
+    cli_json_set(o, "later", seen_object(&v->later));
+    cli_json_set(o, "judged", json_boolean(v->judged));
+    cli_json_set(o, "flat", json_boolean(v->flat));
+    cli_json_set(o, "inside", json_boolean(v->inside));
+    return o;
+}
+
 static json_t *verdict_object(const bench_verdict *v) {
     json_t *o = json_object();
     cli_json_set(o, "first_bytes", integer(v->first_bytes));
@@ -126,6 +149,7 @@ static json_t *verdict_object(const bench_verdict *v) {
     cli_json_set(o, "judged", json_boolean(v->judged));
     cli_json_set(o, "flat", json_boolean(v->flat));
     cli_json_set(o, "inside", json_boolean(v->inside));
+    if (v->disk.watched) cli_json_set(o, "disk", disk_verdict_object(&v->disk));
     return o;
 }
 
@@ -236,6 +260,19 @@ static void print_errors(const bench_driver *d) {
     if (any) putchar('\n');
 }
 
+static void print_disk(const bench_disk_verdict *v) {
+    const bench_disk_seen *a = &v->first, *b = &v->later;
+    uint64_t most = a->bytes > b->bytes ? a->bytes : b->bytes;
+    printf("%-9s %s: %.1f MiB at most in %llu looks, budget %.1f; %.1f MiB were written\n", "disk",
+           v->inside ? "inside" : "OVER ITS BUDGET", MIB(most), (unsigned long long)(a->looks + b->looks), MIB(v->budget_bytes),
+           MIB(v->written_bytes));
+    if (!v->judged) printf("%-9s not judged: too short for ten budgets (--disk) to be written\n", "grows");
+    else
+        printf("%-9s %s: index %.2f MiB at most once settled, %.2f before; files %d, %d; least open files %d, %d; threads %d, %d\n",
+               "grows", v->flat ? "no" : "YES", MIB(b->index_bytes), MIB(a->index_bytes), (int)b->files, (int)a->files,
+               (int)b->open_files, (int)a->open_files, (int)b->threads, (int)a->threads);
+}
+
 static void print_verdict(const bench_verdict *v) {
     printf("%-9s %llu answers were what they had to be\n", "checked", (unsigned long long)v->checked);
     if (!v->judged) printf("%-9s not judged: too short for the budget of states (--ram) to be used up\n", "flat");
@@ -243,6 +280,7 @@ static void print_verdict(const bench_verdict *v) {
         printf("%-9s %s: %.1f MiB at most once settled, %.1f before (%.1f allowed)\n", "flat", v->flat ? "yes" : "NO", MIB(v->later_bytes),
                MIB(v->first_bytes), MIB(v->allowed_bytes));
     printf("%-9s %s: budgets add up to %.1f MiB\n", "inside", v->inside ? "yes" : "NO", MIB(v->budget_bytes));
+    if (v->disk.watched) print_disk(&v->disk);
 }
 
 static void print_head(const bench_session *s) {
@@ -274,5 +312,8 @@ int bench_report(const bench_session *s) {
         return cli_fail(CLI_FAILED, "%llu calls failed; the first: %s", (unsigned long long)d->faults, d->fault);
     if (s->options->load == BENCH_SOAK && !(s->verdict.flat && s->verdict.inside))
         return cli_fail(CLI_FAILED, "memory %s", s->verdict.flat ? "went over its budgets" : "grew");
+    if (s->options->load == BENCH_SOAK && !(s->verdict.disk.flat && s->verdict.disk.inside))
+        return cli_fail(CLI_FAILED, "the folder on disk %s",
+                        s->verdict.disk.inside ? "or what belongs to it grew" : "went over its budget");
     return CLI_OK;
 }

@@ -2,7 +2,8 @@
  *
  * Calls are drawn at random (bench_soak_calls.c); schemas are replaced, calls cancelled, and bursts of calls refused meanwhile. Some
  * prompts come again and again, and their answers must be those of the first time. Resident memory is compared with what it was in the
- * first quarter, or until the budget of states was used up for the first time, if that is later.
+ * first quarter, or until the budget of states was used up for the first time, if that is later. With a store on disk its folder is
+ * watched, too (bench_disk.h), and the budget is the disk's.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ typedef struct soak {
     bench_driver *driver;
     soak_source source;
     double start_ms, end_ms, told_ms, looked_ms;
-    double full_ms; /* when something was dropped for the first time */
+    double full_ms; /* when something was dropped for the first time: from disk, where there is one */
+    bench_disk_watch *disk; /* NULL: there is none */
     int32_t alive; /* calls to have under way; changes */
     bool had_burst;
     int32_t *answers[SOAK_KNOWN], n_answers[SOAK_KNOWN];
@@ -66,9 +68,10 @@ static void look(soak *s) {
     bench_verdict *v = &s->session->verdict;
     rp_store_stats store;
     rp_engine_store_stats(s->driver->loaded->engine, &store);
-    if (s->full_ms == INFINITY && store.evictions > 0) s->full_ms = now;
+    if (s->full_ms == INFINITY && (s->disk != NULL ? store.disk_evictions : store.evictions) > 0) s->full_ms = now;
     uint64_t bytes = bench_process_now().resident_bytes, *most = now <= settled_ms(s) ? &v->first_bytes : &v->later_bytes;
     if (bytes > *most) *most = bytes;
+    if (now > settled_ms(s)) bench_disk_watch_settled(s->disk);
     s->looked_ms = now;
     if (now - s->told_ms >= TELL_EVERY_MS) tell(s, now);
 }
@@ -77,12 +80,15 @@ static void judge(soak *s) {
     bench_verdict *v = &s->session->verdict;
     rp_memory m;
     rp_engine_memory(s->driver->loaded->engine, &m);
+    rp_store_stats store;
+    rp_engine_store_stats(s->driver->loaded->engine, &store);
     bench_steps steps = bench_steps_now(s->driver);
     v->allowed_bytes = v->first_bytes + (uint64_t)((double)v->first_bytes * GROWTH_SHARE) + GROWTH_BYTES;
     v->budget_bytes = m.weights + m.file + m.activations + m.states_limit + PROGRAM_BYTES;
     v->judged = settled_ms(s) <= s->start_ms + (s->end_ms - s->start_ms) * LATEST_SETTLED && !cli_interrupted();
     v->flat = !v->judged || v->later_bytes <= v->allowed_bytes;
     v->inside = bench_process_now().peak_bytes <= v->budget_bytes && steps.most_state_bytes <= m.states_limit;
+    bench_disk_watch_end(s->disk, store.disk_write_bytes, v->judged, &v->disk);
 }
 
 /* ---- calls ---- */
@@ -181,6 +187,11 @@ int bench_soak(bench_session *session) {
     d->tolerated = 1u << -RP_ERR_BUSY | 1u << -RP_ERR_DEADLINE | 1u << -RP_ERR_CANCELLED;
     d->on_ended = on_ended;
     d->user = &s;
+    if (session->options->engine.store != NULL) {
+        rp_store_stats store;
+        rp_engine_store_stats(d->loaded->engine, &store);
+        if ((status = bench_disk_watch_begin(&s.disk, session->options->engine.store, store.disk_budget_bytes)) != CLI_OK) return status;
+    }
     bench_driver_restart(d);
     s.start_ms = s.told_ms = cli_now_ms();
     s.full_ms = INFINITY;

@@ -702,8 +702,9 @@ RP_API void rp_cache_listing_free(rp_cache_listing *listing);
 /* Removes what is meant, pinned or not. *removed (may be NULL): what that was, as rp_cache_list gives it. Errors as there, and
  * RP_ERR_CONFLICT (opened read-only). After RP_ERR_IO some are gone. */
 RP_API int rp_cache_remove(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **removed, rp_error *err);
-/* Pins what is meant, or takes pins away. A pinned record is not dropped for the room it takes, nor by rp_cache_gc. All or nothing.
- * *changed: what was meant, as it is now. Errors as above. */
+/* Pins the modules that are meant, or takes pins away. A pinned record is not dropped for the room it takes (as long as half of the budget is
+ * enough for all), nor by rp_cache_gc. All or nothing. *changed: what that was, as it is now. Errors as above; RP_ERR_INVALID (texts alone,
+ * which cannot be pinned). */
 RP_API int rp_cache_pin(rp_cache *cache, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err);
 
 /* The folder as a whole. */

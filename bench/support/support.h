@@ -1,10 +1,11 @@
-/* support.h: what the benchmarks share: texts of a wanted number of tokens, medians, and what the machine can do at best.
+/* support.h: what the benchmarks share: texts of a wanted number of tokens, medians, files, and what the machine can do at best.
  *
- * One thread may call these; read_bandwidth and multiply_peak start and join threads of their own.
+ * One thread may call these; read_bandwidth, multiply_peak and files_read_gbs start and join threads of their own.
  */
 #ifndef BENCH_SUPPORT_H
 #define BENCH_SUPPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,24 @@ typedef enum bench_product {
 
 /* Gop/s (a product and its sum are two) that n_threads threads reach on registers, nothing read: the best of a few passes. */
 double bench_multiply_peak(bench_product kind, int n_threads);
+
+/* ---- disk.c: the records of a store as files ---- */
+
+typedef struct bench_files {
+    char **paths;
+    uint64_t *sizes, bytes; /* bytes: of all */
+    size_t n;
+} bench_files;
+
+bench_files bench_files_of(const char *dir); /* freed with bench_files_free */
+void bench_files_free(bench_files *f);
+/* The system drops what it holds of them in memory. Returns how many bytes it holds all the same (mincore). */
+uint64_t bench_files_forget(const bench_files *f);
+/* GB/s that n_threads threads read them with, in pieces of so many bytes, the first piece of each file first. What the system holds of them
+ * in memory comes from there. */
+double bench_files_read_gbs(const bench_files *f, int n_threads, size_t piece_bytes);
+/* Removes a folder with all that is in it. */
+void bench_folder_remove(const char *dir);
 
 /* ---- limits_avx2.c; what limits.c does where the processor has AVX2 and FMA ---- */
 

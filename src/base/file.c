@@ -169,8 +169,15 @@ void base_new_file_abandon(base_new_file *f) {
     *f = (base_new_file){0};
 }
 
-uint64_t base_clock_us(void) {
+static uint64_t read_clock(clockid_t clock) {
     struct timespec ts = {0};
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(clock, &ts);
     return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+uint64_t base_clock_us(void) { return read_clock(CLOCK_MONOTONIC); }
+uint64_t base_clock_thread_us(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+void base_rest_us(uint64_t us) {
+    (void)nanosleep(&(struct timespec){(time_t)(us / 1000000u), (long)(us % 1000000u) * 1000}, NULL);
 }

@@ -43,5 +43,9 @@ void base_new_file_abandon(base_new_file *f);
 
 /* Monotonic time in microseconds. */
 uint64_t base_clock_us(void);
+/* What the calling thread has had of processors, in microseconds. */
+uint64_t base_clock_thread_us(void);
+/* The calling thread does nothing for so long. A signal may end it early. */
+void base_rest_us(uint64_t us);
 
 #endif

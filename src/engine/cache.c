@@ -177,9 +177,24 @@ int rp_cache_remove(rp_cache *c, const rp_cache_selection *selection, rp_cache_l
     return rc;
 }
 
+/* Leaves modules in a listing. */
+static int keep_modules(rp_cache_listing *l, rp_error *err) {
+    base_key *keys = l->owner;
+    size_t n = 0;
+    for (size_t i = 0; i < l->n_entries; i++) {
+        if (l->entries[i].kind != RP_CACHE_MODULE) continue;
+        l->entries[n] = l->entries[i];
+        keys[n++] = keys[i];
+    }
+    l->n_entries = n;
+    if (n > 0) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "what is meant is no module: prompts and answers are of no use without what stands before them, and cannot be pinned");
+}
+
 int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err) {
     rp_cache_listing *l;
     int rc = begin_change(c, selection, &l, err);
+    if (!rc && pinned) rc = keep_modules(l, err);
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_pin(c->admin, &((const base_key *)l->owner)[i], pinned, err);
         l->entries[i].pinned = pinned;

@@ -21,6 +21,7 @@
 
 #include "engine/answer.h"
 #include "engine/draft.h"
+#include "engine/look_ahead.h"
 #include "engine/segment_jobs.h"
 #include "engine/sequence.h"
 #include "pml/plan.h"
@@ -72,6 +73,7 @@ struct rp_call {
     rp_call *waits_for;       /* reads the same, and is further */
     int32_t waits_until;      /* has computed so many of its tokens */
     uint64_t tried_at;        /* rp_engine.n_ended when there was no room for it */
+    look_ahead ahead;         /* while it waits */
     segment_needs needs;
     int32_t next_segment;     /* CALL_ENCODE */
     uint64_t flush_serial;    /* span_store_flushed, when all of it is on disk */

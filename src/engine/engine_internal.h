@@ -5,6 +5,7 @@
  *   schemas.c       schemas by name, counted by reference
  *   call.c, request.c, result.c     a call: its life, what it asks for, what it gave (call.h)
  *   scheduler.c     the engine's thread: who runs
+ *   look_ahead.c    states of calls that wait, fetched and held (look_ahead.h)
  *   steps.c         what a step computes, and what becomes of it
  *   prefix.c        what was read before: found, waited for, given
  *   edits.c         what was read before behind another piece: found, moved

@@ -4,7 +4,8 @@
  *
  * Admission comes before allocation. What a call may ever take is counted in blocks when it is admitted: its modules and what was read
  * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
- * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit.
+ * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit. Of the next
+ * ones the states that are there are held, and read from disk, as far as there is room (look_ahead.h).
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 
@@ -81,6 +82,7 @@ static void forget(rp_engine *e, const rp_call *c) {
 }
 
 static void release(rp_engine *e, rp_call *c) {
+    look_ahead_release(c);
     segment_needs_release(e, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);
@@ -235,6 +237,7 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     if (!rc && wait) *v = WAITS;
     else if (!rc && reserve(e, c)) *v = ADMITTED;
     if (rc || *v != ADMITTED) release(e, c);
+    else look_ahead_release(c); /* it has its own references now */
     return rc;
 }
 
@@ -318,6 +321,7 @@ static void admit_all(rp_engine *e) {
         if (still_waits(c)) continue;
         if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
         int rc = try_admit(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && look_ahead_release_others(e, c)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) admit(e, c);
@@ -418,6 +422,7 @@ void *scheduler_main(void *arg) {
         engine_tell(e);
         pthread_mutex_lock(&e->lock);
         tell_status(e);
+        if (stands || (e->n_running == 0 && !e->waiting)) span_store_set_computing(e->store, false);
         if (stands && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
         while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
         rp_call *inbox = e->inbox;
@@ -433,8 +438,10 @@ void *scheduler_main(void *arg) {
         take_up(e, inbox);
         end_those_who_must(e);
         admit_all(e);
+        look_ahead_run(e);
         compose_all(e);
         prepare_first(e);
+        span_store_set_computing(e->store, e->n_running > 0);
         stands = !steps_run(e) && e->n_ended + e->n_admitted == before;
     }
     end_all(e);

@@ -92,7 +92,7 @@ static int take_lock(disk_folder *f, rp_error *err) {
 }
 
 int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *err) {
-    *f = (disk_folder){.lock = -1, .read_only = read_only};
+    *f = (disk_folder){.lock = -1, .read_only = read_only, .bad_bytes = UINT64_MAX};
     if (snprintf(f->dir, sizeof(f->dir), "%s", dir) >= (int)sizeof(f->dir))
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
     if (read_only) return RP_OK;
@@ -139,19 +139,31 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
 
 /* ---- what could not be read ---- */
 
-static void remove_in(const char *folder, const char *name) {
-    char path[DISK_PATH_BYTES + NAME_MAX + 2];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    base_io_unlink(path, NULL);
+static uint64_t disk_bytes(const char *path) {
+    base_io_sizes sizes;
+    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
 }
 
-/* Keeps the number of files in a folder below `most`: any of them go. */
-static void thin_out(const char *folder, int most) {
+/* Keeps at most so many files and bytes in a folder: any others go. */
+static void thin_out(const char *folder, int most_files, uint64_t most_bytes) {
+    char path[DISK_PATH_BYTES + NAME_MAX + 2];
     DIR *d = opendir(folder);
+    uint64_t bytes = 0;
     int n = 0;
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && ++n >= most) remove_in(folder, e->d_name);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        uint64_t own = disk_bytes(path);
+        if (n == most_files || own > most_bytes - bytes) base_io_unlink(path, NULL);
+        else n++, bytes += own;
+    }
     if (d) closedir(d);
+}
+
+void disk_folder_thin_out(const disk_folder *f) {
+    char folder[DISK_PATH_BYTES];
+    bad_folder(f, folder);
+    thin_out(folder, DISK_TIER_BAD, f->bad_bytes);
 }
 
 void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
@@ -160,8 +172,9 @@ void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
     bad_folder(f, folder);
     base_key_hex(key, hex, KEY_DIGITS);
     snprintf(to, sizeof(to), "%s/%s" RECORD_END, folder, hex);
-    if (base_io_mkdir(folder, NULL) == RP_OK) thin_out(folder, DISK_TIER_BAD);
-    if (base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
+    uint64_t own = disk_bytes(from), most = f->bad_bytes;
+    if (own <= most && base_io_mkdir(folder, NULL) == RP_OK) thin_out(folder, DISK_TIER_BAD - 1, most - own);
+    if (own > most || base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
 }
 
 /* ---- all there is ---- */
@@ -178,11 +191,6 @@ static int add_file(file_list *list, const char *path, const base_key *key, rp_e
     if (rc) return base_fail(err, rc, "a store of more than %zu records", list->n);
     list->files[list->n++] = (disk_file){*key, sizes.disk_bytes};
     return RP_OK;
-}
-
-static uint64_t disk_bytes(const char *path) {
-    base_io_sizes sizes;
-    return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
 }
 
 static void meet_leftover(const disk_folder *f, const char *path, disk_file_fn fn, void *user) {
@@ -251,12 +259,6 @@ uint64_t disk_folder_overhead(const disk_folder *f) {
         bytes += disk_bytes(folder);
     }
     bad_folder(f, folder);
-    DIR *d = opendir(folder);
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, "..") == 0) continue;
-        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        bytes += disk_bytes(path);
-    }
-    if (d) closedir(d);
+    bytes += disk_bytes(folder);
     return bytes;
 }

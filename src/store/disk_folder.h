@@ -11,6 +11,7 @@ typedef struct disk_folder {
     char dir[DISK_PATH_BYTES - 128]; /* with room for every name in it */
     int lock;                        /* descriptor; -1: none */
     bool read_only;
+    uint64_t bad_bytes;              /* that what is set aside may take; UINT64_MAX until somebody says less */
 } disk_folder;
 
 typedef struct disk_file {
@@ -32,8 +33,11 @@ void disk_folder_index(const disk_folder *f, char *out);
 
 /* Makes the folder that a record of this key lies in. RP_ERR_IO. */
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err);
-/* Moves a record that could not be read to where it is no longer found; an older one goes for it. */
+/* Moves a record that could not be read to where it is no longer found, and lets others that are there go for it. One that takes more than
+ * f->bad_bytes by itself is removed. */
 void disk_folder_set_aside(const disk_folder *f, const base_key *key);
+/* Lets records that were set aside go until they take no more than f->bad_bytes. */
+void disk_folder_thin_out(const disk_folder *f);
 /* Told of a file that is no record. */
 typedef void (*disk_file_fn)(void *user, const char *path, uint64_t bytes);
 /* All records by rising key: owned by the caller, base_free. What is no record was left by a crash: fn (may be NULL) is told, and it is
@@ -41,7 +45,7 @@ typedef void (*disk_file_fn)(void *user, const char *path, uint64_t bytes);
 int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err);
 /* What was set aside: fn (may be NULL) is told; goes: and it is removed. RP_ERR_IO. */
 int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err);
-/* Bytes on disk of folders, the lock and what was set aside. */
+/* Bytes on disk of folders and the lock, without what was set aside. */
 uint64_t disk_folder_overhead(const disk_folder *f);
 
 #endif

@@ -8,9 +8,11 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -19,6 +21,11 @@
 #define N_THREADS (DISK_TIER_READERS + 1)
 /* What a file system rounds a file up by, and notes for itself. */
 #define FILE_SLACK_BYTES 8192
+/* While somebody computes the writer rests REST times as long as it has worked, once it has for WORK_US: threads that compute share short
+ * loops, and whoever takes one's processor holds them all up. It looks every LOOK_US whether somebody still does. */
+#define REST 31
+#define WORK_US 200
+#define LOOK_US 2000
 /* Changes of the index in one transaction, where more wait. */
 #define BATCH 32
 
@@ -50,6 +57,8 @@ struct disk_tier {
     disk_folder folder;
     record_index *index; /* the writer's, once its thread runs */
     uint64_t serial, queued_bytes; /* engine's thread */
+    atomic_bool computing;
+    uint64_t worked_us; /* the writer's: of base_clock_thread_us, when it rested last */
 
     pthread_t threads[N_THREADS];
     int n_threads;
@@ -193,11 +202,23 @@ static void put_row(disk_tier *d, const record_row *row) {
     if (disk_records_enter(d->index, d->options.cipher, row, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
+/* Between two pieces of work. Whoever waits for the writer to end does not compute. */
+static void rest(void *user) {
+    disk_tier *d = user;
+    uint64_t worked = base_clock_thread_us() - d->worked_us;
+    if (worked < WORK_US) return;
+    for (uint64_t now = base_clock_us(), end = now + REST * worked; now < end && atomic_load(&d->computing); now = base_clock_us())
+        base_rest_us(BASE_MIN(end - now, LOOK_US));
+    d->worked_us = base_clock_thread_us();
+}
+
 static void write_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&d->folder, &j->key, path);
     j->rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
-    if (!j->rc) j->rc = record_write(path, d->options.format, &j->row->record, j->span, d->options.cipher, &j->bytes, &j->err);
+    const record_rest rests = {rest, d};
+    if (!j->rc)
+        j->rc = record_write_resting(path, d->options.format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
     j->row->bytes = j->bytes;
     if (!j->rc) put_row(d, j->row);
 }
@@ -239,6 +260,7 @@ static void *writer_main(void *arg) {
             continue;
         }
         pthread_mutex_unlock(&d->lock);
+        rest(d);
         if (j) change(d, j);
         if (!j || ++n == BATCH) {
             commit(d);
@@ -281,6 +303,8 @@ static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err)
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
     if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
+    d->folder.bad_bytes = d->options.bad_bytes;
+    if (!d->options.read_only) disk_folder_thin_out(&d->folder);
     rc = tell_records(d, fn, user, err);
     return rc ? rc : open_threads(d, err);
 }
@@ -305,6 +329,7 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
 
 void disk_tier_close(disk_tier *d) {
     if (!d) return;
+    atomic_store(&d->computing, false);
     if (d->n_threads > 0) {
         pthread_mutex_lock(&d->lock);
         d->closing = true;
@@ -392,6 +417,8 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     free_job(j);
     return true;
 }
+
+void disk_tier_set_computing(disk_tier *d, bool computing) { atomic_store(&d->computing, computing); }
 
 bool disk_tier_is_busy(disk_tier *d) {
     pthread_mutex_lock(&d->lock);

@@ -3,7 +3,7 @@
  *   DIR/lock                 the process that uses it
  *   DIR/index.db             what can be asked about records (record_index.h)
  *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
- *   DIR/bad/                 records that could not be read, the last DISK_TIER_BAD of them
+ *   DIR/bad/                 records that could not be read: DISK_TIER_BAD of them, and options.bad_bytes, at most
  *
  *                   +-> reads: by request, then layer by layer --> readers ---+
  *   engine's thread |                                                         +-> events --> engine's thread
@@ -31,6 +31,7 @@ typedef struct disk_tier disk_tier;
 typedef struct disk_tier_options {
     const char *dir;
     bool read_only;              /* nothing is written, and another process may use it meanwhile */
+    uint64_t bad_bytes;          /* that records which could not be read may take */
     bool whole_reads;            /* span by span rather than layer by layer: to measure what that is worth */
     const record_format *format; /* borrowed until it is closed; so is */
     const record_cipher *cipher; /* NULL: records are not encrypted */
@@ -52,6 +53,8 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
 int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err);
 /* Removes a record; set_aside: it could not be read. */
 void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside);
+/* While somebody computes, the writer takes 1/32 of one processor at most; else what it can get, as when a store was opened. */
+void disk_tier_set_computing(disk_tier *d, bool computing);
 /* What became of a record since it was written. */
 void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use);
 
@@ -76,7 +79,7 @@ void disk_tier_wait(disk_tier *d);
 /* Number of the last write that was asked for; they come to their end in this order. */
 uint64_t disk_tier_serial(const disk_tier *d);
 uint64_t disk_tier_queued_bytes(const disk_tier *d); /* of states, waiting to be written */
-/* Bytes on disk beside the records: index, folders, what was set aside. */
+/* Bytes on disk beside the records and what was set aside: index, folders. */
 uint64_t disk_tier_overhead(disk_tier *d);
 /* Upper limit of what a record will take on disk. */
 uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_span *span);

@@ -78,6 +78,13 @@ typedef struct record_format {
  * RP_ERR_INVALID (r does not keep its limits), RP_ERR_LIMIT (blocks of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
 int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
                  uint64_t *bytes_on_disk, rp_error *err);
+/* The same, and rest->fn is called now and then, between two layers: the writer may pause there. */
+typedef struct record_rest {
+    void (*fn)(void *user);
+    void *user;
+} record_rest;
+int record_write_resting(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                         const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err);
 /* The size of the file that record_write would write. */
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher);
 

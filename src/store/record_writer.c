@@ -25,6 +25,7 @@ typedef struct writer {
     const record_format *format;
     const kv_span *span;
     const record_cipher *cipher;
+    const record_rest *rest; /* NULL: none */
     record record; /* with the span's form */
     uint8_t *kept; /* the form's */
     record_layer *layers;
@@ -128,6 +129,10 @@ static void copy_used(writer *w, const void *block, size_t n_used) {
     copy_rows(w->last + keys, (const uint8_t *)block + keys, heads, element * (size_t)s->value_dim, KV_BLOCK_SLOTS, n_used);
 }
 
+static void rest(const writer *w) {
+    if (w->rest) w->rest->fn(w->rest->user);
+}
+
 /* A layer's blocks as they are written; at most one of them is w->last. Returns how many. */
 static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
     int n = 0;
@@ -146,6 +151,7 @@ static void make_checksums(writer *w) {
     for (int32_t i = 0; i < w->format->shape.n_layers; i++) {
         int n = layer_blocks(w, i, blocks);
         w->layers[i].checksum = record_checksum_of(blocks, n);
+        rest(w);
     }
 }
 
@@ -202,7 +208,10 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
 
 static int write_all(writer *w, rp_error *err) {
     int rc = write_bytes(w, w->header, w->states_at, err);
-    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) rc = write_layer(w, i, err);
+    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) {
+        rc = write_layer(w, i, err);
+        rest(w);
+    }
     return rc;
 }
 
@@ -240,9 +249,9 @@ static void release(writer *w) {
     base_free(w->temporary);
 }
 
-int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                 uint64_t *bytes_on_disk, rp_error *err) {
-    writer w = {.format = format, .span = span, .cipher = cipher};
+int record_write_resting(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                         const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
+    writer w = {.format = format, .span = span, .cipher = cipher, .rest = rest};
     int rc = check(format, r, span, err);
     if (!rc) rc = describe(&w, r, err);
     if (!rc) rc = name_temporary(&w, path, err);
@@ -263,4 +272,9 @@ int record_append(const base_io_file *to, const record_format *format, const rec
     if (!rc) rc = write_all(&w, err);
     release(&w);
     return rc;
+}
+
+int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
+                 uint64_t *bytes_on_disk, rp_error *err) {
+    return record_write_resting(path, format, r, span, cipher, NULL, bytes_on_disk, err);
 }

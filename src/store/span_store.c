@@ -146,6 +146,7 @@ void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     BASE_TRACE(STORE, "%s a span of %d tokens", e->file ? "demote" : "evict", kv_span_tokens(e->span));
     kv_span_unref(e->span);
     e->span = NULL;
+    e->fetched = false;
 }
 
 /* ---- asking and putting ---- */
@@ -171,13 +172,24 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
         i = NONE;
     }
     if (i != NONE && s->entries[i].span) {
-        if (!kv_span_has_failed(s->entries[i].span)) span = kv_span_ref(s->entries[i].span), f = SPAN_FOUND_RAM;
+        bool fetched = s->entries[i].fetched;
+        if (!kv_span_has_failed(s->entries[i].span)) span = kv_span_ref(s->entries[i].span), f = fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
+        s->entries[i].fetched = false;
     } else if (i != NONE && span_store_can_read(&s->entries[i])) {
         span = span_store_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_ROOM;
     }
     *(span ? &s->stats.hits : &s->stats.misses) += 1;
     if (found) *found = f;
+    return span;
+}
+
+kv_span *span_store_fetch(span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    if (i == NONE) return NULL;
+    if (s->entries[i].span) return kv_span_has_failed(s->entries[i].span) ? NULL : kv_span_ref(s->entries[i].span);
+    kv_span *span = span_store_can_read(&s->entries[i]) ? span_store_read(s, i) : NULL;
+    if (span) s->entries[i].fetched = true;
     return span;
 }
 

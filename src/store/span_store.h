@@ -42,6 +42,8 @@ typedef enum span_found {
 
 /* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
+/* The same for a call that will get it later: nothing is counted, and what is read for it is SPAN_FOUND_DISK to the first get. */
+kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is it there, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
 /* Is it there, but as a record that cannot be read? */
@@ -117,6 +119,8 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
 void span_store_fit_disk(span_store *s);
 /* Takes up what the disk has done, and gives it more to do; drops what has expired. Returns whether spans became ready, failed or were written. */
 bool span_store_poll(span_store *s);
+/* Is somebody computing from now on? Then what is written later takes little of the processors (never where calls wait for it). */
+void span_store_set_computing(span_store *s, bool computing);
 /* Reads that get begins from now on belong to one more request: they go behind those of requests before it. */
 void span_store_next_request(span_store *s);
 /* A number that span_store_flushed reaches when all that was put so far is on disk, or could not be written. */

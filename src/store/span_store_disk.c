@@ -10,10 +10,15 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* States that wait for the disk at most: they cannot be reclaimed meanwhile. */
+/* States that wait for the disk at most, and which share of those in RAM: they cannot be reclaimed meanwhile. */
 #define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
+#define QUEUED_SHARE 8
 /* Of the disk's budget for what the index and the folders grow by between two looks at them. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
+/* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one
+ * aside takes nothing that anybody counts on. */
+#define BAD_BYTES ((uint64_t)64 << 20)
+#define BAD_SHARE 16
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
@@ -22,6 +27,9 @@ bool span_store_writes_through(const span_store *s) { return s->tier && s->write
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
+void span_store_set_computing(span_store *s, bool computing) {
+    if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
+}
 
 /* ---- what is on disk ---- */
 
@@ -120,8 +128,10 @@ static void drop_failed(span_store *s) {
 
 static bool can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
 
+static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
+
 static uint64_t limit(const span_store *s) {
-    uint64_t beside = disk_tier_overhead(s->tier) + MARGIN_BYTES;
+    uint64_t beside = disk_tier_overhead(s->tier) + bad_bytes(s->disk_budget) + MARGIN_BYTES;
     return s->disk_budget > beside ? s->disk_budget - beside : 0;
 }
 
@@ -199,12 +209,16 @@ static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes
     return false;
 }
 
+static uint64_t most_queued(const span_store *s) {
+    return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES);
+}
+
 /* An entry that waits; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span);
     uint64_t queued = disk_tier_queued_bytes(s->tier);
-    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > MOST_QUEUED_BYTES) return false;
+    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > most_queued(s)) return false;
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
         return false;
@@ -375,7 +389,9 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     s->format = disk->tier.format;
     s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
-    int rc = disk_tier_open(&s->tier, &disk->tier, know_record, &o, err);
+    disk_tier_options tier = disk->tier;
+    tier.bad_bytes = bad_bytes(disk->budget_bytes);
+    int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err);
     if (!rc) {
         rc = enter_known(s, &o, err);
         if (!rc) rc = check_budget(s, disk, err);
@@ -398,6 +414,7 @@ static void note_use(span_store *s, uint32_t i) {
 
 /* What waits to be written is; what was used is noted. */
 static void flush(span_store *s) {
+    span_store_set_computing(s, false);
     while (s->lists[LIST_UNWRITTEN].newest != NONE && s->retry_us < base_clock_us()) {
         uint32_t before = s->lists[LIST_UNWRITTEN].oldest;
         span_store_poll(s);

@@ -34,6 +34,7 @@ typedef struct span_entry {
     base_key key;
     bool is_text;    /* else it stands alone, and may be pinned */
     base_key parent; /* of a text: another's, or a root's */
+    bool fetched;    /* it was read, and nobody has got it yet */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
     record_row *row; /* not written yet: what is to be; NULL otherwise */

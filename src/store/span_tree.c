@@ -335,6 +335,25 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     return rc;
 }
 
+void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                       span_tree_fn fn, void *user) {
+    reading r = {.tokens = tokens, .positions = positions, .n = n};
+    const span_node *node = find_root(t, root);
+    int32_t at = 0;
+    if (!node) node = find_root(t, &(span_root){.key = root->key});
+    for (size_t done = 0; node && done < n;) {
+        int32_t pos = pos_of(&r, done);
+        if (at < node->n_tokens && node->tokens[at] == tokens[done] && node->pos + at == pos) {
+            at++;
+            done++;
+            continue;
+        }
+        node = find_child(node, (place){at, pos, tokens[done]});
+        if (!node || !node->present || !fn(user, &node->key)) return;
+        at = 0;
+    }
+}
+
 int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
     const span_step *last = &p->steps[p->n_steps - 1];
     const span_node *n = last->node;

@@ -73,6 +73,10 @@ void span_tree_free(span_tree *t); /* before its store; no path is open */
  * RP_ERR_MEMORY. */
 int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err);
+/* Calls fn with the keys of the spans that such a match would take, in their order, until it returns false. Nothing is held or noted. */
+typedef bool (*span_tree_fn)(void *user, const base_key *key);
+void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                       span_tree_fn fn, void *user);
 /* How what is known goes on behind a path: up to `most` tokens of its last node or of a child. Returns how many. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
 /* Was a text that begins like these n tokens read behind another root of the same salt? As many tokens as the text's first span has, at

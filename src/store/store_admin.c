@@ -187,7 +187,7 @@ int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
     int rc = store_admin_peek(a, count_item, count_oddity, out, err);
     disk_folder_each_bad(&a->folder, false, count_bad, out, NULL);
     out->index_bytes = index_bytes(a);
-    out->total_bytes += out->record_bytes + out->leftover_bytes + out->index_bytes + disk_folder_overhead(&a->folder); /* bad/ is in it */
+    out->total_bytes += out->record_bytes + out->leftover_bytes + out->bad_bytes + out->index_bytes + disk_folder_overhead(&a->folder);
     return rc;
 }
 

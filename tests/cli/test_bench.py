@@ -159,6 +159,18 @@ class Bench(unittest.TestCase):
         self.assertTrue(report["verdict"]["inside"] or sanitized)
         self.assertLessEqual(set(report["errors"]), {"RP_ERR_BUSY", "RP_ERR_DEADLINE", "RP_ERR_CANCELLED"})
 
+    def test_soak_with_a_disk(self):
+        folder = self.path("store")
+        done = bench("--load", "soak", "--seconds", "2", "--ram", "16M", "--ctx", "512", "--parallel", "8", "--store", folder, "--disk", "8M", "--json")
+        disk = json.loads(done.stdout)["verdict"]["disk"]
+        self.assertTrue(disk["inside"], disk)
+        self.assertEqual(disk["budget_bytes"], 8 << 20)
+        self.assertGreater(disk["first"]["looks"], 0)
+        self.assertGreater(disk["first"]["bytes"], 0)
+        self.assertGreater(disk["first"]["index_bytes"], 0)
+        self.assertGreater(disk["first"]["open_files"], 0)
+        self.assertGreater(disk["first"]["threads"], 1)
+
     def test_trace(self):
         path = self.path("trace.json")
         self.objects("--seconds", "0.5", "--rate", "20", "--long-tokens", "200", "--long-every", "0.4", "--trace", path, *FAST)

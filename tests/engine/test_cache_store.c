@@ -436,6 +436,11 @@ static void pins(void **state) {
     c = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
     assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "paris"}, true, &l, &err), RP_ERR_NAME);
+    assert_int_equal(rp_cache_list(c, NULL, &l, &err), RP_OK);
+    size_t text = 0;
+    while (l->entries[text].kind != RP_CACHE_TEXT) assert_true(++text < l->n_entries);
+    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.key = l->entries[text].key}, true, NULL, &err), RP_ERR_INVALID);
+    rp_cache_listing_free(l);
     rp_cache_close(c);
     assert_int_equal(n_pinned(), 2);
 }
@@ -649,7 +654,7 @@ static void ships_encrypted(void **state) {
     /* with it */
     c = cache_world_cache(secret, key, false);
     assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
-    assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.records &&
+    assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.modules &&
                 stats.modules >= N_MODULE_RECORDS);
     assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
     rp_cache_close(c);

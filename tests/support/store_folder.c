@@ -87,6 +87,23 @@ static void flip(const char *path, uint64_t bytes) {
     if (fseek(f, at, SEEK_SET) || fputc(c ^ (1 << tiny_random_below(walk.r, 8)), f) == EOF || fclose(f)) abort();
 }
 
+static int flip_last(const char *path, const struct stat *st, int type, struct FTW *where) {
+    (void)where;
+    if (type != FTW_F || st->st_size == 0 || !ends(path, walk.end)) return 0;
+    FILE *f = fopen(path, "r+b");
+    if (!f || fseek(f, -1, SEEK_END)) abort();
+    int c = fgetc(f);
+    if (fseek(f, -1, SEEK_END) || fputc(c ^ 1, f) == EOF || fclose(f)) abort();
+    return 0;
+}
+
+void store_folder_flip(const char *dir, const char *end) {
+    pthread_mutex_lock(&walking);
+    walk.end = end;
+    if (nftw(dir, flip_last, OPEN_FOLDERS, FTW_PHYS)) abort();
+    pthread_mutex_unlock(&walking);
+}
+
 static int damage_some(const char *path, const struct stat *st, int type, struct FTW *where) {
     (void)where;
     if (type != FTW_F || st->st_size == 0 || ends(path, "/lock") || tiny_random_below(walk.r, 4) != 0) return 0;

@@ -18,6 +18,8 @@ void store_folder_key(const char *dir, char *out, unsigned char key);
 uint64_t store_folder_bytes(const char *dir);
 /* Files in it whose names end so. */
 int store_folder_count(const char *dir, const char *end);
+/* While nobody has it open: flips the last byte of every file whose name ends so. */
+void store_folder_flip(const char *dir, const char *end);
 /* While nobody has it open: flips, cuts, empties or removes a file, or several. */
 void store_folder_damage(const char *dir, tiny_random *r);
 

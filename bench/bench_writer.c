@@ -1,0 +1,305 @@
+/* bench_writer.c: what writing states to disk costs the answers under way: time between tokens with the writer busy, beside none.
+ *
+ *   bench_writer MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--dir DIR]
+ *
+ * In each of --rounds (20) rounds an engine without a store answers with --tokens (64) tokens three times, in changing order:
+ *
+ *   quiet      nothing is written
+ *   busy       a writer of this process, as a store has it, has its queue full all the while: spans of the model's shape, as after
+ *              somebody's long prompt
+ *   hasty      the same, but that the writer does not rest while somebody computes: what resting is worth
+ *
+ * The writers are disk tiers of their own, fed by a thread that sleeps until something is written: what they do to answers is theirs alone,
+ * while in an engine with a store the states would have to be computed first. Medians and 99th percentiles of all times between
+ * tokens, ratios by round.
+ */
+#define _DEFAULT_SOURCE /* mkdtemp */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/disk_tier.h"
+#include "support.h"
+
+#define MAX_ROUNDS 200
+#define MAX_TOKENS 512
+#define N_SPANS 16                         /* written again and again */
+#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_store_disk.c */
+
+typedef enum subject { QUIET, BUSY, HASTY, SUBJECTS } subject;
+static const char *const names[] = {"quiet", "busy", "hasty"};
+
+typedef struct writer {
+    char dir[256];
+    kv_pool *pool;
+    kv_span *spans[N_SPANS];
+    record_format format;
+    disk_tier *tier;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool rests;
+    bool wanted, idle, closing; /* under the lock */
+    int next;
+    uint64_t bytes; /* written; the thread's */
+    double seconds;
+} writer;
+
+typedef struct bench {
+    rp_model *model;
+    rp_engine *engine;
+    int tokens, rounds, threads;
+    writer writers[SUBJECTS];
+    double gaps[SUBJECTS][MAX_ROUNDS * MAX_TOKENS], round_gaps[MAX_TOKENS];
+    double medians[SUBJECTS][MAX_ROUNDS];
+    size_t n_gaps[SUBJECTS];
+} bench;
+
+/* ---- the writer ---- */
+
+static void must(int rc, const char *what, const rp_error *err) {
+    if (rc) bench_die(what, err);
+}
+
+static base_key key_of(int i) {
+    base_key k;
+    base_hash h;
+    base_hash_init(&h, "bench");
+    base_hash_u64(&h, (uint64_t)i);
+    base_hash_final(&h, &k);
+    return k;
+}
+
+static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
+    kv_span *s;
+    rp_error err;
+    int32_t slot;
+    base_key key = key_of(number);
+    uint64_t random = (uint64_t)number + 1;
+    must(kv_span_new(&s, pool, 0, &err), "a span", &err);
+    for (int i = 0; i < KV_SPAN_TOKENS; i++) must(kv_span_append(s, &slot, &err), "a span", &err);
+    for (int32_t layer = 0; layer < shape->n_layers; layer++)
+        for (int b = 0; b < KV_SPAN_BLOCKS; b++) {
+            uint64_t *words = kv_span_block(s, layer, b);
+            for (size_t i = 0; i < kv_pool_block_bytes(pool) / sizeof(*words); i++)
+                words[i] = random = random * 6364136223846793005u + 1442695040888963407u;
+        }
+    kv_span_seal(s, &key);
+    return s;
+}
+
+static void write_next(writer *w) {
+    static const int32_t tokens[KV_SPAN_TOKENS];
+    uint8_t kept[4096];
+    rp_error err;
+    kv_span *span = w->spans[w->next];
+    memset(kept, 15, sizeof(kept));
+    record_row row = {.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
+                                 .form = {0, KV_SPAN_TOKENS, kv_span_readable_from(span), kept}, .label = "bench"},
+                      .n_layers = w->format.shape.n_layers};
+    w->next = (w->next + 1) % N_SPANS;
+    must(disk_tier_write(w->tier, &row, span, &err), "write", &err);
+}
+
+static void take_events(writer *w) {
+    disk_event event;
+    while (disk_tier_next(w->tier, &event)) {
+        if (event.failed) bench_die("write", &event.err);
+        w->bytes += event.bytes;
+        kv_span_unref(event.span);
+    }
+}
+
+/* Keeps the queue full while it is wanted, else lets it run empty. */
+static void *feed(void *arg) {
+    writer *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->closing) {
+        if (!w->wanted) {
+            w->idle = true;
+            pthread_cond_broadcast(&w->changed);
+            pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        w->idle = false;
+        pthread_mutex_unlock(&w->lock);
+        double start = bench_now_s();
+        while (disk_tier_queued_bytes(w->tier) + kv_span_bytes(w->spans[0]) <= QUEUE_BYTES) write_next(w);
+        disk_tier_wait(w->tier);
+        take_events(w);
+        w->seconds += bench_now_s() - start;
+        pthread_mutex_lock(&w->lock);
+        while (!w->wanted && disk_tier_is_busy(w->tier)) { /* the rest of it: not counted */
+            pthread_mutex_unlock(&w->lock);
+            disk_tier_wait(w->tier);
+            take_events(w);
+            pthread_mutex_lock(&w->lock);
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void nothing(void *user) { (void)user; }
+static int no_row(void *user, const record_row *row, rp_error *err) {
+    (void)user, (void)row, (void)err;
+    return RP_OK;
+}
+
+static void open_writer(writer *w, const char *dir, const char *name, const kv_shape *shape, bool rests) {
+    rp_error err;
+    snprintf(w->dir, sizeof(w->dir), "%s/%s", dir, name);
+    must(kv_pool_new(&w->pool, shape, UINT64_C(1) << 32, NULL, &err), "a pool", &err);
+    for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w->pool, shape, i);
+    w->format = (record_format){key_of(-1), *shape};
+    disk_tier_options o = {.dir = w->dir, .format = &w->format, .notify = nothing};
+    must(disk_tier_open(&w->tier, &o, no_row, NULL, &err), "a store", &err);
+    w->rests = rests;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    if (pthread_create(&w->thread, NULL, feed, w) != 0) bench_die("a thread", NULL);
+}
+
+/* off: returns when all is written. */
+static void switch_writer(writer *w, bool on) {
+    disk_tier_set_computing(w->tier, on && w->rests);
+    pthread_mutex_lock(&w->lock);
+    w->wanted = on;
+    w->idle = false;
+    pthread_cond_broadcast(&w->changed);
+    while (!on && !w->idle) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void close_writer(writer *w) {
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    disk_tier_close(w->tier);
+    for (int i = 0; i < N_SPANS; i++) kv_span_unref(w->spans[i]);
+    kv_pool_free(w->pool);
+}
+
+/* ---- answers ---- */
+
+typedef struct watch {
+    bench *b;
+    writer *writer;
+    int n;
+    double last_s;
+} watch;
+
+static bool on_token(void *user, const rp_token *token) {
+    watch *w = user;
+    double now = bench_now_s();
+    (void)token;
+    if (w->n > 0) w->b->round_gaps[w->n - 1] = (now - w->last_s) * 1e3;
+    w->last_s = now;
+    w->n++;
+    return true;
+}
+
+static void answer(bench *b, subject s, int round) {
+    rp_request q = rp_request_defaults();
+    rp_result *r;
+    rp_error err;
+    watch w = {.b = b};
+    q.text = "Once";
+    q.no_prefix = true;
+    q.max_tokens = b->tokens + 1;
+    q.ignore_eos = true;
+    q.on_token = on_token;
+    q.user = &w;
+    if (s != QUIET) switch_writer(&b->writers[s], true);
+    must(rp_engine_run(b->engine, &q, &r, &err), "run", &err);
+    if (s != QUIET) switch_writer(&b->writers[s], false);
+    rp_result_free(r);
+    memcpy(b->gaps[s] + b->n_gaps[s], b->round_gaps, (size_t)b->tokens * sizeof(double));
+    b->n_gaps[s] += (size_t)b->tokens;
+    b->medians[s][round] = bench_median(b->round_gaps, (size_t)b->tokens);
+}
+
+/* ---- what came of it ---- */
+
+static double at(const double *sorted, size_t n, double share) { return sorted[(size_t)(share * (double)(n - 1))]; }
+
+static void report(bench *b) {
+    double median[SUBJECTS], p99[SUBJECTS];
+    printf("Time between tokens, ms, %d tokens a round, %d rounds, %d threads\n\n", b->tokens, b->rounds, b->threads);
+    printf("| writer | median | p99 | longest | median / quiet | median of the rounds' ratios | p99 / quiet | written |\n");
+    printf("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int s = 0; s < SUBJECTS; s++) {
+        size_t n = b->n_gaps[s];
+        double ratios[MAX_ROUNDS];
+        for (int i = 0; i < b->rounds; i++) ratios[i] = b->medians[s][i] / b->medians[QUIET][i];
+        median[s] = bench_median(b->gaps[s], n); /* sorts */
+        p99[s] = at(b->gaps[s], n, 0.99);
+        printf("| %s | %.2f | %.2f | %.1f | %.3f | %.3f | %.3f |", names[s], median[s], p99[s], b->gaps[s][n - 1],
+               median[s] / median[QUIET], bench_median(ratios, (size_t)b->rounds), p99[s] / p99[QUIET]);
+        if (s == QUIET) printf(" - |\n");
+        else printf(" %.0f MB/s |\n", (double)b->writers[s].bytes / b->writers[s].seconds / 1e6);
+    }
+    bool reached = median[BUSY] <= 1.05 * median[QUIET] && p99[BUSY] <= 1.05 * p99[QUIET];
+    printf("\nTarget: busy within 5 %% of quiet, median and p99: %s.\n", reached ? "reached" : "missed");
+}
+
+/* ---- main ---- */
+
+static const char *text_after(int argc, char **argv, const char *name, const char *fallback) {
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return argv[i + 1];
+    return fallback;
+}
+
+static int number_after(int argc, char **argv, const char *name, int fallback) {
+    const char *text = text_after(argc, argv, name, NULL);
+    return text ? atoi(text) : fallback;
+}
+
+static void open_engine(bench *b) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_error err;
+    o.n_threads = b->threads;
+    o.n_ctx = 2 * MAX_TOKENS;
+    must(rp_engine_new(&b->engine, b->model, &o, &err), "engine", &err);
+    must(rp_engine_prepare(b->engine, NULL, NULL, &err), "prepare", &err);
+}
+
+int main(int argc, char **argv) {
+    static const subject orders[6][SUBJECTS] = {{QUIET, BUSY, HASTY}, {BUSY, QUIET, HASTY}, {HASTY, QUIET, BUSY},
+                                                {HASTY, BUSY, QUIET}, {QUIET, HASTY, BUSY}, {BUSY, HASTY, QUIET}};
+    static bench b;
+    char own[] = "bench-writer-XXXXXX";
+    rp_error err;
+    bench_name = "bench_writer";
+    b.tokens = number_after(argc, argv, "--tokens", 64);
+    b.rounds = number_after(argc, argv, "--rounds", 20);
+    b.threads = number_after(argc, argv, "--threads", 2);
+    if (argc < 2 || argv[1][0] == '-' || b.tokens < 2 || b.tokens > MAX_TOKENS || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.threads < 1) {
+        fprintf(stderr, "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n",
+                MAX_TOKENS, MAX_ROUNDS);
+        return 2;
+    }
+    const char *dir = text_after(argc, argv, "--dir", NULL);
+    bool is_own = !dir;
+    if (is_own && !(dir = mkdtemp(own))) bench_die("a folder", NULL);
+    must(rp_model_open(&b.model, argv[1], NULL, &err), "model", &err);
+    rp_model_info info;
+    rp_model_describe(b.model, &info);
+    kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim,
+                      .format = KV_F16};
+    open_engine(&b);
+    for (int s = BUSY; s < SUBJECTS; s++) open_writer(&b.writers[s], dir, names[s], &shape, s == BUSY);
+    for (int i = 0; i < b.rounds; i++)
+        for (int k = 0; k < SUBJECTS; k++) answer(&b, orders[i % 6][k], i);
+    report(&b);
+    for (int s = BUSY; s < SUBJECTS; s++) close_writer(&b.writers[s]);
+    rp_engine_free(b.engine);
+    rp_model_close(b.model);
+    if (is_own) bench_folder_remove(dir);
+    return 0;
+}

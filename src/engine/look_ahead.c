@@ -1,0 +1,96 @@
+/* look_ahead.c: see look_ahead.h. */
+#include "engine/look_ahead.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define ROOM_SHARE 2 /* of what is free, one part */
+
+typedef struct fetching {
+    rp_engine *e;
+    look_ahead *ahead;
+    bool full; /* there is no room, or no memory, for more */
+} fetching;
+
+/* A span_tree_fn. */
+static bool fetch(void *user, const base_key *key) {
+    fetching *f = user;
+    rp_engine *e = f->e;
+    look_ahead *a = f->ahead;
+    int64_t blocks = (int64_t)(span_store_idle_bytes_of(e->store, key) / kv_pool_block_bytes(e->pool));
+    f->full = (blocks > 0 && blocks * ROOM_SHARE > scheduler_free_blocks(e)) ||
+              base_grow((void **)&a->spans, &a->cap, a->n + 1, SPAN_STORE_MAX, sizeof(*a->spans)) != RP_OK;
+    kv_span *span = f->full ? NULL : span_store_fetch(e->store, key);
+    if (span) a->spans[a->n++] = span;
+    return span;
+}
+
+/* As need_views of scheduler.c looks up, without the scopes of what is missing. */
+static void fetch_modules(fetching *f, const rp_call *c) {
+    const pml_plan *p = c->plan;
+    if (p->n_cached == 0 || c->options.reuse != RP_REUSE_ON) return;
+    for (size_t i = 0; i < p->n_items && !f->full; i++) {
+        if (!p->items[i].is_view) continue;
+        const pml_layout *l = c->schema->layout;
+        const pml_segment *s = &l->segments[p->items[i].segment];
+        for (int32_t k = 0; k < s->n_spans && fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
+    }
+}
+
+static void drop(look_ahead *a) {
+    for (size_t i = 0; i < a->n; i++) kv_span_unref(a->spans[i]);
+    base_free(a->spans);
+    *a = (look_ahead){0};
+}
+
+static void fetch_for(rp_engine *e, rp_call *c) {
+    look_ahead old = c->ahead; /* held until the new look has taken its own references */
+    fetching f = {.e = e, .ahead = &c->ahead};
+    c->ahead = (look_ahead){0};
+    span_store_next_request(e->store);
+    if (c->shares) span_tree_foresee(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, fetch, &f);
+    if (!f.full) fetch_modules(&f, c);
+    c->ahead.done = !f.full;
+    c->ahead.tried_at = e->n_ended;
+    drop(&old);
+    if (c->ahead.n > 0)
+        BASE_TRACE(ENGINE, "call %llu waits: %zu spans are held for it%s", (unsigned long long)c->number, c->ahead.n,
+                   f.full ? ", and there is no room for more" : "");
+}
+
+/* Something that was being read could not be: nobody is to hold it. */
+static bool has_failed(const look_ahead *a) {
+    for (size_t i = 0; i < a->n; i++)
+        if (kv_span_has_failed(a->spans[i])) return true;
+    return false;
+}
+
+void look_ahead_run(rp_engine *e) {
+    int n = 0;
+    if (e->n_running == 0) return; /* the first one waits for room: nobody takes it away, or keeps the disk busy */
+    for (rp_call *c = e->waiting; c && n < LOOK_AHEAD_CALLS; c = c->next) {
+        look_ahead *a = &c->ahead;
+        if (c->kind != CALL_REQUEST) continue;
+        n++;
+        if (has_failed(a)) {
+            drop(a);
+            a->done = true; /* admission will see */
+        }
+        if (!a->done && a->tried_at != e->n_ended) fetch_for(e, c); /* n_ended begins with 1 */
+    }
+}
+
+void look_ahead_release(rp_call *c) { drop(&c->ahead); }
+
+bool look_ahead_release_others(rp_engine *e, const rp_call *but) {
+    bool any = false;
+    for (rp_call *c = e->waiting; c; c = c->next) {
+        if (c == but || c->ahead.n == 0) continue;
+        drop(&c->ahead);
+        c->ahead.tried_at = e->n_ended; /* not again before there is room */
+        any = true;
+    }
+    return any;
+}

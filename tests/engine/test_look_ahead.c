@@ -1,0 +1,224 @@
+/* test_look_ahead.c: calls that wait for their turn: their states are read from disk meanwhile, and not dropped; cancelled ones let go.
+ *
+ * One call runs at a time. The one that runs submits the next from its first token's callback, on the engine's thread, so what is seen
+ * in the callbacks after that is seen after so many turns of that thread: nothing waits for a time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "reprise.h"
+#include "support/store_folder.h"
+#include "support/tiny_model.h"
+
+static rp_model *model;
+static uint64_t column_bytes; /* of 64 tokens in all layers */
+
+static int open_model(void **state) {
+    (void)state;
+    rp_model_info info;
+    tiny_model_shape shape = tiny_model_defaults();
+    model = tiny_model_open(&shape, "chatml");
+    rp_model_describe(model, &info);
+    column_bytes = info.state_bytes_per_token * 64;
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    rp_model_close(model);
+    return 0;
+}
+
+static rp_engine *new_engine(const char *dir, uint64_t columns) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e;
+    rp_error err;
+    o.n_threads = 1;
+    o.max_sequences = 1;
+    o.store_dir = dir;
+    o.state_budget_bytes = columns * column_bytes;
+    if (rp_engine_new(&e, model, &o, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+/* A text of n tokens, with the one that every text begins with, like no other one's. Owned by the caller. */
+static char *text_of(int number, size_t n) {
+    char *text = malloc(8 * n + 32), *end = text + sprintf(text, "%d:", number * 7919);
+    for (size_t have = 0; have < n;) {
+        int32_t *tokens;
+        end += sprintf(end, " %c", 'a' + (number + (int)(end - text)) % 26);
+        assert_int_equal(rp_tokenize(model, text, (size_t)(end - text), false, true, &tokens, &have, NULL), RP_OK);
+        rp_free(tokens);
+    }
+    return text;
+}
+
+static rp_request request(const char *text, int32_t max_tokens) {
+    rp_request q = rp_request_defaults();
+    q.text = text;
+    q.max_tokens = max_tokens;
+    q.ignore_eos = true;
+    return q;
+}
+
+static int32_t read_it(rp_engine *e, const char *text) {
+    rp_request q = request(text, 1);
+    rp_result *r;
+    rp_error err;
+    if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
+    int32_t cached = r->cached_tokens;
+    rp_result_free(r);
+    return cached;
+}
+
+/* ---- a call that runs while another one waits --------------------------------------------------------------------- */
+
+#define LOOK_AT 4 /* token of the running call's answer */
+
+typedef struct pair {
+    rp_engine *engine;
+    rp_request waits; /* submitted by the running call's first token */
+    rp_call *call;
+    bool cancels; /* the waiting call, after it was looked at */
+    int n;
+    rp_store_stats first, seen;
+    rp_call_state state;
+} pair;
+
+static bool on_token(void *user, const rp_token *token) {
+    pair *p = user;
+    (void)token;
+    if (p->n == 0) {
+        rp_engine_store_stats(p->engine, &p->first);
+        assert_int_equal(rp_engine_submit(p->engine, &p->waits, &p->call, NULL), RP_OK);
+    }
+    if (p->n == LOOK_AT) {
+        rp_call_status status;
+        rp_engine_store_stats(p->engine, &p->seen);
+        rp_call_get_status(p->call, &status);
+        p->state = status.state;
+        if (p->cancels) rp_call_cancel(p->call);
+    }
+    p->n++;
+    return true;
+}
+
+/* The waiting call's result; NULL: it was cancelled. */
+static rp_result *run_pair(pair *p, const char *text, int32_t max_tokens) {
+    rp_request q = request(text, max_tokens);
+    rp_result *r, *waited = NULL;
+    rp_error err;
+    q.no_prefix = true; /* it finds nothing itself */
+    q.on_token = on_token;
+    q.user = p;
+    if (rp_engine_run(p->engine, &q, &r, &err)) fail_msg("%s", err.message);
+    rp_result_free(r);
+    int rc = rp_call_result(p->call, &waited, &err);
+    if (p->cancels) assert_int_equal(rc, RP_ERR_CANCELLED);
+    else if (rc) fail_msg("%s", err.message);
+    rp_call_free(p->call);
+    return waited;
+}
+
+static void states_are_read_before_the_call_runs(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES], *text = text_of(1, 600);
+    store_folder_make(dir);
+    rp_engine *e = new_engine(dir, 64);
+    assert_int_equal(read_it(e, text), 0);
+    rp_engine_free(e);
+    pair p = {.engine = new_engine(dir, 64), .waits = request(text, 1)};
+    rp_result *r = run_pair(&p, "short", 20);
+    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(p.first.spans, 0);
+    assert_true(p.seen.spans >= 3 && p.seen.hits == p.first.hits); /* taken into RAM, and not counted as found yet */
+    assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
+    assert_string_equal(r->plan[0].tier, "disk");
+    rp_result_free(r);
+    assert_int_equal(read_it(p.engine, text), 599); /* and the next one finds it in RAM */
+    rp_engine_free(p.engine);
+    store_folder_remove(dir);
+    free(text);
+}
+
+/* The oldest states were dropped for a call that runs, though the next one was to use them. */
+static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
+    (void)state;
+    char *text = text_of(1, 560), *newer = text_of(2, 600);
+    pair p = {.engine = new_engine(NULL, 44), .waits = request(text, 1)};
+    read_it(p.engine, text);
+    read_it(p.engine, newer);
+    rp_result *r = run_pair(&p, "short", 26 * 64);
+    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
+    rp_result_free(r);
+    assert_true(read_it(p.engine, newer) < 599); /* something had to go */
+    rp_engine_free(p.engine);
+    free(text);
+    free(newer);
+}
+
+static void a_cancelled_call_lets_go(void **state) {
+    (void)state;
+    char *text = text_of(1, 560), *large = text_of(3, 40 * 64);
+    pair p = {.engine = new_engine(NULL, 44), .waits = request(text, 1), .cancels = true};
+    read_it(p.engine, text);
+    assert_null(run_pair(&p, "short", 20));
+    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(read_it(p.engine, large), 0); /* takes all there is */
+    rp_engine_free(p.engine);
+    free(text);
+    free(large);
+}
+
+/* What is held for those behind it does not keep the first one from running, nor does it wait for ever for what it holds itself. */
+static void the_first_that_waits_gets_all_the_room(void **state) {
+    (void)state;
+    char *texts[4], *large = text_of(9, 40 * 64);
+    rp_call *behind[4];
+    rp_error err;
+    for (int i = 0; i < 4; i++) texts[i] = text_of(i + 1, 500);
+    pair p = {.engine = new_engine(NULL, 44), .waits = request(large, 1)};
+    for (int i = 0; i < 4; i++) read_it(p.engine, texts[i]);
+    p.waits.priority = 1;
+    rp_request hold = request("short", 1000), q;
+    rp_call *running;
+    hold.on_token = on_token;
+    hold.user = &p;
+    assert_int_equal(rp_engine_submit(p.engine, &hold, &running, NULL), RP_OK);
+    for (int i = 0; i < 4; i++) {
+        q = request(texts[i], 1);
+        if (rp_engine_submit(p.engine, &q, &behind[i], &err)) fail_msg("%s", err.message);
+    }
+    rp_call_wait(running, -1);
+    rp_result *r;
+    if (rp_call_result(p.call, &r, &err)) fail_msg("%s", err.message);
+    rp_result_free(r);
+    for (int i = 0; i < 4; i++) {
+        if (rp_call_result(behind[i], &r, &err)) fail_msg("%s", err.message);
+        rp_result_free(r);
+        rp_call_free(behind[i]);
+        free(texts[i]);
+    }
+    rp_call_free(p.call);
+    rp_call_free(running);
+    rp_engine_free(p.engine);
+    free(large);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_are_read_before_the_call_runs),
+        cmocka_unit_test(states_that_a_waiting_call_uses_are_not_dropped),
+        cmocka_unit_test(a_cancelled_call_lets_go),
+        cmocka_unit_test(the_first_that_waits_gets_all_the_room),
+    };
+    return cmocka_run_group_tests_name("look_ahead", tests, open_model, close_model);
+}
