@@ -188,7 +188,7 @@ static void kill_at_every_call(rp_store_write write, uint64_t budget) {
         n += step;
     } while (killed);
     printf("killed at %llu calls, %llu evictions\n", (unsigned long long)kills, (unsigned long long)evictions);
-    assert_true(kills >= 60 / step);
+    assert_true(kills >= 40 / step);
     assert_true(budget == LOOSE || evictions > 0);
 }
 
