@@ -275,7 +275,7 @@ static void print_disk(const bench_disk_verdict *v) {
 
 static void print_verdict(const bench_verdict *v) {
     printf("%-9s %llu answers were what they had to be\n", "checked", (unsigned long long)v->checked);
-    if (!v->judged) printf("%-9s not judged: too short for the budget of states (--ram) to be used up\n", "flat");
+    if (!v->judged) printf("%-9s not judged: too short for the budget of states (--state-ram) to be used up\n", "flat");
     else
         printf("%-9s %s: %.1f MiB at most once settled, %.1f before (%.1f allowed)\n", "flat", v->flat ? "yes" : "NO", MIB(v->later_bytes),
                MIB(v->first_bytes), MIB(v->allowed_bytes));

@@ -17,7 +17,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.chunk_tokens = args->chunk;
     o.max_sequences = 1; /* commands ask one thing after another */
     o.state_format = (rp_state_format)args->states;
-    o.state_budget_bytes = args->ram;
+    o.ram_bytes = args->ram;
+    o.state_budget_bytes = args->state_ram;
     o.store_dir = args->store;
     o.store_key_file = args->store_key;
     o.store_budget_bytes = args->disk;

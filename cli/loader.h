@@ -14,7 +14,7 @@ typedef struct cli_loaded {
 /* Options that `run` and `eval` share; all zero: the defaults. */
 typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
-    uint64_t ram, disk;
+    uint64_t ram, state_ram, disk;
     const char *store, *store_key;
     bool read_only;
 } cli_engine_args;
@@ -33,7 +33,9 @@ extern const char *const cli_write_names[]; /* the order of rp_store_write */
     {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_state_names, \
      .help = "format of attention states (f16)"}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
-     .help = "limit for attention states in memory; K, M, G, T may follow the number (2G)"}
+     .help = "limit for all memory that the program takes: attention states get what weights leave; K, M, G, T may follow the number (none)"}, \
+    {.name = "state-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.state_ram), \
+     .help = "limit for attention states in memory (2G; with --ram: what is left)"}
 
 /* Rows of commands that may keep states on disk. */
 #define CLI_STORE_ROWS(type, field) \

@@ -226,7 +226,9 @@ typedef struct rp_engine_options {
     int32_t n_threads;           /* 0: one for each processor */
     int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
     rp_state_format state_format; /* f16; f32 is for tests */
-    uint64_t state_budget_bytes; /* hard limit for attention states in RAM; 0: 2 GiB */
+    uint64_t ram_bytes;          /* hard limit for what a program with this engine takes of memory, all in all: weights, what is used of
+                                    the file, activations, tables, attention states. States get what the others leave. 0: none */
+    uint64_t state_budget_bytes; /* hard limit for attention states in RAM; 0: as ram_bytes says, or 2 GiB */
     int32_t chunk_tokens;        /* most tokens of prompts that a step computes, 1 to 4096; 0: 256. Results do not depend on it. */
     int32_t max_sequences;       /* calls that run together, 1 to 256; 0: 16 */
     int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
@@ -245,8 +247,8 @@ typedef struct rp_engine_options {
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
+/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY (ram_bytes too: it
+ * says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);

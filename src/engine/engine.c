@@ -10,6 +10,7 @@
 #include "engine/engine_internal.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
+#define LEAST_STATE_BYTES ((uint64_t)1 << 20)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
 #define DEFAULT_STORE_BYTES ((uint64_t)16 << 30)
@@ -20,8 +21,7 @@
 #define MAX_CTX (1 << 30) /* sums and differences of two positions fit */
 
 rp_engine_options rp_engine_options_defaults(void) {
-    return (rp_engine_options){.state_budget_bytes = DEFAULT_BUDGET_BYTES,
-                               .chunk_tokens = DEFAULT_CHUNK_TOKENS,
+    return (rp_engine_options){.chunk_tokens = DEFAULT_CHUNK_TOKENS,
                                .max_sequences = DEFAULT_SEQUENCES,
                                .max_queue = DEFAULT_QUEUE};
 }
@@ -143,17 +143,40 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return rc;
 }
 
+/* What there is beside weights, file, activations and states: the program and its libraries, the vocabulary, what steps fill, stacks; and of
+ * states, the tables of spans. Measured, and rounded up. */
+#define PROGRAM_BYTES ((uint64_t)24 << 20)
+#define TOKEN_BYTES 256
+#define TABLE_SHARE 64
+
+/* Bytes for states: of what the options say, as far as the rest leaves them. */
+static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
+    uint64_t vocabulary = (uint64_t)e->model->hp.n_vocab * TOKEN_BYTES, logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_vocab * 4;
+    rp_memory m = {0};
+    *out = o->state_budget_bytes ? o->state_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
+    if (o->ram_bytes == 0) return RP_OK;
+    e->backend->ops->usage(e->backend, &m);
+    uint64_t rest = m.weights + m.file + m.activations + logits + vocabulary + PROGRAM_BYTES;
+    uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
+    *out = BASE_MIN(*out, left);
+    if (left >= LEAST_STATE_BYTES) return RP_OK;
+    return base_fail(err, RP_ERR_MEMORY, "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; "
+                     "raise it (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
+                     (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
+}
+
 static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     kv_format format = o->state_format == RP_STATE_F32 ? KV_F32 : KV_F16;
     kv_shape shape = e->states.shape = model_state_shape(e->model, format);
-    uint64_t budget = o->state_budget_bytes ? o->state_budget_bytes : DEFAULT_BUDGET_BYTES;
+    uint64_t budget;
     int32_t threads = o->n_threads ? o->n_threads : base_cpu_count();
     int rc = base_cpu_detect(&level, err);
     if (rc) return rc;
     cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = threads, .max_rows = e->max_rows};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
+        (rc = state_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;

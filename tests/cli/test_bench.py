@@ -147,7 +147,7 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(json.loads(ideal.stdout)["hit_rate"], hit_rate, places=6)
 
     def test_soak(self):
-        done = bench("--load", "soak", "--seconds", "2", "--ram", "16M", "--ctx", "512", "--parallel", "8", "--json")
+        done = bench("--load", "soak", "--seconds", "2", "--state-ram", "16M", "--ctx", "512", "--parallel", "8", "--json")
         sanitized = os.environ.get("REPRISE_BUILD_DIR", "").endswith("san")
         if sanitized:  # memory is theirs then
             self.assertNotIn("calls failed", done.stderr)
@@ -159,9 +159,21 @@ class Bench(unittest.TestCase):
         self.assertTrue(report["verdict"]["inside"] or sanitized)
         self.assertLessEqual(set(report["errors"]), {"RP_ERR_BUSY", "RP_ERR_DEADLINE", "RP_ERR_CANCELLED"})
 
+    def test_all_memory_stays_within_ram(self):
+        if os.environ.get("REPRISE_BUILD_DIR", "").endswith("san"):
+            self.skipTest("sanitizers take memory of their own")
+        done = bench("--load", "soak", "--seconds", "3", "--ram", "56M", "--ctx", "512", "--parallel", "8", "--json")
+        memory = json.loads(done.stdout)["memory"]
+        self.assertLessEqual(memory["peak"], 56 << 20)
+        self.assertGreater(memory["states_limit"], 16 << 20)
+        small = bench("--load", "soak", "--seconds", "1", "--ram", "20M", "--json")
+        self.assertEqual(small.returncode, 1)
+        self.assertRegex(small.stderr, r"a limit of 20 MiB leaves nothing for attention states: .* raise it \(--ram\)")
+
     def test_soak_with_a_disk(self):
         folder = self.path("store")
-        done = bench("--load", "soak", "--seconds", "2", "--ram", "16M", "--ctx", "512", "--parallel", "8", "--store", folder, "--disk", "8M", "--json")
+        done = bench("--load", "soak", "--seconds", "2", "--state-ram", "16M", "--ctx", "512", "--parallel", "8", "--store", folder, "--disk",
+                     "8M", "--json")
         disk = json.loads(done.stdout)["verdict"]["disk"]
         self.assertTrue(disk["inside"], disk)
         self.assertEqual(disk["budget_bytes"], 8 << 20)
