@@ -236,8 +236,8 @@ typedef struct rp_engine_options {
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
     const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
     uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
-    const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are misses.
-                                    NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
+    const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are
+                                    misses. NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
     rp_store_write store_write;
     bool store_read_only;        /* nothing is written there, so another process may use it, too */
     bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */
@@ -247,8 +247,8 @@ typedef struct rp_engine_options {
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY (ram_bytes too: it
- * says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
+/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY (of
+ * ram_bytes, too: it says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);

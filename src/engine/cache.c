@@ -188,7 +188,7 @@ static int keep_modules(rp_cache_listing *l, rp_error *err) {
     }
     l->n_entries = n;
     if (n > 0) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "what is meant is no module: prompts and answers are of no use without what stands before them, and cannot be pinned");
+    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
 }
 
 int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err) {

@@ -143,25 +143,26 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return rc;
 }
 
-/* What there is beside weights, file, activations and states: the program and its libraries, the vocabulary, what steps fill, stacks; and of
- * states, the tables of spans. Measured, and rounded up. */
+/* What there is beside weights, file, activations and states: the program and its libraries, stacks, the vocabulary, what steps fill; and
+ * a share of the states for the tables of spans. Measured, and rounded up. */
 #define PROGRAM_BYTES ((uint64_t)24 << 20)
 #define TOKEN_BYTES 256
 #define TABLE_SHARE 64
 
 /* Bytes for states: of what the options say, as far as the rest leaves them. */
 static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
-    uint64_t vocabulary = (uint64_t)e->model->hp.n_vocab * TOKEN_BYTES, logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_vocab * 4;
+    uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab, logits = (uint64_t)e->max_logits * n_vocab * sizeof(float);
     rp_memory m = {0};
     *out = o->state_budget_bytes ? o->state_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     if (o->ram_bytes == 0) return RP_OK;
     e->backend->ops->usage(e->backend, &m);
-    uint64_t rest = m.weights + m.file + m.activations + logits + vocabulary + PROGRAM_BYTES;
+    uint64_t rest = m.weights + m.file + m.activations + logits + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
     if (left >= LEAST_STATE_BYTES) return RP_OK;
-    return base_fail(err, RP_ERR_MEMORY, "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; "
-                     "raise it (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
+    return base_fail(err, RP_ERR_MEMORY,
+                     "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; raise it"
+                     " (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 

@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "reprise.h"
+#include "support/gate.h"
 #include "support/tiny_model.h"
 
 static rp_model *model;
@@ -80,41 +81,14 @@ static char *text_of(int number, int n) {
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool arrived, open;
-    rp_call *call;
-} gate;
-
-static bool wait_at_gate(void *user, const rp_token *token) {
-    gate *g = user;
-    (void)token;
-    pthread_mutex_lock(&g->lock);
-    g->arrived = true;
-    pthread_cond_broadcast(&g->changed);
-    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-    return true;
-}
-
-/* The engine stands in the middle of an answer of two tokens until gate_open. */
-static void gate_close(gate *g, rp_engine *e) {
-    *g = (gate){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+/* The engine stands in the middle of an answer of two tokens until open_gate. */
+static void close_gate(gate *g, rp_engine *e) {
     rp_request q = request("gate", 2);
-    q.on_token = wait_at_gate;
-    q.user = g;
-    g->call = submit(e, &q);
-    pthread_mutex_lock(&g->lock);
-    while (!g->arrived) pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
+    gate_close(g, e, &q);
 }
 
-static void gate_open(gate *g) {
-    pthread_mutex_lock(&g->lock);
-    g->open = true;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
+static void open_gate(gate *g) {
+    gate_open(g);
     rp_result_free(result_of(g->call));
     rp_call_free(g->call);
 }
@@ -142,7 +116,7 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     rp_error err = {0};
     rp_call_status status;
     gate g;
-    gate_close(&g, e);
+    close_gate(&g, e);
     for (int i = 0; i < 2; i++) waiting[i] = submit(e, &q);
     assert_int_equal(rp_engine_submit(e, &q, &none, &err), RP_ERR_BUSY);
     assert_null(none);
@@ -150,7 +124,7 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     assert_false(rp_call_wait(waiting[1], 0));
     rp_call_get_status(waiting[1], &status);
     assert_int_equal(status.state, RP_CALL_WAITING);
-    gate_open(&g);
+    open_gate(&g);
     for (int i = 0; i < 2; i++) {
         assert_true(rp_call_wait(waiting[i], -1));
         rp_call_get_status(waiting[i], &status);
@@ -177,7 +151,7 @@ static void priorities_then_deadlines_then_arrival(void **state) {
     order places[BASE_ARRAY_LEN(calls)];
     int next = 0;
     gate g;
-    gate_close(&g, e);
+    close_gate(&g, e);
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
         rp_request q = request("x", 1);
         q.priority = calls[i].priority;
@@ -187,7 +161,7 @@ static void priorities_then_deadlines_then_arrival(void **state) {
         q.user = &places[i];
         call[i] = submit(e, &q);
     }
-    gate_open(&g);
+    open_gate(&g);
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
         rp_result_free(result_of(call[i]));
         assert_int_equal(places[i].place, calls[i].expected);
@@ -214,12 +188,12 @@ static void deadlines_end_calls(void **state) {
     rp_result *r;
     rp_error err = {0};
     gate g;
-    gate_close(&g, e);
+    close_gate(&g, e);
     q.deadline_ms = 1;
     rp_call *late = submit(e, &q);
     uint64_t until = base_clock_us() + 2000;
     while (base_clock_us() < until) {}
-    gate_open(&g);
+    open_gate(&g);
     assert_int_equal(rp_call_result(late, &r, &err), RP_ERR_DEADLINE);
     assert_non_null(strstr(err.message, "deadline"));
     rp_call_free(late);
@@ -242,7 +216,7 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     rp_request q = request("x", 3);
     rp_result *r;
     gate g;
-    gate_close(&g, e);
+    close_gate(&g, e);
     rp_call *waiting = submit(e, &q), *freed = submit(e, &q);
     rp_call_cancel(waiting);
     rp_call_cancel(g.call); /* in the middle of its answer */
@@ -395,9 +369,9 @@ static void the_same_new_prompt_is_computed_once(void **state) {
     rp_call *calls[8];
     gate g;
     int32_t computed = 0, tokens = 0;
-    gate_close(&g, e);
+    close_gate(&g, e);
     for (int i = 0; i < 8; i++) calls[i] = submit(e, &q);
-    gate_open(&g);
+    open_gate(&g);
     for (int i = 0; i < 8; i++) {
         rp_result *r = result_of(calls[i]);
         tokens = r->prompt_tokens;

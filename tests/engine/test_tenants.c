@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "base/compiler.h"
+#include "support/gate.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
 
@@ -511,25 +512,6 @@ static void names_have_a_limit(void **state) {
 
 /* ---- at the same time ------------------------------------------------------------------------------------------------ */
 
-/* The engine's thread stands in a callback until the gate is opened. */
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool arrived, open;
-    rp_call *call;
-} gate;
-
-static bool wait_at_gate(void *user, const rp_token *token) {
-    gate *g = user;
-    (void)token;
-    pthread_mutex_lock(&g->lock);
-    g->arrived = true;
-    pthread_cond_broadcast(&g->changed);
-    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-    return true;
-}
-
 static rp_call *submit(watched *w, const char *tenant, const rp_request *q) {
     rp_request r = *q;
     rp_call *c;
@@ -542,23 +524,16 @@ static rp_call *submit(watched *w, const char *tenant, const rp_request *q) {
 /* Submits a request for each of two tenants while the engine stands still. Returns how many tokens were computed for both, and in *waits
  * in how many steps one of them waited. */
 static int32_t run_together(watched *w, const char *const tenants[2], const rp_request *q, int32_t *waits) {
-    gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    gate g;
     rp_request hold = request("gate", NULL);
     rp_call *calls[2];
     int32_t fresh = 0;
     hold.max_tokens = 1;
-    hold.on_token = wait_at_gate;
-    hold.user = &g;
-    g.call = submit(w, "gate", &hold);
-    pthread_mutex_lock(&g.lock);
-    while (!g.arrived) pthread_cond_wait(&g.changed, &g.lock);
-    pthread_mutex_unlock(&g.lock);
+    hold.tenant = "gate";
+    gate_close(&g, w->engine, &hold);
     for (int i = 0; i < 2; i++) calls[i] = submit(w, tenants[i], q);
-    pthread_mutex_lock(&g.lock);
-    forget_steps(w);
-    g.open = true;
-    pthread_cond_broadcast(&g.changed);
-    pthread_mutex_unlock(&g.lock);
+    forget_steps(w); /* the engine's thread, which tells of them, stands still */
+    gate_open(&g);
     for (int i = 0; i < 2; i++) {
         rp_result *r;
         assert_int_equal(rp_call_result(calls[i], &r, NULL), RP_OK);
