@@ -148,7 +148,8 @@ static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
         status = say("listening on %s\n", rp_server_address(server, i));
     if (status == CLI_OK) status = load(l, o);
     if (status != CLI_OK) return status;
-    rp_server_ready(server, l->model, l->engine);
+    rp_error err;
+    if (rp_server_ready(server, l->model, l->engine, &err) != RP_OK) return cli_fail_library(&err);
     status = say("ready%s\n", "");
     if (status == CLI_OK) rp_server_run(server);
     return status;

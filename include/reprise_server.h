@@ -51,8 +51,9 @@ RP_API rp_server_options rp_server_options_defaults(void);
 RP_API int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *err);
 /* Where it listens: "http://127.0.0.1:8080", "unix:/run/reprise.sock"; NULL past the end. Belongs to the server. */
 RP_API const char *rp_server_address(const rp_server *server, int i);
-/* Takes requests from now on, for this model and engine: both are borrowed until rp_server_free. */
-RP_API void rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine);
+/* Takes requests from now on, for this model and engine: both are borrowed until rp_server_free. The tenants of the keys get their quotas.
+ * RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas). */
+RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine, rp_error *err);
 /* Waits for rp_server_stop; then takes no new requests (503), lets those that run finish for up to drain_timeout_ms, and ends the rest. */
 RP_API void rp_server_run(rp_server *server);
 /* Any thread, and signal handlers. */

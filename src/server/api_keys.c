@@ -84,15 +84,30 @@ static bool parse_count(const char *text, int *out) {
     return errno == 0 && end != text && *end == '\0' && v >= 1 && v <= MAX_RUNNING;
 }
 
+/* "500M" */
+static bool parse_bytes(const char *text, uint64_t *out) {
+    static const char units[] = "KMGT";
+    char *end = NULL;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    *out = (uint64_t)n << shift;
+    return errno == 0 && *text >= '1' && *text <= '9' && n <= UINT64_MAX >> shift && (unit ? end[1] : *end) == '\0';
+}
+
 /* NULL, or what is wrong with the word. */
 static const char *parse_word(server_key *k, char *word) {
+    static const char bytes[] = "ram and disk are numbers of bytes; K, M, G or T may follow";
     char *value = strchr(word, '=');
     if (!value) return "give NAME=VALUE behind the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
         return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas and operate, with commas between them";
     if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
-    if (strcmp(word, "tenant") != 0) return "only tenant, rights and running are known";
+    if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.state_bytes) ? NULL : bytes;
+    if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
+    if (strcmp(word, "tenant") != 0) return "only tenant, rights, running, ram and disk are known";
     if (k->tenant) return "a key has one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);
@@ -158,6 +173,15 @@ void api_keys_free(api_keys *keys) {
     for (size_t i = 0; i < keys->n; i++) base_free(keys->keys[i].tenant);
     base_free(keys->keys);
     base_free(keys);
+}
+
+int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err) {
+    int rc = RP_OK;
+    for (size_t i = 0; i < keys->n && !rc; i++) {
+        const server_key *k = &keys->keys[i];
+        if (k->quota.state_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
+    }
+    return rc;
 }
 
 server_key *api_keys_find(api_keys *keys, const char *secret) {

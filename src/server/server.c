@@ -108,13 +108,15 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
 
 const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
 
-void rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine) {
-    int loading = SERVER_STATE_LOADING;
+int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
+    int loading = SERVER_STATE_LOADING, rc = api_keys_set_quotas(s->keys, engine, err);
+    if (rc) return rc;
     s->model = model;
     s->engine = engine;
     rp_model_describe(model, &s->info);
     if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
     atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
+    return RP_OK;
 }
 
 /* ---- stopped ---- */

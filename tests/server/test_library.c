@@ -73,7 +73,7 @@ static void test_loading_and_ready(void **state) {
     rp_model *m = tiny_model_open(&shape, "chatml");
     rp_engine *e;
     assert_int_equal(rp_engine_new(&e, m, &engine_options, NULL), RP_OK);
-    rp_server_ready(s, m, e);
+    assert_int_equal(rp_server_ready(s, m, e, NULL), RP_OK);
     ask(s, GET("/readyz"), text, sizeof(text));
     assert_non_null(strstr(text, "HTTP/1.1 200"));
     ask(s, post, text, sizeof(text));

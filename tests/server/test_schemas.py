@@ -228,6 +228,7 @@ class Keys(unittest.TestCase):
         for text, says in (("", "no key"), ("x\n", ":1: "), ("# a\n" + "0" * 63 + "\n", ":2: "), (key_line(ANN, "rights=all"), "rights"),
                            (key_line(ANN, "tenant="), "tenant"), (key_line(ANN, "running=0"), "running"), (key_line(ANN, "frob=1"),
                                                                                                            "only tenant"),
+                           (key_line(ANN, "ram=0"), "bytes"), (key_line(ANN, "disk=1X"), "bytes"), (key_line(ANN, "disk=99999999T"), "bytes"),
                            (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
             with self.subTest(text=text):
                 path = os.path.join(self.folder.name, "bad")
@@ -240,6 +241,21 @@ class Keys(unittest.TestCase):
         for key in ("short", "a key with white space", "x" * 300):
             done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 1)
+
+    def test_quotas(self):
+        path, store = os.path.join(self.folder.name, "quotas"), os.path.join(self.folder.name, "store")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(key_line(ANN, "tenant=ann", "ram=2M", "disk=1M") + key_line(ROOT, "rights=ask,schemas,operate"))
+        server = Server("--api-keys", path, "--store", store, "--write", "through").wait_ready()
+        self.addCleanup(server.stop)
+        for key, kept in ((ANN, True), (ROOT, False)):
+            for i in range(24):
+                body = {"prompt": f"{key} {i} " + f"many words {i} " * 20, "max_tokens": 1}
+                self.assertEqual(server.post("/v1/completions", body, headers=bearer(key)).status, 200)
+            metrics = dict(line.split() for line in server.get("/metrics", headers=bearer(ROOT)).body.decode().splitlines()
+                           if line.startswith("reprise_store_"))
+            self.assertEqual(int(metrics["reprise_store_disk_bytes"]) <= 1 << 20, kept)
+            self.assertEqual(int(metrics["reprise_store_bytes"]) <= 2 << 20, kept)
 
     def test_beyond_loopback(self):
         server = Server("--api-keys", self.file, "--host", "0.0.0.0").wait_ready()
