@@ -131,16 +131,19 @@ static int submit(server_exchange *x, int32_t i, const char *tenant) {
 
 static int make_choices(server_exchange *x) {
     int32_t n = (int32_t)BASE_MAX(x->ask.n_texts, 1) * x->ask.n;
-    x->choices = base_calloc((size_t)n, sizeof(*x->choices));
-    if (!x->choices) return server_fail_memory(&x->problem);
-    x->n_choices = n;
+    server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
+    if (!choices) return server_fail_memory(&x->problem);
     for (int32_t i = 0; i < n; i++)
-        x->choices[i] = (server_choice){.x = x,
-                                        .index = i,
-                                        .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
-                                        .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
-                                        .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
-                                        .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+        choices[i] = (server_choice){.x = x,
+                                     .index = i,
+                                     .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+    pthread_mutex_lock(&x->lock); /* exchange_abandon may look */
+    x->choices = choices;
+    x->n_choices = n;
+    pthread_mutex_unlock(&x->lock);
     return SERVER_FINE;
 }
 
