@@ -482,7 +482,7 @@ typedef struct rp_plan_item {
     const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
     const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
                              "new"      nobody read this before, as far as is known and the request's tenant may know; so below
-                             "dropped"  it was known, and its room was needed, or its time was over
+                             "dropped"  it was known, and its room was needed
                              "scope"    it is known, behind other modules
                              "room"     it is on disk, and there was no room in RAM to read it into
                              "window"   it is known, and layers with a window have forgotten what it needs
@@ -570,7 +570,6 @@ typedef struct rp_call_status {
     int32_t queue_position;  /* 1: the next; 0: it does not wait */
     int32_t prompt_tokens;
     int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
-    int32_t cached_tokens;   /* of prompt_tokens: how many were found; as in the result, from before the first token on */
     int32_t answer_tokens;
 } rp_call_status;
 

@@ -125,7 +125,5 @@ void call_publish(rp_call *c, int rc, const rp_error *err);
 
 /* Fills in the result of an answer that is over: plan, counts, timings. RP_ERR_MEMORY. */
 int call_describe(rp_call *c, rp_error *err);
-/* Tokens of the prompt that were found, of a call that is composed. */
-int32_t call_cached_tokens(const rp_call *c);
 
 #endif

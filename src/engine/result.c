@@ -108,14 +108,6 @@ static void describe_view(rp_call *c, const pml_item *item, const char *path, co
     if (!need->missed) c->result->cached_tokens += item->n_counted;
 }
 
-int32_t call_cached_tokens(const rp_call *c) {
-    const segment_need *need = c->needs.items;
-    int32_t n = c->n_found + c->moved.n;
-    for (size_t i = 0; i < c->plan->n_items && c->needs.n > 0; i++)
-        if (c->plan->items[i].is_view) n += need++->missed ? 0 : c->plan->items[i].n_counted;
-    return n;
-}
-
 static int describe_plan(rp_call *c, rp_error *err) {
     rp_result *r = c->result;
     const pml_plan *p = c->plan;

@@ -259,9 +259,6 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
     span_path_use(&c->moved.path);
-    pthread_mutex_lock(&e->lock);
-    c->status.cached_tokens = call_cached_tokens(c);
-    pthread_mutex_unlock(&e->lock);
     c->seq.tokens = c->tokens + c->n_found;
     c->seq.positions = c->positions + c->n_found;
     c->seq.n = c->n_prompt - c->n_found;

@@ -82,20 +82,12 @@ static size_t count(const server_exchange *x, size_t n_messages, bool open) {
     return n;
 }
 
-static json_t *usage_of(const server_exchange *x, server_usage u) {
+static json_t *usage(const server_exchange *x) {
+    server_usage u = report_usage(x);
     int64_t marked = (int64_t)count(x, x->ask.n_marked, true);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
-}
-
-static json_t *usage(const server_exchange *x) { return usage_of(x, report_usage(x)); }
-
-/* Before there is a result: the first text has come. */
-static json_t *usage_now(const server_exchange *x) {
-    rp_call_status status;
-    rp_call_get_status(x->choices[0].call, &status);
-    return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
 }
 
 /* ---- replies ---- */
@@ -120,10 +112,12 @@ static json_t *whole(server_exchange *x) {
     return all;
 }
 
+/* What was cached is known at the end, in message_delta, whose counts replace these. */
 static int open_stream(server_exchange *x) {
+    json_t *used = json_pack("{s:I, s:i, s:i, s:i}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last),
+                             "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens", 0);
     int rc = exchange_frame(x, "message_start",
-                            json_pack("{s:s, s:o}", "type", "message_start", "message",
-                                      message(x, json_array(), NULL, NULL, usage_now(x))));
+                            json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, used)));
     if (!rc)
         rc = exchange_frame(
             x, "content_block_start",

@@ -304,18 +304,6 @@ static void a_text_is_read_once(void **state) {
 }
 
 /* Behind the same modules a conversation goes on where it was; behind others nothing of it is found. */
-/* Runs a request and compares what its call says with what its result does. */
-static rp_result *run_call(rp_engine *e, const rp_request *q) {
-    rp_call_status status;
-    rp_call *c = submit(e, q);
-    rp_result *r = result_of(c);
-    rp_call_get_status(c, &status);
-    assert_int_equal(status.prompt_tokens, r->prompt_tokens);
-    assert_int_equal(status.cached_tokens, r->cached_tokens);
-    rp_call_free(c);
-    return r;
-}
-
 static void a_conversation_goes_on_behind_its_modules(void **state) {
     (void)state;
     static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
@@ -324,13 +312,13 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     q.max_tokens = 2;
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>";
-    rp_result *first = run_call(e, &q);
+    rp_result *first = run(e, &q);
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>";
-    rp_result *second = run_call(e, &q);
+    rp_result *second = run(e, &q);
     q.prompt = "<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>";
-    rp_result *third = run_call(e, &q);
+    rp_result *third = run(e, &q);
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>";
-    rp_result *fourth = run_call(e, &q);
+    rp_result *fourth = run(e, &q);
     assert_string_equal(fourth->divergence.message, "user 2");
     assert_string_equal(fourth->divergence.module, "prompt");
     rp_result_free(fourth);

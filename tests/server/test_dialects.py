@@ -136,9 +136,6 @@ class Anthropic(Dialects):
         self.assertEqual(delta["delta"], {"stop_reason": "end_turn", "stop_sequence": None})
         self.assertEqual(set(delta["usage"]), {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"})
         self.assertEqual(frames[0][1]["message"]["content"], [])
-        begins = frames[0][1]["message"]["usage"]
-        self.assertGreater(begins["cache_read_input_tokens"], 0)
-        self.assertEqual({**begins, "output_tokens": 0}, {**delta["usage"], "output_tokens": 0})
 
     def test_stop_and_continued_answers(self):
         word = self.message().json["content"][0]["text"][2:5]
