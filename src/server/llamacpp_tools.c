@@ -17,11 +17,11 @@ static json_t *body_of(server_exchange *x) {
 }
 
 static void reply(server_exchange *x, json_t *root, json_t *object) {
+    json_decref(root); /* first: the exchange may be gone with the reply, and the ask shares it */
     if (x->problem.kind) {
         json_decref(object);
         exchange_reply_problem(x);
     } else exchange_reply_json(x, 200, object);
-    json_decref(root); /* what the object was made of */
 }
 
 /* ---- tokens ---- */
