@@ -30,6 +30,7 @@ extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_quantize;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;
+extern const cli_command cli_command_serve;
 
 /* Parts of `reprise cache`, in cmd_cache.c's table. */
 extern const cli_command cli_cache_ls;

@@ -142,6 +142,22 @@ RP_API const char *rp_chat_format_name(int i);
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
+/* A message of a conversation. */
+typedef enum rp_role { RP_ROLE_SYSTEM, RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL } rp_role;
+#define RP_N_ROLES 4
+#define RP_MAX_MESSAGES 65536
+
+typedef struct rp_message {
+    rp_role role;
+    const char *text; /* n bytes of UTF-8, never parsed for control tokens */
+    size_t n;
+} rp_message;
+
+/* What rp_request.messages become: the beginning-of-text token, if the model wants one, each message with what the model's chat format
+ * puts around its role, and what opens an answer. continues: the last message is the beginning of the answer, and stays open.
+ * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, an unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
+                                size_t *n_tokens, rp_error *err);
 /* Bytes that a token stands for (not always whole UTF-8 characters). special: control tokens give their name, else
  * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
@@ -302,6 +318,8 @@ typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED
 typedef struct rp_schema_options {
     const char *tenant;   /* the schema is this tenant's: nobody else finds it, and its name may be that of a shared one or of another
                              tenant's. NULL: shared by all. Borrowed during the call. */
+    const char *name;     /* what the schema has to call itself, else RP_ERR_INVALID, and nothing is replaced; NULL: anything. Borrowed
+                             during the call */
     rp_scope scope;       /* of the schema and of all its modules */
     rp_layout layout;
     const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
@@ -317,6 +335,9 @@ RP_API int rp_schema_load(rp_engine *engine, const char *path, const rp_schema_o
 RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const char *name, const char *dir,
                            const rp_schema_options *options, rp_schema **out, rp_error *err);
 RP_API const char *rp_schema_name(const rp_schema *schema);
+/* Forgets the tenant's schema of that name (NULL: a shared one); calls that use it go on. Its states stay in the store as long as there is
+ * room for them, and are found again by a schema that has the same modules. RP_ERR_NAME, RP_ERR_LIMIT. */
+RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *name, rp_error *err);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */
 
@@ -409,8 +430,12 @@ typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
     const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
-    const char *prompt;      /* a PML prompt document; or NULL, and `text` is the prompt */
+    const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `text` */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
+    const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
+                                   borrowed until the call is submitted. NULL: none */
+    int32_t n_messages;      /* up to RP_MAX_MESSAGES */
+    bool continues_last;     /* the answer goes on where the last message ends, as if the model had written that */
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
     bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */

@@ -109,6 +109,16 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
     return RP_OK;
 }
 
+int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, int32_t **tokens, size_t *n_tokens,
+                         rp_error *err) {
+    token_list list = {0};
+    int rc = pml_append_messages(m, messages, n, continues, &list, err);
+    if (rc) token_list_free(&list);
+    *tokens = rc ? NULL : list.ids;
+    *n_tokens = rc ? 0 : list.n;
+    return rc;
+}
+
 const char *rp_token_bytes(const rp_model *m, int32_t token, bool special, size_t *n_bytes) {
     return tokenizer_bytes(m->tokenizer, token, special, n_bytes);
 }

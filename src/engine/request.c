@@ -16,7 +16,7 @@ rp_request rp_request_defaults(void) {
 
 static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
-    if (!o->prompt && !o->text) return base_fail(err, RP_ERR_INVALID, "a request needs a prompt or a text");
+    if (!o->prompt && !o->messages && !o->text) return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages or a text");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
@@ -44,10 +44,11 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, prompt_name and text are used up before the call is queued; what is read later is copied. */
+/* tenant, prompt, prompt_name, messages and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
     c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.text = NULL;
+    c->options.messages = NULL;
     c->options.stops = NULL;
     if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
         !copy_items((void **)&c->forced, o->forced, o->n_forced, sizeof(*c->forced)) || !copy_stops(c, o))
@@ -63,6 +64,8 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (rc) return rc;
+    if (!o->prompt && o->messages)
+        return pml_plan_messages(&c->plan, c->engine->model, o->messages, (size_t)BASE_MAX(o->n_messages, 0), o->continues_last, err);
     if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
@@ -222,7 +225,7 @@ static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
         .n_vocab = m->hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
         .room = (int64_t)c->engine->n_ctx - c->plan->end + 1, /* the last token need not be computed */
-        .begins_text = !o->prompt && o->text[0] == '\0',
+        .begins_text = !o->prompt && !o->messages && o->text[0] == '\0',
     };
     c->result = base_calloc(1, sizeof(*c->result));
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");

@@ -120,6 +120,12 @@ static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     return rc ? base_fail(err, rc, "no room for schema '%s' (an engine holds up to %zu)", s->name, ENGINE_MAX_SCHEMAS) : RP_OK;
 }
 
+static int check_name(const pml_document *d, const rp_schema_options *options, rp_error *err) {
+    if (!options || !options->name || strcmp(options->name, d->nodes[0].name) == 0) return RP_OK;
+    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema calls itself '%.100s', not '%.100s': change one of the two", d->nodes[0].name,
+                    options->name);
+}
+
 int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
                     rp_schema **out, rp_error *err) {
     if (out) *out = NULL;
@@ -128,6 +134,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     *s = (rp_schema){.refs = 1};
     int rc = engine_salt(e, options ? options->tenant : NULL, &s->salt, err);
     if (!rc) rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
+    if (!rc) rc = check_name(s->document, options, err);
     if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &s->salt, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (!rc) rc = register_schema(e, s, err);
@@ -147,5 +154,22 @@ int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *opti
     else rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
     base_free(dir);
     base_buffer_free(&bytes);
+    return rc;
+}
+
+int rp_schema_unload(rp_engine *e, const char *tenant, const char *name, rp_error *err) {
+    base_key salt;
+    rp_schema *old = NULL;
+    int rc = engine_salt(e, tenant, &salt, err);
+    if (rc) return rc;
+    pthread_mutex_lock(&e->lock);
+    rp_schema **slot = find_slot(e, &salt, name);
+    if (slot) {
+        size_t i = (size_t)(slot - e->schemas);
+        old = *slot;
+        memmove(slot, slot + 1, (--e->n_schemas - i) * sizeof(*slot));
+    } else rc = fail_unknown(e, &salt, name, err);
+    pthread_mutex_unlock(&e->lock);
+    engine_schema_unref(e, old);
     return rc;
 }

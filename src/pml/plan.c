@@ -211,26 +211,63 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
     return RP_OK;
 }
 
-static int plan_text(pml_plan *p, const rp_model *m, const char *text, rp_error *err) {
-    int rc;
-    if (tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0 &&
-        token_list_push(&p->tokens, tokenizer_bos(m->tokenizer)))
-        return base_fail_memory(err, 4, "tokens");
-    if ((rc = tokenizer_encode(m->tokenizer, text, strlen(text), (tokenizer_options){.space_prefix = true}, &p->tokens, err)))
-        return rc;
+static int append_bos(const rp_model *m, token_list *out, rp_error *err) {
+    int32_t bos = tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1;
+    return bos >= 0 && token_list_push(out, bos) ? base_fail_memory(err, sizeof(bos), "tokens") : RP_OK;
+}
+
+/* All tokens as one run. */
+static int plan_run(pml_plan *p, rp_error *err) {
     if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it gives no token");
     p->n_fresh = p->end = (int32_t)p->tokens.n;
     return add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
+}
+
+/* Takes the plan over. */
+static int finish_run(pml_plan **out, pml_plan *p, int rc, rp_error *err) {
+    if (!rc) rc = plan_run(p, err);
+    if (rc) pml_plan_free(p);
+    else *out = p;
+    return rc;
 }
 
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
-    int rc = plan_text(p, m, text, err);
-    if (rc) pml_plan_free(p);
-    else *out = p;
-    return rc;
+    int rc = append_bos(m, &p->tokens, err);
+    if (!rc) rc = tokenizer_encode(m->tokenizer, text, strlen(text), (tokenizer_options){.space_prefix = true}, &p->tokens, err);
+    return finish_run(out, p, rc, err);
+}
+
+/* ---- conversations ---- */
+
+static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open, token_list *out, rp_error *err) {
+    if ((unsigned)message->role >= RP_N_ROLES || !message->text)
+        return base_fail(err, RP_ERR_INVALID, "a message has no %s: give a role of rp_role and a text",
+                         message->text ? "known role" : "text");
+    chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
+    *previous = (int)message->role;
+    int rc = pml_append_role_text(m, around.before, out, err);
+    if (!rc) rc = pml_append_text(m, message->text, message->n, false, out, err);
+    return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
+}
+
+int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
+    int previous = CHAT_ROLE_NONE, rc;
+    if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "a conversation has no message: give one at least");
+    if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
+    if ((rc = append_bos(m, out, err))) return rc;
+    for (size_t i = 0; i < n; i++)
+        if ((rc = append_message(m, &messages[i], &previous, continues && i + 1 == n, out, err))) return rc;
+    return continues ? RP_OK : pml_append_role_text(m, chat_format_answer(m->chat, previous), out, err);
+}
+
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, rp_error *err) {
+    *out = NULL;
+    pml_plan *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
+    return finish_run(out, p, pml_append_messages(m, messages, n, continues, &p->tokens, err), err);
 }
 
 void pml_plan_free(pml_plan *p) {

@@ -39,7 +39,13 @@ typedef struct pml_plan {
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
+/* Plans a conversation (rp_tokenize_messages), as one run. */
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, rp_error *err);
 void pml_plan_free(pml_plan *p);
+
+/* Appends the tokens of a conversation, with all that the model's chat format puts around it. RP_ERR_INVALID, RP_ERR_MEMORY,
+ * RP_ERR_LIMIT. */
+int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err);
 
 /* Moves the whole plan by n >= 0 positions (packed layouts). */
 void pml_plan_move(pml_plan *p, int32_t n);

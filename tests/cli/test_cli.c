@@ -344,8 +344,8 @@ static void test_man_pages(void **state) {
     const char *source = getenv("REPRISE_SOURCE_DIR");
     NEEDS_PROGRAM();
     if (source == NULL) skip();
-    static const char *const commands[] = {"run", "inspect", "tokenize", "quantize", "bench"};
-    for (size_t i = 0; i < 5; i++) {
+    static const char *const commands[] = {"run", "inspect", "tokenize", "quantize", "bench", "serve"};
+    for (size_t i = 0; i < 6; i++) {
         char path[PATH_BYTES], want[64];
         snprintf(path, sizeof path, "%s/docs/man/reprise-%s.1", source, commands[i]);
         char *page = read_file(path, NULL);

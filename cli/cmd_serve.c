@@ -1,0 +1,198 @@
+/* cmd_serve.c: `reprise serve`: an engine behind HTTP.
+ *
+ * Owns the command's options, signals, and the order of starting and ending. Everything about HTTP is the server's (reprise_server.h).
+ * SIGTERM and Ctrl-C end it in order; a second one ends it at once.
+ */
+#define _POSIX_C_SOURCE 200809L /* sigaction */
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "loader.h"
+#include "reprise_server.h"
+
+typedef struct serve_options {
+    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name;
+    cli_list schemas;
+    cli_engine_args engine;
+    int32_t port, max_tokens, connections, sequences, queue, log;
+    int32_t head_timeout, body_timeout, idle_timeout, drain;
+    uint64_t body;
+    bool hash_key, no_tcp;
+} serve_options;
+
+static const char *const log_names[] = {"requests", "off", NULL};
+
+#define AT(field) offsetof(serve_options, field)
+#define TIMEOUT(option, at, text) \
+    {.name = option, .kind = CLI_INT, .value = "MS", .offset = AT(at), .min = 1, .max = 86400000, .help = text}
+static const cli_option options[] = {
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model),
+     .help = "the model, a GGUF file; always needed"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
+     .help = "a schema of prompt modules that all may use; may be given several times"},
+    {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
+     .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
+    {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
+     .help = "the port; 0: any that is free (8080)"},
+    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket, too"},
+    {.name = "no-tcp", .kind = CLI_FLAG, .offset = AT(no_tcp), .help = "with --unix: on that alone"},
+    {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = AT(api_keys),
+     .help = "who may ask: a line for each key with its hash, tenant and rights; without it everybody who can connect is the operator"},
+    {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
+     .help = "read a key from standard input, print its hash for --api-keys, and end"},
+    {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "pages of this origin may ask; '*': all"},
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
+     .help = "how requests call the model; without it as its file says"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
+     .help = "tokens of an answer at most, where the request does not say (1024)"},
+    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
+     .help = "answers that are computed together (16)"},
+    {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536,
+     .help = "more that may wait; others are told when to try again (256)"},
+    {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 65536,
+     .help = "connections at most (1024)"},
+    {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "largest body of a request (16M)"},
+    TIMEOUT("head-timeout", head_timeout, "until a request's head is there (10000)"),
+    TIMEOUT("body-timeout", body_timeout, "and then its body (60000)"),
+    TIMEOUT("idle-timeout", idle_timeout, "between two requests, and for a reader that takes nothing (75000)"),
+    TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
+    {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
+     .help = "a line of JSON for each request on standard error, or none (requests)"},
+    CLI_ENGINE_ROWS(serve_options, engine),
+    CLI_STORE_ROWS(serve_options, engine),
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
+     .help = "what stands around roles; without it the model's metadata decide"},
+    {.name = NULL},
+};
+#undef TIMEOUT
+#undef AT
+
+static int serve_main(int argc, char **argv);
+
+const cli_command cli_command_serve = {
+    .name = "serve",
+    .summary = "answer requests over HTTP",
+    .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
+    .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once.\n"
+             "exit status: 0 ended by a signal, 1 failed, 2 used wrongly\n",
+    .options = options,
+    .main = serve_main,
+};
+
+/* ---- signals ---- */
+
+static rp_server *signalled; /* what a signal stops */
+
+static void on_signal(int number) {
+    (void)number;
+    rp_server_stop(signalled);
+}
+
+static void catch_signals(rp_server *server) {
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, ignore = {.sa_handler = SIG_IGN};
+    signalled = server;
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* ---- running ---- */
+
+static void on_log(void *user, const char *line) {
+    (void)user;
+    fprintf(stderr, "%s\n", line); /* one call, one line: standard error is not buffered and calls lock it */
+}
+
+static rp_server_options server_options(const serve_options *o) {
+    rp_server_options s = rp_server_options_defaults();
+    s.host = o->host;
+    s.port = o->no_tcp ? RP_SERVER_NO_PORT : o->port;
+    s.unix_path = o->unix_path;
+    s.inherit_sockets = true;
+    s.api_keys = o->api_keys;
+    s.cors_origin = o->cors;
+    s.model_name = o->name;
+    s.default_max_tokens = o->max_tokens;
+    s.max_connections = o->connections;
+    s.max_body_bytes = o->body;
+    s.head_timeout_ms = o->head_timeout;
+    s.body_timeout_ms = o->body_timeout;
+    s.idle_timeout_ms = o->idle_timeout;
+    s.drain_timeout_ms = o->drain;
+    s.on_log = o->log == 0 ? on_log : NULL;
+    return s;
+}
+
+static int load(cli_loaded *l, const serve_options *o) {
+    rp_engine_options engine = cli_engine_options(&o->engine);
+    engine.max_sequences = o->sequences;
+    engine.max_queue = o->queue;
+    int status = cli_load_model(l, o->model, o->chat_format);
+    if (status == CLI_OK) status = cli_load_engine(l, &engine, &o->schemas);
+    return status == CLI_OK ? cli_prepare_engine(l) : status;
+}
+
+/* Programs that start a server read these lines. */
+static int say(const char *line, const char *what) {
+    printf(line, what);
+    return cli_finish_output();
+}
+
+static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
+    int status = CLI_OK;
+    for (int i = 0; rp_server_address(server, i) != NULL && status == CLI_OK; i++)
+        status = say("listening on %s\n", rp_server_address(server, i));
+    if (status == CLI_OK) status = load(l, o);
+    if (status != CLI_OK) return status;
+    rp_error err;
+    if (rp_server_ready(server, l->model, l->engine, &err) != RP_OK) return cli_fail_library(&err);
+    status = say("ready%s\n", "");
+    if (status == CLI_OK) rp_server_run(server);
+    return status;
+}
+
+static int serve_with(const serve_options *o) {
+    rp_server_options s = server_options(o);
+    rp_server *server = NULL;
+    cli_loaded loaded = {0};
+    rp_error err;
+    int rc = rp_server_new(&server, &s, &err);
+    if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
+    if (rc != RP_OK) return cli_fail_library(&err);
+    catch_signals(server);
+    int status = serve(server, &loaded, o);
+    rp_server_free(server);
+    cli_loaded_free(&loaded);
+    return status;
+}
+
+static int hash_key(void) {
+    char *text = NULL, hash[RP_SERVER_HASH_DIGITS + 1];
+    size_t n = 0;
+    rp_error err;
+    int status = cli_read("-", &text, &n);
+    if (status != CLI_OK) return status;
+    text[strcspn(text, "\r\n")] = '\0';
+    if (rp_server_hash_key(text, hash, &err) != RP_OK) status = cli_fail_library(&err);
+    else {
+        printf("%s\n", hash);
+        status = cli_finish_output();
+    }
+    free(text);
+    return status;
+}
+
+static int serve_main(int argc, char **argv) {
+    serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20,
+                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .drain = 30000};
+    cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    if (o.hash_key) return hash_key();
+    if (o.model == NULL) return cli_fail(CLI_WRONG_USE, "needs -m FILE: see 'reprise serve --help'");
+    return serve_with(&o);
+}

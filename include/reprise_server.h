@@ -1,0 +1,74 @@
+/* reprise_server.h: an engine behind HTTP: the APIs that programs speak already, and PML beside them (docs/server.md).
+ *
+ *   rp_server *server;
+ *   rp_server_new(&server, &options, &err);           listens: /livez answers, everything else says 503 and when to try again
+ *   ... open a model, make an engine ...
+ *   rp_server_ready(server, model, engine, &err);     requests are taken
+ *   rp_server_run(server);                            until rp_server_stop; then what runs may finish
+ *   rp_server_free(server);                           and then rp_engine_free, which writes what the store has not written
+ *
+ * A library of its own (libreprise-server), which uses reprise.h as any program does. Its manners are those of reprise.h. It handles no
+ * signals; a program ignores SIGPIPE.
+ */
+#ifndef REPRISE_SERVER_H
+#define REPRISE_SERVER_H
+
+#include "reprise.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct rp_server rp_server;
+
+#define RP_SERVER_NO_PORT (-1)
+
+/* Strings are borrowed until rp_server_new returns. */
+typedef struct rp_server_options {
+    const char *host;           /* a name or an address; NULL: 127.0.0.1. Anything but loopback needs api_keys */
+    int32_t port;               /* 0: any that is free; RP_SERVER_NO_PORT: none; default 8080 */
+    const char *unix_path;      /* a Unix socket, too; one that nobody listens on is replaced. NULL: none */
+    bool inherit_sockets; /* take the sockets that LISTEN_FDS and LISTEN_PID hand over, in place of host, port and unix_path, if there are
+                             any */
+    const char *api_keys;       /* a file of keys (docs/server.md); NULL: everybody who can connect is the operator */
+    const char *cors_origin;    /* the origin whose pages may ask, or "*"; NULL: none */
+    const char *model_name;     /* how the model is called; NULL: as its file says */
+    int32_t max_connections;    /* 1 to 65536; default 1024 */
+    uint64_t max_body_bytes;    /* of a request; default 16 MiB */
+    int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */
+    int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */
+    int32_t body_timeout_ms;    /* and then its body; default 60 s */
+    int32_t idle_timeout_ms;    /* between two requests, and for a reader that takes nothing; default 75 s */
+    int32_t drain_timeout_ms;   /* for what runs at rp_server_stop; default 30 s */
+    void (*on_log)(void *user, const char *line); /* a line of JSON for each request; any thread, one at a time. NULL: none */
+    void *user;
+} rp_server_options;
+
+RP_API rp_server_options rp_server_options_defaults(void);
+
+/* Opens the sockets and starts the server's threads. RP_ERR_INVALID (a value out of its range; an address beyond loopback without
+ * keys), RP_ERR_IO (sockets, the file of keys, threads), RP_ERR_FORMAT (the file of keys), RP_ERR_MEMORY. */
+RP_API int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *err);
+/* Where it listens: "http://127.0.0.1:8080", "unix:/run/reprise.sock"; NULL past the end. Belongs to the server. */
+RP_API const char *rp_server_address(const rp_server *server, int i);
+/* Takes requests from now on, for this model and engine: both are borrowed until rp_server_free. The tenants of the keys get their quotas.
+ * RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas). */
+RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine, rp_error *err);
+/* Waits for rp_server_stop; then takes no new requests (503), lets those that run finish for up to drain_timeout_ms, and ends the rest. */
+RP_API void rp_server_run(rp_server *server);
+/* Any thread, and signal handlers. */
+RP_API void rp_server_stop(rp_server *server);
+/* After rp_server_run has returned, or where it was never called. */
+RP_API void rp_server_free(rp_server *server);
+
+/* The line of a file of keys that lets this key in: "HASH tenant=TENANT rights=ask" (docs/server.md). key: RP_SERVER_MIN_KEY_BYTES to
+ * RP_SERVER_MAX_KEY_BYTES printable characters without white space. RP_ERR_INVALID. */
+#define RP_SERVER_MIN_KEY_BYTES 16
+#define RP_SERVER_MAX_KEY_BYTES 256
+#define RP_SERVER_HASH_DIGITS 64
+RP_API int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

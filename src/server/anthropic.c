@@ -1,0 +1,157 @@
+/* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/dialects.h"
+#include "server/handlers.h"
+#include "server/openai.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+/* ---- fields ---- */
+
+static const char *const text_types[] = {"text", NULL};
+
+static bool is_marked(const json_t *content) {
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (json_is_object(json_object_get(json_array_get(content, i), "cache_control"))) return true;
+    return false;
+}
+
+static void add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    server_ask_message(ask, role, content, text_types, name, p);
+    if (is_marked(content)) ask->n_marked = ask->n_messages;
+}
+
+static void parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
+    char prefix[48], content[64];
+    const char *role = "";
+    snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
+    snprintf(content, sizeof(content), "%scontent", prefix);
+    server_fields f = {message, p, prefix};
+    if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is no object", i);
+    server_field_text(&f, "role", &role);
+    if (p->kind) return;
+    bool user = strcmp(role, "user") == 0;
+    if (!user && strcmp(role, "assistant") != 0)
+        server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
+    else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
+    else add(ask, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+}
+
+static void parse_conversation(server_ask *ask, const server_fields *f) {
+    static const char *const unknown[] = {"tools", "thinking", "mcp_servers", NULL};
+    const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
+    server_field_text(f, "model", &ask->model);
+    if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
+    if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
+    if (system) add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
+    for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
+        parse_message(ask, json_array_get(messages, i), i, f->problem);
+    if (ask->n_messages > 0) ask->continues_last = ask->messages[ask->n_messages - 1].role == RP_ROLE_ASSISTANT;
+    openai_refuse(f, unknown);
+}
+
+int anthropic_parse_count(server_ask *ask, server_problem *p) {
+    parse_conversation(ask, &(server_fields){ask->root, p, ""});
+    return (int)p->kind;
+}
+
+int anthropic_parse(server_ask *ask, server_problem *p) {
+    server_fields f = {ask->root, p, ""};
+    ask->sampling.temperature = 1;
+    parse_conversation(ask, &f);
+    server_field_int(&f, "max_tokens", 1, INT32_MAX, &ask->max_tokens);
+    if (ask->max_tokens < 0) server_fail(p, SERVER_INVALID, "max_tokens", "max_tokens: is missing");
+    server_field_real(&f, "temperature", 0, 1, &ask->sampling.temperature);
+    server_field_real(&f, "top_p", 0, 1, &ask->sampling.top_p);
+    server_field_bool(&f, "stream", &ask->stream);
+    server_ask_stops(ask, &f, "stop_sequences");
+    ask->has_seed = server_field_seed(&f, "seed", &ask->sampling.seed);
+    server_ask_extras(ask, &f);
+    return (int)p->kind;
+}
+
+/* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
+
+static size_t count(const server_exchange *x, size_t n_messages, bool open) {
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->ask.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
+    rp_free(tokens);
+    return n;
+}
+
+static json_t *usage(const server_exchange *x) {
+    server_usage u = report_usage(x);
+    int64_t marked = (int64_t)count(x, x->ask.n_marked, true);
+    int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
+    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
+                     (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
+}
+
+/* ---- replies ---- */
+
+static const char *reason(const server_exchange *x, const server_choice *c) {
+    if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
+    return report_stop(x, c) ? "stop_sequence" : "end_turn";
+}
+
+static json_t *message(const server_exchange *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
+    char id[SERVER_ID_BYTES + 8];
+    snprintf(id, sizeof(id), "msg_%s", x->id);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
+                     x->server->model_name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
+}
+
+static json_t *whole(server_exchange *x) {
+    const server_choice *c = &x->choices[0];
+    json_t *content = json_pack("[{s:s, s:o}]", "type", "text", "text", server_json_text(c->result->text, strlen(c->result->text)));
+    json_t *all = message(x, content, reason(x, c), report_stop(x, c), usage(x));
+    if (all) json_object_set_new(all, "reprise", report_reprise(x));
+    return all;
+}
+
+/* What was cached is known at the end, in message_delta, whose counts replace these. */
+static int open_stream(server_exchange *x) {
+    json_t *used = json_pack("{s:I, s:i, s:i, s:i}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last),
+                             "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens", 0);
+    int rc = exchange_frame(x, "message_start",
+                            json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, used)));
+    if (!rc)
+        rc = exchange_frame(
+            x, "content_block_start",
+            json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_start", "index", 0, "content_block", "type", "text", "text", ""));
+    return rc ? rc : exchange_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    (void)c;
+    return exchange_frame(x, "content_block_delta",
+                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", 0, "delta", "type", "text_delta",
+                                    "text", server_json_text(piece->text, piece->n)));
+}
+
+static int close_choice(server_exchange *x, server_choice *c) {
+    int rc = exchange_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", 0));
+    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(x, c), "stop_sequence", report_stop(x, c));
+    json_t *all =
+        json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
+    return rc || exchange_frame(x, "message_delta", all);
+}
+
+static int end_stream(server_exchange *x) { return exchange_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
+
+static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_anthropic(p)); }
+
+static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream};
+
+void handle_anthropic_messages(server_exchange *x) { generate_handle(x, &form); }
+
+void handle_anthropic_count(server_exchange *x) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) server_ask_parse(&x->ask, root, anthropic_parse_count, &x->problem);
+    json_decref(root);
+    if (x->problem.kind) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last)));
+}

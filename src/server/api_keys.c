@@ -1,0 +1,205 @@
+/* api_keys.c: see api_keys.h. */
+#define _POSIX_C_SOURCE 200809L /* strtok_r */
+#include "server/api_keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "reprise_server.h"
+#include "server/routes.h"
+
+#define MAX_RUNNING 65536
+
+struct api_keys {
+    server_key *keys;
+    size_t n, cap;
+    bool open; /* no file */
+    server_key everybody;
+};
+
+static void hash_secret(const char *secret, base_key *out) {
+    base_hash h;
+    base_hash_init(&h, "reprise api key 1");
+    base_hash_bytes(&h, secret, strlen(secret));
+    base_hash_final(&h, out);
+}
+
+int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp_error *err) {
+    size_t n = strlen(key);
+    base_key hashed;
+    bool printable = true;
+    for (size_t i = 0; i < n; i++) printable &= key[i] > ' ' && key[i] <= '~';
+    if (n < RP_SERVER_MIN_KEY_BYTES || n > RP_SERVER_MAX_KEY_BYTES || !printable)
+        return base_fail(err, RP_ERR_INVALID,
+                         "a key is %d to %d printable characters without white space: make one with 'openssl rand -hex 24'",
+                         RP_SERVER_MIN_KEY_BYTES, RP_SERVER_MAX_KEY_BYTES);
+    hash_secret(key, &hashed);
+    base_key_hex(&hashed, hash, RP_SERVER_HASH_DIGITS);
+    return RP_OK;
+}
+
+/* ---- the file ---- */
+
+static int nibble(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+static bool parse_hash(const char *text, base_key *out) {
+    if (strlen(text) != 2 * BASE_KEY_BYTES) return false;
+    for (size_t i = 0; i < BASE_KEY_BYTES; i++) {
+        int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        out->bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static bool parse_rights(char *text, unsigned *out) {
+    static const struct {
+        const char *name;
+        unsigned right;
+    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"operate", SERVER_OPERATE}};
+    char *rest = text;
+    *out = 0;
+    for (char *word; (word = strtok_r(rest, ",", &rest));) {
+        unsigned right = 0;
+        for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
+            if (strcmp(word, names[i].name) == 0) right = names[i].right;
+        if (!right) return false;
+        *out |= right;
+    }
+    return *out != 0;
+}
+
+static bool parse_count(const char *text, int *out) {
+    char *end = NULL;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    *out = (int)v;
+    return errno == 0 && end != text && *end == '\0' && v >= 1 && v <= MAX_RUNNING;
+}
+
+/* "500M" */
+static bool parse_bytes(const char *text, uint64_t *out) {
+    static const char units[] = "KMGT";
+    char *end = NULL;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    *out = (uint64_t)n << shift;
+    return errno == 0 && *text >= '1' && *text <= '9' && n <= UINT64_MAX >> shift && (unit ? end[1] : *end) == '\0';
+}
+
+/* NULL, or what is wrong with the word. */
+static const char *parse_word(server_key *k, char *word) {
+    static const char bytes[] = "ram and disk are numbers of bytes; K, M, G or T may follow";
+    char *value = strchr(word, '=');
+    if (!value) return "give NAME=VALUE behind the hash";
+    *value++ = '\0';
+    if (strcmp(word, "rights") == 0)
+        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas and operate, with commas between them";
+    if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
+    if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.state_bytes) ? NULL : bytes;
+    if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
+    if (strcmp(word, "tenant") != 0) return "only tenant, rights, running, ram and disk are known";
+    if (k->tenant) return "a key has one tenant";
+    if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
+    k->tenant = base_strdup(value);
+    return k->tenant ? NULL : "no memory";
+}
+
+static const char *parse_line(server_key *k, char *line) {
+    char *rest = line, *hash = strtok_r(rest, " \t\r", &rest);
+    if (!parse_hash(hash, &k->hash))
+        return "a line begins with a key's hash, 64 digits from 0 to f ('reprise serve --hash-key' makes them)";
+    k->rights = SERVER_ASK;
+    for (char *word; (word = strtok_r(rest, " \t\r", &rest));) {
+        const char *wrong = parse_word(k, word);
+        if (wrong) return wrong;
+    }
+    return NULL;
+}
+
+static int add_line(api_keys *keys, const char *path, int number, char *line, rp_error *err) {
+    char where[RP_ERROR_WHERE_BYTES];
+    line += strspn(line, " \t\r");
+    if (!*line || *line == '#') return RP_OK;
+    int rc = base_grow((void **)&keys->keys, &keys->cap, keys->n + 1, SERVER_MAX_KEYS, sizeof(*keys->keys));
+    if (rc) return base_fail(err, rc, "%s: no room for key %zu", path, keys->n + 1);
+    server_key *k = &keys->keys[keys->n++];
+    *k = (server_key){0};
+    const char *wrong = parse_line(k, line);
+    if (!wrong) return RP_OK;
+    snprintf(where, sizeof(where), "%.200s:%d", path, number);
+    return base_fail_at(err, RP_ERR_FORMAT, where, 0, "%s", wrong);
+}
+
+static int read_file(api_keys *keys, const char *path, rp_error *err) {
+    base_buffer text = {0};
+    int rc = base_file_read(path, SERVER_MAX_KEY_FILE, &text, err), number = 1;
+    if (rc) return rc;
+    for (char *line = text.data, *end; line && !rc; line = end, number++) {
+        end = strchr(line, '\n');
+        if (end) *end++ = '\0';
+        rc = add_line(keys, path, number, line, err);
+    }
+    if (!rc && keys->n == 0) rc = base_fail(err, RP_ERR_FORMAT, "%s: there is no key in it", path);
+    base_buffer_free(&text);
+    return rc;
+}
+
+/* ---- public ---- */
+
+int api_keys_new(api_keys **out, const char *path, rp_error *err) {
+    api_keys *keys = base_calloc(1, sizeof(*keys));
+    *out = NULL;
+    if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
+    keys->open = path == NULL;
+    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_OPERATE;
+    int rc = path ? read_file(keys, path, err) : RP_OK;
+    if (rc) api_keys_free(keys);
+    else *out = keys;
+    return rc;
+}
+
+void api_keys_free(api_keys *keys) {
+    if (!keys) return;
+    for (size_t i = 0; i < keys->n; i++) base_free(keys->keys[i].tenant);
+    base_free(keys->keys);
+    base_free(keys);
+}
+
+int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err) {
+    int rc = RP_OK;
+    for (size_t i = 0; i < keys->n && !rc; i++) {
+        const server_key *k = &keys->keys[i];
+        if (k->quota.state_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
+    }
+    return rc;
+}
+
+server_key *api_keys_find(api_keys *keys, const char *secret) {
+    base_key hash;
+    server_key *found = NULL;
+    if (keys->open) return &keys->everybody;
+    if (!secret || strlen(secret) > RP_SERVER_MAX_KEY_BYTES) return NULL;
+    hash_secret(secret, &hash);
+    for (size_t i = 0; i < keys->n; i++) /* to the end, wherever it is found */
+        if (sodium_memcmp(hash.bytes, keys->keys[i].hash.bytes, BASE_KEY_BYTES) == 0) found = &keys->keys[i];
+    return found;
+}
+
+bool api_keys_begin(server_key *key) {
+    int running = atomic_fetch_add(&key->running, 1) + 1;
+    if (key->max_running == 0 || running <= key->max_running) return true;
+    atomic_fetch_sub(&key->running, 1);
+    return false;
+}
+
+void api_keys_end(server_key *key) { atomic_fetch_sub(&key->running, 1); }

@@ -1,0 +1,13 @@
+/* dialects.h: parsers of the smaller dialects: pure, for the routes and for fuzz/fuzz_requests.c. */
+#ifndef SERVER_DIALECTS_H
+#define SERVER_DIALECTS_H
+
+#include "server/server_ask.h"
+
+int llamacpp_parse_completion(server_ask *ask, server_problem *p);
+int llamacpp_parse_messages(server_ask *ask, server_problem *p); /* of /apply-template */
+int anthropic_parse(server_ask *ask, server_problem *p);
+int anthropic_parse_count(server_ask *ask, server_problem *p);   /* without max_tokens */
+int gemini_parse(server_ask *ask, server_problem *p);
+
+#endif

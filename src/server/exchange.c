@@ -1,0 +1,192 @@
+/* exchange.c: see exchange.h. */
+#include "server/exchange.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/generate.h"
+#include "server/server_internal.h"
+
+/* One that nobody can guess, and that does not tell how many there were. */
+static void make_id(char id[SERVER_ID_BYTES]) {
+    unsigned char bytes[12];
+    randombytes_buf(bytes, sizeof(bytes));
+    sodium_bin2hex(id, SERVER_ID_BYTES, bytes, sizeof(bytes));
+}
+
+server_exchange *exchange_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer) {
+    server_exchange *x = base_calloc(1, sizeof(*x));
+    if (!x) return NULL;
+    x->server = server;
+    x->connection = connection;
+    x->peer = peer;
+    x->start_us = base_clock_us();
+    x->body = BASE_BUFFER((size_t)server->options.max_body_bytes);
+    x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
+    x->content_type = "application/json";
+    pthread_mutex_init(&x->lock, NULL);
+    x->say = server_problem_openai;
+    make_id(x->id);
+    return x;
+}
+
+void exchange_drop_body(server_exchange *x) {
+    if (x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, x->body.len);
+    x->body_is_counted = false;
+    base_buffer_free(&x->body);
+}
+
+void exchange_free(server_exchange *x) {
+    generate_free(x);
+    server_ask_free(&x->ask);
+    exchange_drop_body(x);
+    base_buffer_free(&x->reply);
+    pthread_mutex_destroy(&x->lock);
+    base_free(x);
+}
+
+/* ---- suspended ---- */
+
+bool exchange_suspend(server_exchange *x) {
+    rp_server *s = x->server;
+    pthread_mutex_lock(&s->lock);
+    bool may = server_get_state(s) != SERVER_STATE_CLOSED;
+    if (may) s->n_suspended++;
+    pthread_mutex_unlock(&s->lock);
+    if (!may) return false;
+    x->suspended = true;
+    MHD_suspend_connection(x->connection);
+    return true;
+}
+
+void exchange_resume(server_exchange *x) {
+    rp_server *s = x->server;
+    if (!x->suspended) return;
+    x->suspended = false;
+    MHD_resume_connection(x->connection);
+    pthread_mutex_lock(&s->lock);
+    if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void exchange_abandon(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    x->gone = true;
+    generate_cancel(x);
+    if (x->stage == SERVER_STREAMING) exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_hold(server_exchange *x, void (*take)(server_exchange *x)) {
+    pthread_mutex_lock(&x->lock);
+    x->is_stream = x->held = true;
+    x->take = take;
+    x->stage = SERVER_STREAMING;
+    exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_release(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    bool alone = x->stage == SERVER_CLOSED;
+    x->held = false;
+    x->progress.over = x->has_news = true;
+    if (!alone) exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+    if (alone) exchange_free(x);
+}
+
+/* ---- replies ---- */
+
+#define JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9)) /* floats come back as they were */
+
+/* The handler is done: the I/O thread sends what there is. */
+static void reply_is_there(server_exchange *x, int status) {
+    x->status = status;
+    x->is_stream = false;
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_REPLYING;
+    exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static int append_json(const char *bytes, size_t n, void *buffer) { return base_buffer_append(buffer, bytes, n) == 0 ? 0 : -1; }
+
+void exchange_reply_json(server_exchange *x, int status, json_t *object) {
+    static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
+    base_buffer_clear(&x->reply);
+    bool failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) != 0;
+    json_decref(object);
+    if (failed) base_buffer_clear(&x->reply);
+    if (failed && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
+    reply_is_there(x, failed ? 500 : status);
+}
+
+void exchange_reply_text(server_exchange *x, int status, const char *content_type, base_buffer *text) {
+    base_buffer_free(&x->reply);
+    x->reply = *text;
+    *text = (base_buffer){0};
+    x->content_type = content_type;
+    reply_is_there(x, status);
+}
+
+void exchange_reply_problem(server_exchange *x) {
+    exchange_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
+}
+
+static int append_frame(server_exchange *x, const char *event, const json_t *object) {
+    base_buffer *b = &x->reply;
+    if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
+    if (base_buffer_append_str(b, "data: ") || json_dump_callback(object, append_json, b, JSON_FLAGS)) return 1;
+    return base_buffer_append_str(b, "\n\n") != 0;
+}
+
+int exchange_frame(server_exchange *x, const char *event, json_t *object) {
+    size_t before = x->reply.len;
+    int failed = !object || append_frame(x, event, object);
+    if (failed) base_buffer_truncate(&x->reply, before);
+    json_decref(object);
+    return failed;
+}
+
+/* ---- what the client said ---- */
+
+const char *exchange_query(const server_exchange *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *exchange_header(const server_exchange *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+bool exchange_wants_events(const server_exchange *x) {
+    const char *accept = exchange_header(x, MHD_HTTP_HEADER_ACCEPT);
+    return accept && strstr(accept, "text/event-stream");
+}
+
+/* ---- workers ---- */
+
+static server_exchange *of_work(server_work *work) { return (server_exchange *)(void *)((char *)work - offsetof(server_exchange, work)); }
+
+static void handle(server_exchange *x, bool gone) {
+    if (gone) {
+        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client is gone");
+        exchange_reply_problem(x);
+    } else x->route->handle(x);
+}
+
+void server_run_work(server_work *work) {
+    server_exchange *x = of_work(work);
+    pthread_mutex_lock(&x->lock);
+    server_stage stage = x->stage;
+    bool gone = x->gone;
+    if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
+    pthread_mutex_unlock(&x->lock);
+    if (stage == SERVER_QUEUED) handle(x, gone);
+    else if (stage == SERVER_FINISHING) generate_finish(x);
+    else if (stage == SERVER_CLOSED) exchange_free(x);
+}

@@ -1,0 +1,147 @@
+/* gemini.c: generateContent, streamGenerateContent and countTokens of a model: POST /v1beta/models/NAME:VERB. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/dialects.h"
+#include "server/handlers.h"
+#include "server/openai.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+/* ---- fields ---- */
+
+/* A content's parts as one message: {"parts": [{"text": ...}]}. */
+static void parse_content(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    static const char *const types[] = {"text", NULL};
+    const json_t *parts = json_object_get(content, "parts");
+    if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' has no array 'parts'", name);
+    else server_ask_message(ask, role, parts, types, name, p);
+}
+
+static void parse_contents(server_ask *ask, const server_fields *f) {
+    const json_t *contents = server_field_array(f, "contents");
+    if (json_array_size(contents) == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
+    for (size_t i = 0; i < json_array_size(contents) && !f->problem->kind; i++) {
+        const json_t *content = json_array_get(contents, i);
+        const char *role = json_string_value(json_object_get(content, "role"));
+        char name[48];
+        snprintf(name, sizeof(name), "contents[%zu]", i);
+        bool model = role && strcmp(role, "model") == 0;
+        if (role && !model && strcmp(role, "user") != 0)
+            server_fail(f->problem, SERVER_INVALID, name, "'%s.role' is '%.40s': give user or model", name, role);
+        else parse_content(ask, model ? RP_ROLE_ASSISTANT : RP_ROLE_USER, content, name, f->problem);
+    }
+}
+
+static void parse_config(server_ask *ask, const server_fields *f) {
+    const json_t *config = server_field_object(f, "generationConfig");
+    static const char *const unknown[] = {"responseSchema", "responseJsonSchema", NULL};
+    server_fields g = {config, f->problem, "generationConfig."};
+    rp_sampling *s = &ask->sampling;
+    if (!config) return;
+    server_field_real(&g, "temperature", 0, 2, &s->temperature);
+    server_field_real(&g, "topP", 0, 1, &s->top_p);
+    server_field_int(&g, "topK", 0, INT32_MAX, &s->top_k);
+    server_field_int(&g, "maxOutputTokens", 1, INT32_MAX, &ask->max_tokens);
+    server_field_int(&g, "candidateCount", 1, SERVER_MAX_CHOICES, &ask->n);
+    server_field_real(&g, "presencePenalty", -2, 2, &s->presence_penalty);
+    server_field_real(&g, "frequencyPenalty", -2, 2, &s->frequency_penalty);
+    ask->has_seed = server_field_seed(&g, "seed", &s->seed);
+    server_ask_stops(ask, &g, "stopSequences");
+    openai_refuse(&g, unknown);
+}
+
+int gemini_parse(server_ask *ask, server_problem *p) {
+    static const char *const unknown[] = {"tools", "cachedContent", NULL};
+    server_fields f = {ask->root, p, ""};
+    ask->sampling.temperature = 1;
+    const json_t *system = server_field_object(&f, "systemInstruction");
+    if (!system) system = server_field_object(&f, "system_instruction");
+    if (system) parse_content(ask, RP_ROLE_SYSTEM, system, "systemInstruction", p);
+    parse_contents(ask, &f);
+    parse_config(ask, &f);
+    openai_refuse(&f, unknown);
+    return (int)p->kind;
+}
+
+/* ---- replies ---- */
+
+static json_t *candidate(const server_choice *c, json_t *text, const char *finish) {
+    json_t *all = json_pack("{s:{s:[{s:o}], s:s}, s:i}", "content", "parts", "text", text, "role", "model", "index", (int)c->index);
+    if (all && finish) json_object_set_new(all, "finishReason", json_string(finish));
+    return all;
+}
+
+static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
+
+static json_t *usage(const server_exchange *x) {
+    server_usage u = report_usage(x);
+    return json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
+                     "candidatesTokenCount", (json_int_t)u.answer, "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+}
+
+static json_t *response(const server_exchange *x, json_t *candidates) {
+    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->server->model_name, "responseId", x->id);
+}
+
+static json_t *whole(server_exchange *x) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < x->n_choices && list; i++) {
+        const server_choice *c = &x->choices[i];
+        json_array_append_new(list, candidate(c, server_json_text(c->result->text, strlen(c->result->text)), finish_of(c)));
+    }
+    json_t *all = response(x, list);
+    if (all) json_object_set_new(all, "usageMetadata", usage(x));
+    if (all) json_object_set_new(all, "reprise", report_reprise(x));
+    return all;
+}
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, server_json_text(piece->text, piece->n), NULL))));
+}
+
+static int close_choice(server_exchange *x, server_choice *c) {
+    json_t *all = response(x, json_pack("[o]", candidate(c, json_string(""), finish_of(c))));
+    if (all) json_object_set_new(all, "usageMetadata", usage(x));
+    return exchange_frame(x, NULL, all);
+}
+
+static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_gemini(p)); }
+
+static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_choice, NULL, fail_stream};
+
+/* ---- verbs ---- */
+
+static void count_tokens(server_exchange *x) {
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    rp_error err;
+    if (rp_tokenize_messages(x->server->model, x->ask.messages, x->ask.n_messages, false, &tokens, &n, &err)) {
+        server_fail_library(&x->problem, &err);
+        exchange_reply_problem(x);
+    } else exchange_reply_json(x, 200, json_pack("{s:I}", "totalTokens", (json_int_t)n));
+    rp_free(tokens);
+}
+
+static void check_stream(server_exchange *x) {
+    const char *alt = exchange_query(x, "alt");
+    if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are events: ask with alt=sse");
+}
+
+void handle_gemini(server_exchange *x) {
+    char *verb = strrchr(x->name, ':');
+    if (verb) *verb++ = '\0';
+    bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
+    if (!streams && !counts && !(verb && strcmp(verb, "generateContent") == 0))
+        server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
+                    "give generateContent, streamGenerateContent or countTokens behind the model's name");
+    if (streams) check_stream(x);
+    json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) server_ask_parse(&x->ask, root, gemini_parse, &x->problem);
+    json_decref(root);
+    x->ask.model = x->name;
+    x->ask.stream = streams;
+    if (x->problem.kind) exchange_reply_problem(x);
+    else if (counts) count_tokens(x);
+    else generate_begin(x, &form);
+}

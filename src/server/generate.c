@@ -1,0 +1,313 @@
+/* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
+#include "server/generate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+/* ---- callbacks ---- */
+
+/* Something came: a stream's reader looks at it, whatever the exchange was doing. Locked. */
+static void wake_reader(server_exchange *x) {
+    x->has_news = true;
+    if (x->stage == SERVER_RUNNING) {
+        x->stage = SERVER_STREAMING;
+        exchange_resume(x);
+    } else if (x->stage == SERVER_STREAMING) exchange_resume(x);
+}
+
+static bool too_slow(server_exchange *x) {
+    atomic_fetch_add(&x->server->counts.overflows, 1);
+    return false;
+}
+
+static bool on_text(void *user, const char *text, size_t n) {
+    server_choice *c = user;
+    server_exchange *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
+    if (goes_on) wake_reader(x);
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
+static bool on_token(void *user, const rp_token *token) {
+    server_choice *c = user;
+    server_exchange *x = c->x;
+    server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->ask.n_logprobs)};
+    size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (base_buffer_reserve(&c->tokens, sizeof(record) + top_bytes) == 0 || too_slow(x));
+    if (goes_on) {
+        goes_on =
+            base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
+        wake_reader(x);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
+/* All calls are over and nothing was told yet: a worker makes the reply. Locked. */
+static void finish(server_exchange *x) {
+    x->stage = SERVER_FINISHING;
+    work_queue_put(x->server->work, &x->work);
+}
+
+static void on_done(void *user) {
+    server_choice *c = user;
+    server_exchange *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    c->done = true;
+    x->n_done++;
+    if (x->stage == SERVER_RUNNING && x->n_done == x->n_choices) finish(x);
+    else if (x->is_stream && x->stage == SERVER_STREAMING) wake_reader(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- submitting ---- */
+
+/* What names the states: a salt makes another tenant of each value, which nobody else can be. */
+static const char *tenant_of(const server_exchange *x, char hex[2 * BASE_KEY_BYTES + 1]) {
+    base_key key;
+    base_hash h;
+    if (!x->ask.cache_salt || !x->ask.cache_salt[0]) return x->key->tenant;
+    base_hash_init(&h, "reprise cache salt 1");
+    base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
+    base_hash_bytes(&h, x->ask.cache_salt, strlen(x->ask.cache_salt));
+    base_hash_final(&h, &key);
+    base_key_hex(&key, hex, 2 * BASE_KEY_BYTES);
+    return hex;
+}
+
+static rp_request make_request(const server_exchange *x, const char *tenant) {
+    const server_ask *a = &x->ask;
+    rp_request q = rp_request_defaults();
+    q.tenant = tenant;
+    q.prompt = a->pml;
+    q.messages = a->messages;
+    q.n_messages = (int32_t)a->n_messages;
+    q.continues_last = a->continues_last;
+    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;
+    q.sampling = a->sampling;
+    q.sampling.bias = a->bias;
+    q.sampling.n_bias = a->n_bias;
+    q.stops = a->stops;
+    q.n_stops = a->n_stops;
+    q.n_logprobs = a->n_logprobs >= 0 ? BASE_MAX(a->n_logprobs, 1) : 0;
+    q.priority = a->priority;
+    q.deadline_ms = a->deadline_ms;
+    q.n_draft = a->n_draft;
+    q.relink = a->relink;
+    q.reuse = (rp_reuse)a->reuse;
+    q.ignore_eos = a->ignore_eos;
+    q.on_text = a->stream ? on_text : NULL;
+    q.on_token = a->stream && a->n_logprobs >= 0 ? on_token : NULL;
+    q.on_done = on_done;
+    return q;
+}
+
+static int submit(server_exchange *x, int32_t i, const char *tenant) {
+    server_choice *c = &x->choices[i];
+    rp_request q = make_request(x, tenant);
+    rp_error err;
+    rp_call *call;
+    if (x->ask.n_texts > 0) q.text = x->ask.texts[i / x->ask.n];
+    q.sampling.seed = x->seed + (uint64_t)(i % x->ask.n);
+    q.user = c;
+    int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
+    if (rc) return server_fail_library(&x->problem, &err);
+    atomic_fetch_add(&x->server->counts.calls_open, 1);
+    pthread_mutex_lock(&x->lock);
+    c->call = call;
+    if (x->gone) rp_call_cancel(call);
+    pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
+}
+
+static int make_choices(server_exchange *x) {
+    int32_t n = (int32_t)BASE_MAX(x->ask.n_texts, 1) * x->ask.n;
+    server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
+    if (!choices) return server_fail_memory(&x->problem);
+    for (int32_t i = 0; i < n; i++)
+        choices[i] = (server_choice){.x = x,
+                                     .index = i,
+                                     .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+    pthread_mutex_lock(&x->lock); /* exchange_abandon may look */
+    x->choices = choices;
+    x->n_choices = n;
+    pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
+}
+
+static int check_ask(server_exchange *x) {
+    const char *name = x->ask.model;
+    if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
+        return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
+                           x->server->model_name);
+    return SERVER_FINE;
+}
+
+/* The calls are under way; what has come of them meanwhile is looked at now. */
+static void begin_running(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_RUNNING;
+    if (x->n_done == x->n_choices) finish(x);
+    else if (x->is_stream && x->has_news) wake_reader(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void generate_begin(server_exchange *x, const server_form *form) {
+    char hex[2 * BASE_KEY_BYTES + 1];
+    exchange_drop_body(x); /* the ask has its own copy, as JSON */
+    x->form = form;
+    x->take = generate_take;
+    x->is_stream = x->ask.stream;
+    x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    int kind = check_ask(x);
+    if (!kind) kind = make_choices(x);
+    const char *tenant = kind ? NULL : tenant_of(x, hex);
+    for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
+    if (!kind) {
+        begin_running(x);
+        return;
+    }
+    generate_free(x); /* those that were submitted before one was refused */
+    exchange_reply_problem(x);
+}
+
+void generate_handle(server_exchange *x, const server_form *form) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) server_ask_parse(&x->ask, root, form->parse, &x->problem);
+    json_decref(root);
+    if (x->problem.kind) exchange_reply_problem(x);
+    else generate_begin(x, form);
+}
+
+/* ---- results ---- */
+
+/* Takes a call's result, once; its call is over, or is about to be. */
+static void collect(server_choice *c) {
+    rp_error err;
+    if (c->collected || !c->call) return;
+    c->collected = true;
+    if (rp_call_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
+    else report_count(c->x, c);
+}
+
+void generate_finish(server_exchange *x) {
+    for (int32_t i = 0; i < x->n_choices; i++) {
+        collect(&x->choices[i]);
+        if (x->choices[i].problem.kind && !x->problem.kind) x->problem = x->choices[i].problem;
+    }
+    if (x->problem.kind) {
+        exchange_reply_problem(x);
+        return;
+    }
+    if (!x->is_stream) {
+        report_keep(x);
+        exchange_reply_json(x, 200, x->form->whole(x));
+        return;
+    }
+    pthread_mutex_lock(&x->lock); /* a stream without any text: its end alone */
+    x->stage = SERVER_STREAMING;
+    x->has_news = true;
+    exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- streams ---- */
+
+static void swap_buffers(base_buffer *a, base_buffer *b) {
+    base_buffer t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* What has come of a choice, into the reader's own buffers. Returns whether its call was over then. */
+static bool take_pending(server_exchange *x, server_choice *c) {
+    base_buffer_clear(&c->taken_text);
+    base_buffer_clear(&c->taken_tokens);
+    pthread_mutex_lock(&x->lock);
+    swap_buffers(&c->text, &c->taken_text);
+    swap_buffers(&c->tokens, &c->taken_tokens);
+    bool done = c->done;
+    pthread_mutex_unlock(&x->lock);
+    return done;
+}
+
+static int tell_piece(server_exchange *x, server_choice *c) {
+    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
+    if (c->taken_tokens.len > 0) {
+        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
+        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
+    }
+    if ((piece.n == 0 && piece.tokens == piece.tokens_end) || !x->form->piece) return 0;
+    return x->form->piece(x, c, &piece);
+}
+
+static int tell_choice(server_exchange *x, server_choice *c) {
+    if (c->ended) return 0;
+    bool done = take_pending(x, c);
+    int rc = tell_piece(x, c);
+    if (!done || rc) return rc;
+    c->ended = true;
+    collect(c);
+    if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
+    return c->result && x->form->close ? x->form->close(x, c) : 0;
+}
+
+static bool all_ended(const server_exchange *x) {
+    for (int32_t i = 0; i < x->n_choices; i++)
+        if (!x->choices[i].ended) return false;
+    return true;
+}
+
+void generate_take(server_exchange *x) {
+    int rc = 0;
+    if (!x->stream_began && x->form->open) rc = x->form->open(x);
+    x->stream_began = true;
+    for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = tell_choice(x, &x->choices[i]);
+    if (rc) server_fail_memory(&x->problem);
+    if (!x->problem.kind && !all_ended(x)) return;
+    x->stream_ended = true;
+    if (!x->problem.kind) {
+        report_keep(x);
+        if (x->form->end) rc = x->form->end(x);
+    } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
+    if (rc) x->gone = true; /* nothing can be said any more */
+}
+
+/* ---- ends ---- */
+
+void generate_cancel(server_exchange *x) {
+    for (int32_t i = 0; i < x->n_choices; i++)
+        if (x->choices[i].call) rp_call_cancel(x->choices[i].call);
+}
+
+void generate_free(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    generate_cancel(x);
+    int32_t n = x->n_choices;
+    x->n_choices = 0; /* for exchange_abandon */
+    pthread_mutex_unlock(&x->lock);
+    for (int32_t i = 0; i < n; i++) {
+        server_choice *c = &x->choices[i];
+        if (c->call) atomic_fetch_sub(&x->server->counts.calls_open, 1);
+        rp_call_free(c->call);
+        rp_result_free(c->result);
+        base_buffer_free(&c->text);
+        base_buffer_free(&c->tokens);
+        base_buffer_free(&c->taken_text);
+        base_buffer_free(&c->taken_tokens);
+    }
+    base_free(x->choices);
+    x->choices = NULL;
+}

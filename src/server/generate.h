@@ -1,0 +1,76 @@
+/* generate.h: answers for an exchange: a call of the engine for each choice, its text on the way to the reader.
+ *
+ *   engine's thread --on_text--> choice.text (bounded) --generate_take, I/O thread--> form's frames --> reader
+ *
+ * What comes while the reader is busy is one frame when it is back.
+ */
+#ifndef SERVER_GENERATE_H
+#define SERVER_GENERATE_H
+
+#include "server/exchange.h"
+
+#define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)   /* of a choice; beyond it the reader is too slow */
+#define SERVER_PENDING_TOKENS_BYTES ((size_t)32 << 20)
+
+/* A token whose probability was asked for; followed by its n_top rp_token_logprob. */
+typedef struct server_token {
+    int32_t id;
+    float logprob;
+    int32_t n_top;
+} server_token;
+
+/* The likeliest tokens behind a record, and the record behind it. */
+static inline const rp_token_logprob *server_token_top(const server_token *t) { return (const rp_token_logprob *)(const void *)(t + 1); }
+static inline const server_token *server_token_next(const server_token *t) {
+    return (const server_token *)(const void *)(server_token_top(t) + t->n_top);
+}
+
+/* What has come of an answer since it was last looked at. */
+typedef struct server_piece {
+    const char *text;
+    size_t n;
+    const server_token *tokens, *tokens_end;
+} server_piece;
+
+typedef struct server_choice {
+    server_exchange *x;
+    int32_t index;
+    rp_call *call;
+
+    /* shared, under the exchange's lock */
+    base_buffer text, tokens;
+    bool done;
+
+    /* the I/O thread's, of a stream; else the worker's that has the exchange */
+    base_buffer taken_text, taken_tokens;
+    bool ended, collected;
+    size_t told_bytes; /* of tokens whose probability was told: text may come behind its token */
+    rp_result *result; /* or NULL and a problem */
+    server_problem problem;
+} server_choice;
+
+/* How a dialect writes answers. Frames are appended by exchange_frame; nonzero: no memory. */
+typedef struct server_form {
+    server_ask_parser parse;
+    json_t *(*whole)(server_exchange *x); /* every choice has its result */
+    int (*open)(server_exchange *x);      /* each of these may be NULL */
+    int (*piece)(server_exchange *x, server_choice *c, const server_piece *piece);
+    int (*close)(server_exchange *x, server_choice *c); /* behind its last piece: it has its result */
+    int (*end)(server_exchange *x);
+    int (*fail)(server_exchange *x, const server_problem *p); /* in mid-stream; the stream ends */
+} server_form;
+
+/* Handler: parses the body by the form and submits. The reply comes when there is something. */
+void generate_handle(server_exchange *x, const server_form *form);
+/* The same with an ask that is there already, in x->ask. */
+void generate_begin(server_exchange *x, const server_form *form);
+/* Worker, FINISHING: all calls are over: results to a reply. */
+void generate_finish(server_exchange *x);
+/* I/O thread, STREAMING, not locked: appends the frames of what has come. */
+void generate_take(server_exchange *x);
+/* Any thread, locked: cancels the calls. */
+void generate_cancel(server_exchange *x);
+/* Frees the choices, calls first. */
+void generate_free(server_exchange *x);
+
+#endif

@@ -1,0 +1,171 @@
+/* guard.c: see guard.h. One thread looks after all connections. Owns the list of peers, under its lock. */
+#define _GNU_SOURCE /* EPOLLRDHUP, POLLRDHUP */
+
+#include "server/guard.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/exchange.h"
+
+#define LOOK_MS 250 /* how often deadlines are looked at */
+#define EVENTS 64
+
+struct server_guard {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool has_thread, stopping;
+    int epoll, wake;
+    server_peer *peers;
+};
+
+/* ---- the thread ---- */
+
+static bool is_listed(const server_guard *g, const server_peer *peer) {
+    for (const server_peer *p = g->peers; p; p = p->next)
+        if (p == peer) return true;
+    return false;
+}
+
+/* An event may be of a peer that went meanwhile, or of another one in its memory. Locked. */
+static void see_event(server_guard *g, server_peer *peer) {
+    if (!is_listed(g, peer) || !peer->watched || !peer->exchange) return;
+    struct pollfd fd = {.fd = peer->fd, .events = POLLRDHUP};
+    if (poll(&fd, 1, 0) > 0) exchange_abandon(peer->exchange);
+}
+
+static void see_deadlines(server_guard *g) {
+    uint64_t now = base_clock_us();
+    for (server_peer *p = g->peers; p; p = p->next)
+        if (p->deadline_us && p->deadline_us <= now) {
+            p->deadline_us = 0;
+            shutdown(p->fd, SHUT_RDWR);
+        }
+}
+
+static void *guard_main(void *arg) {
+    server_guard *g = arg;
+    struct epoll_event events[EVENTS];
+    for (bool stopping = false; !stopping;) {
+        int n = epoll_wait(g->epoll, events, EVENTS, LOOK_MS);
+        pthread_mutex_lock(&g->lock);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.ptr) see_event(g, events[i].data.ptr);
+        see_deadlines(g);
+        stopping = g->stopping;
+        pthread_mutex_unlock(&g->lock);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+int guard_new(server_guard **out, rp_error *err) {
+    server_guard *g = base_calloc(1, sizeof(*g));
+    *out = NULL;
+    if (!g) return base_fail_memory(err, sizeof(*g), "connections");
+    pthread_mutex_init(&g->lock, NULL);
+    g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (g->epoll >= 0 && g->wake >= 0 && epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->wake, &event) == 0)
+        g->has_thread = pthread_create(&g->thread, NULL, guard_main, g) == 0;
+    if (!g->has_thread) {
+        int rc = base_fail_errno(err, "the server cannot watch connections:", "epoll");
+        guard_free(g);
+        return rc;
+    }
+    *out = g;
+    return RP_OK;
+}
+
+void guard_free(server_guard *g) {
+    if (!g) return;
+    if (g->has_thread) {
+        uint64_t one = 1;
+        pthread_mutex_lock(&g->lock);
+        g->stopping = true;
+        pthread_mutex_unlock(&g->lock);
+        if (write(g->wake, &one, sizeof(one)) < 0) { /* it looks again within LOOK_MS anyway */
+        }
+        pthread_join(g->thread, NULL);
+    }
+    if (g->epoll >= 0) close(g->epoll);
+    if (g->wake >= 0) close(g->wake);
+    pthread_mutex_destroy(&g->lock);
+    base_free(g);
+}
+
+/* ---- peers ---- */
+
+static uint64_t deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
+
+server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us) {
+    server_peer *p = base_calloc(1, sizeof(*p));
+    if (!p) return NULL;
+    pthread_mutex_lock(&g->lock);
+    *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .next = g->peers};
+    if (p->next) p->next->previous = p;
+    g->peers = p;
+    pthread_mutex_unlock(&g->lock);
+    return p;
+}
+
+/* Locked. */
+static void unwatch(server_guard *g, server_peer *p) {
+    if (p->watched) epoll_ctl(g->epoll, EPOLL_CTL_DEL, p->fd, NULL);
+    p->watched = false;
+    p->exchange = NULL;
+}
+
+void guard_remove(server_guard *g, server_peer *p) {
+    if (!p) return;
+    pthread_mutex_lock(&g->lock);
+    unwatch(g, p);
+    *(p->previous ? &p->previous->next : &g->peers) = p->next;
+    if (p->next) p->next->previous = p->previous;
+    pthread_mutex_unlock(&g->lock);
+    base_free(p);
+}
+
+void guard_set_deadline(server_guard *g, server_peer *p, uint64_t timeout_us) {
+    pthread_mutex_lock(&g->lock);
+    p->deadline_us = deadline(timeout_us);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void guard_watch(server_guard *g, server_peer *p, server_exchange *x) {
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = p};
+    pthread_mutex_lock(&g->lock);
+    p->exchange = x;
+    p->watched = epoll_ctl(g->epoll, EPOLL_CTL_ADD, p->fd, &event) == 0;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void guard_forget(server_guard *g, server_peer *p) {
+    pthread_mutex_lock(&g->lock);
+    unwatch(g, p);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void guard_visit(server_guard *g, void (*visit)(server_exchange *x, void *user), void *user) {
+    pthread_mutex_lock(&g->lock);
+    for (server_peer *p = g->peers; p; p = p->next)
+        if (p->exchange) visit(p->exchange, user);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void guard_abandon_all(server_guard *g) {
+    pthread_mutex_lock(&g->lock);
+    for (server_peer *p = g->peers; p; p = p->next)
+        if (p->exchange) exchange_abandon(p->exchange);
+    pthread_mutex_unlock(&g->lock);
+}

@@ -1,0 +1,42 @@
+/* guard.h: connections, and what libmicrohttpd does not see of them: that a head or a body takes too long although bytes keep coming, and
+ * that a client went away while its connection is suspended.
+ *
+ * A peer is a connection. Its deadline is when its socket is shut down; libmicrohttpd then closes it. A client that has closed its side for
+ * writing counts as gone.
+ */
+#ifndef SERVER_GUARD_H
+#define SERVER_GUARD_H
+
+#include <stdint.h>
+
+#include "reprise.h"
+
+struct server_exchange;
+
+typedef struct server_peer {
+    struct server_peer *previous, *next;
+    int fd;
+    uint64_t deadline_us;             /* 0: none */
+    struct server_exchange *exchange; /* that is told when the client goes; or NULL */
+    bool watched;
+} server_peer;
+
+typedef struct server_guard server_guard;
+
+int guard_new(server_guard **out, rp_error *err); /* RP_ERR_IO, RP_ERR_MEMORY */
+void guard_free(server_guard *g);                 /* after all peers were removed */
+
+/* I/O threads. NULL: no memory. */
+server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us);
+void guard_remove(server_guard *g, server_peer *peer);
+void guard_set_deadline(server_guard *g, server_peer *peer, uint64_t timeout_us); /* 0: none */
+/* Tells exchange_abandon of this exchange when the client goes, until guard_forget. */
+void guard_watch(server_guard *g, server_peer *peer, struct server_exchange *x);
+void guard_forget(server_guard *g, server_peer *peer);
+
+/* Calls a function for every exchange that is watched, with the guard's lock held. */
+void guard_visit(server_guard *g, void (*visit)(struct server_exchange *x, void *user), void *user);
+/* Abandons every exchange that is watched. */
+void guard_abandon_all(server_guard *g);
+
+#endif

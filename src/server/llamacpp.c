@@ -1,0 +1,116 @@
+/* llamacpp.c: /completion of llama.cpp's server: its fields, defaults, frames and timings. */
+#include "server/handlers.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/dialects.h"
+#include "server/openai.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+/* ---- fields ---- */
+
+static void parse_prompt(server_ask *ask, const server_fields *f) {
+    const json_t *prompt = server_field(f, "prompt");
+    if (!prompt) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is missing: give a string");
+    else if (json_is_string(prompt)) server_ask_add_text(ask, json_string_value(prompt), f->problem);
+    else server_field_wrong(f, "prompt", prompt, "a string");
+}
+
+/* Negative: as the server does without being told. */
+static void parse_length(server_ask *ask, const server_fields *f, const char *name) {
+    server_field_int(f, name, -2, INT32_MAX, &ask->max_tokens);
+    if (ask->max_tokens <= 0) ask->max_tokens = -1;
+}
+
+int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
+    server_fields f = {ask->root, p, ""};
+    rp_sampling *s = &ask->sampling;
+    bool cache_prompt = true;
+    int32_t n_probs = 0;
+    s->temperature = 0.8f; /* llama.cpp's defaults */
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
+    parse_prompt(ask, &f);
+    server_field_bool(&f, "stream", &ask->stream);
+    parse_length(ask, &f, "max_tokens");
+    parse_length(ask, &f, "n_predict");
+    server_field_real(&f, "temperature", 0, 100, &s->temperature);
+    server_field_real(&f, "top_p", 0, 1, &s->top_p);
+    server_field_real(&f, "presence_penalty", -100, 100, &s->presence_penalty);
+    server_field_real(&f, "frequency_penalty", -100, 100, &s->frequency_penalty);
+    ask->has_seed = server_field_seed(&f, "seed", &s->seed) && (int64_t)s->seed >= 0;
+    server_field_int(&f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
+    if (n_probs > 0) ask->n_logprobs = n_probs;
+    server_ask_stops(ask, &f, "stop");
+    server_ask_bias(ask, &f, "logit_bias");
+    server_ask_extras(ask, &f);
+    server_field_bool(&f, "cache_prompt", &cache_prompt);
+    if (!cache_prompt) ask->reuse = RP_REUSE_OFF;
+    return (int)p->kind;
+}
+
+/* ---- replies ---- */
+
+static double per(double a, double b) { return b > 0 ? a / b : 0; }
+
+static json_t *timings(const rp_result *r) {
+    double prompt_ms = r->timings.ttft_ms, decode_ms = r->timings.decode_ms;
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n", (int)r->fresh_tokens,
+                     "prompt_ms", prompt_ms, "prompt_per_token_ms", per(prompt_ms, r->fresh_tokens), "prompt_per_second",
+                     per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,
+                     "predicted_per_token_ms", per(decode_ms, r->n_tokens), "predicted_per_second", per(1e3 * r->n_tokens, decode_ms));
+}
+
+static json_t *probability(const server_exchange *x, int32_t token, float logprob) {
+    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)token, "token", openai_token_text(x, token), "logprob",
+                     isfinite(logprob) ? (double)logprob : -9999.0, "bytes", openai_token_bytes(x, token));
+}
+
+static json_t *probabilities(const server_exchange *x, const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_tokens && list && x->ask.n_logprobs > 0; i++) {
+        json_t *one = probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
+        const rp_token_logprob *likeliest = r->top_logprobs + (size_t)i * (size_t)r->n_top;
+        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->ask.n_logprobs); k++)
+            json_array_append_new(top, probability(x, likeliest[k].token, likeliest[k].logprob));
+        json_object_set_new(one, "top_logprobs", top);
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+/* content: what is told now, taken over. */
+static json_t *end_of(const server_exchange *x, const server_choice *c, json_t *content) {
+    const rp_result *r = c->result;
+    const char *stop = report_stop(x, c), *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : stop ? "word" : "eos";
+    json_t *word = stop ? json_string(stop) : json_string("");
+    json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
+                            "id_slot", 0, "stop", 1, "model", x->server->model_name, "tokens_predicted", (int)r->n_tokens,
+                            "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
+                            0, "stop_type", type, "stopping_word", word, "timings", timings(r), "reprise", report_reprise(x));
+    if (all && x->ask.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", probabilities(x, r));
+    return all;
+}
+
+static json_t *whole(server_exchange *x) {
+    const char *text = x->choices[0].result->text;
+    return end_of(x, &x->choices[0], server_json_text(text, strlen(text)));
+}
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    if (piece->n == 0) return 0;
+    return exchange_frame(x, NULL,
+                          json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", server_json_text(piece->text, piece->n),
+                                    "stop", 0, "id_slot", 0));
+}
+
+static int close_choice(server_exchange *x, server_choice *c) { return exchange_frame(x, NULL, end_of(x, c, json_string(""))); }
+
+static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_llamacpp(p)); }
+
+static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream};
+
+void handle_llamacpp_completion(server_exchange *x) { generate_handle(x, &form); }

@@ -1,0 +1,189 @@
+/* openai_chat.c: /v1/chat/completions. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/openai.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+#define MAX_TOP_LOGPROBS 20 /* the official limit */
+#define LEAST_LOGPROB (-9999.0) /* what clients expect for never */
+
+/* ---- fields ---- */
+
+static const struct {
+    const char *name;
+    rp_role role;
+} roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
+             {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
+
+static void parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
+    static const char *const types[] = {"text", "input_text", "output_text", "refusal", NULL};
+    static const char *const unknown[] = {"tool_calls", "function_call", NULL};
+    char prefix[48], content[64];
+    const char *name = NULL;
+    snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
+    snprintf(content, sizeof(content), "%scontent", prefix);
+    if (!json_is_object(message)) {
+        server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is no object: give {\"role\": \"user\", \"content\": \"...\"}", i);
+        return;
+    }
+    server_fields f = {message, p, prefix};
+    server_field_text(&f, "role", &name);
+    openai_refuse(&f, unknown);
+    if (p->kind) return;
+    for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
+        if (strcmp(roles[k].name, name) == 0) {
+            server_ask_message(ask, roles[k].role, json_object_get(message, "content"), types, content, p);
+            return;
+        }
+    server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
+                name ? "unknown: " : "missing", name ? name : "");
+}
+
+static void parse_messages(server_ask *ask, const server_fields *f) {
+    const json_t *messages = server_field_array(f, "messages");
+    if (!messages || json_array_size(messages) == 0)
+        server_fail(f->problem, SERVER_INVALID, "messages", "'messages' is missing: give one at least");
+    for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
+        parse_message(ask, json_array_get(messages, i), i, f->problem);
+}
+
+static void parse_logprobs(server_ask *ask, const server_fields *f) {
+    bool wanted = false;
+    int32_t top = 0;
+    server_field_bool(f, "logprobs", &wanted);
+    server_field_int(f, "top_logprobs", 0, MAX_TOP_LOGPROBS, &top);
+    if (top > 0 && !wanted) server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (wanted) ask->n_logprobs = top;
+}
+
+/* {"type": "text"} is what there is without it. */
+static void parse_response_format(const server_fields *f) {
+    const json_t *format = server_field_object(f, "response_format");
+    const char *type = "text";
+    if (!format) return;
+    server_fields inside = {format, f->problem, "response_format."};
+    server_field_text(&inside, "type", &type);
+    if (strcmp(type, "text") != 0)
+        server_fail(f->problem, SERVER_UNSUPPORTED, "response_format", "'response_format' %.40s is not supported yet: leave it out", type);
+}
+
+int openai_parse_chat(server_ask *ask, server_problem *p) {
+    static const char *const unknown[] = {"tools", "functions", "audio", NULL};
+    server_fields f = {ask->root, p, ""};
+    openai_parse_common(ask, &f);
+    server_field_int(&f, "max_completion_tokens", 1, INT32_MAX, &ask->max_tokens);
+    server_field_bool(&f, "continue_final_message", &ask->continues_last);
+    parse_messages(ask, &f);
+    parse_logprobs(ask, &f);
+    parse_response_format(&f);
+    openai_refuse(&f, unknown);
+    if (!p->kind && ask->continues_last && ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT)
+        server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
+    return (int)p->kind;
+}
+
+/* ---- log-probabilities ---- */
+
+static double finite(float logprob) { return isfinite(logprob) ? (double)logprob : LEAST_LOGPROB; }
+
+static json_t *entry(const server_exchange *x, int32_t token, float logprob) {
+    return json_pack("{s:o, s:f, s:o}", "token", openai_token_text(x, token), "logprob", finite(logprob), "bytes",
+                     openai_token_bytes(x, token));
+}
+
+static json_t *token_entry(const server_exchange *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    json_t *one = entry(x, token, logprob), *list = json_array();
+    for (int32_t i = 0; i < n_top && list; i++)
+        if (json_array_append_new(list, entry(x, top[i].token, top[i].logprob))) break;
+    if (one && list && json_object_set_new(one, "top_logprobs", list) == 0) return one;
+    json_decref(one);
+    return NULL;
+}
+
+static json_t *logprobs_of_result(const server_exchange *x, const rp_result *r) {
+    int32_t n_top = BASE_MIN(r->n_top, x->ask.n_logprobs);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_tokens && list && x->ask.n_logprobs >= 0; i++)
+        if (json_array_append_new(list,
+                                  token_entry(x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, n_top)))
+            break;
+    if (x->ask.n_logprobs >= 0) return json_pack("{s:o, s:n}", "content", list, "refusal");
+    json_decref(list);
+    return json_null();
+}
+
+static json_t *logprobs_of_piece(const server_exchange *x, const server_piece *piece) {
+    json_t *list = json_array();
+    for (const server_token *t = piece->tokens; t != piece->tokens_end && list; t = server_token_next(t))
+        if (json_array_append_new(list, token_entry(x, t->id, t->logprob, server_token_top(t), t->n_top))) break;
+    return json_pack("{s:o, s:n}", "content", list, "refusal");
+}
+
+/* ---- whole ---- */
+
+static json_t *choice_of(const server_exchange *x, const server_choice *c) {
+    return json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", (int)c->index, "message", "role", "assistant", "content",
+                     server_json_text(c->result->text, strlen(c->result->text)), "refusal", "logprobs", logprobs_of_result(x, c->result),
+                     "finish_reason", openai_finish(c));
+}
+
+static json_t *head(const server_exchange *x, const char *object, json_t *choices) {
+    char id[SERVER_ID_BYTES + 16];
+    snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)openai_created(x), "model",
+                     x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
+}
+
+static json_t *whole(server_exchange *x) {
+    json_t *choices = json_array();
+    for (int32_t i = 0; i < x->n_choices && choices; i++)
+        if (json_array_append_new(choices, choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    json_t *all = head(x, "chat.completion", choices);
+    if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
+        return json_decref(all), NULL;
+    return all;
+}
+
+/* ---- streams ---- */
+
+/* A chunk of one choice. finish: NULL while it goes on. Takes delta and logprobs over. */
+static int chunk(server_exchange *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
+    json_t *choice =
+        json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);
+    json_t *all = head(x, "chat.completion.chunk", choice);
+    if (all && x->ask.include_usage) json_object_set_new(all, "usage", json_null());
+    return exchange_frame(x, NULL, all);
+}
+
+static int open_stream(server_exchange *x) {
+    int rc = 0;
+    for (int32_t i = 0; i < x->n_choices && !rc; i++)
+        rc = chunk(x, &x->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
+    return rc;
+}
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    json_t *logprobs = x->ask.n_logprobs >= 0 ? logprobs_of_piece(x, piece) : json_null();
+    return chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+}
+
+static int close_choice(server_exchange *x, server_choice *c) { return chunk(x, c, json_object(), json_null(), openai_finish(c)); }
+
+/* The usage, where it is asked for, comes in a chunk of its own without choices. */
+static int end_stream(server_exchange *x) {
+    if (x->ask.include_usage) {
+        json_t *all = head(x, "chat.completion.chunk", json_array());
+        if (all) json_object_set_new(all, "usage", openai_usage(x));
+        if (all) json_object_set_new(all, "reprise", report_reprise(x));
+        if (exchange_frame(x, NULL, all)) return 1;
+    }
+    return openai_done(x);
+}
+
+static const server_form form = {openai_parse_chat, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail};
+
+void handle_openai_chat(server_exchange *x) { generate_handle(x, &form); }

@@ -1,0 +1,162 @@
+/* openai_text.c: /v1/completions. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/openai.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+#define DEFAULT_TOKENS 16 /* the official default */
+#define MAX_LOGPROBS 20
+#define LEAST_LOGPROB (-9999.0)
+
+/* ---- fields ---- */
+
+static void parse_prompts(server_ask *ask, const server_fields *f) {
+    const json_t *prompt = server_field(f, "prompt");
+    if (!prompt) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is missing: give a string");
+    else if (json_is_string(prompt)) server_ask_add_text(ask, json_string_value(prompt), f->problem);
+    else if (!json_is_array(prompt)) server_field_wrong(f, "prompt", prompt, "a string or an array of strings");
+    else if (json_array_size(prompt) == 0) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is an empty array: give a string");
+    for (size_t i = 0; json_is_array(prompt) && i < json_array_size(prompt) && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(prompt, i);
+        if (json_is_string(one)) server_ask_add_text(ask, json_string_value(one), f->problem);
+        else server_fail(f->problem, SERVER_UNSUPPORTED, "prompt", "'prompt[%zu]' is no string: prompts of token ids are not supported", i);
+    }
+}
+
+int openai_parse_text(server_ask *ask, server_problem *p) {
+    static const char *const unknown[] = {"suffix", NULL};
+    server_fields f = {ask->root, p, ""};
+    int32_t best_of = 0;
+    ask->max_tokens = DEFAULT_TOKENS;
+    openai_parse_common(ask, &f);
+    parse_prompts(ask, &f);
+    server_field_bool(&f, "echo", &ask->echo);
+    server_field_int(&f, "logprobs", 0, MAX_LOGPROBS, &ask->n_logprobs);
+    server_field_int(&f, "best_of", 1, SERVER_MAX_CHOICES, &best_of);
+    if (best_of > 0 && best_of != ask->n)
+        server_fail(p, SERVER_UNSUPPORTED, "best_of", "'best_of' is not supported: leave it out, or give the value of 'n'");
+    openai_refuse(&f, unknown);
+    return (int)p->kind;
+}
+
+/* ---- log-probabilities: parallel arrays ---- */
+
+typedef struct columns {
+    json_t *tokens, *logprobs, *top, *offsets;
+    size_t offset;
+} columns;
+
+static void add_row(columns *c, const server_exchange *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    size_t n = 0;
+    json_t *likeliest = json_object();
+    rp_token_bytes(x->server->model, token, false, &n);
+    for (int32_t i = 0; i < n_top; i++) {
+        json_t *text = openai_token_text(x, top[i].token);
+        if (text)
+            json_object_set_new(likeliest, json_string_value(text),
+                                json_real(isfinite(top[i].logprob) ? (double)top[i].logprob : LEAST_LOGPROB));
+        json_decref(text);
+    }
+    json_array_append_new(c->tokens, openai_token_text(x, token));
+    json_array_append_new(c->logprobs, json_real(isfinite(logprob) ? (double)logprob : LEAST_LOGPROB));
+    json_array_append_new(c->top, likeliest);
+    json_array_append_new(c->offsets, json_integer((json_int_t)c->offset));
+    c->offset += n;
+}
+
+static columns begin_columns(size_t offset) { return (columns){json_array(), json_array(), json_array(), json_array(), offset}; }
+
+static json_t *end_columns(const columns *c) {
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", c->tokens, "token_logprobs", c->logprobs, "top_logprobs", c->top, "text_offset",
+                     c->offsets);
+}
+
+static const char *prompt_of(const server_exchange *x, const server_choice *c) {
+    return x->ask.echo ? x->ask.texts[c->index / x->ask.n] : "";
+}
+
+static json_t *logprobs_of_result(const server_exchange *x, const server_choice *choice) {
+    const rp_result *r = choice->result;
+    if (x->ask.n_logprobs < 0) return json_null();
+    columns c = begin_columns(strlen(prompt_of(x, choice)));
+    for (int32_t i = 0; i < r->n_tokens; i++)
+        add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->ask.n_logprobs));
+    return end_columns(&c);
+}
+
+static json_t *logprobs_of_piece(const server_exchange *x, server_choice *choice, const server_piece *piece) {
+    if (x->ask.n_logprobs < 0) return json_null();
+    columns c = begin_columns(strlen(prompt_of(x, choice)) + choice->told_bytes);
+    size_t before = c.offset;
+    for (const server_token *t = piece->tokens; t != piece->tokens_end; t = server_token_next(t))
+        add_row(&c, x, t->id, t->logprob, server_token_top(t), t->n_top);
+    choice->told_bytes += c.offset - before;
+    return end_columns(&c);
+}
+
+/* ---- replies ---- */
+
+static json_t *head(const server_exchange *x, json_t *choices) {
+    char id[SERVER_ID_BYTES + 16];
+    snprintf(id, sizeof(id), "cmpl-%s", x->id);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)openai_created(x),
+                     "model", x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
+}
+
+static json_t *choice_of(const server_exchange *x, const server_choice *c) {
+    base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
+    json_t *joined = NULL;
+    if (base_buffer_append_str(&text, prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
+        joined = server_json_text(text.data, text.len);
+    base_buffer_free(&text);
+    return json_pack("{s:o, s:i, s:o, s:s}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
+                     openai_finish(c));
+}
+
+static json_t *whole(server_exchange *x) {
+    json_t *choices = json_array();
+    for (int32_t i = 0; i < x->n_choices && choices; i++)
+        if (json_array_append_new(choices, choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    json_t *all = head(x, choices);
+    if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
+        return json_decref(all), NULL;
+    return all;
+}
+
+static int chunk(server_exchange *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
+    json_t *all =
+        head(x, json_pack("[{s:o, s:i, s:o, s:s?}]", "text", text, "index", (int)c->index, "logprobs", logprobs, "finish_reason", finish));
+    if (all && x->ask.include_usage) json_object_set_new(all, "usage", json_null());
+    return exchange_frame(x, NULL, all);
+}
+
+static int open_stream(server_exchange *x) {
+    int rc = 0;
+    for (int32_t i = 0; i < x->n_choices && x->ask.echo && !rc; i++)
+        rc = chunk(x, &x->choices[i], json_string(prompt_of(x, &x->choices[i])), json_null(), NULL);
+    return rc;
+}
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    return chunk(x, c, server_json_text(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
+}
+
+static int close_choice(server_exchange *x, server_choice *c) { return chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
+
+static int end_stream(server_exchange *x) {
+    if (x->ask.include_usage) {
+        json_t *all = head(x, json_array());
+        if (all) json_object_set_new(all, "usage", openai_usage(x));
+        if (all) json_object_set_new(all, "reprise", report_reprise(x));
+        if (exchange_frame(x, NULL, all)) return 1;
+    }
+    return openai_done(x);
+}
+
+static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail};
+
+void handle_openai_text(server_exchange *x) { generate_handle(x, &form); }

@@ -1,0 +1,134 @@
+/* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
+ * answer took what it took. */
+#include <inttypes.h>
+
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define METRICS_BYTES ((size_t)64 << 10)
+
+static void reply_word(server_exchange *x, int status, const char *word) {
+    base_buffer text = BASE_BUFFER(256);
+    if (base_buffer_append_str(&text, word)) base_buffer_clear(&text);
+    exchange_reply_text(x, status, "text/plain; charset=utf-8", &text);
+}
+
+void handle_livez(server_exchange *x) { reply_word(x, 200, "alive\n"); }
+
+void handle_readyz(server_exchange *x) {
+    static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
+    server_state state = server_get_state(x->server);
+    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, words[state]);
+}
+
+void handle_health(server_exchange *x) {
+    if (server_get_state(x->server) == SERVER_STATE_READY) {
+        exchange_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
+    server_fail(&x->problem, SERVER_LOADING, NULL, "Loading model");
+    exchange_reply_problem(x);
+}
+
+/* ---- Prometheus ---- */
+
+typedef struct metric {
+    const char *name, *type, *help;
+    uint64_t value;
+} metric;
+
+static int append_metrics(base_buffer *b, const metric *list, size_t n) {
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = base_buffer_printf(b, "# HELP reprise_%s %s\n# TYPE reprise_%s %s\nreprise_%s %" PRIu64 "\n", list[i].name, list[i].help,
+                                list[i].name, list[i].type, list[i].name, list[i].value);
+    return rc;
+}
+
+static int append_server(base_buffer *b, rp_server *s) {
+    server_counts *c = &s->counts;
+    pthread_mutex_lock(&s->lock);
+    uint64_t active = (uint64_t)s->n_active, suspended = (uint64_t)s->n_suspended;
+    pthread_mutex_unlock(&s->lock);
+    const metric list[] = {
+        {"connections_open", "gauge", "Connections.", atomic_load(&c->connections_open)},
+        {"connections_total", "counter", "Connections ever.", atomic_load(&c->connections)},
+        {"requests_total", "counter", "Requests whose head was read.", atomic_load(&c->requests)},
+        {"requests_active", "gauge", "Requests that workers or the engine have.", active},
+        {"requests_suspended", "gauge", "Connections that wait for text.", suspended},
+        {"streams_total", "counter", "Replies that were streamed.", atomic_load(&c->streams)},
+        {"clients_gone_total", "counter", "Requests whose reply was not taken to its end.", atomic_load(&c->gone)},
+        {"readers_too_slow_total", "counter", "Answers ended since more text waited for their reader than may.",
+         atomic_load(&c->overflows)},
+        {"body_bytes", "gauge", "Bodies of requests in memory.", atomic_load(&s->body_bytes)},
+        {"calls_open", "gauge", "Calls of the engine that were not freed.", atomic_load(&c->calls_open)},
+        {"answers_total", "counter", "Answers.", atomic_load(&c->answers)},
+        {"prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", atomic_load(&c->prompt_tokens)},
+        {"cached_tokens_total", "counter", "Tokens of prompts whose states were reused.", atomic_load(&c->cached_tokens)},
+        {"answer_tokens_total", "counter", "Tokens of answers.", atomic_load(&c->answer_tokens)},
+    };
+    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    for (int i = 1; i < SERVER_N_STATUS_CLASSES && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_responses_total{status=\"%dxx\"} %" PRIu64 "\n", i, atomic_load(&c->by_status[i]));
+    return rc;
+}
+
+static int append_store(base_buffer *b, rp_server *s) {
+    rp_store_stats t;
+    rp_engine_store_stats(s->engine, &t);
+    const metric list[] = {
+        {"store_spans", "gauge", "Spans in RAM.", t.spans},
+        {"store_bytes", "gauge", "Attention states in RAM.", t.bytes},
+        {"store_used_bytes", "gauge", "The same, with what calls hold that is not kept yet.", t.used_bytes},
+        {"store_budget_bytes", "gauge", "Limit for them.", t.budget_bytes},
+        {"store_hits_total", "counter", "Look-ups that found.", t.hits},
+        {"store_misses_total", "counter", "Look-ups that did not.", t.misses},
+        {"store_inserts_total", "counter", "Spans that were kept.", t.inserts},
+        {"store_evictions_total", "counter", "Spans that were dropped.", t.evictions},
+        {"store_disk_spans", "gauge", "Records on disk.", t.disk_spans},
+        {"store_disk_bytes", "gauge", "Their bytes.", t.disk_bytes},
+        {"store_disk_budget_bytes", "gauge", "Limit for them.", t.disk_budget_bytes},
+        {"store_disk_reads_total", "counter", "Records read.", t.disk_reads},
+        {"store_disk_read_bytes_total", "counter", "Bytes read.", t.disk_read_bytes},
+        {"store_disk_writes_total", "counter", "Records written.", t.disk_writes},
+        {"store_disk_write_bytes_total", "counter", "Bytes written.", t.disk_write_bytes},
+        {"store_disk_evictions_total", "counter", "Records removed for room.", t.disk_evictions},
+        {"store_disk_unwritten_total", "counter", "Spans that the disk did not take.", t.disk_unwritten},
+        {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
+void handle_metrics(server_exchange *x) {
+    base_buffer text = BASE_BUFFER(METRICS_BYTES);
+    int failed = append_server(&text, x->server);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server);
+    if (failed) base_buffer_clear(&text);
+    exchange_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
+}
+
+/* ---- JSON ---- */
+
+void handle_cache(server_exchange *x) {
+    rp_store_stats t;
+    rp_engine_store_stats(x->server->engine, &t);
+    exchange_reply_json(x, 200,
+                        json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
+                                  (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",
+                                  (json_int_t)t.budget_bytes, "disk", "records", (json_int_t)t.disk_spans, "bytes",
+                                  (json_int_t)t.disk_bytes, "budget_bytes", (json_int_t)t.disk_budget_bytes, "unwritten",
+                                  (json_int_t)t.disk_unwritten, "faults", (json_int_t)t.disk_faults, "hits", (json_int_t)t.hits, "misses",
+                                  (json_int_t)t.misses));
+}
+
+void handle_explain(server_exchange *x) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_REPORT_BYTES);
+    if (report_ring_get(x->server->reports, x->name, x->key->tenant, &text) == 0) {
+        exchange_reply_text(x, 200, "application/json", &text);
+        return;
+    }
+    base_buffer_free(&text);
+    server_fail(&x->problem, SERVER_NOT_FOUND, "id", "no answer of a request '%.40s' is known: the last %d are", x->name,
+                SERVER_MAX_REPORTS);
+    exchange_reply_problem(x);
+}

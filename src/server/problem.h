@@ -1,0 +1,58 @@
+/* problem.h: what went wrong with a request: one record, which each dialect writes in its own words. */
+#ifndef SERVER_PROBLEM_H
+#define SERVER_PROBLEM_H
+
+#include <jansson.h>
+
+#include "base/compiler.h"
+#include "reprise.h"
+
+/* X(KIND, HTTP status, OpenAI type, OpenAI code, Anthropic type, Gemini status). */
+#define SERVER_PROBLEMS(X) \
+    X(INVALID, 400, "invalid_request_error", "invalid_value", "invalid_request_error", "INVALID_ARGUMENT") \
+    X(CONTEXT, 400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", "INVALID_ARGUMENT") \
+    X(UNSUPPORTED, 400, "invalid_request_error", "unsupported_value", "invalid_request_error", "UNIMPLEMENTED") \
+    X(KEY, 401, "authentication_error", "invalid_api_key", "authentication_error", "UNAUTHENTICATED") \
+    X(RIGHTS, 403, "permission_error", "insufficient_permissions", "permission_error", "PERMISSION_DENIED") \
+    X(NOT_FOUND, 404, "invalid_request_error", "not_found", "not_found_error", "NOT_FOUND") \
+    X(MODEL, 404, "invalid_request_error", "model_not_found", "not_found_error", "NOT_FOUND") \
+    X(METHOD, 405, "invalid_request_error", "method_not_allowed", "invalid_request_error", "INVALID_ARGUMENT") \
+    X(CONFLICT, 409, "invalid_request_error", "conflict", "invalid_request_error", "ABORTED") \
+    X(TOO_LARGE, 413, "invalid_request_error", "request_too_large", "request_too_large", "INVALID_ARGUMENT") \
+    X(MEDIA, 415, "invalid_request_error", "unsupported_media_type", "invalid_request_error", "INVALID_ARGUMENT") \
+    X(QUOTA, 429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED") \
+    X(CANCELLED, 499, "invalid_request_error", "cancelled", "invalid_request_error", "CANCELLED") \
+    X(INTERNAL, 500, "server_error", "internal_error", "api_error", "INTERNAL") \
+    X(BUSY, 503, "server_error", "overloaded", "overloaded_error", "UNAVAILABLE") \
+    X(LOADING, 503, "server_error", "loading", "overloaded_error", "UNAVAILABLE") \
+    X(DEADLINE, 504, "server_error", "deadline_exceeded", "timeout_error", "DEADLINE_EXCEEDED")
+
+typedef enum server_problem_kind {
+    SERVER_FINE,
+#define X(kind, status, type, code, anthropic, gemini) SERVER_##kind,
+    SERVER_PROBLEMS(X)
+#undef X
+} server_problem_kind;
+
+typedef struct server_problem {
+    server_problem_kind kind; /* SERVER_FINE: none */
+    char field[96];           /* of the request, that it is about; "" for none */
+    char message[RP_ERROR_MESSAGE_BYTES];
+    uint32_t retry_after_ms;  /* 0: does not say */
+} server_problem;
+
+/* Records the first problem; later ones are consequences. field may be NULL. Returns the kind that is recorded. */
+int server_fail(server_problem *p, server_problem_kind kind, const char *field, const char *fmt, ...) BASE_PRINTF(4, 5);
+/* The same for an error of the library. */
+int server_fail_library(server_problem *p, const rp_error *err);
+int server_fail_memory(server_problem *p);
+
+int server_problem_status(server_problem_kind kind);
+
+/* An error in each dialect's form; NULL: no memory. */
+json_t *server_problem_openai(const server_problem *p);
+json_t *server_problem_anthropic(const server_problem *p);
+json_t *server_problem_gemini(const server_problem *p);
+json_t *server_problem_llamacpp(const server_problem *p);
+
+#endif

@@ -1,0 +1,69 @@
+/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...} or as the document itself. Events are "text", "done"
+ * and "error". */
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/openai.h"
+#include "server/pml_dialect.h"
+#include "server/report.h"
+#include "server/server_internal.h"
+
+int pml_parse_prompt(server_ask *ask, server_problem *p) {
+    server_fields f = {ask->root, p, ""};
+    openai_parse_common(ask, &f);
+    if (!server_field(&f, "temperature")) ask->sampling.temperature = 0; /* as `reprise run` */
+    server_field_text(&f, "prompt", &ask->pml);
+    server_field_int(&f, "logprobs", 0, RP_MAX_LOGPROBS, &ask->n_logprobs);
+    if (!ask->pml) server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document");
+    return (int)p->kind;
+}
+
+static json_t *usage(const server_exchange *x) {
+    server_usage u = report_usage(x);
+    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "fresh_tokens",
+                     (json_int_t)(u.prompt - u.cached), "answer_tokens", (json_int_t)u.answer);
+}
+
+static json_t *answer(const server_choice *c) {
+    const rp_result *r = c->result;
+    return json_pack("{s:i, s:o, s:s}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
+                     r->finish_reason);
+}
+
+static json_t *report(const server_exchange *x) {
+    json_t *answers = json_array();
+    for (int32_t i = 0; i < x->n_choices && answers; i++)
+        if (json_array_append_new(answers, answer(&x->choices[i]))) return json_decref(answers), NULL;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", x->server->model_name, "answers", answers,
+                     "usage", usage(x), "reprise", report_reprise(x));
+}
+
+static json_t *whole(server_exchange *x) { return report(x); }
+
+static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+    if (piece->n == 0) return 0;
+    return exchange_frame(x, "text", json_pack("{s:i, s:o}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n)));
+}
+
+static int end_stream(server_exchange *x) { return exchange_frame(x, "done", report(x)); }
+
+static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_openai(p)); }
+
+static const server_form form = {pml_parse_prompt, whole, NULL, tell_piece, NULL, end_stream, fail_stream};
+
+/* The document itself, with defaults for everything. */
+static void handle_document(server_exchange *x) {
+    json_t *prompt = json_stringn(x->body.data ? x->body.data : "", x->body.len);
+    json_t *root = prompt ? json_pack("{s:o, s:b}", "prompt", prompt, "stream", exchange_wants_events(x)) : NULL;
+    if (root) server_ask_parse(&x->ask, root, pml_parse_prompt, &x->problem);
+    else server_fail(&x->problem, SERVER_INVALID, NULL, "the body is no UTF-8");
+    json_decref(root);
+    if (x->problem.kind) exchange_reply_problem(x);
+    else generate_begin(x, &form);
+}
+
+void handle_prompt(server_exchange *x) {
+    const char *type = exchange_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (type && strstr(type, "xml")) handle_document(x);
+    else generate_handle(x, &form);
+}

@@ -1,0 +1,109 @@
+/* report.c: see report.h. */
+#include "server/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server_internal.h"
+
+server_usage report_usage(const server_exchange *x) {
+    server_usage u = {0};
+    for (int32_t i = 0; i < x->n_choices; i++) {
+        const rp_result *r = x->choices[i].result;
+        if (!r) continue;
+        u.answer += r->n_tokens;
+        if (i % x->ask.n != 0) continue; /* the same prompt again */
+        u.prompt += r->prompt_tokens;
+        u.cached += r->cached_tokens;
+    }
+    return u;
+}
+
+server_finish report_finish(const rp_result *r) {
+    return strcmp(r->finish_reason, "stop") == 0 ? SERVER_FINISH_STOP : SERVER_FINISH_LENGTH;
+}
+
+/* Bytes of the answer's tokens, its text first. */
+static int append_tokens(base_buffer *b, const rp_model *m, const rp_result *r) {
+    int rc = 0;
+    for (int32_t i = 0; i < r->n_tokens && !rc; i++) {
+        size_t n = 0;
+        const char *bytes = rp_token_bytes(m, r->tokens[i], false, &n);
+        if (bytes) rc = base_buffer_append(b, bytes, n);
+    }
+    return rc;
+}
+
+const char *report_stop(const server_exchange *x, const server_choice *c) {
+    base_buffer all = BASE_BUFFER(SERVER_REPLY_BYTES);
+    const char *found = NULL;
+    size_t text = strlen(c->result->text);
+    if (x->ask.n_stops == 0 || report_finish(c->result) != SERVER_FINISH_STOP) return NULL;
+    if (append_tokens(&all, x->server->model, c->result) == 0 && all.len > text)
+        for (int32_t i = 0; i < x->ask.n_stops; i++) {
+            const char *stop = x->ask.stops[i];
+            if (strncmp(all.data + text, stop, strlen(stop)) == 0 && (!found || strlen(stop) > strlen(found))) found = stop;
+        }
+    base_buffer_free(&all);
+    return found;
+}
+
+void report_count(server_exchange *x, const server_choice *c) {
+    server_counts *n = &x->server->counts;
+    const rp_result *r = c->result;
+    atomic_fetch_add(&n->answers, 1);
+    atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
+    if (c->index % x->ask.n != 0) return;
+    atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
+    atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
+}
+
+/* ---- what was reused ---- */
+
+static double rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
+
+static json_t *part(const rp_plan_item *item) {
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+                     item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
+                     "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift);
+}
+
+static json_t *parts(const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < BASE_MIN(r->n_plan, SERVER_MAX_REPORT_PARTS) && list; i++)
+        if (json_array_append_new(list, part(&r->plan[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static json_t *timings(const rp_timings *t) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "queue", rounded(t->queue_ms), "encode", rounded(t->encode_ms), "plan",
+                     rounded(t->plan_ms), "prefill", rounded(t->prefill_ms), "first_token", rounded(t->ttft_ms), "decode",
+                     rounded(t->decode_ms));
+}
+
+static json_t *divergence(const rp_divergence *d) {
+    if (d->token < 0) return json_null();
+    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", server_json_text(d->module, strlen(d->module)),
+                     "message", d->message, "before", server_json_text(d->before, strlen(d->before)), "found",
+                     server_json_text(d->found, strlen(d->found)), "known", server_json_text(d->known, strlen(d->known)));
+}
+
+json_t *report_reprise(const server_exchange *x) {
+    const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
+    if (!r) return json_null();
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "parts", parts(r), "divergence",
+                     divergence(&r->divergence), "ms", timings(&r->timings), "seed", (json_int_t)x->seed);
+}
+
+void report_keep(server_exchange *x) {
+    json_t *report = report_reprise(x);
+    char *text = report ? json_dumps(report, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (text) report_ring_put(x->server->reports, x->id, x->key->tenant, text, strlen(text));
+    free(text); /* jansson's */
+    json_decref(report);
+}

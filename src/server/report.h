@@ -1,0 +1,30 @@
+/* report.h: what every dialect tells of an answer: counts, times, what was reused; and the reports of the last answers, for explain. */
+#ifndef SERVER_REPORT_H
+#define SERVER_REPORT_H
+
+#include "server/generate.h"
+
+#define SERVER_MAX_REPORT_PARTS 128 /* of a plan; the rest is counted */
+
+/* The tokens of an exchange: each prompt once, each answer. cached + fresh = prompt. */
+typedef struct server_usage {
+    int64_t prompt, cached, answer;
+} server_usage;
+
+/* Of the choices that have results. */
+server_usage report_usage(const server_exchange *x);
+/* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
+json_t *report_reprise(const server_exchange *x);
+/* Why an answer ended. */
+typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
+server_finish report_finish(const rp_result *r);
+
+/* The stop string that ended a choice's answer, or NULL. The library does not tell; the answer's tokens hold it, and its text does not. */
+const char *report_stop(const server_exchange *x, const server_choice *c);
+
+/* Adds a choice's result to the server's counts. */
+void report_count(server_exchange *x, const server_choice *c);
+/* Keeps the report of an exchange that is over, under its id, for its tenant. */
+void report_keep(server_exchange *x);
+
+#endif

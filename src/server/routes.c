@@ -1,0 +1,74 @@
+/* routes.c: the table of routes, and how a path is matched with it. Owns nothing. */
+#include "server/routes.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "server/handlers.h"
+
+#define OPENAI server_problem_openai
+#define LLAMACPP server_problem_llamacpp
+
+static const server_route routes[] = {
+    {"GET", "/livez", SERVER_OPEN, true, OPENAI, handle_livez},
+    {"GET", "/readyz", SERVER_OPEN, true, OPENAI, handle_readyz},
+    {"GET", "/health", SERVER_OPEN, true, LLAMACPP, handle_health},
+    {"GET", "/v1/health", SERVER_OPEN, true, LLAMACPP, handle_health},
+    {"GET", "/metrics", SERVER_OPERATE, true, OPENAI, handle_metrics},
+    {"GET", "/v1/cache", SERVER_OPERATE, false, OPENAI, handle_cache},
+    {"GET", "/v1/requests/{}/explain", SERVER_ASK, false, OPENAI, handle_explain},
+    {"GET", "/v1/models", SERVER_ASK, false, OPENAI, handle_openai_models},
+    {"GET", "/v1/models/{}", SERVER_ASK, false, OPENAI, handle_openai_model},
+    {"POST", "/v1/chat/completions", SERVER_ASK, false, OPENAI, handle_openai_chat},
+    {"POST", "/v1/completions", SERVER_ASK, false, OPENAI, handle_openai_text},
+    {"GET", "/v1/schemas", SERVER_ASK, false, OPENAI, handle_schema_list},
+    {"PUT", "/v1/schemas/{}", SERVER_SCHEMAS, false, OPENAI, handle_schema_put},
+    {"GET", "/v1/schemas/{}", SERVER_ASK, false, OPENAI, handle_schema_get},
+    {"DELETE", "/v1/schemas/{}", SERVER_SCHEMAS, false, OPENAI, handle_schema_delete},
+    {"GET", "/v1/schemas/{}/layout", SERVER_ASK, false, OPENAI, handle_schema_layout},
+    {"POST", "/completion", SERVER_ASK, false, LLAMACPP, handle_llamacpp_completion},
+    {"POST", "/completions", SERVER_ASK, false, LLAMACPP, handle_llamacpp_completion},
+    {"POST", "/tokenize", SERVER_ASK, false, LLAMACPP, handle_llamacpp_tokenize},
+    {"POST", "/detokenize", SERVER_ASK, false, LLAMACPP, handle_llamacpp_detokenize},
+    {"POST", "/apply-template", SERVER_ASK, false, LLAMACPP, handle_llamacpp_template},
+    {"GET", "/props", SERVER_ASK, false, LLAMACPP, handle_llamacpp_props},
+    {"GET", "/slots", SERVER_OPERATE, false, LLAMACPP, handle_llamacpp_slots},
+    {"POST", "/v1/messages", SERVER_ASK, false, server_problem_anthropic, handle_anthropic_messages},
+    {"POST", "/v1/messages/count_tokens", SERVER_ASK, false, server_problem_anthropic, handle_anthropic_count},
+    {"POST", "/v1beta/models/{}", SERVER_ASK, false, server_problem_gemini, handle_gemini},
+    {"POST", "/v1/prompts", SERVER_ASK, false, OPENAI, handle_prompt},
+};
+
+/* Does the path have the pattern? The segment in the place of {} goes into name; one that is empty or does not fit matches nothing. */
+static bool matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
+    const char *hole = strstr(pattern, "{}");
+    if (!hole) return strcmp(pattern, path) == 0;
+    size_t before = (size_t)(hole - pattern), after = strlen(hole + 2);
+    if (strncmp(pattern, path, before) != 0 || strlen(path) < before + after) return false;
+    size_t n = strlen(path) - before - after;
+    if (strcmp(path + before + n, hole + 2) != 0 || n == 0 || n >= name_bytes || memchr(path + before, '/', n)) return false;
+    memcpy(name, path + before, n);
+    name[n] = '\0';
+    return true;
+}
+
+static void add_method(char allow[SERVER_ALLOW_BYTES], const char *method) {
+    size_t used = strlen(allow);
+    snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
+}
+
+const server_route *routes_find(const char *method, const char *path, char *name, size_t name_bytes,
+                                json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]) {
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    allow[0] = '\0';
+    *problem = server_problem_openai;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(routes); i++) {
+        if (!matches(routes[i].path, path, name, name_bytes)) continue;
+        if (strcmp(routes[i].method, wanted) == 0) return &routes[i];
+        *problem = routes[i].problem;
+        add_method(allow, routes[i].method);
+    }
+    return NULL;
+}

@@ -1,0 +1,107 @@
+/* schema_shelf.c: see schema_shelf.h. A list that is searched from its beginning: thousands of entries at most, and a look-up is rare. */
+#include "server/schema_shelf.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+typedef struct shelf_item {
+    char *tenant, *name, *text; /* tenant: "" for the operator's */
+    size_t n;
+} shelf_item;
+
+struct schema_shelf {
+    pthread_mutex_t lock;
+    shelf_item *items;
+    size_t n, cap, bytes;
+};
+
+int schema_shelf_new(schema_shelf **out, rp_error *err) {
+    *out = base_calloc(1, sizeof(**out));
+    if (!*out) return base_fail_memory(err, sizeof(**out), "schemas");
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return RP_OK;
+}
+
+static void free_item(shelf_item *item) {
+    base_free(item->tenant);
+    base_free(item->name);
+    base_free(item->text);
+}
+
+void schema_shelf_free(schema_shelf *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n; i++) free_item(&s->items[i]);
+    base_free(s->items);
+    pthread_mutex_destroy(&s->lock);
+    base_free(s);
+}
+
+/* Locked; NULL: it is not there. */
+static shelf_item *find(schema_shelf *s, const char *tenant, const char *name) {
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->items[i].tenant, tenant ? tenant : "") == 0 && strcmp(s->items[i].name, name) == 0) return &s->items[i];
+    return NULL;
+}
+
+/* Locked. */
+static void remove_item(schema_shelf *s, shelf_item *item) {
+    s->bytes -= item->n;
+    free_item(item);
+    *item = s->items[--s->n];
+}
+
+/* Locked. */
+static int add(schema_shelf *s, const shelf_item *item) {
+    shelf_item *old = find(s, item->tenant, item->name);
+    if (s->bytes - (old ? old->n : 0) + item->n > SERVER_MAX_SHELF_BYTES) return RP_ERR_LIMIT;
+    int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_SHELF, sizeof(*s->items));
+    if (rc) return rc;
+    if ((old = find(s, item->tenant, item->name))) remove_item(s, old);
+    s->items[s->n++] = *item;
+    s->bytes += item->n;
+    return RP_OK;
+}
+
+int schema_shelf_put(schema_shelf *s, const char *tenant, const char *name, const char *text, size_t n) {
+    shelf_item item = {base_strdup(tenant ? tenant : ""), base_strdup(name), base_strndup(text, n), n};
+    int rc = RP_ERR_MEMORY;
+    if (item.tenant && item.name && item.text) {
+        pthread_mutex_lock(&s->lock);
+        rc = add(s, &item);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (rc) free_item(&item);
+    return rc;
+}
+
+int schema_shelf_get(schema_shelf *s, const char *tenant, const char *name, base_buffer *out) {
+    pthread_mutex_lock(&s->lock);
+    const shelf_item *item = find(s, tenant, name);
+    int rc = item ? base_buffer_append(out, item->text, item->n) : RP_ERR_NAME;
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+bool schema_shelf_remove(schema_shelf *s, const char *tenant, const char *name) {
+    pthread_mutex_lock(&s->lock);
+    shelf_item *item = find(s, tenant, name);
+    if (item) remove_item(s, item);
+    pthread_mutex_unlock(&s->lock);
+    return item != NULL;
+}
+
+json_t *schema_shelf_names(schema_shelf *s, const char *tenant) {
+    json_t *names = json_array();
+    int failed = names == NULL;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n && !failed; i++)
+        if (strcmp(s->items[i].tenant, tenant ? tenant : "") == 0) failed = json_array_append_new(names, json_string(s->items[i].name));
+    pthread_mutex_unlock(&s->lock);
+    if (!failed) return names;
+    json_decref(names);
+    return NULL;
+}

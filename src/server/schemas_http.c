@@ -1,0 +1,158 @@
+/* schemas_http.c: /v1/schemas: PML in and out, modules computed as it comes in.
+ *
+ * PUT answers when the modules are computed, or, to a client that accepts events, with "progress" events while they are and "done" at the
+ * end. rp_schema_encode waits for the engine, so a worker is held meanwhile; SERVER_MAX_ENCODES at one time.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define BUSY_RETRY_MS 2000
+
+/* ---- looking inside ---- */
+
+static json_t *text(const char *s) { return server_json_text(s, strlen(s)); }
+
+static json_t *node(const rp_inspect_node *n) {
+    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:b, s:o}", "kind", n->kind, "name", text(n->name), "path", text(n->path),
+                     "depth", (int)n->depth, "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "cached", n->cached,
+                     "preview", text(n->preview));
+}
+
+static json_t *layout_of(const rp_inspection *i) {
+    json_t *nodes = json_array();
+    for (int32_t k = 0; k < i->n_nodes && nodes; k++)
+        if (json_array_append_new(nodes, node(&i->nodes[k]))) break;
+    return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema", text(i->schema), "layout", i->layout, "scope",
+                     i->scope, "positions", (int)i->schema_positions, "nodes", nodes);
+}
+
+void handle_schema_layout(server_exchange *x) {
+    rp_inspection *inspection;
+    rp_error err;
+    if (rp_engine_inspect(x->server->engine, x->key->tenant, x->name, NULL, NULL, &inspection, &err)) {
+        server_fail_library(&x->problem, &err);
+        exchange_reply_problem(x);
+        return;
+    }
+    json_t *layout = layout_of(inspection);
+    rp_inspection_free(inspection);
+    exchange_reply_json(x, 200, layout);
+}
+
+/* ---- texts ---- */
+
+void handle_schema_list(server_exchange *x) {
+    exchange_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_shelf_names(x->server->shelf, x->key->tenant)));
+}
+
+void handle_schema_get(server_exchange *x) {
+    base_buffer pml = BASE_BUFFER(SERVER_REPLY_BYTES);
+    int rc = schema_shelf_get(x->server->shelf, x->key->tenant, x->name, &pml);
+    if (rc == 0) {
+        exchange_reply_text(x, 200, "application/xml", &pml);
+        return;
+    }
+    base_buffer_free(&pml);
+    if (rc == RP_ERR_NAME) server_fail(&x->problem, SERVER_NOT_FOUND, "name", "no schema '%.80s' came by HTTP for this tenant", x->name);
+    else server_fail_memory(&x->problem);
+    exchange_reply_problem(x);
+}
+
+void handle_schema_delete(server_exchange *x) {
+    rp_error err;
+    schema_shelf_remove(x->server->shelf, x->key->tenant, x->name);
+    if (rp_schema_unload(x->server->engine, x->key->tenant, x->name, &err)) {
+        server_fail_library(&x->problem, &err);
+        exchange_reply_problem(x);
+    } else exchange_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
+}
+
+/* ---- PUT ---- */
+
+static int load(server_exchange *x) {
+    rp_schema_options options = {.tenant = x->key->tenant, .name = x->name};
+    rp_error err;
+    char document[SERVER_NAME_BYTES + 16];
+    if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
+    snprintf(document, sizeof(document), "%s.xml", x->name);
+    int rc = rp_schema_parse(x->server->engine, x->body.data, x->body.len, document, NULL, &options, NULL, &err);
+    if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
+    if (rc) return server_fail_library(&x->problem, &err);
+    rc = schema_shelf_put(x->server->shelf, x->key->tenant, x->name, x->body.data, x->body.len);
+    if (rc == RP_ERR_LIMIT)
+        return server_fail(&x->problem, SERVER_INVALID, NULL, "schema '%s' is loaded, and its text is not kept: %d schemas or %zu MB are",
+                           x->name, SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
+    return rc ? server_fail_memory(&x->problem) : SERVER_FINE;
+}
+
+static json_t *done(const server_exchange *x) {
+    const server_progress *p = &x->progress;
+    return json_pack("{s:s, s:s, s:I, s:I}", "object", "schema", "name", x->name, "computed_tokens", (json_int_t)p->done, "missing_tokens",
+                     (json_int_t)p->total);
+}
+
+static void on_progress(void *user, uint64_t n, uint64_t total) {
+    server_exchange *x = user;
+    pthread_mutex_lock(&x->lock);
+    x->progress.done = n;
+    x->progress.total = total;
+    x->has_news = true;
+    if (x->stage == SERVER_STREAMING) exchange_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void encode(server_exchange *x) {
+    rp_error err;
+    if (rp_schema_encode(x->server->engine, x->key->tenant, x->name, on_progress, x, &err)) server_fail_library(&x->problem, &err);
+}
+
+/* I/O thread. What the worker has written under the lock is read under it. */
+static void take_progress(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    server_progress p = x->progress;
+    pthread_mutex_unlock(&x->lock);
+    int rc = 0;
+    if (p.total > 0 && p.done != p.told)
+        rc = exchange_frame(x, "progress", json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
+    pthread_mutex_lock(&x->lock);
+    x->progress.told = p.done;
+    pthread_mutex_unlock(&x->lock);
+    if (p.over && !rc) rc = x->problem.kind ? exchange_frame(x, "error", x->say(&x->problem)) : exchange_frame(x, "done", done(x));
+    x->stream_ended = p.over;
+    if (rc) x->gone = true;
+}
+
+/* The stream begins before the work does. */
+static void encode_with_events(server_exchange *x) {
+    exchange_hold(x, take_progress);
+    encode(x);
+    exchange_release(x);
+}
+
+static bool begin_encode(server_exchange *x) {
+    if (atomic_fetch_add(&x->server->n_encodes, 1) < SERVER_MAX_ENCODES) return true;
+    atomic_fetch_sub(&x->server->n_encodes, 1);
+    server_fail(&x->problem, SERVER_BUSY, NULL, "schemas are being computed already: try again");
+    x->problem.retry_after_ms = BUSY_RETRY_MS;
+    return false;
+}
+
+void handle_schema_put(server_exchange *x) {
+    rp_server *s = x->server;
+    const char *wanted = exchange_query(x, "encode");
+    bool encodes = !wanted || strcmp(wanted, "false") != 0;
+    bool may = !encodes || begin_encode(x);
+    if (may) load(x);
+    if (x->problem.kind || !encodes || !exchange_wants_events(x)) {
+        if (!x->problem.kind && encodes) encode(x);
+        if (may && encodes) atomic_fetch_sub(&s->n_encodes, 1);
+        if (x->problem.kind) exchange_reply_problem(x);
+        else exchange_reply_json(x, 200, done(x));
+        return;
+    }
+    encode_with_events(x); /* the exchange may be gone from here on */
+    atomic_fetch_sub(&s->n_encodes, 1);
+}

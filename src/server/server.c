@@ -1,0 +1,191 @@
+/* server.c: a server's life: made, ready, draining, gone. The threads are those of the README. */
+#define _GNU_SOURCE /* eventfd, pthread_condattr_setclock */
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/server_internal.h"
+
+#define DEFAULT_PORT 8080
+#define DEFAULT_CONNECTIONS 1024
+#define MAX_CONNECTIONS 65536
+#define DEFAULT_BODY_BYTES ((uint64_t)16 << 20)
+#define DEFAULT_MAX_TOKENS 1024
+#define MAX_TIMEOUT_MS (24 * 3600 * 1000)
+#define CANCELLED_MS 5000 /* calls end before the next step; streams whose readers take nothing are cut after this */
+
+rp_server_options rp_server_options_defaults(void) {
+    return (rp_server_options){
+        .port = DEFAULT_PORT,
+        .max_connections = DEFAULT_CONNECTIONS,
+        .max_body_bytes = DEFAULT_BODY_BYTES,
+        .default_max_tokens = DEFAULT_MAX_TOKENS,
+        .head_timeout_ms = 10000,
+        .body_timeout_ms = 60000,
+        .idle_timeout_ms = 75000,
+        .drain_timeout_ms = 30000,
+    };
+}
+
+static int check_options(const rp_server_options *o, rp_error *err) {
+    const struct {
+        const char *name;
+        int32_t value, min, max;
+    } ranges[] = {
+        {"port", o->port, RP_SERVER_NO_PORT, 65535},
+        {"max_connections", o->max_connections, 1, MAX_CONNECTIONS},
+        {"default_max_tokens", o->default_max_tokens, 1, INT32_MAX},
+        {"head_timeout_ms", o->head_timeout_ms, 1, MAX_TIMEOUT_MS},
+        {"body_timeout_ms", o->body_timeout_ms, 1, MAX_TIMEOUT_MS},
+        {"idle_timeout_ms", o->idle_timeout_ms, 1, MAX_TIMEOUT_MS},
+        {"drain_timeout_ms", o->drain_timeout_ms, 0, MAX_TIMEOUT_MS},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
+        if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
+            return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
+    if (o->max_body_bytes == 0 || o->max_body_bytes > SERVER_MAX_BODIES_BYTES)
+        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu", (unsigned long long)SERVER_MAX_BODIES_BYTES);
+    return RP_OK;
+}
+
+/* ---- made ---- */
+
+static int init_locks(rp_server *s, rp_error *err) {
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes)) return base_fail_memory(err, sizeof(*s), "a server");
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->log_lock, NULL);
+    pthread_cond_init(&s->idle, &attributes);
+    pthread_condattr_destroy(&attributes);
+    s->has_lock = true;
+    return RP_OK;
+}
+
+static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
+    int rc;
+    if ((rc = check_options(o, err)) || (rc = init_locks(s, err))) return rc;
+    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium cannot be used here");
+    randombytes_buf(&s->seed, sizeof(s->seed));
+    s->created = (int64_t)time(NULL);
+    snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
+    if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
+    if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
+    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
+        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, err)) ||
+        (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
+        return rc;
+    if (s->listeners.beyond_loopback && !o->api_keys)
+        return base_fail(err, RP_ERR_INVALID,
+                         "%s can be reached from other machines: give a file of keys (--api-keys), or listen on 127.0.0.1",
+                         s->listeners.items[0].address);
+    return listeners_start(&s->listeners, s, o, err);
+}
+
+int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *err) {
+    rp_server *s = base_calloc(1, sizeof(*s));
+    *out = NULL;
+    if (!s) return base_fail_memory(err, sizeof(*s), "a server");
+    s->stop_event = -1;
+    s->options = options ? *options : rp_server_options_defaults();
+    rp_server_options o = s->options;
+    s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
+    int rc = make(s, &o, err);
+    if (rc) rp_server_free(s);
+    else *out = s;
+    return rc;
+}
+
+const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
+
+int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
+    int loading = SERVER_STATE_LOADING, rc = api_keys_set_quotas(s->keys, engine, err);
+    if (rc) return rc;
+    s->model = model;
+    s->engine = engine;
+    rp_model_describe(model, &s->info);
+    if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
+    atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
+    return RP_OK;
+}
+
+/* ---- stopped ---- */
+
+void rp_server_stop(rp_server *s) {
+    uint64_t one = 1;
+    int saved = errno;
+    if (write(s->stop_event, &one, sizeof(one)) < 0) { /* it is full: it was stopped before */
+    }
+    errno = saved;
+}
+
+static struct timespec after_ms(int64_t ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += (time_t)(ms / 1000);
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+/* Waits until *count is 0, for up to `ms` (-1: for ever). */
+static void wait_idle(rp_server *s, const int *count, int64_t ms) {
+    struct timespec until = after_ms(ms < 0 ? 0 : ms);
+    int rc = 0;
+    pthread_mutex_lock(&s->lock);
+    while (*count > 0 && rc != ETIMEDOUT)
+        rc = ms < 0 ? pthread_cond_wait(&s->idle, &s->lock) : pthread_cond_timedwait(&s->idle, &s->lock, &until);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Nothing may be suspended when the daemons stop, so first nothing new is. */
+static void close_down(rp_server *s) {
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->state, SERVER_STATE_CLOSED);
+    pthread_mutex_unlock(&s->lock);
+    guard_abandon_all(s->guard);
+    wait_idle(s, &s->n_suspended, -1);
+    listeners_close(&s->listeners);
+}
+
+void rp_server_run(rp_server *s) {
+    struct pollfd stop = {.fd = s->stop_event, .events = POLLIN};
+    while (poll(&stop, 1, -1) <= 0) continue;
+    atomic_store(&s->state, SERVER_STATE_DRAINING);
+    wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
+    guard_abandon_all(s->guard);
+    wait_idle(s, &s->n_active, CANCELLED_MS);
+    close_down(s);
+}
+
+void rp_server_free(rp_server *s) {
+    if (!s) return;
+    if (s->listeners.n > 0 && s->guard) close_down(s);
+    listeners_close(&s->listeners);
+    work_queue_free(s->work);
+    guard_free(s->guard);
+    schema_shelf_free(s->shelf);
+    report_ring_free(s->reports);
+    api_keys_free(s->keys);
+    if (s->stop_event >= 0) close(s->stop_event);
+    if (s->has_lock) {
+        pthread_cond_destroy(&s->idle);
+        pthread_mutex_destroy(&s->log_lock);
+        pthread_mutex_destroy(&s->lock);
+    }
+    base_free(s->cors_origin);
+    base_free(s);
+}

@@ -1,0 +1,181 @@
+/* server_ask.c: the record of what is asked for, and what parsers share. Owns no state. Any thread. */
+#include "server/server_ask.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/memory.h"
+
+#define NAME_BYTES 96
+
+int server_ask_parse(server_ask *ask, json_t *root, server_ask_parser parse, server_problem *p) {
+    *ask = (server_ask){
+        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .relink = -1};
+    int kind = parse(ask, p);
+    if (!kind && (int64_t)BASE_MAX(ask->n_texts, 1) * ask->n > SERVER_MAX_CHOICES)
+        kind = server_fail(p, SERVER_INVALID, "n", "%zu answers are asked for: ask for at most %d at once",
+                           BASE_MAX(ask->n_texts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
+    return kind;
+}
+
+void server_ask_free(server_ask *ask) {
+    for (size_t i = 0; i < ask->n_owned; i++) base_free(ask->owned[i]);
+    base_free(ask->owned);
+    base_free(ask->messages);
+    base_free(ask->texts);
+    base_free(ask->bias);
+    json_decref(ask->root);
+    *ask = (server_ask){0};
+}
+
+/* ---- texts and messages ---- */
+
+/* Takes the string over; NULL if there is no memory. */
+static const char *own(server_ask *ask, char *text, server_problem *p) {
+    int rc =
+        text ? base_grow((void **)&ask->owned, &ask->cap_owned, ask->n_owned + 1, RP_MAX_MESSAGES, sizeof(*ask->owned)) : RP_ERR_MEMORY;
+    if (rc) {
+        base_free(text);
+        server_fail_memory(p);
+        return NULL;
+    }
+    return ask->owned[ask->n_owned++] = text;
+}
+
+void server_ask_add_text(server_ask *ask, const char *text, server_problem *p) {
+    int rc = base_grow((void **)&ask->texts, &ask->cap_texts, ask->n_texts + 1, SERVER_MAX_CHOICES, sizeof(*ask->texts));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
+    else if (rc) server_fail_memory(p);
+    else ask->texts[ask->n_texts++] = text;
+}
+
+static void add_message(server_ask *ask, rp_role role, const char *text, size_t n, server_problem *p) {
+    int rc = base_grow((void **)&ask->messages, &ask->cap_messages, ask->n_messages + 1, RP_MAX_MESSAGES, sizeof(*ask->messages));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
+    else if (rc) server_fail_memory(p);
+    else ask->messages[ask->n_messages++] = (rp_message){role, text, n};
+}
+
+static bool is_listed(const char *type, const char *const *types) {
+    for (; *types; types++)
+        if (strcmp(*types, type) == 0) return true;
+    return false;
+}
+
+static void append_part(base_buffer *joined, const json_t *part, const char *const *types, const char *name, server_problem *p) {
+    char prefix[NAME_BYTES];
+    const char *type = types[0], *text = NULL;
+    if (!json_is_object(part)) {
+        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is no object: give {\"type\": \"%s\", ...}", name, types[0]);
+        return;
+    }
+    snprintf(prefix, sizeof(prefix), "%.80s.", name);
+    server_fields f = {part, p, prefix};
+    server_field_text(&f, "type", &type);
+    if (!p->kind && !is_listed(type, types))
+        server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
+    server_field_text(&f, "text", &text);
+    if (!p->kind && !text) server_fail(p, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
+    if (!p->kind && base_buffer_append_str(joined, text)) server_fail_memory(p);
+}
+
+static void join_parts(server_ask *ask, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
+    base_buffer joined = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
+    size_t n = json_array_size(parts);
+    if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
+    for (size_t i = 0; i < n && !p->kind; i++) append_part(&joined, json_array_get(parts, i), types, name, p);
+    size_t bytes = joined.len;
+    const char *text = p->kind ? NULL : own(ask, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
+    if (text) add_message(ask, role, text, bytes, p);
+    base_buffer_free(&joined);
+}
+
+void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
+                        server_problem *p) {
+    if (p->kind) return;
+    if (!content || json_is_null(content)) add_message(ask, role, "", 0, p);
+    else if (json_is_string(content)) add_message(ask, role, json_string_value(content), json_string_length(content), p);
+    else if (json_is_array(content)) join_parts(ask, role, content, types, name, p);
+    else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
+}
+
+/* ---- sampling ---- */
+
+static void add_stop(server_ask *ask, const server_fields *f, const char *name, const json_t *stop) {
+    const char *text = json_string_value(stop);
+    if (!text) server_field_wrong(f, name, stop, "a string or an array of strings");
+    else if (ask->n_stops == RP_MAX_STOPS)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has more than %d strings: give fewer", name, RP_MAX_STOPS);
+    else if (text[0]) ask->stops[ask->n_stops++] = text; /* an empty one stops nothing */
+}
+
+void server_ask_stops(server_ask *ask, const server_fields *f, const char *name) {
+    const json_t *stop = server_field(f, name);
+    if (!stop) return;
+    if (!json_is_array(stop)) {
+        add_stop(ask, f, name, stop);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(ask, f, name, json_array_get(stop, i));
+}
+
+static void add_bias(server_ask *ask, const server_fields *f, const char *name, double token, const json_t *weight) {
+    bool never = json_is_false(weight);
+    double bias = never ? (double)-INFINITY : json_number_value(weight);
+    if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
+        (!never && fabs(bias) > 1000)) {
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is no token id with a number from -1000 to 1000", name);
+        return;
+    }
+    ask->bias[ask->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
+}
+
+static double number_of(const char *key) {
+    char *end = NULL;
+    double v = strtod(key, &end);
+    return end != key && *end == '\0' ? v : -1;
+}
+
+void server_ask_bias(server_ask *ask, const server_fields *f, const char *name) {
+    json_t *bias = (json_t *)server_field(f, name), *weight;
+    const char *key;
+    if (!bias) return;
+    size_t n = json_is_object(bias) ? json_object_size(bias) : json_array_size(bias);
+    if (!json_is_object(bias) && !json_is_array(bias)) server_field_wrong(f, name, bias, "an object of token ids and numbers");
+    else if (n > SERVER_MAX_BIAS)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has %zu entries: give at most %d", name, n, SERVER_MAX_BIAS);
+    else if (n > 0 && !(ask->bias = base_calloc(n, sizeof(*ask->bias)))) server_fail_memory(f->problem);
+    if (f->problem->kind || n == 0) return;
+    if (json_is_object(bias)) {
+        json_object_foreach(bias, key, weight) {
+            if (!f->problem->kind) add_bias(ask, f, name, number_of(key), weight);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
+        add_bias(ask, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+    }
+}
+
+void server_ask_extras(server_ask *ask, const server_fields *f) {
+    static const char *const reuses[] = {"on", "off", "exact"};
+    const char *reuse = reuses[0];
+    rp_sampling *s = &ask->sampling;
+    server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
+    server_field_real(f, "min_p", 0, 1, &s->min_p);
+    server_field_real(f, "typical_p", 0, 1, &s->typical);
+    server_field_real(f, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
+    server_field_int(f, "repeat_last_n", -1, INT32_MAX, &s->repeat_last);
+    server_field_bool(f, "ignore_eos", &ask->ignore_eos);
+    server_field_int(f, "priority", -1000, 1000, &ask->priority);
+    server_field_int(f, "deadline_ms", 0, INT32_MAX, &ask->deadline_ms);
+    server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &ask->n_draft);
+    server_field_int(f, "relink", -1, INT32_MAX, &ask->relink);
+    server_field_text(f, "cache_salt", &ask->cache_salt);
+    server_field_text(f, "reuse", &reuse);
+    for (ask->reuse = 0; ask->reuse < 3 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
+    if (ask->reuse == 3) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off or exact", reuse);
+}

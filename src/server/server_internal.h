@@ -1,0 +1,80 @@
+/* server_internal.h: what the files of the server share: the server itself.
+ *
+ *   LOADING --rp_server_ready--> READY --rp_server_stop--> DRAINING --nothing runs any more, or in time--> CLOSED
+ */
+#ifndef SERVER_SERVER_INTERNAL_H
+#define SERVER_SERVER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "reprise_server.h"
+#include "server/api_keys.h"
+#include "server/exchange.h"
+#include "server/guard.h"
+#include "server/listeners.h"
+#include "server/report_ring.h"
+#include "server/schema_shelf.h"
+#include "server/work_queue.h"
+
+#define SERVER_WORKERS 8
+#define SERVER_MAX_ENCODES 2 /* at one time: they hold a worker each, and prompts need some */
+#define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
+#define SERVER_MODEL_NAME_BYTES 128
+#define SERVER_N_STATUS_CLASSES 6
+
+typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
+
+/* Ever, unless it says otherwise. */
+typedef struct server_counts {
+    _Atomic uint64_t connections_open; /* now */
+    _Atomic uint64_t connections, requests, answers, streams;
+    _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
+    _Atomic uint64_t calls_open;       /* now: calls of the engine that were not freed */
+    _Atomic uint64_t gone;             /* clients that went before their reply was whole */
+    _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
+    _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
+} server_counts;
+
+struct rp_server {
+    rp_server_options options; /* without its strings */
+    char *cors_origin;
+    char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
+    rp_model *model;
+    rp_engine *engine;
+    rp_model_info info;
+    int64_t created;           /* seconds since 1970 */
+    uint64_t seed;             /* of seeds that requests do not give */
+
+    _Atomic int state; /* server_state */
+    int stop_event;
+    server_listeners listeners;
+    api_keys *keys;
+    server_guard *guard;
+    work_queue *work;
+    schema_shelf *shelf;
+    report_ring *reports;
+    server_counts counts;
+    _Atomic uint64_t body_bytes; /* of all bodies that are there */
+    _Atomic int n_encodes;
+
+    pthread_mutex_t lock;
+    pthread_cond_t idle; /* n_active or n_suspended fell to 0 */
+    bool has_lock;
+    int n_active;        /* exchanges behind their heads, quick ones aside */
+    int n_suspended;
+    pthread_mutex_t log_lock;
+};
+
+static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
+
+/* What a work queue runs: exchanges that are QUEUED, FINISHING or CLOSED. */
+void server_run_work(server_work *work);
+
+/* libmicrohttpd's callbacks, with the server as cls (http_io.c). */
+enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
+                               const char *upload_data, size_t *upload_data_size, void **request);
+void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code);
+void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code);
+
+#endif

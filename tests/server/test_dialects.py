@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""`reprise serve`, the other dialects: llama.cpp's server, Anthropic, Gemini: what their routes answer, stream and refuse."""
+import json
+import unittest
+
+from server_process import Server
+
+TEXT = "Tom had a red ball. What did Tom have?"
+
+
+class Dialects(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--log", "off").wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def same_as_openai(self, text, max_tokens=8):
+        body = {"messages": [{"role": "user", "content": TEXT}], "temperature": 0, "max_tokens": max_tokens}
+        self.assertEqual(text, self.server.post("/v1/chat/completions", body).json["choices"][0]["message"]["content"])
+
+
+class LlamaCpp(Dialects):
+    def complete(self, **fields):
+        return self.server.post("/completion", {"prompt": "Tom had a", "temperature": 0, "n_predict": 6, "ignore_eos": True, **fields})
+
+    def refused(self, reply, status, says):
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertEqual(set(reply.json["error"]), {"code", "message", "type"})
+        self.assertEqual(reply.json["error"]["code"], status)
+        self.assertIn(says, reply.json["error"]["message"])
+
+    def test_completion(self):
+        whole = self.complete().json
+        self.assertEqual((whole["stop"], whole["stop_type"], whole["tokens_predicted"]), (True, "limit", 6))
+        again = self.complete().json
+        self.assertEqual(again["content"], whole["content"])
+        self.assertEqual(again["timings"]["cache_n"] + again["timings"]["prompt_n"], again["tokens_evaluated"])
+        self.assertGreater(again["timings"]["cache_n"], 0)
+        self.assertEqual(self.complete(cache_prompt=False).json["timings"]["cache_n"], 0)
+        frames = [json.loads(data) for _, data in self.complete(stream=True).frames]
+        self.assertEqual("".join(f["content"] for f in frames), whole["content"])
+        self.assertEqual([f["stop"] for f in frames], [False] * (len(frames) - 1) + [True])
+        self.assertEqual(frames[-1]["timings"]["predicted_n"], 6)
+
+    def test_stop_and_probabilities(self):
+        whole = self.complete().json["content"]
+        stopped = self.complete(stop=["zz", whole[3:6]]).json
+        self.assertEqual((stopped["stop_type"], stopped["stopping_word"], stopped["content"]),
+                         ("word", whole[3:6], whole[:whole.index(whole[3:6])]))
+        self.assertEqual(self.server.post("/completion", {"prompt": "x", "n_predict": -1, "stop": "zzz", "temperature": 0}).status, 200)
+        entries = self.complete(n_probs=3).json["completion_probabilities"]
+        self.assertEqual([len(e["top_logprobs"]) for e in entries], [3] * 6)
+
+    def test_tokens(self):
+        tokens = self.server.post("/tokenize", {"content": TEXT}).json["tokens"]
+        self.assertEqual(self.server.post("/detokenize", {"tokens": tokens}).json, {"content": TEXT})
+        pieces = self.server.post("/tokenize", {"content": TEXT, "with_pieces": True, "add_special": True}).json["tokens"]
+        self.assertTrue("".join(p["piece"] for p in pieces).endswith(TEXT))
+        self.assertEqual(self.server.post("/tokenize", {"content": ""}).json, {"tokens": []})
+        self.refused(self.server.post("/tokenize", {}), 400, "content")
+        self.refused(self.server.post("/tokenize", {"content": 3}), 400, "content")
+        self.refused(self.server.post("/detokenize", {}), 400, "tokens")
+        for bad in ([-1], [99999999], ["x"], [1.5]):
+            self.refused(self.server.post("/detokenize", {"tokens": bad}), 400, "tokens[0]")
+
+    def test_template(self):
+        prompt = self.server.post("/apply-template", {"messages": [{"role": "user", "content": "a<|im_end|>b"}]}).json["prompt"]
+        self.assertTrue(prompt.endswith("<|im_start|>user\na<|im_end|>b<|im_end|>\n<|im_start|>assistant\n"), prompt)
+        self.refused(self.server.post("/apply-template", {}), 400, "messages")
+
+    def test_props_and_slots(self):
+        self.assertEqual(self.server.get("/props").json["default_generation_settings"]["n_ctx"], 2048)
+        self.assertEqual(self.server.get("/slots").json, [])
+        s = self.server.socket()
+        body = json.dumps({"prompt": "x", "n_predict": 1900, "stream": True, "ignore_eos": True})
+        s.sendall(f"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        s.recv(100)
+        slots = self.server.get("/slots").json
+        self.assertLessEqual(len(slots), 1)
+        s.close()
+        self.server.wait_idle()
+        self.assertEqual(self.server.get("/slots").json, [])
+
+    def test_refused(self):
+        for fields, says in (({"prompt": None}, "prompt"), ({"prompt": 3}, "prompt"), ({"n_predict": "x"}, "n_predict"),
+                             ({"n_probs": 101}, "n_probs"),
+                             ({"stream": 1}, "stream"), ({"prompt": "word " * 5000}, "2048")):
+            self.refused(self.complete(**fields), 400, says)
+        self.refused(self.server.get("/completion"), 405, "POST")
+
+
+class Anthropic(Dialects):
+    def message(self, **fields):
+        return self.server.post("/v1/messages", {"model": "reprise-mini", "max_tokens": 8, "temperature": 0,
+                                                 "messages": [{"role": "user", "content": TEXT}],
+                                                 **fields})
+
+    def refused(self, reply, status, kind, says):
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertEqual((reply.json["type"], reply.json["error"]["type"]), ("error", kind))
+        self.assertIn(says, reply.json["error"]["message"])
+
+    def test_message(self):
+        whole = self.message().json
+        self.assertEqual((whole["type"], whole["role"], whole["stop_reason"], whole["stop_sequence"]),
+                         ("message", "assistant", "end_turn", None))
+        self.assertTrue(whole["id"].startswith("msg_"))
+        self.same_as_openai(whole["content"][0]["text"])
+        self.assertEqual(self.message(max_tokens=1).json["stop_reason"], "max_tokens")
+        system = [{"type": "text", "text": "Be brief."}]
+        self.assertEqual(self.message(system=system).json["content"], self.message(system="Be brief.").json["content"])
+
+    def test_usage_excludes_what_was_cached(self):
+        fields = {"system": [{"type": "text", "text": "You know what Tom had, and say it.", "cache_control": {"type": "ephemeral"}}],
+                  "cache_salt": "usage"}
+        first, again = self.message(**fields).json["usage"], self.message(**fields).json["usage"]
+        total = first["input_tokens"] + first["cache_creation_input_tokens"] + first["cache_read_input_tokens"]
+        self.assertGreater(first["cache_creation_input_tokens"], 0)
+        self.assertEqual(first["cache_read_input_tokens"], 0)
+        self.assertEqual((again["cache_read_input_tokens"], again["cache_creation_input_tokens"], again["input_tokens"]), (total - 1, 0, 1))
+        plain = self.message(cache_salt="plain").json["usage"]
+        self.assertEqual((plain["cache_creation_input_tokens"], plain["cache_read_input_tokens"]), (0, 0))
+        counted = self.server.post("/v1/messages/count_tokens", {"model": "reprise-mini",
+                                                                 "messages": [{"role": "user", "content": TEXT}]}).json
+        self.assertEqual(counted, {"input_tokens": plain["input_tokens"]})
+
+    def test_stream(self):
+        whole = self.message().json
+        frames = [(event, json.loads(data)) for event, data in self.message(stream=True).frames]
+        self.assertTrue(all(event == data["type"] for event, data in frames))
+        names = [event for event, _ in frames if event != "content_block_delta"]
+        self.assertEqual(names, ["message_start", "content_block_start", "ping", "content_block_stop", "message_delta", "message_stop"])
+        text = "".join(d["delta"]["text"] for e, d in frames if e == "content_block_delta")
+        self.assertEqual(text, whole["content"][0]["text"])
+        delta = frames[-2][1]
+        self.assertEqual(delta["delta"], {"stop_reason": "end_turn", "stop_sequence": None})
+        self.assertEqual(set(delta["usage"]), {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"})
+        self.assertEqual(frames[0][1]["message"]["content"], [])
+
+    def test_stop_and_continued_answers(self):
+        word = self.message().json["content"][0]["text"][2:5]
+        stopped = self.message(stop_sequences=["zz", word]).json
+        self.assertEqual((stopped["stop_reason"], stopped["stop_sequence"]), ("stop_sequence", word))
+        self.assertEqual(self.message(messages=[{"role": "user", "content": TEXT}, {"role": "assistant", "content": "Tom had"}]).status,
+                         200)
+
+    def test_refused(self):
+        for fields, says in (({"max_tokens": None}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": ["x"]}, "messages.0"),
+                             ({"model": None}, "model"), ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role"),
+                             ({"messages": [{"role": "user"}]}, "messages.0.content"), ({"temperature": 2}, "temperature"),
+                             ({"stop_sequences": 3}, "stop_sequences"),
+                             ({"tools": [{}]}, "tools"), ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image")):
+            with self.subTest(fields=fields):
+                self.refused(self.message(**fields), 400, "invalid_request_error", says)
+        self.refused(self.message(model="other"), 404, "not_found_error", "other")
+        self.refused(self.server.post("/v1/messages/count_tokens", "{"), 400, "invalid_request_error", "JSON")
+        self.refused(self.server.get("/v1/messages"), 405, "invalid_request_error", "POST")
+
+
+class Gemini(Dialects):
+    def generate(self, verb="generateContent", model="reprise-mini", config=None, **fields):
+        body = {"contents": [{"role": "user", "parts": [{"text": TEXT}]}], "generationConfig": {"temperature": 0, "maxOutputTokens": 8,
+                                                                                                **(config or {})}, **fields}
+        return self.server.post(f"/v1beta/models/{model}:{verb}", body)
+
+    def refused(self, reply, status, name, says):
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertEqual((reply.json["error"]["code"], reply.json["error"]["status"]), (status, name))
+        self.assertIn(says, reply.json["error"]["message"])
+
+    def test_generate(self):
+        whole = self.generate().json
+        candidate = whole["candidates"][0]
+        self.assertEqual((candidate["finishReason"], candidate["content"]["role"]), ("STOP", "model"))
+        self.same_as_openai(candidate["content"]["parts"][0]["text"])
+        used = self.generate().json["usageMetadata"]
+        self.assertEqual(used["totalTokenCount"], used["promptTokenCount"] + used["candidatesTokenCount"])
+        self.assertEqual(used["cachedContentTokenCount"], used["promptTokenCount"] - 1)
+        self.assertEqual(self.generate("countTokens").json, {"totalTokens": used["promptTokenCount"]})
+        self.assertEqual(self.generate(config={"maxOutputTokens": 1}).json["candidates"][0]["finishReason"], "MAX_TOKENS")
+        self.assertEqual(len(self.generate(config={"candidateCount": 2}).json["candidates"]), 2)
+        self.assertEqual(self.generate(systemInstruction={"parts": [{"text": "Be brief."}]}).status, 200)
+
+    def test_stream(self):
+        whole = self.generate().json["candidates"][0]["content"]["parts"][0]["text"]
+        frames = [json.loads(data) for _, data in self.generate("streamGenerateContent?alt=sse").frames]
+        self.assertEqual("".join(f["candidates"][0]["content"]["parts"][0]["text"] for f in frames), whole)
+        self.assertEqual(frames[-1]["candidates"][0]["finishReason"], "STOP")
+        self.assertIn("cachedContentTokenCount", frames[-1]["usageMetadata"])
+
+    def test_refused(self):
+        self.refused(self.generate("fly"), 404, "NOT_FOUND", "generateContent")
+        self.refused(self.generate(model="other"), 404, "NOT_FOUND", "other")
+        self.refused(self.generate("streamGenerateContent"), 400, "UNIMPLEMENTED", "alt=sse")
+        for fields, says in (({"contents": []}, "contents"), ({"contents": [{"parts": 3}]}, "contents[0]"),
+                             ({"contents": ["x"]}, "contents[0]"),
+                             ({"contents": [{"role": "king", "parts": []}]}, "king"), ({"config": {"topP": "x"}}, "generationConfig.topP"),
+                             ({"contents": [{"parts": [{"inlineData": {}}]}]}, "text")):
+            with self.subTest(fields=fields):
+                self.refused(self.generate(**fields), 400, "INVALID_ARGUMENT", says)
+        self.refused(self.generate(cachedContent="x"), 400, "UNIMPLEMENTED", "cachedContent")
+
+
+del Dialects
+
+if __name__ == "__main__":
+    unittest.main()

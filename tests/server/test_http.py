@@ -1,0 +1,417 @@
+#!/usr/bin/env python3
+"""`reprise serve`, HTTP: what is refused, clients that are slow, rude or gone, and how the server begins and ends."""
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server_process import MODEL, PROGRAM, WAIT_S, Server, in_parallel
+
+SEED = int(os.environ.get("REPRISE_TEST_SEED", time.time_ns() % 2**32))
+LONG = {"prompt": "Tom had a", "temperature": 0, "max_tokens": 1900, "ignore_eos": True}
+SHORT = {"prompt": "Tom had a", "temperature": 0, "max_tokens": 4}
+
+
+def raw_request(path, body, headers=""):
+    text = json.dumps(body)
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n{headers}\r\n{text}".encode()
+
+
+def read_until_closed(s):
+    received = b""
+    try:
+        while part := s.recv(65536):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+class Http(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        print(f"seed {SEED}: REPRISE_TEST_SEED")
+        cls.server = Server("--head-timeout", "600", "--body-timeout", "600", "--idle-timeout", "1000", "--max-body", "100K", "--log",
+                            "off")
+        cls.server.wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def tearDown(self):
+        self.server.wait_idle()
+        self.server.post("/v1/completions", SHORT)  # the engine counts what is in use after a step, and a cancelled call may be the last
+        idle = self.server.wait_idle()
+        self.assertEqual(idle["reprise_store_used_bytes"], idle["reprise_store_bytes"])
+
+    def test_health(self):
+        for path, word in (("/livez", b"alive\n"), ("/readyz", b"ready\n")):
+            self.assertEqual((self.server.get(path).status, self.server.get(path).body), (200, word))
+        for path in ("/health", "/v1/health"):
+            self.assertEqual(self.server.get(path).json, {"status": "ok"})
+        head = self.server.ask("HEAD", "/livez")
+        self.assertEqual((head.status, head.body, head.headers["Content-Length"]), (200, b"", "6"))
+
+    def test_metrics(self):
+        text = self.server.get("/metrics").body.decode()
+        for line in text.splitlines():
+            self.assertRegex(line, r'^(# (HELP|TYPE) )?reprise_[a-z_]+({[a-z]+="[^"]*"})? .+$')
+
+    def test_cache_and_explain(self):
+        cache = self.server.get("/v1/cache").json
+        self.assertEqual(cache["ram"]["bytes"], self.server.metrics()["reprise_store_bytes"])
+        reply = self.server.post("/v1/completions", SHORT)
+        report = self.server.get(f"/v1/requests/{reply.headers['x-request-id']}/explain").json
+        self.assertEqual(report, reply.json["reprise"])
+        for path in ("/v1/requests/x/explain", "/v1/requests/" + "0" * 24 + "/explain"):
+            self.assertEqual(self.server.get(path).status, 404)
+
+    def test_no_such_thing(self):
+        for path in ("/", "/v1", "/v1/chat", "/v1/chat/completions/", "//v1/models", "/v1/models/a/b", "/etc/passwd", "/../../etc/passwd",
+                     "/%2e%2e/x",
+                     "/v1/models/" + "a" * 500):
+            with self.subTest(path=path):
+                reply = self.server.get(path)
+                self.assertEqual((reply.status, reply.json["error"]["code"]), (404, "not_found"))
+        reply = self.server.get("/v1/completions")
+        self.assertEqual((reply.status, reply.headers["Allow"]), (405, "POST"))
+        self.assertEqual(self.server.ask("PATCH", "/livez").status, 405)
+
+    def test_ids(self):
+        ids = {self.server.get("/v1/nothing").headers["x-request-id"] for _ in range(20)}
+        self.assertEqual(len(ids), 20)
+
+    def test_keep_alive(self):
+        c = self.server.connection()
+        for i in range(60):
+            path, body = (("/v1/completions", SHORT), ("/v1/completions", {}), ("/v1/nothing", {"x": "y" * 1000}))[i % 3]
+            c.request("POST", path, json.dumps(body))
+            r = c.getresponse()
+            r.read()
+            self.assertEqual(r.status, (200, 400, 404)[i % 3])
+        c.close()
+
+    def test_pipelined_requests(self):
+        s = self.server.socket()
+        s.sendall(raw_request("/v1/completions", SHORT) * 3 + raw_request("/v1/completions", SHORT, "Connection: close\r\n"))
+        self.assertEqual(read_until_closed(s).count(b"HTTP/1.1 200"), 4)
+        s.close()
+
+    def test_large_bodies(self):
+        s = self.server.socket()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        self.assertIn(b"HTTP/1.1 413", s.recv(65536))
+        s.close()
+        s = self.server.socket()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(3):
+            s.sendall(b"a000\r\n" + b"x" * 0xA000 + b"\r\n")
+        s.sendall(b"0\r\n\r\n")
+        self.assertIn(b"HTTP/1.1 413", s.recv(65536))
+        s.close()
+        s = self.server.socket()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try:
+            while True:  # without an end: it is cut off
+                s.sendall(b"a000\r\n" + b"x" * 0xA000 + b"\r\n")
+        except OSError:
+            pass
+        s.close()
+
+    def test_large_heads(self):
+        for head in (b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n",
+                     b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
+                     b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 50000 + b"\r\n"):
+            s = self.server.socket()
+            try:
+                s.sendall(head)
+            except OSError:
+                pass
+            self.assertNotIn(b"200 OK", read_until_closed(s))
+            s.close()
+
+    def test_chunked_body_is_a_body(self):
+        c = self.server.connection()
+        c.request("POST", "/v1/completions", iter([json.dumps(SHORT).encode()]), encode_chunked=True,
+                  headers={"Transfer-Encoding": "chunked"})
+        self.assertEqual(c.getresponse().status, 200)
+        c.close()
+
+    def test_slow_loris(self):
+        starts = (b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: x\r\nX-",
+                  b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        slow = []
+        for i in range(200):
+            slow.append(self.server.socket())
+            slow[-1].sendall(starts[i % len(starts)])
+        self.assertEqual(self.server.post("/v1/completions", SHORT).status, 200)
+        for s in slow:
+            self.assertNotIn(b"200 OK", read_until_closed(s))
+            s.close()
+
+    def test_dripping_heads(self):
+        """A byte now and then does not keep a connection: what counts is when the head is whole."""
+        s = self.server.socket()
+        s.settimeout(0.05)
+        s.sendall(b"GET /livez HTTP/1.1\r\nX: ")
+        closed = False
+        while not closed:
+            try:
+                s.sendall(b"a")
+                closed = s.recv(100) == b""
+            except TimeoutError:
+                pass
+            except OSError:
+                closed = True
+        s.close()
+
+    def test_garbage(self):
+        rng = random.Random(SEED)
+        good = [raw_request("/v1/completions", SHORT), b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+                raw_request("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2})]
+
+        def mutated():
+            b = bytearray(rng.choice(good))
+            for _ in range(rng.randrange(1, 8)):
+                kind, at = rng.randrange(4), rng.randrange(len(b))
+                if kind == 0:
+                    b[at] = rng.randrange(256)
+                elif kind == 1:
+                    del b[at:at + rng.randrange(1, 20)]
+                elif kind == 2:
+                    b[at:at] = rng.randbytes(rng.randrange(1, 20))
+                else:
+                    b = b[:max(at, 1)]
+                if not b:
+                    b = bytearray(b"\0")
+            return bytes(b)
+
+        messages = [rng.randbytes(rng.randrange(1, 300)) if i % 5 == 0 else mutated() for i in range(4000)]
+
+        def throw(part):
+            for i, message in enumerate(part):
+                s = self.server.socket()
+                try:
+                    s.sendall(message)
+                    if i % 100 == 0:  # what is not whole is closed when its time is over
+                        read_until_closed(s)
+                except OSError:
+                    pass
+                s.close()
+
+        in_parallel([lambda k=k: throw(messages[k::8]) for k in range(8)])
+        self.assertEqual(self.server.post("/v1/completions", SHORT).status, 200)
+
+    def test_malformed_json(self):
+        rng = random.Random(SEED)
+        values = [None, True, -1, 0, 1, 2**40, 1.5, -1e300, "", "x", [], ["x"], {}, {"a": []}, [[1, 2]], "\ud83d\ude00"]
+        fields = ["messages", "prompt", "max_tokens", "temperature", "top_p", "n", "stop", "stream", "stream_options", "logprobs",
+                  "top_logprobs", "seed",
+                  "logit_bias", "top_k", "model", "response_format", "tools", "echo", "cache_salt", "reuse", "priority", "deadline_ms"]
+        bodies = []
+        for i in range(1500):
+            body = {"max_tokens": 1}
+            if i % 2:
+                body["prompt"] = "a"
+            else:
+                body["messages"] = [{"role": "user", "content": "a"}]
+            for _ in range(rng.randrange(1, 4)):
+                body[rng.choice(fields)] = rng.choice(values)
+            bodies.append(("/v1/completions" if i % 2 else "/v1/chat/completions", json.dumps(body)))
+
+        def throw(part):
+            c = self.server.connection()
+            for path, body in part:
+                c.request("POST", path, body)
+                r = c.getresponse()
+                text = r.read()
+                self.assertIn(r.status, (200, 400, 404, 504), (body, text))
+                if r.status != 200:
+                    self.assertEqual(set(json.loads(text)["error"]), {"message", "type", "param", "code"})
+            c.close()
+
+        in_parallel([lambda k=k: throw(bodies[k::4]) for k in range(4)])
+
+    # ---- clients that go
+
+    def begin_stream(self, **fields):
+        s = self.server.socket()
+        s.sendall(raw_request("/v1/completions", {**LONG, "stream": True, **fields}))
+        return s
+
+    def test_gone_in_mid_stream(self):
+        def one():
+            for i in range(50):
+                s = self.begin_stream(max_tokens=300)
+                if i % 3:
+                    s.recv(100 * (i % 3))
+                if i % 2:  # with a reset
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                s.close()
+
+        in_parallel([one] * 6)
+        self.server.wait_idle()
+
+    def test_gone_before_the_answer(self):
+        for body in (LONG, {**LONG, "n": 4}, {**LONG, "prompt": "word " * 1500, "max_tokens": 300}):
+            for _ in range(5):
+                s = self.server.socket()
+                s.sendall(raw_request("/v1/completions", body))
+                s.close()
+        self.server.wait_idle()
+
+    def test_reader_that_takes_nothing(self):
+        """It holds up nobody, and is closed at last."""
+        s = self.server.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.sendall(raw_request("/v1/completions", {**LONG, "stream": True, "n": 16, "logprobs": 5}))
+        s.recv(10)
+        for _ in range(3):
+            self.assertEqual(self.server.post("/v1/completions", SHORT).status, 200)
+        self.server.wait_idle()
+        s.close()
+
+    def test_slow_reader_gets_all(self):
+        s = self.server.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(raw_request("/v1/completions", {**LONG, "stream": True, "max_tokens": 800}, "Connection: close\r\n"))
+        received = b""
+        while part := s.recv(512):
+            received += part
+        s.close()
+        text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in received.decode().split("\n") if line.startswith("data: {"))
+        self.assertEqual(text, self.server.post("/v1/completions", {**LONG, "max_tokens": 800}).json["choices"][0]["text"])
+
+
+class Life(unittest.TestCase):
+    def start(self, *options, **more):
+        server = Server(*options, **more)
+        self.addCleanup(server.stop)
+        return server
+
+    def test_drains(self):
+        server = self.start().wait_ready()
+        s = server.socket()
+        s.sendall(raw_request("/v1/completions", {**LONG, "stream": True}))
+        received = s.recv(1000)
+        server.process.send_signal(signal.SIGTERM)
+        while server.get("/readyz").status == 200:
+            pass
+        reply = server.post("/v1/completions", SHORT)
+        self.assertEqual((reply.status, reply.headers["Connection"]), (503, "close"))
+        received += read_until_closed(s)
+        s.close()
+        self.assertIn(b"data: [DONE]", received)
+        self.assertEqual(server.process.wait(WAIT_S), 0)
+
+    def test_drains_in_time(self):
+        server = self.start("--drain", "1", "--ctx", "100000").wait_ready()
+        s = server.socket()
+        s.sendall(raw_request("/v1/completions", {**LONG, "stream": True, "max_tokens": 90000}))
+        s.recv(1000)
+        self.assertEqual(server.end(), 0)
+        self.assertNotIn(b"[DONE]", read_until_closed(s))
+        s.close()
+
+    def test_idle_connections_do_not_hold_the_end(self):
+        server = self.start().wait_ready()
+        idle = [server.socket() for _ in range(20)]
+        self.assertEqual(server.end(signal.SIGINT), 0)
+        for s in idle:
+            s.close()
+
+    def test_full(self):
+        server = self.start("--sequences", "1", "--queue", "1").wait_ready()
+        held = []
+        for _ in range(2):
+            held.append(server.socket())
+            held[-1].sendall(raw_request("/v1/completions", {**LONG, "stream": True}))
+        while server.metrics()["reprise_calls_open"] < 2:
+            pass
+        reply = server.post("/v1/completions", SHORT)
+        self.assertEqual((reply.status, reply.json["error"]["code"]), (503, "overloaded"))
+        self.assertGreater(int(reply.headers["Retry-After"]), 0)
+        reply = server.post("/v1/completions", {**SHORT, "n": 4})
+        self.assertEqual(reply.status, 503)
+        for s in held:
+            s.close()
+        server.wait_idle()
+        self.assertEqual(server.post("/v1/completions", SHORT).status, 200)
+
+    def test_connections_are_limited(self):
+        server = self.start("--connections", "4").wait_ready()
+        held = [server.socket() for _ in range(4)]
+        while server.metrics()["reprise_connections_open"] < 5:
+            pass
+        reply = server.post("/v1/completions", SHORT)
+        self.assertEqual((reply.status, reply.json["error"]["code"]), (503, "overloaded"))
+        for s in held:
+            s.close()
+
+    def test_unix_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "r.sock")
+            stale = socket.socket(socket.AF_UNIX)
+            stale.bind(path)
+            stale.close()
+            server = self.start("--unix", path).wait_ready()
+            self.assertEqual(server.addresses[1], "unix:" + path)
+            self.assertEqual(server.post("/v1/completions", SHORT, address=1).status, 200)
+            other = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--no-tcp", "--unix", path], capture_output=True, text=True, check=False)
+            self.assertEqual(other.returncode, 1)
+            self.assertIn("in use", other.stderr)
+            self.assertEqual(server.end(), 0)
+            self.assertFalse(os.path.exists(path))
+
+    def test_sockets_that_are_handed_over(self):
+        listening = socket.create_server(("127.0.0.1", 0))
+        # descriptor 3, as systemd does it
+        process = subprocess.Popen(["/bin/sh", "-c", 'exec 3<&"$0"; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', str(listening.fileno()),
+                                    PROGRAM, "serve", "-m",
+                                    MODEL], pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.assertEqual(process.stdout.readline(), f"listening on http://127.0.0.1:{listening.getsockname()[1]}\n")
+        s = socket.create_connection(listening.getsockname())
+        s.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        self.assertIn(b"alive", read_until_closed(s))
+        s.close()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(WAIT_S), 0)
+        process.stdout.close()
+        listening.close()
+
+    def test_cors(self):
+        server = self.start("--cors", "https://app.test").wait_ready()
+        reply = server.ask("OPTIONS", "/v1/chat/completions")
+        self.assertEqual((reply.status, reply.headers["Access-Control-Allow-Origin"]), (204, "https://app.test"))
+        self.assertEqual(server.get("/livez").headers["Access-Control-Allow-Origin"], "https://app.test")
+
+    def test_log(self):
+        server = self.start().wait_ready()
+        self.assertIsNone(server.get("/livez").headers["Access-Control-Allow-Origin"])
+        reply = server.post("/v1/completions", {"prompt": 3})
+        server.end()
+        line = [line for line in server.log() if line["path"] == "/v1/completions"][0]
+        self.assertEqual((line["status"], line["method"], line["request"]), (400, "POST", reply.headers["x-request-id"]))
+        self.assertIn("prompt", line["error"])
+
+    def test_wrong_use(self):
+        for options, status, says in (([], 2, "needs -m"), (["-m", MODEL, "--host", "0.0.0.0", "--port", "0"], 2, "--api-keys"),
+                                      (["-m", MODEL, "--port", "99999"], 2, "--port"), (["-m", MODEL, "--no-tcp"], 2,
+                                                                                        "needs a port or a Unix socket"),
+                                      (["-m", "/nowhere/x.gguf", "--port", "0"], 1, "/nowhere/x.gguf"),
+                                      (["-m", MODEL, "--host", "no such host"], 1, "no such host"),
+                                      (["-m", MODEL, "--unix", "/nowhere/x.sock", "--port", "0"], 1, "/nowhere/x.sock"),
+                                      (["-m", MODEL, "--unix", MODEL, "--port", "0"], 1, "no socket"),
+                                      (["-m", MODEL, "--api-keys", "/nowhere/keys"], 1, "/nowhere/keys")):
+            with self.subTest(options=options):
+                done = subprocess.run([PROGRAM, "serve", *options], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(says, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
