@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "store/disk_tier.h"
 #include "support.h"
 
@@ -90,17 +91,21 @@ static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
     return s;
 }
 
+/* The tier takes the row over, so it is one piece of memory. */
 static void write_next(writer *w) {
     static const int32_t tokens[KV_SPAN_TOKENS];
-    uint8_t kept[4096];
     rp_error err;
     kv_span *span = w->spans[w->next];
-    memset(kept, 15, sizeof(kept));
-    record_row row = {.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
-                                 .form = {0, KV_SPAN_TOKENS, kv_span_readable_from(span), kept}, .label = "bench"},
-                      .n_layers = w->format.shape.n_layers};
+    size_t n_layers = (size_t)w->format.shape.n_layers;
+    record_row *row = base_calloc(1, sizeof(*row) + n_layers);
+    if (!row) must(RP_ERR_MEMORY, "a row", NULL);
+    uint8_t *kept = (uint8_t *)(row + 1);
+    memset(kept, 15, n_layers);
+    *row = (record_row){.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
+                                   .form = {0, KV_SPAN_TOKENS, kv_span_readable_from(span), kept}, .label = "bench"},
+                        .n_layers = (int32_t)n_layers};
     w->next = (w->next + 1) % N_SPANS;
-    must(disk_tier_write(w->tier, &row, span, &err), "write", &err);
+    must(disk_tier_write(w->tier, row, span, &err), "write", &err);
 }
 
 static void take_events(writer *w) {
