@@ -482,7 +482,7 @@ typedef struct rp_plan_item {
     const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
     const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
                              "new"      nobody read this before, as far as is known and the request's tenant may know; so below
-                             "dropped"  it was known, and its room was needed
+                             "dropped"  it was known, and its room was needed, or its time was over
                              "scope"    it is known, behind other modules
                              "room"     it is on disk, and there was no room in RAM to read it into
                              "window"   it is known, and layers with a window have forgotten what it needs
