@@ -102,7 +102,9 @@ static void begin(guest *g, hand *h) {
     static const char *const tenants[] = {NULL, "a", "b"};
     party *p = g->p;
     rp_call *handle = NULL;
+    pthread_mutex_lock(&p->lock); /* others look at a hand to cancel its call */
     *h = (hand){.call = &p->w->calls[tiny_random_below(&g->r, (uint64_t)p->w->n_calls)]};
+    pthread_mutex_unlock(&p->lock);
     rp_request q = h->call->request;
     q.n_draft = (int32_t)tiny_random_below(&g->r, RP_MAX_DRAFT + 1);
     q.tenant = tenants[tiny_random_below(&g->r, BASE_ARRAY_LEN(tenants))];
@@ -121,9 +123,12 @@ static void take(guest *g, hand *h) {
     rp_error err = {0};
     rp_result *r = NULL, *again = NULL;
     int rc = rp_call_result(h->handle, &r, &err);
+    pthread_mutex_lock(&g->p->lock);
+    bool was_cancelled = h->was_cancelled;
+    pthread_mutex_unlock(&g->p->lock);
     bool whole = !rc && strcmp(r->finish_reason, "cancelled") != 0;
     bool right = whole ? h->n_steps == h->call->alone.n_steps && strcmp(r->text, h->call->alone.result->text) == 0
-                       : h->was_cancelled && (!rc || rc == RP_ERR_CANCELLED);
+                       : was_cancelled && (!rc || rc == RP_ERR_CANCELLED);
     if (!rc && rp_call_result(h->handle, &again, NULL) != RP_ERR_INVALID) right = false; /* once */
     if (!right) printf("call %llu: rc %d %s\n", (unsigned long long)rp_call_number(h->handle), rc, err.message);
     note(g->p, right && !h->differs, whole);
