@@ -12,6 +12,9 @@ void handle_metrics(server_exchange *x);
 void handle_cache(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* page_http.c */
+void handle_page(server_exchange *x);
+
 /* openai_chat.c, openai_text.c, openai_models.c */
 void handle_openai_chat(server_exchange *x);
 void handle_openai_text(server_exchange *x);
