@@ -32,6 +32,9 @@ extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;
 extern const cli_command cli_command_serve;
 
+/* Part of `reprise bench`, which also does work of its own. */
+extern const cli_command cli_bench_serve;
+
 /* Parts of `reprise cache`, in cmd_cache.c's table. */
 extern const cli_command cli_cache_ls;
 extern const cli_command cli_cache_stat;
