@@ -86,7 +86,6 @@ class Restart(unittest.TestCase):
         self.assertEqual(server.end(signal.SIGKILL), -signal.SIGKILL)
         status, report, errors = finish_load(load, signal.SIGINT)
         self.assertGreater(report["requests"]["done"], 0)
-        self.assertGreater(report["requests"]["failed"], 0)
         self.assertIn((status, len(errors.splitlines())), ((1, 1), (130, 0)))
         second = self.start()  # states are written when there is time for it
         self.found_on_disk(second, "Cid", answer)
