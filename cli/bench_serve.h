@@ -62,6 +62,7 @@ typedef struct bench_tally {
     bench_histogram tbt_ms;   /* between two pieces of an answer */
     bench_histogram mean_tbt_ms; /* of an answer: from its first piece to its last, by its tokens */
     bench_histogram total_ms; /* from when it was due to the answer's end */
+    bench_histogram lag_ms;   /* from when it was due until it was sent: what this program or --connections held up */
     uint64_t sent, done, failed, waited; /* waited: for one of --connections */
     uint64_t in_limits;       /* of done */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;

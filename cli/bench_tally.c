@@ -35,6 +35,7 @@ static void count_failure(bench_tally *t, const bench_outcome *e) {
 void bench_tally_add(bench_tally *t, const bench_outcome *e, const bench_serve_options *o) {
     t->end_ms = e->end_ms;
     t->waited += e->has_waited;
+    if (e->sent_ms > 0) bench_histogram_add(&t->lag_ms, e->sent_ms - e->due_ms);
     if (!e->is_done) {
         count_failure(t, e);
         return;
@@ -132,6 +133,7 @@ static int report_json(const bench_tally *t, const bench_serve_options *o, const
     cli_json_set(all, "tbt_ms", bench_histogram_object(&t->tbt_ms));
     cli_json_set(all, "mean_tbt_ms", bench_histogram_object(&t->mean_tbt_ms));
     cli_json_set(all, "total_ms", bench_histogram_object(&t->total_ms));
+    cli_json_set(all, "lag_ms", bench_histogram_object(&t->lag_ms));
     cli_json_set(all, "goodput", goodput_object(t, o));
     return cli_json_print(all);
 }
@@ -175,6 +177,7 @@ static int report_text(const bench_tally *t, const bench_serve_options *o, const
     print_row("between pieces of text", &t->tbt_ms);
     print_row("between tokens, mean", &t->mean_tbt_ms);
     print_row("whole answer", &t->total_ms);
+    print_row("sent after it was due", &t->lag_ms);
     printf("\nrequests  %llu sent, %llu answered, %llu failed, %llu waited for a connection; %.1f s\n", (unsigned long long)t->sent,
            (unsigned long long)t->done, (unsigned long long)t->failed, (unsigned long long)t->waited, s);
     printf("speed     %.2f answers/s; %.1f tokens/s of answers, %.1f of prompts\n", (double)t->done / s, (double)t->answer_tokens / s,
