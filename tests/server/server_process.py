@@ -121,7 +121,10 @@ class Server:
         try:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
-            c.request(method, path, body=body, headers=headers or {})
+            try:
+                c.request(method, path, body=body, headers=headers or {})
+            except BrokenPipeError:
+                pass  # refused before all of the body was there: the reply says why
             return Reply(c.getresponse())
         finally:
             c.close()
