@@ -12,6 +12,9 @@ void handle_metrics(server_exchange *x);
 void handle_cache(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* page_http.c */
+void handle_page(server_exchange *x);
+
 /* models_http.c */
 void handle_models(server_exchange *x);
 void handle_model(server_exchange *x);
