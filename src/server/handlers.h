@@ -49,4 +49,13 @@ void handle_anthropic_messages(server_exchange *x);
 void handle_anthropic_count(server_exchange *x);
 void handle_gemini(server_exchange *x);
 
+/* cached_contents_http.c */
+void handle_contents_list(server_exchange *x);
+void handle_contents_create(server_exchange *x);
+void handle_contents_get(server_exchange *x);
+void handle_contents_patch(server_exchange *x);
+void handle_contents_delete(server_exchange *x);
+/* Puts the contents that a request names in its field cachedContent in front of its own. Returns a server_problem_kind. */
+int gemini_add_content(server_exchange *x, json_t *root);
+
 #endif

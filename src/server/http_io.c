@@ -38,7 +38,7 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
 static void add_cors(const rp_server *s, struct MHD_Response *r) {
     if (!s->cors_origin) return;
     add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
-    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
+    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
     add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
