@@ -129,10 +129,9 @@ function startNew() {
 async function put(name, text) {
   const progress = byId('schema-progress');
   progress.hidden = false;
-  progress.removeAttribute('value');
   try {
     for await (const { event, data } of events('PUT', `/v1/schemas/${encodeURIComponent(name)}`, { body: text, headers: { 'Content-Type': 'application/xml' } })) {
-      if (event === 'progress') progress.value = data.done / data.total;
+      if (event === 'progress') words('schema-words', `computing … ${tokens(data.done)}`);
       else if (event === 'done') return data;
     }
     throw new Error('the server ended before the schema was computed');
