@@ -226,6 +226,13 @@ static void print_zsh(void) {
 
 /* ---- fish ---- */
 
+/* -d TEXT */
+static void fish_text(const char *text) {
+    printf(" -d '");
+    for (; *text != '\0'; text++) printf(*text == '\'' || *text == '\\' ? "\\%c" : "%c", *text);
+    printf("'\n");
+}
+
 /* What has to stand on the line already. */
 static void fish_condition(const cli_command *c) {
     const char *space = strchr(c->name, ' ');
@@ -252,12 +259,13 @@ static void fish_option(const cli_command *c, const cli_option *o) {
     case VALUE_FILE: printf(" -r -F"); break;
     case VALUE_FOLDER: printf(" -x -a '(__fish_complete_directories)'"); break;
     }
-    printf(" -d '");
-    for (const char *p = o->help; *p != '\0'; p++) printf(*p == '\'' || *p == '\\' ? "\\%c" : "%c", *p);
-    printf("'\n");
+    fish_text(o->help);
 }
 
-static void fish_entry(const cli_command *c, const char *name) { printf(" -a %s -d '%s'\n", name, c->summary); }
+static void fish_entry(const cli_command *c, const char *name) {
+    printf(" -a %s", name);
+    fish_text(c->summary);
+}
 
 static void fish_command(const cli_command *c) {
     const cli_option *first = positional_of(c);
