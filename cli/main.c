@@ -11,7 +11,7 @@
 #include "reprise.h"
 #include "text.h"
 
-static const cli_command *const commands[] = {&cli_command_run, &cli_command_serve, &cli_command_inspect, &cli_command_eval, &cli_command_bench,
+static const cli_command *const commands[] = {&cli_command_run, &cli_command_serve, &cli_command_explain, &cli_command_diff, &cli_command_inspect, &cli_command_eval, &cli_command_bench,
                                              &cli_command_cache, &cli_command_tokenize, &cli_command_quantize};
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

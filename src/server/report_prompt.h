@@ -1,0 +1,15 @@
+/* report_prompt.h: what a kept report knows of a prompt, so that two can be compared without their texts: hashes. */
+#ifndef SERVER_REPORT_PROMPT_H
+#define SERVER_REPORT_PROMPT_H
+
+#include "server/exchange.h"
+
+#define REPORT_MAX_MESSAGES 64  /* that are told of one by one */
+#define REPORT_CHUNK_BYTES 1024
+#define REPORT_MAX_CHUNKS 128   /* what stands behind them is not compared */
+
+/* {"bytes", "n_messages", "messages": [{"role", "bytes", "hash", "begins"}], "chunk_bytes", "chunks": "8 digits for each"}. The chunks are those
+ * of all messages, one behind the other, each with its role; or of the document or text that was the prompt. NULL: no memory. */
+json_t *report_prompt(const server_exchange *x);
+
+#endif
