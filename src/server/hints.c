@@ -22,11 +22,12 @@ static const char done[] = "moved to the end of the message (--stable-system)";
 /* ---- telling ---- */
 
 
-/* What is looked at around the divergence, and the piece there. */
+/* The piece that the divergence stands in, or that begins right behind it. */
 typedef struct divergent {
-    char text[AROUND_BYTES];
-    volatile_piece piece;
     bool is_there;
+    size_t message;  /* that it was found in, or SIZE_MAX: only the divergence's own text is known */
+    char text[AROUND_BYTES];
+    volatile_piece piece; /* in the message, or in `text` */
 } divergent;
 
 static json_t *shown(const char *text, size_t n) {
@@ -41,24 +42,44 @@ static void add_hint(json_t *array, volatile_kind kind, const char *message, con
     json_array_append_new(array, hint);
 }
 
-/* A piece that the divergence stands in, or that begins right behind it. */
-static divergent look_at_divergence(const rp_divergence *d) {
-    divergent found = {.is_there = false};
+/* The message that is called so ("user 2"), or SIZE_MAX. */
+static size_t find_message(const server_ask *a, const char *name) {
+    char own[24];
+    int counts[RP_N_ROLES] = {0};
+    for (size_t i = 0; i < a->n_messages; i++) {
+        snprintf(own, sizeof(own), "%s %d", role_names[a->messages[i].role], ++counts[a->messages[i].role]);
+        if (strcmp(own, name) == 0) return i;
+    }
+    return SIZE_MAX;
+}
+
+/* A piece that ends behind `at` and begins before `end`; looked for from `from` on. */
+static bool find_piece(const char *text, size_t n, size_t from, size_t at, size_t end, volatile_piece *piece) {
+    for (; volatile_find(text, n, from, piece) && piece->begin < end; from = piece->end)
+        if (piece->end > at) return true;
+    return false;
+}
+
+static divergent look_at_divergence(const server_ask *a, const rp_divergence *d) {
+    divergent found = {.is_there = false, .message = SIZE_MAX};
     size_t before = d->token >= 0 ? strlen(d->before) : 0;
     if (d->token < 0) return found;
     snprintf(found.text, sizeof(found.text), "%s%s", d->before, d->found);
-    for (size_t from = 0; volatile_find(found.text, strlen(found.text), from, &found.piece); from = found.piece.end)
-        if (found.piece.end > before) {
-            found.is_there = true;
-            break;
-        }
+    size_t i = find_message(a, d->message);
+    const char *where = i < SIZE_MAX && found.text[0] ? strstr(a->messages[i].text, found.text) : NULL;
+    if (where) {
+        size_t begin = (size_t)(where - a->messages[i].text), at = begin + before, n = BASE_MIN(a->messages[i].n, at + SHOWN_BYTES);
+        found.message = i;
+        found.is_there = find_piece(a->messages[i].text, n, begin > SHOWN_BYTES ? begin - SHOWN_BYTES : 0, at, begin + strlen(found.text), &found.piece);
+    } else found.is_there = find_piece(found.text, strlen(found.text), 0, before, strlen(found.text), &found.piece);
     return found;
 }
 
-/* Do two views of text show the same piece? One of them may be cut. */
-static bool same_piece(const divergent *d, const char *text, size_t n) {
+static bool is_same_piece(const divergent *d, size_t message, const char *text, const volatile_piece *piece) {
     size_t own = d->piece.end - d->piece.begin;
-    return d->is_there && memcmp(d->text + d->piece.begin, text, BASE_MIN(own, n)) == 0;
+    if (!d->is_there) return false;
+    if (d->message < SIZE_MAX) return d->message == message && d->piece.end > piece->begin && d->piece.begin < piece->end;
+    return memcmp(d->text + d->piece.begin, text + piece->begin, BASE_MIN(own, piece->end - piece->begin)) == 0;
 }
 
 static void name_message(const server_ask *a, size_t i, char *out, size_t bytes) {
@@ -74,7 +95,7 @@ static void look_at_message(const server_ask *a, size_t i, json_t *array, diverg
     volatile_piece piece;
     name_message(a, i, name, sizeof(name));
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
-        bool is_it = same_piece(at, m->text + piece.begin, piece.end - piece.begin), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
+        bool is_it = is_same_piece(at, i, m->text, &piece), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
         add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it, moved);
         if (is_it) at->is_there = false; /* it is told */
     }
@@ -89,12 +110,12 @@ static bool is_early(const server_ask *a, size_t i) {
 json_t *hints_of(const server_exchange *x) {
     const rp_result *r = x->choices[0].result;
     json_t *array = json_array();
-    divergent at = look_at_divergence(&r->divergence);
+    divergent at = look_at_divergence(&x->ask, &r->divergence);
     for (size_t i = 0; i < x->ask.n_messages && array; i++)
         if (is_early(&x->ask, i)) look_at_message(&x->ask, i, array, &at);
     if (array && at.is_there)
-        add_hint(array, at.piece.kind, r->divergence.message[0] ? r->divergence.message : r->divergence.module, at.text + at.piece.begin,
-                 at.piece.end - at.piece.begin, true, false);
+        add_hint(array, at.piece.kind, r->divergence.message[0] ? r->divergence.message : r->divergence.module,
+                 (at.message < SIZE_MAX ? x->ask.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true, false);
     return array;
 }
 
