@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm test-clients test-clients-python demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
+.PHONY: all setup test exactness test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -32,6 +32,9 @@ test-clients: all ## the official clients of OpenAI, Anthropic and Gemini agains
 
 test-clients-python: all ## Debian's python3-openai and python3-anthropic against the server, in the lab where they are not installed
 	@tests/clients/run_python
+
+test-page: all ## the server's page in a browser (Debian's chromium; node and npm, the first time from npm's registry)
+	@tools/test_page
 
 exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules

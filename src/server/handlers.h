@@ -13,6 +13,9 @@ void handle_cache(server_exchange *x);
 void handle_requests(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* page_http.c */
+void handle_page(server_exchange *x);
+
 /* models_http.c */
 void handle_models(server_exchange *x);
 void handle_model(server_exchange *x);

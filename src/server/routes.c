@@ -12,6 +12,8 @@
 #define LLAMACPP server_problem_llamacpp
 
 static const server_route routes[] = {
+    {"GET", "/", SERVER_OPEN, true, OPENAI, handle_page},
+    {"GET", "/web/{}", SERVER_OPEN, true, OPENAI, handle_page},
     {"GET", "/livez", SERVER_OPEN, true, OPENAI, handle_livez},
     {"GET", "/readyz", SERVER_OPEN, true, OPENAI, handle_readyz},
     {"GET", "/health", SERVER_OPEN, true, LLAMACPP, handle_health},
