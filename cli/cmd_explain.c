@@ -41,7 +41,8 @@ const cli_command cli_command_diff = {
     .name = "diff",
     .summary = "say how two requests to a server differ",
     .synopsis = "A B [OPTIONS]",
-    .notes = "Reports hold hashes of a prompt and not its text: where texts differ is known to 1 KiB of their first 128.\n",
+    .notes = "Reports hold hashes of a prompt and not its text: where texts differ is known to 64 bytes at first, to 4 KiB\n"
+             "farther on, and not beyond 340 KiB.\n",
     .options = diff_table,
     .main = diff_main,
 };

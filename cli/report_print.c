@@ -119,14 +119,30 @@ void report_print_list(const json_t *list) {
 
 /* ---- two ---- */
 
-/* Bytes of both prompts that are the same from their beginning, in whole chunks. *all: they are the same. */
-static double shared_bytes(const json_t *a, const json_t *b, bool *all) {
+/* How far two prompts are the same from their beginning: bytes, in whole chunks. */
+typedef struct common_beginning {
+    double begin, end; /* they begin to differ between these */
+    bool all;          /* they are the same, as far as is known */
+} common_beginning;
+
+/* Where chunk i begins: the first ones are short, and after so many they are four times as long. */
+static double chunk_begin(const json_t *prompt, size_t i) {
+    double bytes = report_number(prompt, "first_chunk_bytes"), at = 0;
+    size_t of_a_size = (size_t)report_number(prompt, "chunks_of_a_size");
+    for (; of_a_size > 0 && i > of_a_size; i -= of_a_size, bytes *= 4) at += bytes * (double)of_a_size;
+    return at + bytes * (double)i;
+}
+
+static common_beginning compare_prompts(const json_t *a, const json_t *b) {
     const char *of_a = report_text(a, "chunks"), *of_b = report_text(b, "chunks");
+    double bytes = report_number(b, "bytes");
     size_t n = 0;
     while (of_a[n] != '\0' && of_a[n] == of_b[n]) n++;
-    double bytes = (double)(n / CHUNK_DIGITS) * report_number(b, "chunk_bytes");
-    *all = of_a[n] == of_b[n] && report_number(a, "bytes") == report_number(b, "bytes");
-    return *all ? report_number(b, "bytes") : bytes;
+    common_beginning c = {.begin = chunk_begin(b, n / CHUNK_DIGITS), .end = chunk_begin(b, n / CHUNK_DIGITS + 1)};
+    c.all = of_a[n] == of_b[n] && report_number(a, "bytes") == bytes;
+    if (c.all || c.begin > bytes) c.begin = bytes;
+    if (c.end > bytes && bytes > c.begin) c.end = bytes;
+    return c;
 }
 
 static size_t same_messages(const json_t *a, const json_t *b) {
@@ -147,14 +163,14 @@ static void print_side(const char *side, const json_t *message) {
     putchar('\n');
 }
 
-static void print_first_difference(const json_t *a, const json_t *b, double shared, bool all) {
+static void print_first_difference(const json_t *a, const json_t *b, const common_beginning *c) {
     const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
     size_t same = same_messages(of_a, of_b), n = json_array_size(of_a) > json_array_size(of_b) ? json_array_size(of_a) : json_array_size(of_b);
-    if (all) {
+    if (c->all) {
         printf("\nthe prompts are the same\n");
         return;
     }
-    printf("\nthe prompts begin to differ between bytes %.0f and %.0f", shared, shared + report_number(b, "chunk_bytes"));
+    printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
     if (same == n) {
         printf("\n");
         return;
@@ -173,7 +189,14 @@ static const json_t *part_with(const json_t *parts, const char *key) {
 
 static bool is_module(const json_t *part) {
     const char *module = report_text(part, "module");
-    return module[0] != '\0' && strcmp(module, "prompt") != 0;
+    return module[0] != '\0' && strcmp(module, "prompt") != 0 && report_text(part, "key")[0] != '\0';
+}
+
+static bool has_modules(const json_t *report) {
+    const json_t *parts = json_object_get(report, "parts");
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        if (is_module(json_array_get(parts, i))) return true;
+    return false;
 }
 
 /* Which parts of one the other has, too. */
@@ -182,7 +205,7 @@ static double print_modules(const json_t *report, const json_t *other, const cha
     double tokens = 0;
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
-        if (!is_module(part) || report_text(part, "key")[0] == '\0') continue;
+        if (!is_module(part)) continue;
         if ((part_with(json_object_get(other, "parts"), report_text(part, "key")) != NULL) != shared) continue;
         printf("  %s %8.0f tokens  ", mark, report_number(part, "tokens"));
         cli_print_fit(stdout, report_text(part, "module"), 40, 0);
@@ -202,16 +225,15 @@ static void print_head(const char *side, const json_t *r) {
 
 void report_print_diff(const json_t *a, const json_t *b) {
     const json_t *of_a = json_object_get(a, "prompt"), *of_b = json_object_get(b, "prompt");
-    bool all = false;
-    double shared = shared_bytes(of_a, of_b, &all), bytes = report_number(of_b, "bytes");
-    double beginning = bytes > 0 ? report_number(b, "prompt_tokens") * shared / bytes : 0;
+    common_beginning common = compare_prompts(of_a, of_b);
+    double bytes = report_number(of_b, "bytes"), beginning = bytes > 0 ? report_number(b, "prompt_tokens") * common.begin / bytes : 0;
     print_head("A", a);
     print_head("B", b);
-    printf("\nmodules: = in both, - in A alone, + in B alone\n");
+    if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
     double modules = print_modules(b, a, "=", true);
     print_modules(a, b, "-", false);
     print_modules(b, a, "+", false);
-    print_first_difference(of_a, of_b, shared, all);
+    print_first_difference(of_a, of_b, &common);
     printf("\nof A, B could have reused ");
     if (modules > 0) printf("%.0f tokens of modules", modules);
     else printf("about %.0f tokens of its beginning", beginning);

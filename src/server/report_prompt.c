@@ -5,6 +5,8 @@
 
 #include "base/hash.h"
 
+_Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES << 2 * ((REPORT_MAX_CHUNKS - 1) / REPORT_CHUNKS_OF_A_SIZE), "the last chunk's size");
+
 #define MESSAGE_DIGITS 16
 #define CHUNK_DIGITS 8
 #define BEGINS_BYTES 48
@@ -13,7 +15,7 @@ static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant"
 
 /* Bytes on their way into chunks. */
 typedef struct chunker {
-    char chunk[REPORT_CHUNK_BYTES];
+    char chunk[REPORT_MAX_CHUNK_BYTES];
     size_t used, total;
     char digits[REPORT_MAX_CHUNKS * CHUNK_DIGITS + 1];
     size_t n_chunks;
@@ -34,15 +36,18 @@ static void end_chunk(chunker *c) {
     c->used = 0;
 }
 
+/* Short ones first, where most prompts differ. */
+static size_t chunk_bytes(size_t i) { return (size_t)REPORT_FIRST_CHUNK_BYTES << 2 * (i / REPORT_CHUNKS_OF_A_SIZE); }
+
 static void add_bytes(chunker *c, const char *bytes, size_t n) {
     c->total += n;
     while (n > 0 && c->n_chunks < REPORT_MAX_CHUNKS) {
-        size_t part = BASE_MIN(n, REPORT_CHUNK_BYTES - c->used);
+        size_t whole = chunk_bytes(c->n_chunks), part = BASE_MIN(n, whole - c->used);
         memcpy(c->chunk + c->used, bytes, part);
         c->used += part;
         bytes += part;
         n -= part;
-        if (c->used == REPORT_CHUNK_BYTES) end_chunk(c);
+        if (c->used == whole) end_chunk(c);
     }
 }
 
@@ -72,6 +77,6 @@ json_t *report_prompt(const server_exchange *x) {
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)
         if (json_array_append_new(messages, describe_message(&a->messages[i]))) break;
-    return json_pack("{s:I, s:I, s:o, s:i, s:s}", "bytes", (json_int_t)c.total, "n_messages", (json_int_t)a->n_messages, "messages", messages,
-                     "chunk_bytes", REPORT_CHUNK_BYTES, "chunks", c.digits);
+    return json_pack("{s:I, s:I, s:o, s:i, s:i, s:s}", "bytes", (json_int_t)c.total, "n_messages", (json_int_t)a->n_messages, "messages",
+                     messages, "first_chunk_bytes", REPORT_FIRST_CHUNK_BYTES, "chunks_of_a_size", REPORT_CHUNKS_OF_A_SIZE, "chunks", c.digits);
 }
