@@ -23,7 +23,7 @@ typedef struct serve_options {
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, drain;
     uint64_t body;
-    bool hash_key, no_tcp, no_page;
+    bool hash_key, no_tcp, no_page, stable_system;
     cli_config config;
 } serve_options;
 
@@ -51,6 +51,8 @@ static const cli_option options[] = {
     {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "do without the page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
      .help = "how requests call the model; without it as its file says"},
+    {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
+     .help = "move lines of system messages that are different each time (dates, ids) to their end, so that the others are found again"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of an answer at most, where the request does not say (1024)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
@@ -143,6 +145,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.cors_origin = o->cors;
     s.no_page = o->no_page;
     s.model_name = o->name;
+    s.stable_system = o->stable_system;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;
     s.max_body_bytes = o->body;
