@@ -118,7 +118,7 @@ int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     a->stream.cancelled = !tell_token(a);
     if (!a->stream.cancelled && (rc = add_text(a, *token, err))) return rc;
     if (a->stream.cancelled) a->result->finish_reason = "cancelled";
-    else if (a->stream.at_stop) a->result->finish_reason = "stop";
+    else if (a->stream.stop) a->result->finish_reason = "stop";
     else a->over = a->result->n_tokens == a->most;
     return RP_OK;
 }
