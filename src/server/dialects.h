@@ -9,5 +9,7 @@ int llamacpp_parse_messages(server_ask *ask, server_problem *p); /* of /apply-te
 int anthropic_parse(server_ask *ask, server_problem *p);
 int anthropic_parse_count(server_ask *ask, server_problem *p);   /* without max_tokens */
 int gemini_parse(server_ask *ask, server_problem *p);
+int gemini_parse_content(server_ask *ask, server_problem *p);    /* of cachedContents */
+void gemini_parse_conversation(server_ask *ask, const server_fields *f); /* the contents and the system's message */
 
 #endif
