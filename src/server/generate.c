@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "server/compose.h"
+#include "server/hints.h"
 #include "server/report.h"
 #include "server/server_internal.h"
 
@@ -186,6 +187,7 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->is_stream = x->ask.stream;
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
+    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
