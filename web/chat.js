@@ -72,8 +72,8 @@ function removeTurn(turn) {
 }
 
 function tellRun(turn) {
-  const { report, usage } = turn.run,
-    full = withoutReuse(turn.run);
+  const { report, usage } = turn.run;
+  const full = withoutReuse(turn.run);
   turn.foot.replaceChildren(
     h(
       'button',

@@ -18,8 +18,8 @@ function figure(value, words) {
 }
 
 function figures(run) {
-  const { report } = run,
-    full = withoutReuse(run);
+  const { report } = run;
+  const full = withoutReuse(run);
   return h(
     'div',
     { class: 'figures' },
@@ -83,10 +83,10 @@ function barWords(run, encode, queue) {
 }
 
 function bars(run) {
-  const { ms } = run.report,
-    full = withoutReuse(run),
-    here = waited(run.report),
-    most = Math.max(here, full?.ms ?? 0, 0.001);
+  const { ms } = run.report;
+  const full = withoutReuse(run);
+  const here = waited(run.report);
+  const most = Math.max(here, full?.ms ?? 0, 0.001);
   const encode = ms.encode ?? 0;
   const queue = ms.queue ?? 0;
   const rest = Math.max(ms.first_token - queue, 0);
@@ -150,11 +150,24 @@ function divergence(run) {
   );
 }
 
+// What the server says a client could do so that more is found again.
+function hints(run) {
+  const list = run.report.hints ?? [];
+  return (
+    list.length > 0 &&
+    h(
+      'ul',
+      { class: 'divergence', 'aria-label': 'Hints' },
+      list.map((hint) => h('li', {}, h('b', {}, `${hint.what} “${visible(hint.text)}”`), ` in ${hint.message}: ${hint.do}`)),
+    )
+  );
+}
+
 // ---- the list
 
 function row(run) {
-  const { report } = run,
-    chosen = run === chosenRun();
+  const { report } = run;
+  const chosen = run === chosenRun();
   return h(
     'li',
     {},
@@ -210,6 +223,7 @@ function draw() {
     detail,
     legend(run),
     divergence(run),
+    hints(run),
     h('h3', {}, 'Prompts of this page'),
     h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),
   );
