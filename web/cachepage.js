@@ -4,7 +4,7 @@ import { byId, h, put } from './dom.js';
 import { ask, problemWords } from './api.js';
 import { budgetBar } from './budget.js';
 import { drawTreemap } from './treemap.js';
-import { ago, bytes, count, duration, tokens } from './words.js';
+import { ago, bytes, count, duration, shortName, tokens } from './words.js';
 
 const PATH = '/v1/cache/entries';
 const MOST = 1000; // entries that are asked for, the largest
@@ -59,7 +59,10 @@ async function change(method, entry, json) {
   }
 }
 
-const setPin = (entry) => change('PATCH', entry, { pinned: !entry.pinned });
+async function setPin(entry) {
+  await change('PATCH', entry, { pinned: !entry.pinned });
+  byId('cache-table')?.querySelector(`[data-key="${entry.key}"] .pin-button`)?.focus(); // it was drawn anew
+}
 
 function remove(entry) {
   if (confirm(`Remove the states of '${nameOf(entry)}' (${tokens(entry.tokens)}, ${bytes(entry.bytes)})?`)) change('DELETE', entry);
@@ -217,6 +220,7 @@ function drawMap() {
   const items = shown.map((entry) => ({
     size: entry.bytes,
     label: nameOf(entry),
+    short: shortName(nameOf(entry)),
     kind: tierOf(entry),
     chosen: entry.key === chosen,
     pinned: entry.pinned,
@@ -229,6 +233,7 @@ function drawMap() {
     items.push({
       size,
       label: `${count(rest.length)} others`,
+      short: count(rest.length),
       kind: 'rest',
       words: `${count(rest.length)} others: ${bytes(size)}`,
       choose: () => {},

@@ -12,7 +12,7 @@ const TICKS = 18; // below each row
 const TOP = 6; // room for the mark
 const PER_TOKEN = 3; // pixels that a token should have
 const MAX_ROWS = 8;
-const CHARACTER = 6.4; // of a label, about
+const CHARACTER = 6.8; // of a label, about
 
 let drawn = 0; // names of hatches are unique in the document
 

@@ -2,7 +2,7 @@
 
 import { s, rove } from './dom.js';
 
-const CHARACTER = 6.4; // of a label, about
+const CHARACTER = 6.8; // of a label, about
 
 // The worst ratio of sides in a row of areas along a side.
 function worst(row, sum, side) {
@@ -50,11 +50,12 @@ function layRow(row, sum, box, rects) {
 function label(item, rect) {
   const fits = Math.floor((rect.width - 10) / CHARACTER);
   if (rect.height < 20 || fits < 3) return null;
-  const text = item.label.length > fits ? `${item.label.slice(0, fits - 1)}…` : item.label;
+  const name = item.label.length > fits ? item.short : item.label;
+  const text = name.length > fits ? `${name.slice(0, fits - 1)}…` : name;
   return s('text', { x: rect.x + 6, y: rect.y + 15, 'aria-hidden': 'true' }, text);
 }
 
-// items: {size, label, words, kind (its class), key, chosen, pinned, choose()}, descending by size.
+// items: {size, label, short (where that does not fit), words, kind (its class), key, chosen, pinned, choose()}, descending by size.
 export function drawTreemap(items, width, height, name) {
   const rects = squarify(
     items.map((item) => item.size),
