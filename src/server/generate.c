@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "server/compose.h"
+#include "server/hints.h"
 #include "server/report.h"
 #include "server/server_internal.h"
 
@@ -109,6 +110,8 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     q.sampling.n_bias = a->n_bias;
     q.stops = a->stops;
     q.n_stops = a->n_stops;
+    q.grammar = a->grammar;
+    q.grammar_trigger = a->grammar_trigger;
     q.n_logprobs = a->n_logprobs >= 0 ? BASE_MAX(a->n_logprobs, 1) : 0;
     q.priority = a->priority;
     q.deadline_ms = a->deadline_ms;
@@ -184,6 +187,7 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->is_stream = x->ask.stream;
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
+    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);

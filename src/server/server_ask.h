@@ -39,6 +39,7 @@ typedef struct server_ask {
     rp_message *messages;
     size_t n_messages, cap_messages;
     bool continues_last;
+    size_t stable_bytes;    /* of the first message: what was moved behind the rest of it begins here (hints.h); 0: nothing was */
     size_t n_marked;        /* messages up to the last that asks to be cached (Anthropic); 0: none does */
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
@@ -58,6 +59,7 @@ typedef struct server_ask {
     bool has_seed;
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
+    const char *grammar, *grammar_trigger; /* NULL: none */
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
     int32_t priority, n_draft, relink, reuse, deadline_ms;
     bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
@@ -86,7 +88,7 @@ void server_ask_stops(server_ask *ask, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, cache_salt. */
+ * n_draft, relink, reuse, cache_salt, grammar, grammar_trigger. */
 void server_ask_extras(server_ask *ask, const server_fields *f);
 
 #endif
