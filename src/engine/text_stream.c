@@ -5,38 +5,25 @@
 #include <assert.h>
 
 #include "base/error.h"
-
-int text_character_length(const unsigned char *s, size_t n) {
-    if (s[0] < 0x80) return 1;
-    int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
-    if (n > 1) {
-        unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-        unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-        if (s[1] < low || s[1] > high) return -1;
-    }
-    for (int i = 2; i < length && (size_t)i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return -1;
-    return (size_t)length <= n ? length : 0;
-}
+#include "base/text.h"
 
 /* Adds a character. If it completes a stop string, the text ends before that. */
 static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     int rc = base_buffer_append(&s->text, bytes, n);
     if (rc) return base_fail(err, rc, "the answer's text does not fit into memory");
     for (size_t i = 0; i < n; i++) {
-        size_t stop = stop_matcher_next(&s->stops, bytes[i]);
-        if (stop == 0) continue;
+        const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
+        if (!stop) continue;
         assert(i + 1 == n); /* stop strings are whole characters too */
-        base_buffer_truncate(&s->text, s->text.len - stop);
-        s->at_stop = true;
+        base_buffer_truncate(&s->text, s->text.len - (size_t)stop->n);
+        s->stop = stop->text;
     }
     return RP_OK;
 }
 
 static int add_byte(text_stream *s, char byte, rp_error *err) {
     s->pending[s->n_pending++] = byte;
-    int length = text_character_length((const unsigned char *)s->pending, s->n_pending);
+    int length = base_utf8_length((const unsigned char *)s->pending, s->n_pending);
     if (length == 0) return RP_OK;
     if (length > 0) {
         s->n_pending = 0;
@@ -46,7 +33,7 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     bool alone = s->n_pending == 1;
     s->n_pending = 0;
     int rc = put(s, "\xef\xbf\xbd", 3, err);
-    return rc || alone || s->at_stop ? rc : add_byte(s, byte, err);
+    return rc || alone || s->stop ? rc : add_byte(s, byte, err);
 }
 
 /* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
@@ -63,11 +50,11 @@ static void release(text_stream *s, size_t held) {
 }
 
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
-    for (size_t i = 0; i < n && !s->at_stop; i++) {
+    for (size_t i = 0; i < n && !s->stop; i++) {
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    release(s, s->at_stop ? 0 : stop_matcher_held(&s->stops));
+    release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
     return RP_OK;
 }
 

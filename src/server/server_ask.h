@@ -12,6 +12,15 @@
 #define SERVER_MAX_BIAS 1024
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
+#define SERVER_MAX_PROMPT_TOKENS ((size_t)1 << 24) /* that come as ids */
+
+/* A prompt of a completion: a text, or token ids (prompt_tokens.h). */
+typedef struct server_prompt {
+    const char *text;   /* of ids: NULL, or what is echoed */
+    const json_t *ids;  /* whole numbers, and texts where the dialect allows them; NULL: a text */
+    int32_t *tokens;    /* [n_tokens] of ids; the ask's */
+    size_t n_tokens;
+} server_prompt;
 
 /* What a message's content holds beside plain text, or as a part of its own: compose.h makes a PML prompt of it. */
 typedef enum server_part_kind {
@@ -44,8 +53,8 @@ typedef struct server_ask {
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
     bool has_markup;        /* some are PML or modules */
-    const char **texts; /* of /v1/completions: each gets n answers */
-    size_t n_texts, cap_texts;
+    server_prompt *prompts; /* of completions: each gets n answers */
+    size_t n_prompts, cap_prompts;
     const char *pml;
     const char *schema;     /* the text of one, for this request alone; or NULL */
 
@@ -59,6 +68,7 @@ typedef struct server_ask {
     bool has_seed;
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
+    const char *grammar, *grammar_trigger; /* NULL: none */
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
     int32_t priority, n_draft, relink, reuse, deadline_ms;
     bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
@@ -79,15 +89,16 @@ void server_ask_free(server_ask *ask);
  * {"type": "document", "source": {"type": "text", "data"}}. name: how problems call the content. NULL content: "". */
 void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
+/* A text, an array of ids, or an array of those. mixed: texts may stand among ids. */
+void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed);
 /* Takes the string over, until the ask is freed; NULL if there is no memory. */
 const char *server_ask_own(server_ask *ask, char *text, server_problem *p);
-void server_ask_add_text(server_ask *ask, const char *text, server_problem *p);
 /* A string or an array of strings. */
 void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, cache_salt. */
+ * n_draft, relink, reuse, cache_salt, grammar, grammar_trigger. */
 void server_ask_extras(server_ask *ask, const server_fields *f);
 
 #endif
