@@ -2,25 +2,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/anthropic.h"
 #include "server/dialects.h"
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 /* ---- fields ---- */
 
-static const char *const text_types[] = {"text", NULL};
-
-static bool is_marked(const json_t *content) {
-    for (size_t i = 0; i < json_array_size(content); i++)
-        if (json_is_object(json_object_get(json_array_get(content, i), "cache_control"))) return true;
-    return false;
-}
-
+/* A content that asks to be cached, in any of its blocks, asks for all before it, too. */
 static void add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    server_ask_message(ask, role, content, text_types, name, p);
-    if (is_marked(content)) ask->n_marked = ask->n_messages;
+    anthropic_add_content(ask, role, content, name, p);
+    if (anthropic_is_marked(content)) ask->n_marked = ask->n_messages;
 }
 
 static void parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
@@ -40,7 +35,7 @@ static void parse_message(server_ask *ask, const json_t *message, size_t i, serv
 }
 
 static void parse_conversation(server_ask *ask, const server_fields *f) {
-    static const char *const unknown[] = {"tools", "thinking", "mcp_servers", NULL};
+    static const char *const unknown[] = {"thinking", "mcp_servers", NULL};
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
     server_field_text(f, "model", &ask->model);
     if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
@@ -48,7 +43,9 @@ static void parse_conversation(server_ask *ask, const server_fields *f) {
     if (system) add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
         parse_message(ask, json_array_get(messages, i), i, f->problem);
-    if (ask->n_messages > 0) ask->continues_last = ask->messages[ask->n_messages - 1].role == RP_ROLE_ASSISTANT;
+    anthropic_parse_tools(ask, f);
+    openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
+    if (ask->n_messages > 0) ask->continues_last = ask->messages[ask->n_messages - 1].role == RP_ROLE_ASSISTANT && ask->n_calls == 0;
     openai_refuse(f, unknown);
 }
 
@@ -94,6 +91,7 @@ static json_t *usage(const server_exchange *x) {
 
 static const char *reason(const server_exchange *x, const server_choice *c) {
     if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
+    if (c->finder.n_calls > 0) return "tool_use";
     return report_stop(x, c) ? "stop_sequence" : "end_turn";
 }
 
@@ -106,8 +104,7 @@ static json_t *message(const server_exchange *x, json_t *content, const char *st
 
 static json_t *whole(server_exchange *x) {
     const server_choice *c = &x->choices[0];
-    json_t *content = json_pack("[{s:s, s:o}]", "type", "text", "text", server_json_text(c->result->text, strlen(c->result->text)));
-    json_t *all = message(x, content, reason(x, c), report_stop(x, c), usage(x));
+    json_t *all = message(x, anthropic_content(x, c), reason(x, c), report_stop(x, c), usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
@@ -118,22 +115,20 @@ static int open_stream(server_exchange *x) {
                              "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens", 0);
     int rc = exchange_frame(x, "message_start",
                             json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, used)));
-    if (!rc)
-        rc = exchange_frame(
-            x, "content_block_start",
-            json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_start", "index", 0, "content_block", "type", "text", "text", ""));
+    if (!rc && !tools_are_on(&x->ask)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
     return rc ? rc : exchange_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    (void)c;
+    int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
+    if (rc) return rc;
     return exchange_frame(x, "content_block_delta",
-                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", 0, "delta", "type", "text_delta",
-                                    "text", server_json_text(piece->text, piece->n)));
+                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                    "text_delta", "text", server_json_text(piece->text, piece->n)));
 }
 
 static int close_choice(server_exchange *x, server_choice *c) {
-    int rc = exchange_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", 0));
+    int rc = anthropic_end_block(x, c);
     json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(x, c), "stop_sequence", report_stop(x, c));
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
@@ -144,7 +139,7 @@ static int end_stream(server_exchange *x) { return exchange_frame(x, "message_st
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_anthropic(p)); }
 
-static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream};
+static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream, anthropic_tell_call};
 
 void handle_anthropic_messages(server_exchange *x) { generate_handle(x, &form); }
 
@@ -152,6 +147,7 @@ void handle_anthropic_count(server_exchange *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (root) server_ask_parse(&x->ask, root, anthropic_parse_count, &x->problem);
     json_decref(root);
+    tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (x->problem.kind) exchange_reply_problem(x);
     else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last)));
 }

@@ -8,6 +8,7 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p);
 int llamacpp_parse_messages(server_ask *ask, server_problem *p); /* of /apply-template */
 int anthropic_parse(server_ask *ask, server_problem *p);
 int anthropic_parse_count(server_ask *ask, server_problem *p);   /* without max_tokens */
+int responses_parse(server_ask *ask, server_problem *p);         /* of /v1/responses */
 int gemini_parse(server_ask *ask, server_problem *p);
 
 #endif

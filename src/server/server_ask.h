@@ -13,6 +13,35 @@
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
 
+#define SERVER_MAX_TOOLS 512
+#define SERVER_MAX_TOOL_NAME 128 /* bytes */
+#define SERVER_MAX_CALLS 4096    /* in a conversation */
+
+/* May the answer call tools, and does it have to? */
+typedef enum server_tool_choice { SERVER_TOOLS_AUTO, SERVER_TOOLS_NONE, SERVER_TOOLS_REQUIRED } server_tool_choice;
+
+/* A function that the model may call. */
+typedef struct server_tool {
+    const char *name, *description; /* description: NULL where there is none */
+    const json_t *schema;           /* of its arguments; NULL: it has none */
+    const char *place;              /* of the schema, for problems */
+    bool strict;                    /* what of its schema cannot be honoured is a problem */
+    bool barred;                    /* the choice leaves it out */
+} server_tool;
+
+/* A call that stands in the conversation. */
+typedef struct server_ask_call {
+    size_t message; /* index of the assistant's message that it belongs to */
+    const char *id, *name, *arguments; /* id: NULL where it has none; arguments: JSON, an object */
+} server_ask_call;
+
+/* What came of one: says of a message of role tool whose result it is. */
+typedef struct server_ask_result {
+    size_t message;
+    const char *id; /* NULL: it does not say */
+    bool is_error;
+} server_ask_result;
+
 typedef struct server_ask {
     json_t *root; /* a reference */
     char **owned; /* strings made of several */
@@ -26,6 +55,21 @@ typedef struct server_ask {
     const char **texts; /* of /v1/completions: each gets n answers */
     size_t n_texts, cap_texts;
     const char *pml;
+
+    /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
+    server_tool *tools;
+    size_t n_tools, cap_tools;
+    server_tool_choice tool_choice;
+    bool one_call;    /* at most */
+    bool marks_tools; /* they ask to be cached (Anthropic) */
+    server_ask_call *calls; /* by rising message */
+    size_t n_calls, cap_calls;
+    server_ask_result *results; /* likewise */
+    size_t n_results, cap_results;
+    const json_t *schema;     /* of the answer; NULL: none */
+    const char *schema_place; /* for problems */
+    bool wants_json;          /* the answer is an object; `schema` may say which */
+    const char *grammar, *grammar_trigger; /* the client's, or made by tools_prepare; NULL: none */
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
@@ -56,13 +100,25 @@ void server_ask_free(server_ask *ask);
  * text, ends with NULL. name: how problems call the content. NULL content: "". */
 void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
+/* Adds a message of that text, which is borrowed. */
+void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p);
 void server_ask_add_text(server_ask *ask, const char *text, server_problem *p);
+/* A copy of the text that the ask keeps; NULL: a problem. */
+const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p);
+/* Adds a tool whose schema and place are set. Refuses names that are no names, or that are there already. */
+void server_ask_add_tool(server_ask *ask, const server_tool *tool, server_problem *p);
+/* Adds a call to the last message, which is the assistant's. */
+void server_ask_add_call(server_ask *ask, const char *id, const char *name, const char *arguments, server_problem *p);
+/* Says whose result the last message is. field: what names it in problems. */
+void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p);
+/* The only tools that may be called: bars all others. */
+void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p);
 /* A string or an array of strings. */
 void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, cache_salt. */
+ * n_draft, relink, reuse, cache_salt, grammar. */
 void server_ask_extras(server_ask *ask, const server_fields *f);
 
 #endif

@@ -14,6 +14,7 @@
 #include "server/guard.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
+#include "server/response_shelf.h"
 #include "server/schema_shelf.h"
 #include "server/work_queue.h"
 
@@ -54,6 +55,7 @@ struct rp_server {
     work_queue *work;
     schema_shelf *shelf;
     report_ring *reports;
+    response_shelf *responses;
     server_counts counts;
     _Atomic uint64_t body_bytes; /* of all bodies that are there */
     _Atomic int n_encodes;
