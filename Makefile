@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
+.PHONY: all setup test exactness test-arm test-clients test-clients-python demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -26,6 +26,12 @@ test: all ## build and run every test
 
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
+
+test-clients: all ## the official clients of OpenAI, Anthropic and Gemini against the server (node and npm; the first time from npm's registry)
+	@tests/clients/run
+
+test-clients-python: all ## Debian's python3-openai and python3-anthropic against the server, in the lab where they are not installed
+	@tests/clients/run_python
 
 exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules

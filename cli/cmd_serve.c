@@ -5,6 +5,7 @@
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ typedef struct serve_options {
     int32_t head_timeout, body_timeout, idle_timeout, drain;
     uint64_t body;
     bool hash_key, no_tcp;
+    cli_config config;
 } serve_options;
 
 static const char *const log_names[] = {"requests", "off", NULL};
@@ -62,6 +64,9 @@ static const cli_option options[] = {
     TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
      .help = "a line of JSON for each request on standard error, or none (requests)"},
+    {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
+     .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
+             "command line goes before it"},
     CLI_ENGINE_ROWS(serve_options, engine),
     CLI_STORE_ROWS(serve_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
@@ -107,6 +112,25 @@ static void on_log(void *user, const char *line) {
     fprintf(stderr, "%s\n", line); /* one call, one line: standard error is not buffered and calls lock it */
 }
 
+/* Steps are counted as long as there is a server: the engine lives longer. */
+static struct {
+    pthread_mutex_t lock;
+    rp_server *server;
+} counted = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void count_steps(rp_server *server) {
+    pthread_mutex_lock(&counted.lock);
+    counted.server = server;
+    pthread_mutex_unlock(&counted.lock);
+}
+
+static void on_step(void *user, const rp_step *step) {
+    (void)user;
+    pthread_mutex_lock(&counted.lock);
+    if (counted.server != NULL) rp_server_count_step(counted.server, step);
+    pthread_mutex_unlock(&counted.lock);
+}
+
 static rp_server_options server_options(const serve_options *o) {
     rp_server_options s = rp_server_options_defaults();
     s.host = o->host;
@@ -131,6 +155,7 @@ static int load(cli_loaded *l, const serve_options *o) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
+    engine.on_step = on_step;
     int status = cli_load_model(l, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_load_engine(l, &engine, &o->schemas);
     return status == CLI_OK ? cli_prepare_engine(l) : status;
@@ -164,7 +189,9 @@ static int serve_with(const serve_options *o) {
     if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
     if (rc != RP_OK) return cli_fail_library(&err);
     catch_signals(server);
+    count_steps(server);
     int status = serve(server, &loaded, o);
+    count_steps(NULL);
     rp_server_free(server);
     cli_loaded_free(&loaded);
     return status;
@@ -186,13 +213,19 @@ static int hash_key(void) {
     return status;
 }
 
+static int serve_parsed(const serve_options *o) {
+    if (o->hash_key) return hash_key();
+    if (o->model == NULL) return cli_fail(CLI_WRONG_USE, "needs -m FILE: see 'reprise serve --help'");
+    return serve_with(o);
+}
+
 static int serve_main(int argc, char **argv) {
     serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20,
                        .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .drain = 30000};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
-    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
-    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    if (o.hash_key) return hash_key();
-    if (o.model == NULL) return cli_fail(CLI_WRONG_USE, "needs -m FILE: see 'reprise serve --help'");
-    return serve_with(&o);
+    int status = CLI_WRONG_USE;
+    if (parsed == CLI_PARSED_HELP) status = cli_finish_output();
+    else if (parsed == CLI_PARSED) status = serve_parsed(&o);
+    cli_config_free(&o.config);
+    return status;
 }

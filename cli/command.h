@@ -31,6 +31,9 @@ extern const cli_command cli_command_quantize;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;
 extern const cli_command cli_command_serve;
+extern const cli_command cli_command_completion;
+
+extern const cli_command *const cli_commands[]; /* all of these; ends with NULL (commands.c) */
 
 /* Parts of `reprise cache`, in cmd_cache.c's table. */
 extern const cli_command cli_cache_ls;

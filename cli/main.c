@@ -1,6 +1,6 @@
 /* main.c: the program `reprise`: finds the command and hands over.
  *
- * Owns the list of commands and the help about all of them. One thread; the library has its own.
+ * Owns the help about all of them. One thread; the library has its own.
  */
 #include <locale.h>
 #include <stdio.h>
@@ -11,19 +11,15 @@
 #include "reprise.h"
 #include "text.h"
 
-static const cli_command *const commands[] = {&cli_command_run, &cli_command_serve, &cli_command_inspect, &cli_command_eval, &cli_command_bench,
-                                             &cli_command_cache, &cli_command_tokenize, &cli_command_quantize};
-#define N_COMMANDS (sizeof commands / sizeof commands[0])
-
 static const cli_command *find_command(const char *name) {
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    for (const cli_command *const *c = cli_commands; *c != NULL; c++)
+        if (strcmp((*c)->name, name) == 0) return *c;
     return NULL;
 }
 
 static int unknown_command(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
-    for (size_t i = 0; i < N_COMMANDS; i++) cli_nearest_try(&nearest, commands[i]->name);
+    for (const cli_command *const *c = cli_commands; *c != NULL; c++) cli_nearest_try(&nearest, (*c)->name);
     cli_nearest_try(&nearest, "help");
     if (nearest.best != NULL)
         return cli_fail(CLI_WRONG_USE, "unknown command '%s': did you mean '%s'?", name, nearest.best);
@@ -32,7 +28,7 @@ static int unknown_command(const char *name) {
 
 static void print_help(void) {
     printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts made of modules, and reads no module twice.\n\ncommands:\n");
-    for (size_t i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    for (const cli_command *const *c = cli_commands; *c != NULL; c++) printf("  %-10s %s\n", (*c)->name, (*c)->summary);
     printf("  %-10s %s\n", "help", "explain a command: reprise help COMMAND");
     printf("\noptions:\n  --version  print the version\n  --help     print this\n"
            "\nexit status: %d done, %d failed, %d used wrongly, %d stopped by Ctrl-C\n",

@@ -12,43 +12,41 @@
 #define HELP_NAME_CELLS 26 /* where help's second column begins */
 #define HELP_CELLS 100
 
+#define EXPECTED_BYTES 256
+#define AT_BYTES 224 /* "FILE:LINE" */
+
 typedef struct option_parser {
     const cli_command *command;
     int argc;
     char **argv;
     int next;
     size_t n_positional; /* taken so far */
+    bool *given;         /* of each row: on the command line */
     void *out;
 } option_parser;
 
-/* ---- Values ---- */
+/* ---- Values: a text into its field; where it is wrong, what is expected instead ---- */
 
-static int wrong_value(const cli_option *o, const char *text, const char *expected) {
-    return cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
+static bool wrong_range(const cli_option *o, char expected[EXPECTED_BYTES]) {
+    snprintf(expected, EXPECTED_BYTES, "%s from %.10g to %.10g", o->kind == CLI_REAL ? "a number" : "a whole number", o->min, o->max);
+    return false;
 }
 
-static int wrong_range(const cli_option *o, const char *text) {
-    char expected[64];
-    snprintf(expected, sizeof expected, "%s from %.10g to %.10g", o->kind == CLI_REAL ? "a number" : "a whole number", o->min,
-             o->max);
-    return wrong_value(o, text, expected);
-}
-
-static int set_int(const cli_option *o, const char *text, void *field) {
+static bool set_int(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
     char *end = NULL;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || (double)v < o->min || (double)v > o->max) return wrong_range(o, text);
+    if (end == text || *end != '\0' || errno != 0 || (double)v < o->min || (double)v > o->max) return wrong_range(o, expected);
     *(int32_t *)field = (int32_t)v;
-    return CLI_OK;
+    return true;
 }
 
-static int set_real(const cli_option *o, const char *text, void *field) {
+static bool set_real(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
     char *end = NULL;
     double v = strtod(text, &end);
-    if (end == text || *end != '\0' || !(v >= o->min && v <= o->max)) return wrong_range(o, text);
+    if (end == text || *end != '\0' || !(v >= o->min && v <= o->max)) return wrong_range(o, expected);
     *(float *)field = (float)v;
-    return CLI_OK;
+    return true;
 }
 
 /* Digits only: strtoull alone would take a sign and leading space. Returns what follows them, or NULL. */
@@ -60,15 +58,16 @@ static const char *parse_u64(const char *text, uint64_t *v) {
     return errno == 0 ? end : NULL;
 }
 
-static int set_u64(const cli_option *o, const char *text, void *field) {
+static bool set_u64(const char *text, void *field, char expected[EXPECTED_BYTES]) {
     uint64_t v = 0;
     const char *end = parse_u64(text, &v);
-    if (end == NULL || *end != '\0') return wrong_value(o, text, "a whole number from 0 to 18446744073709551615");
+    snprintf(expected, EXPECTED_BYTES, "a whole number from 0 to 18446744073709551615");
+    if (end == NULL || *end != '\0') return false;
     *(uint64_t *)field = v;
-    return CLI_OK;
+    return true;
 }
 
-static int set_bytes(const cli_option *o, const char *text, void *field) {
+static bool set_bytes(const char *text, void *field, char expected[EXPECTED_BYTES]) {
     static const char units[] = "KMGT";
     uint64_t v = 0;
     unsigned shift = 0;
@@ -81,46 +80,47 @@ static int set_bytes(const cli_option *o, const char *text, void *field) {
             end++;
         }
     }
-    if (end == NULL || *end != '\0' || v == 0 || v > UINT64_MAX >> shift)
-        return wrong_value(o, text, "bytes, such as 800M or 4G");
+    snprintf(expected, EXPECTED_BYTES, "bytes, such as 800M or 4G");
+    if (end == NULL || *end != '\0' || v == 0 || v > UINT64_MAX >> shift) return false;
     *(uint64_t *)field = v << shift;
-    return CLI_OK;
+    return true;
 }
 
-static int set_choice(const cli_option *o, const char *text, void *field) {
-    char expected[256] = "one of";
+static bool set_choice(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
+    snprintf(expected, EXPECTED_BYTES, "one of");
     for (int32_t i = 0; o->choices[i] != NULL; i++) {
         if (strcmp(o->choices[i], text) == 0) {
             *(int32_t *)field = i;
-            return CLI_OK;
+            return true;
         }
         size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s %s", i > 0 ? "," : "", o->choices[i]);
+        snprintf(expected + used, EXPECTED_BYTES - used, "%s %s", i > 0 ? "," : "", o->choices[i]);
     }
-    return wrong_value(o, text, expected);
+    return false;
 }
 
-static int set_list(const cli_option *o, const char *text, void *field) {
+static bool set_list(const char *text, void *field, char expected[EXPECTED_BYTES]) {
     cli_list *list = field;
-    if (list->n == CLI_LIST_MAX)
-        return cli_fail(CLI_WRONG_USE, "--%s '%s': it was given %d times already, give fewer", o->name, text, CLI_LIST_MAX);
+    snprintf(expected, EXPECTED_BYTES, "%d of them at most", CLI_LIST_MAX);
+    if (list->n == CLI_LIST_MAX) return false;
     list->items[list->n++] = text;
-    return CLI_OK;
+    return true;
 }
 
-static int set_value(const cli_option *o, const char *text, void *out) {
+static bool set_value(const cli_option *o, const char *text, void *out, char expected[EXPECTED_BYTES]) {
     void *field = (char *)out + o->offset;
     switch (o->kind) {
-    case CLI_FLAG: *(bool *)field = true; return CLI_OK;
-    case CLI_TEXT: *(const char **)field = text; return CLI_OK;
-    case CLI_LIST: return set_list(o, text, field);
-    case CLI_INT: return set_int(o, text, field);
-    case CLI_U64: return set_u64(o, text, field);
-    case CLI_REAL: return set_real(o, text, field);
-    case CLI_BYTES: return set_bytes(o, text, field);
-    case CLI_CHOICE: return set_choice(o, text, field);
+    case CLI_FLAG: *(bool *)field = true; return true;
+    case CLI_TEXT: *(const char **)field = text; return true;
+    case CLI_CONFIG: ((cli_config *)field)->path = text; return true;
+    case CLI_LIST: return set_list(text, field, expected);
+    case CLI_INT: return set_int(o, text, field, expected);
+    case CLI_U64: return set_u64(text, field, expected);
+    case CLI_REAL: return set_real(o, text, field, expected);
+    case CLI_BYTES: return set_bytes(text, field, expected);
+    case CLI_CHOICE: return set_choice(o, text, field, expected);
     }
-    return CLI_OK;
+    return true;
 }
 
 /* ---- Names ---- */
@@ -157,24 +157,32 @@ static int unknown_option(const cli_command *c, const char *arg, const char *nam
 
 /* ---- Arguments ---- */
 
+/* text: NULL for flags, which take any. */
+static int take_value(option_parser *p, const cli_option *o, const char *text) {
+    char expected[EXPECTED_BYTES];
+    p->given[o - p->command->options] = true;
+    if (text == NULL) text = "";
+    return set_value(o, text, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
+}
+
 /* attached: the value written in the same argument, or NULL. */
 static int take_option(option_parser *p, const cli_option *o, const char *attached) {
     if (o->kind == CLI_FLAG) {
         if (attached != NULL) return cli_fail(CLI_WRONG_USE, "--%s=%s: --%s takes no value", o->name, attached, o->name);
-        return set_value(o, NULL, p->out);
+        return take_value(p, o, NULL);
     }
-    if (attached != NULL) return set_value(o, attached, p->out);
+    if (attached != NULL) return take_value(p, o, attached);
     if (p->next == p->argc)
         return cli_fail(CLI_WRONG_USE, "--%s of 'reprise %s' needs a value: --%s %s", o->name, p->command->name, o->name,
                         o->value);
-    return set_value(o, p->argv[p->next++], p->out);
+    return take_value(p, o, p->argv[p->next++]);
 }
 
 static int take_positional(option_parser *p, const char *arg) {
     const cli_option *o = find_positional(p->command, p->n_positional);
     if (o != NULL) {
         p->n_positional++;
-        return set_value(o, arg, p->out);
+        return take_value(p, o, arg);
     }
     if (p->n_positional > 0)
         return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': see 'reprise %s --help'", arg, p->command->name);
@@ -211,17 +219,107 @@ static int check_required(const cli_command *c, const void *out) {
     return CLI_OK;
 }
 
-cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, void *out) {
-    option_parser p = {.command = command, .argc = argc, .argv = argv, .next = 1, .out = out};
-    while (p.next < argc) {
-        const char *arg = argv[p.next++];
+/* ---- Files of options ---- */
+
+/* Cuts white space off both ends. */
+static char *trim(char *s) {
+    static const char space[] = " \t\r";
+    s += strspn(s, space);
+    size_t n = strlen(s);
+    while (n > 0 && strchr(space, s[n - 1]) != NULL) n--;
+    s[n] = '\0';
+    return s;
+}
+
+static int unknown_name(const option_parser *p, const char *at, const char *name) {
+    cli_nearest nearest = cli_nearest_start(name);
+    for (const cli_option *o = p->command->options; o->name != NULL; o++)
+        if (o->help != NULL && !o->positional && o->kind != CLI_CONFIG) cli_nearest_try(&nearest, o->name);
+    if (nearest.best != NULL) return cli_fail(CLI_WRONG_USE, "%s: unknown option '%s': did you mean '%s'?", at, name, nearest.best);
+    return cli_fail(CLI_WRONG_USE, "%s: unknown option '%s': see 'reprise %s --help'", at, name, p->command->name);
+}
+
+static int take_flag(option_parser *p, const cli_option *o, const char *value, const char *at) {
+    char expected[EXPECTED_BYTES];
+    if (value == NULL || strcmp(value, "true") == 0) return set_value(o, NULL, p->out, expected) ? CLI_OK : CLI_WRONG_USE;
+    if (strcmp(value, "false") == 0) return CLI_OK;
+    return cli_fail(CLI_WRONG_USE, "%s: %s = %s: give true or false", at, o->name, value);
+}
+
+/* value: NULL where there is no '='. */
+static int take_setting(option_parser *p, const char *name, const char *value, const char *at) {
+    char expected[EXPECTED_BYTES];
+    const cli_option *o = find_long(p->command, name, strlen(name));
+    if (o == NULL || o->kind == CLI_CONFIG) return unknown_name(p, at, name);
+    if (p->given[o - p->command->options]) return CLI_OK;
+    if (o->kind == CLI_FLAG) return take_flag(p, o, value, at);
+    if (value == NULL || *value == '\0')
+        return cli_fail(CLI_WRONG_USE, "%s: '%s' needs a value: %s = %s", at, name, name, o->value);
+    return set_value(o, value, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "%s: %s = %s: give %s", at, name, value, expected);
+}
+
+static int take_line(option_parser *p, char *line, const char *path, int number) {
+    char at[AT_BYTES];
+    char *name = trim(line), *value = strchr(name, '=');
+    if (*name == '\0' || *name == '#') return CLI_OK;
+    if (value != NULL) {
+        *value = '\0';
+        value = trim(value + 1);
+        name = trim(name);
+    }
+    snprintf(at, sizeof at, "%.200s:%d", path, number);
+    return take_setting(p, name, value, at);
+}
+
+/* Takes what a file says of rows that the command line does not give. */
+static int take_file(option_parser *p, cli_config *config) {
+    size_t n = 0;
+    int status = cli_read(config->path, &config->text, &n), number = 1;
+    if (status != CLI_OK) return status;
+    if (strlen(config->text) != n) return cli_fail(CLI_WRONG_USE, "%s: it has a zero byte: give a text", config->path);
+    for (char *line = config->text, *next; line != NULL && status == CLI_OK; line = next, number++) {
+        next = strchr(line, '\n');
+        if (next != NULL) *next++ = '\0';
+        status = take_line(p, line, config->path, number);
+    }
+    return status;
+}
+
+static int take_config(option_parser *p) {
+    for (const cli_option *o = p->command->options; o->name != NULL; o++)
+        if (o->kind == CLI_CONFIG && p->given[o - p->command->options])
+            return take_file(p, (cli_config *)(void *)((char *)p->out + o->offset));
+    return CLI_OK;
+}
+
+void cli_config_free(cli_config *config) {
+    free(config->text);
+    config->text = NULL;
+}
+
+/* ---- All of them ---- */
+
+static cli_parsed parse(option_parser *p) {
+    while (p->next < p->argc) {
+        const char *arg = p->argv[p->next++];
         if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
-            cli_options_help(command, stdout);
+            cli_options_help(p->command, stdout);
             return CLI_PARSED_HELP;
         }
-        if (take_argument(&p, arg) != CLI_OK) return CLI_PARSED_WRONG;
+        if (take_argument(p, arg) != CLI_OK) return CLI_PARSED_WRONG;
     }
-    return check_required(command, out) == CLI_OK ? CLI_PARSED : CLI_PARSED_WRONG;
+    if (take_config(p) != CLI_OK) return CLI_PARSED_WRONG;
+    return check_required(p->command, p->out) == CLI_OK ? CLI_PARSED : CLI_PARSED_WRONG;
+}
+
+cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, void *out) {
+    option_parser p = {.command = command, .argc = argc, .argv = argv, .next = 1, .out = out};
+    size_t n = 1;
+    while (command->options[n - 1].name != NULL) n++;
+    p.given = cli_alloc(n);
+    cli_parsed parsed = parse(&p);
+    free(p.given);
+    return parsed;
 }
 
 /* ---- Parts ---- */

@@ -11,10 +11,14 @@
  *   CLI_REAL     float          a number from min to max
  *   CLI_BYTES    uint64_t       a whole number, then nothing, K, M, G or T (powers of 1024)
  *   CLI_CHOICE   int32_t        one of `choices`; the field gets its index
+ *   CLI_CONFIG   cli_config     a file of options; at most one such row
  *
  * Written `--name value`, `--name=value`, `-n value` or `-nvalue`. Of an option that is given twice the last one counts.
  * A positional row is an argument without dashes: the first such row takes the first such argument, and so on.
- * A row without help is accepted and not shown. Values are borrowed from argv.
+ * A row without help is accepted and not shown. Values are borrowed from argv, or from the text of a file of options.
+ *
+ * A file of options has lines `name = value`, where names are those of the options; `name` alone, or `name = true`, for flags; and
+ * comments, lines that begin with '#'. An option of the command line takes the place of all that the file says of it.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -25,7 +29,7 @@
 #include <stdio.h>
 
 typedef enum cli_kind {
-    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_CHOICE,
+    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_CHOICE, CLI_CONFIG,
 } cli_kind;
 
 #define CLI_LIST_MAX 256
@@ -34,6 +38,11 @@ typedef struct cli_list {
     const char *items[CLI_LIST_MAX];
     size_t n;
 } cli_list;
+
+typedef struct cli_config {
+    const char *path; /* NULL: none */
+    char *text;       /* what values are borrowed from */
+} cli_config;
 
 typedef struct cli_option {
     const char *name;  /* without its dashes; NULL ends the table */
@@ -55,6 +64,8 @@ struct cli_command;
 /* Reads argv[1..argc) into `out`, the struct that the table's offsets are of and that already holds the defaults.
  * CLI_PARSED_HELP: --help was there, and help was printed. CLI_PARSED_WRONG: one line on standard error says what is wrong. */
 cli_parsed cli_options_parse(const struct cli_command *command, int argc, char **argv, void *out);
+
+void cli_config_free(cli_config *config);
 
 /* The part of a command that is called so, or NULL, and one line on standard error says that there is none. */
 const struct cli_command *cli_find_part(const struct cli_command *command, const char *name);

@@ -54,6 +54,9 @@ RP_API const char *rp_server_address(const rp_server *server, int i);
 /* Takes requests from now on, for this model and engine: both are borrowed until rp_server_free. The tenants of the keys get their quotas.
  * RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas). */
 RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine, rp_error *err);
+/* Counts a step for /metrics: what the on_step of the engine may call while the server lives. The engine may make steps after that. Any
+ * thread. */
+RP_API void rp_server_count_step(rp_server *server, const rp_step *step);
 /* Waits for rp_server_stop; then takes no new requests (503), lets those that run finish for up to drain_timeout_ms, and ends the rest. */
 RP_API void rp_server_run(rp_server *server);
 /* Any thread, and signal handlers. */

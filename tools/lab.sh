@@ -13,6 +13,7 @@
 #
 # REPRISE_LAB         where it is: /var/tmp/reprise-lab unless set; 2 GB
 # REPRISE_LAB_MIRROR  a Debian mirror; unless set, the one of this machine's apt
+# REPRISE_LAB_PACKAGES  the packages that it needs, in place of those below; what is there stays there
 #
 # Needs root: it mounts in a namespace of its own, and nothing stays mounted.
 set -euo pipefail
@@ -25,6 +26,8 @@ packages=(
     python3-sentencepiece python3-tokenizers          # reference tokenizers
     libllama-dev llama.cpp-tools gcc libc6-dev        # the peer, and what builds a program against it
 )
+
+[ -z "${REPRISE_LAB_PACKAGES:-}" ] || read -ra packages <<<"$REPRISE_LAB_PACKAGES"
 
 fail() { echo "lab: $1" >&2; exit 1; }
 

@@ -37,9 +37,17 @@ static bool on_text(void *user, const char *text, size_t n) {
     return goes_on;
 }
 
+static void count_time(server_choice *c) {
+    uint64_t now = base_clock_us();
+    if (c->token_us > 0) histogram_add_us(&c->x->server->counts.between_tokens, now - c->token_us);
+    c->token_us = now;
+}
+
 static bool on_token(void *user, const rp_token *token) {
     server_choice *c = user;
     server_exchange *x = c->x;
+    count_time(c);
+    if (!x->ask.stream || x->ask.n_logprobs < 0) return true;
     server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->ask.n_logprobs)};
     size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
     pthread_mutex_lock(&x->lock);
@@ -134,7 +142,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     q.grammar_trigger = a->grammar_trigger;
     q.ignore_eos = a->ignore_eos;
     q.on_text = a->stream ? on_text : NULL;
-    q.on_token = a->stream && a->n_logprobs >= 0 ? on_token : NULL;
+    q.on_token = on_token;
     q.on_done = on_done;
     return q;
 }

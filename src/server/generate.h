@@ -42,6 +42,8 @@ typedef struct server_choice {
     base_buffer text, tokens;
     bool done;
 
+    uint64_t token_us; /* the engine's thread: when the last token came; 0: none did */
+
     /* the I/O thread's, of a stream; else the worker's that has the exchange */
     base_buffer taken_text, taken_tokens;
     bool ended, collected;

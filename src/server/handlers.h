@@ -12,11 +12,18 @@ void handle_metrics(server_exchange *x);
 void handle_cache(server_exchange *x);
 void handle_explain(server_exchange *x);
 
-/* openai_chat.c, openai_text.c, openai_models.c */
+/* models_http.c */
+void handle_models(server_exchange *x);
+void handle_model(server_exchange *x);
+void handle_gemini_models(server_exchange *x);
+void handle_gemini_model(server_exchange *x);
+
+/* openapi.c */
+void handle_openapi(server_exchange *x);
+
+/* openai_chat.c, openai_text.c */
 void handle_openai_chat(server_exchange *x);
 void handle_openai_text(server_exchange *x);
-void handle_openai_models(server_exchange *x);
-void handle_openai_model(server_exchange *x);
 
 /* responses.c */
 void handle_response_create(server_exchange *x);

@@ -47,6 +47,7 @@ static void add_headers(server_exchange *x, struct MHD_Response *r) {
     char seconds[16];
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? "text/event-stream" : x->content_type);
     add_header(r, "x-request-id", x->id);
+    if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
     if (x->problem.kind == SERVER_KEY) add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
@@ -286,17 +287,22 @@ enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, con
 
 /* ---- ends ---- */
 
-static void log_exchange(server_exchange *x) {
+/* What went wrong with it. Of one that a worker still works on that is the worker's. */
+static server_problem_kind problem_of(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    bool held = x->held;
+    pthread_mutex_unlock(&x->lock);
+    return held ? SERVER_FINE : x->problem.kind;
+}
+
+static void log_exchange(server_exchange *x, server_problem_kind problem) {
     rp_server *s = x->server;
     if (!s->options.on_log) return;
-    pthread_mutex_lock(&x->lock);
-    bool held = x->held; /* then the problem is the worker's */
-    pthread_mutex_unlock(&x->lock);
     json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
                              server_json_text(x->method, strlen(x->method)), "path", server_json_text(x->path, strlen(x->path)), "status",
                              x->status, "ms", (double)(base_clock_us() - x->start_us) / 1e3, "in", (json_int_t)x->body_bytes, "out",
                              (json_int_t)x->sent_bytes, "stream", x->is_stream);
-    if (line && x->problem.kind && !held) json_object_set_new(line, "error", json_string(x->problem.message));
+    if (line && problem) json_object_set_new(line, "error", json_string(x->problem.message));
     if (line && x->key && x->key->tenant) json_object_set_new(line, "tenant", server_json_text(x->key->tenant, strlen(x->key->tenant)));
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     pthread_mutex_lock(&s->log_lock);
@@ -310,7 +316,9 @@ static void log_exchange(server_exchange *x) {
 static void end_exchange(rp_server *s, server_exchange *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
     atomic_fetch_add(&s->counts.by_status[BASE_MIN(x->status / 100, SERVER_N_STATUS_CLASSES - 1)], 1);
-    log_exchange(x);
+    server_problem_kind problem = problem_of(x);
+    if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
+    log_exchange(x, problem);
     if (x->key) api_keys_end(x->key);
     if (x->is_active) count_active(s, -1);
     pthread_mutex_lock(&x->lock);

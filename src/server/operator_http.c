@@ -45,6 +45,41 @@ static int append_metrics(base_buffer *b, const metric *list, size_t n) {
     return rc;
 }
 
+static int append_responses(base_buffer *b, server_counts *c) {
+    int rc = base_buffer_append_str(b, "# HELP reprise_responses_total Replies, by their status.\n# TYPE reprise_responses_total counter\n");
+    for (int i = 1; i < SERVER_N_STATUS_CLASSES && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_responses_total{status=\"%dxx\"} %" PRIu64 "\n", i, atomic_load(&c->by_status[i]));
+    if (!rc)
+        rc = base_buffer_append_str(b, "# HELP reprise_rejections_total Requests that ended with a problem, by its name.\n"
+                                       "# TYPE reprise_rejections_total counter\n");
+    for (int i = SERVER_FINE + 1; i < SERVER_N_PROBLEMS && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_rejections_total{reason=\"%s\"} %" PRIu64 "\n", server_problem_name((server_problem_kind)i),
+                                atomic_load(&c->rejections[i]));
+    return rc;
+}
+
+static int append_times(base_buffer *b, server_counts *c) {
+    int rc = histogram_append(b, "queue", "From a call's arrival until the engine took it up.", &c->queue);
+    if (!rc) rc = histogram_append(b, "time_to_first_token", "From a call's arrival to its answer's first token.", &c->first_token);
+    if (!rc) rc = histogram_append(b, "time_between_tokens", "Between two tokens of an answer.", &c->between_tokens);
+    return rc ? rc : histogram_append(b, "step", "Steps of the engine.", &c->step);
+}
+
+/* Where prompts' tokens came from, and which part of them a tier gave. What is read of the total is read last: no ratio exceeds 1. */
+static int append_tiers(base_buffer *b, server_counts *c) {
+    uint64_t ram = atomic_load(&c->ram_tokens), disk = atomic_load(&c->disk_tokens), all = atomic_load(&c->prompt_tokens);
+    double of = all > 0 ? (double)all : 1;
+    return base_buffer_printf(b,
+                              "# HELP reprise_tokens_total Tokens of prompts, by where their states came from.\n"
+                              "# TYPE reprise_tokens_total counter\n"
+                              "reprise_tokens_total{source=\"computed\"} %" PRIu64 "\nreprise_tokens_total{source=\"ram\"} %" PRIu64
+                              "\nreprise_tokens_total{source=\"disk\"} %" PRIu64 "\n"
+                              "# HELP reprise_hit_ratio The part of all prompts' tokens that a tier gave.\n"
+                              "# TYPE reprise_hit_ratio gauge\n"
+                              "reprise_hit_ratio{tier=\"ram\"} %.6f\nreprise_hit_ratio{tier=\"disk\"} %.6f\n",
+                              all - BASE_MIN(ram + disk, all), ram, disk, (double)ram / of, (double)disk / of);
+}
+
 static int append_server(base_buffer *b, rp_server *s) {
     server_counts *c = &s->counts;
     pthread_mutex_lock(&s->lock);
@@ -68,9 +103,9 @@ static int append_server(base_buffer *b, rp_server *s) {
         {"answer_tokens_total", "counter", "Tokens of answers.", atomic_load(&c->answer_tokens)},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
-    for (int i = 1; i < SERVER_N_STATUS_CLASSES && !rc; i++)
-        rc = base_buffer_printf(b, "reprise_responses_total{status=\"%dxx\"} %" PRIu64 "\n", i, atomic_load(&c->by_status[i]));
-    return rc;
+    if (!rc) rc = append_responses(b, c);
+    if (!rc) rc = append_times(b, c);
+    return rc ? rc : append_tiers(b, c);
 }
 
 static int append_store(base_buffer *b, rp_server *s) {
@@ -85,6 +120,7 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_misses_total", "counter", "Look-ups that did not.", t.misses},
         {"store_inserts_total", "counter", "Spans that were kept.", t.inserts},
         {"store_evictions_total", "counter", "Spans that were dropped.", t.evictions},
+        {"store_expired_total", "counter", "Spans whose time was over.", t.expired},
         {"store_disk_spans", "gauge", "Records on disk.", t.disk_spans},
         {"store_disk_bytes", "gauge", "Their bytes.", t.disk_bytes},
         {"store_disk_budget_bytes", "gauge", "Limit for them.", t.disk_budget_bytes},

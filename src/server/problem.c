@@ -22,6 +22,8 @@ static const problem_words words[] = {
 
 int server_problem_status(server_problem_kind kind) { return words[kind].status; }
 
+const char *server_problem_name(server_problem_kind kind) { return words[kind].code; }
+
 /* Leaves out what is no UTF-8: names in messages are cut by bytes. */
 static void keep_characters(char *s) {
     size_t n = strlen(s), used = 0;

@@ -32,6 +32,7 @@ typedef enum server_problem_kind {
 #define X(kind, status, type, code, anthropic, gemini) SERVER_##kind,
     SERVER_PROBLEMS(X)
 #undef X
+    SERVER_N_PROBLEMS
 } server_problem_kind;
 
 typedef struct server_problem {
@@ -48,6 +49,8 @@ int server_fail_library(server_problem *p, const rp_error *err);
 int server_fail_memory(server_problem *p);
 
 int server_problem_status(server_problem_kind kind);
+/* "context_length_exceeded"; static. */
+const char *server_problem_name(server_problem_kind kind);
 
 /* An error in each dialect's form; NULL: no memory. */
 json_t *server_problem_openai(const server_problem *p);

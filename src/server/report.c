@@ -49,14 +49,26 @@ const char *report_stop(const server_exchange *x, const server_choice *c) {
     return found;
 }
 
+/* What of a prompt came from where; all else of it was computed. */
+static void count_tiers(server_counts *n, const rp_result *r) {
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        const rp_plan_item *item = &r->plan[i];
+        if (strcmp(item->tier, "ram") == 0) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
+        else if (strcmp(item->tier, "disk") == 0) atomic_fetch_add(&n->disk_tokens, (uint64_t)item->n_tokens);
+    }
+}
+
 void report_count(server_exchange *x, const server_choice *c) {
     server_counts *n = &x->server->counts;
     const rp_result *r = c->result;
     atomic_fetch_add(&n->answers, 1);
     atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
+    histogram_add_ms(&n->queue, r->timings.queue_ms);
+    if (r->n_tokens > 0) histogram_add_ms(&n->first_token, r->timings.ttft_ms + r->timings.encode_ms);
     if (c->index % x->ask.n != 0) return;
     atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
     atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
+    count_tiers(n, r);
 }
 
 /* ---- what was reused ---- */

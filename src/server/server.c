@@ -119,6 +119,8 @@ int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *
     return RP_OK;
 }
 
+void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }
+
 /* ---- stopped ---- */
 
 void rp_server_stop(rp_server *s) {

@@ -12,6 +12,7 @@
 #include "server/api_keys.h"
 #include "server/exchange.h"
 #include "server/guard.h"
+#include "server/histogram.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
 #include "server/response_shelf.h"
@@ -35,6 +36,9 @@ typedef struct server_counts {
     _Atomic uint64_t gone;             /* clients that went before their reply was whole */
     _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
+    _Atomic uint64_t ram_tokens, disk_tokens; /* of prompts: states that were in RAM, that were read from disk */
+    _Atomic uint64_t rejections[SERVER_N_PROBLEMS]; /* requests that ended with a problem */
+    server_histogram queue, first_token, between_tokens, step; /* times */
 } server_counts;
 
 struct rp_server {

@@ -119,7 +119,7 @@ class Server:
         for line in self.get("/metrics").body.decode().splitlines():
             if not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
-                found[name] = int(value)
+                found[name] = float(value) if "." in value else int(value)
         return found
 
     def wait_idle(self):

@@ -105,6 +105,8 @@ class Anthropic(Dialects):
         self.assertEqual((whole["type"], whole["role"], whole["stop_reason"], whole["stop_sequence"]),
                          ("message", "assistant", "end_turn", None))
         self.assertTrue(whole["id"].startswith("msg_"))
+        headers = self.message().headers
+        self.assertEqual(headers["request-id"], headers["x-request-id"])
         self.same_as_openai(whole["content"][0]["text"])
         self.assertEqual(self.message(max_tokens=1).json["stop_reason"], "max_tokens")
         system = [{"type": "text", "text": "Be brief."}]
@@ -157,6 +159,14 @@ class Anthropic(Dialects):
         self.refused(self.server.get("/v1/messages"), 405, "invalid_request_error", "POST")
 
 
+    def test_models(self):
+        listed = self.server.get("/v1/models").json
+        model = listed["data"][0]
+        self.assertEqual((model["type"], model["display_name"]), ("model", "reprise-mini"))
+        self.assertRegex(model["created_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual((listed["has_more"], listed["first_id"], listed["last_id"]), (False, model["id"], model["id"]))
+
+
 class Gemini(Dialects):
     def generate(self, verb="generateContent", model="reprise-mini", config=None, **fields):
         body = {"contents": [{"role": "user", "parts": [{"text": TEXT}]}], "generationConfig": {"temperature": 0, "maxOutputTokens": 8,
@@ -181,6 +191,12 @@ class Gemini(Dialects):
         self.assertEqual(len(self.generate(config={"candidateCount": 2}).json["candidates"]), 2)
         self.assertEqual(self.generate(systemInstruction={"parts": [{"text": "Be brief."}]}).status, 200)
 
+    def test_models(self):
+        model = self.server.get("/v1beta/models").json["models"][0]
+        self.assertEqual((model["name"], model["inputTokenLimit"]), ("models/reprise-mini", 2048))
+        self.assertIn("generateContent", model["supportedGenerationMethods"])
+        self.assertEqual(self.server.get("/v1beta/models/reprise-mini").json, model)
+
     def test_stream(self):
         whole = self.generate().json["candidates"][0]["content"]["parts"][0]["text"]
         frames = [json.loads(data) for _, data in self.generate("streamGenerateContent?alt=sse").frames]
@@ -190,6 +206,7 @@ class Gemini(Dialects):
 
     def test_refused(self):
         self.refused(self.generate("fly"), 404, "NOT_FOUND", "generateContent")
+        self.refused(self.server.get("/v1beta/models/other"), 404, "NOT_FOUND", "other")
         self.refused(self.generate(model="other"), 404, "NOT_FOUND", "other")
         self.refused(self.generate("streamGenerateContent"), 400, "UNIMPLEMENTED", "alt=sse")
         for fields, says in (({"contents": []}, "contents"), ({"contents": [{"parts": 3}]}, "contents[0]"),

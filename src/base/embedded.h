@@ -1,0 +1,21 @@
+/* embedded.h: files that are part of the program: tables that cmake/EmbedFiles.cmake makes of them. Constants; any thread. */
+#ifndef BASE_EMBEDDED_H
+#define BASE_EMBEDDED_H
+
+#include <stddef.h>
+#include <string.h>
+
+typedef struct base_embedded {
+    const char *name;           /* its path below its root; NULL ends a table */
+    const unsigned char *bytes; /* and a NUL behind them */
+    size_t n;
+} base_embedded;
+
+/* The file of that name, or NULL. */
+static inline const base_embedded *base_embedded_find(const base_embedded *table, const char *name) {
+    for (; table->name; table++)
+        if (strcmp(table->name, name) == 0) return table;
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* models_http.c: the one model, as OpenAI's and Anthropic's clients (/v1/models, one object for both) and Gemini's (/v1beta/models) look
+ * for it. Owns nothing. Workers. */
+#define _POSIX_C_SOURCE 200809L /* gmtime_r */
+
+#include <string.h>
+#include <time.h>
+
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define TIME_BYTES 32
+
+static void write_time(int64_t seconds, char text[TIME_BYTES]) {
+    time_t at = (time_t)seconds;
+    struct tm utc;
+    if (!gmtime_r(&at, &utc) || strftime(text, TIME_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) text[0] = '\0';
+}
+
+static json_t *meta(const rp_model_info *info) {
+    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s}", "architecture", info->architecture, "n_params", (json_int_t)info->parameters,
+                     "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint",
+                     info->fingerprint);
+}
+
+static json_t *model(const rp_server *s) {
+    char created[TIME_BYTES];
+    write_time(s->created, created);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", s->model_name, "object", "model", "type", "model", "created",
+                     (json_int_t)s->created, "created_at", created, "owned_by", "reprise", "display_name", s->model_name, "meta",
+                     meta(&s->info));
+}
+
+static json_t *gemini_model(const rp_server *s) {
+    return json_pack("{s:o, s:s, s:s, s:i, s:i, s:[s, s, s]}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
+                     "displayName", s->model_name, "inputTokenLimit", (int)s->info.n_ctx_train, "outputTokenLimit",
+                     (int)s->info.n_ctx_train, "supportedGenerationMethods", "generateContent", "streamGenerateContent", "countTokens");
+}
+
+static void reply_model(server_exchange *x, json_t *(*describe)(const rp_server *s)) {
+    if (strcmp(x->name, x->server->model_name) == 0) {
+        exchange_reply_json(x, 200, describe(x->server));
+        return;
+    }
+    server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here, there is '%s'", x->name, x->server->model_name);
+    exchange_reply_problem(x);
+}
+
+void handle_models(server_exchange *x) {
+    const char *name = x->server->model_name;
+    exchange_reply_json(x, 200,
+                        json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", model(x->server), "has_more", 0, "first_id",
+                                  name, "last_id", name));
+}
+
+void handle_model(server_exchange *x) { reply_model(x, model); }
+
+void handle_gemini_models(server_exchange *x) { exchange_reply_json(x, 200, json_pack("{s:[o]}", "models", gemini_model(x->server))); }
+
+void handle_gemini_model(server_exchange *x) { reply_model(x, gemini_model); }

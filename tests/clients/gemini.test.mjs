@@ -1,0 +1,92 @@
+// The official client `@google/genai` against `reprise serve`.
+import assert from "node:assert/strict";
+import {after, before, test} from "node:test";
+
+import {client, KEY, MODEL, QUESTION, Server} from "./reprise_server.mjs";
+
+const {ApiError, FinishReason, GoogleGenAI} = client("@google/genai");
+let server, ai;
+
+const clientOf = (apiKey) => new GoogleGenAI({apiKey, httpOptions: {baseUrl: server.url}});
+const asked = (config, more) => ({model: MODEL, contents: QUESTION, config: {temperature: 0, maxOutputTokens: 8, ...config}, ...more});
+
+before(async () => {
+    server = await Server.start();
+    ai = clientOf(KEY);
+});
+after(async () => assert.equal(await server.stop(), 0));
+
+test("models", async () => {
+    const listed = [];
+    for await (const model of await ai.models.list()) listed.push(model);
+    assert.deepEqual(listed.map((m) => m.name), ["models/" + MODEL]);
+    const model = await ai.models.get({model: MODEL});
+    assert.equal(model.inputTokenLimit, 2048);
+    assert.ok(model.supportedActions.includes("generateContent"));
+    await assert.rejects(ai.models.get({model: "other"}), (e) => e instanceof ApiError && e.status === 404);
+});
+
+test("answers, and what a second request reuses", async () => {
+    const config = {systemInstruction: "You know what Tom had, and say it."};
+    const first = await ai.models.generateContent(asked(config)), again = await ai.models.generateContent(asked(config));
+    assert.equal(first.candidates[0].finishReason, FinishReason.STOP);
+    assert.equal(again.text, first.text);
+    const used = again.usageMetadata;
+    assert.equal(used.cachedContentTokenCount, used.promptTokenCount - 1);
+    assert.equal(used.totalTokenCount, used.promptTokenCount + used.candidatesTokenCount);
+    const {totalTokens} = await ai.models.countTokens({model: MODEL, contents: QUESTION});
+    assert.equal(totalTokens, (await ai.models.generateContent(asked())).usageMetadata.promptTokenCount);
+});
+
+test("streams", async () => {
+    const whole = await ai.models.generateContent(asked());
+    let text = "", last;
+    for await (const chunk of await ai.models.generateContentStream(asked())) {
+        text += chunk.text ?? "";
+        last = chunk;
+    }
+    assert.equal(text, whole.text);
+    assert.equal(last.candidates[0].finishReason, FinishReason.STOP);
+    assert.equal(last.usageMetadata.promptTokenCount, whole.usageMetadata.promptTokenCount);
+});
+
+test("chats", async () => {
+    const chat = ai.chats.create({model: MODEL, config: {temperature: 0, maxOutputTokens: 8}});
+    const first = await chat.sendMessage({message: QUESTION});
+    const second = await chat.sendMessage({message: "And Ann?"});
+    assert.ok(second.usageMetadata.promptTokenCount > first.usageMetadata.promptTokenCount);
+    assert.ok(second.usageMetadata.cachedContentTokenCount >= first.usageMetadata.promptTokenCount - 1);
+    assert.equal(chat.getHistory().length, 4);
+});
+
+test("several answers, seeds, lengths, stop strings", async () => {
+    const drawn = asked({candidateCount: 3, seed: 7, temperature: 1});
+    const first = await ai.models.generateContent(drawn), again = await ai.models.generateContent(drawn);
+    assert.equal(first.candidates.length, 3);
+    assert.deepEqual(again.candidates, first.candidates);
+    const cut = await ai.models.generateContent(asked({maxOutputTokens: 1}));
+    assert.equal(cut.candidates[0].finishReason, FinishReason.MAX_TOKENS);
+    const {text} = await ai.models.generateContent(asked());
+    const stopped = await ai.models.generateContent(asked({stopSequences: [text.slice(3, 6)]}));
+    assert.equal(stopped.text, text.slice(0, text.indexOf(text.slice(3, 6))));
+});
+
+test("errors are the client's own", async () => {
+    const refused = (promise, status, says) =>
+        assert.rejects(promise, (e) => e instanceof ApiError && e.status === status && e.message.includes(says));
+    await refused(ai.models.generateContent(asked({}, {model: "other"})), 404, "NOT_FOUND");
+    await refused(ai.models.generateContent(asked({temperature: 9})), 400, "generationConfig.temperature");
+    await refused(ai.models.generateContent(asked({}, {contents: "word ".repeat(5000)})), 400, "INVALID_ARGUMENT");
+    await refused(ai.models.generateContentStream(asked({temperature: 9})), 400, "INVALID_ARGUMENT");
+    await refused(clientOf("a-key-that-nobody-has").models.generateContent(asked()), 401, "UNAUTHENTICATED");
+});
+
+test("cancelled answers leave nothing behind", async () => {
+    const endless = (abortSignal) => asked({maxOutputTokens: 1900, temperature: 1, abortSignal}, {contents: "Tell a long story."});
+    const controller = new AbortController();
+    const stream = await ai.models.generateContentStream(endless(controller.signal));
+    await assert.rejects(async () => {
+        for await (const chunk of stream) if (chunk) controller.abort();
+    }, {name: "AbortError"});
+    await server.untilIdle();
+});

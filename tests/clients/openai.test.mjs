@@ -1,0 +1,155 @@
+// The official client `openai` against `reprise serve`.
+import assert from "node:assert/strict";
+import {after, before, test} from "node:test";
+
+import {client, KEY, MODEL, QUESTION, Server, SLOW_KEY} from "./reprise_server.mjs";
+
+const OpenAI = client("openai").default;
+const messages = [{role: "user", content: QUESTION}];
+const short = {model: MODEL, messages, temperature: 0, max_tokens: 8};
+const endless = {model: MODEL, messages, temperature: 0, max_tokens: 1900, ignore_eos: true};
+let server, openai;
+
+const clientOf = (apiKey, more) => new OpenAI({baseURL: server.url + "/v1", apiKey, maxRetries: 0, ...more});
+
+before(async () => {
+    server = await Server.start();
+    openai = clientOf(KEY);
+});
+after(async () => assert.equal(await server.stop(), 0));
+
+test("models", async () => {
+    const listed = [];
+    for await (const model of openai.models.list()) listed.push(model);
+    assert.deepEqual(listed.map((m) => m.id), [MODEL]);
+    assert.equal((await openai.models.retrieve(MODEL)).owned_by, "reprise");
+    await assert.rejects(openai.models.retrieve("other"), OpenAI.NotFoundError);
+});
+
+test("chat, and what a second request reuses", async () => {
+    const first = await openai.chat.completions.create({...short, cache_salt: "chat"});
+    assert.equal(first.choices[0].finish_reason, "stop");
+    assert.equal(first.choices[0].message.role, "assistant");
+    assert.equal(first.usage.prompt_tokens_details.cached_tokens, 0);
+    assert.equal(first.usage.total_tokens, first.usage.prompt_tokens + first.usage.completion_tokens);
+    assert.match(first._request_id, /./);
+    const again = await openai.chat.completions.create({...short, cache_salt: "chat"});
+    assert.equal(again.choices[0].message.content, first.choices[0].message.content);
+    assert.equal(again.usage.prompt_tokens_details.cached_tokens, first.usage.prompt_tokens - 1);
+});
+
+test("streams", async () => {
+    const whole = await openai.chat.completions.create(short);
+    let text = "", usage, finish;
+    for await (const chunk of await openai.chat.completions.create({...short, stream: true, stream_options: {include_usage: true}})) {
+        text += chunk.choices[0]?.delta.content ?? "";
+        finish = chunk.choices[0]?.finish_reason ?? finish;
+        usage = chunk.usage ?? usage;
+    }
+    assert.equal(text, whole.choices[0].message.content);
+    assert.equal(finish, "stop");
+    assert.equal(usage.prompt_tokens, whole.usage.prompt_tokens);
+    assert.equal(usage.prompt_tokens_details.cached_tokens, whole.usage.prompt_tokens - 1);
+    const gathered = await openai.chat.completions.stream(short).finalChatCompletion();
+    assert.equal(gathered.choices[0].message.content, text);
+});
+
+test("several answers, seeds", async () => {
+    const drawn = {...short, n: 3, seed: 7, temperature: 1, ignore_eos: true};
+    const first = await openai.chat.completions.create(drawn), again = await openai.chat.completions.create(drawn);
+    assert.deepEqual(first.choices.map((c) => c.index), [0, 1, 2]);
+    assert.deepEqual(again.choices, first.choices);
+    const other = await openai.chat.completions.create({...drawn, seed: 8});
+    assert.notDeepEqual(other.choices, first.choices);
+    const texts = ["", "", ""];
+    for await (const chunk of await openai.chat.completions.create({...drawn, stream: true}))
+        for (const c of chunk.choices) texts[c.index] += c.delta.content ?? "";
+    assert.deepEqual(texts, first.choices.map((c) => c.message.content));
+});
+
+test("probabilities", async () => {
+    const asked = {...short, logprobs: true, top_logprobs: 2};
+    const {content} = (await openai.chat.completions.create(asked)).choices[0].logprobs;
+    for (const entry of content) {
+        assert.equal(entry.top_logprobs.length, 2);
+        assert.equal(entry.top_logprobs[0].token, entry.token); // greedy
+        assert.ok(entry.logprob <= 0);
+    }
+    const streamed = [];
+    for await (const chunk of await openai.chat.completions.create({...asked, stream: true}))
+        streamed.push(...(chunk.choices[0].logprobs?.content ?? []));
+    assert.deepEqual(streamed, content);
+});
+
+test("stop strings and lengths", async () => {
+    const asked = {...short, ignore_eos: true};
+    const whole = (await openai.chat.completions.create(asked)).choices[0];
+    assert.equal(whole.finish_reason, "length");
+    const word = whole.message.content.slice(3, 6);
+    const stopped = (await openai.chat.completions.create({...asked, stop: ["zzz", word]})).choices[0];
+    assert.equal(stopped.finish_reason, "stop");
+    assert.equal(stopped.message.content, whole.message.content.slice(0, whole.message.content.indexOf(word)));
+});
+
+test("completions", async () => {
+    const whole = await openai.completions.create({model: MODEL, prompt: ["Tom had a", "One day"], temperature: 0, max_tokens: 4, logprobs: 1});
+    assert.equal(whole.choices.length, 2);
+    assert.equal(whole.choices[0].logprobs.tokens.length, 4);
+    let text = "";
+    for await (const chunk of await openai.completions.create({model: MODEL, prompt: "Tom had a", temperature: 0, max_tokens: 4, stream: true}))
+        text += chunk.choices[0].text;
+    assert.equal(text, whole.choices[0].text);
+});
+
+test("errors are the client's own", async () => {
+    const create = (fields) => openai.chat.completions.create({...short, ...fields});
+    await assert.rejects(create({model: "other"}), (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
+    await assert.rejects(create({temperature: 9}), (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
+    await assert.rejects(create({temperature: 9, stream: true}), OpenAI.BadRequestError);
+    await assert.rejects(create({messages: [{role: "user", content: "word ".repeat(5000)}]}),
+                         (e) => e instanceof OpenAI.BadRequestError && e.code === "context_length_exceeded");
+    await assert.rejects(clientOf("a-key-that-nobody-has").chat.completions.create(short), OpenAI.AuthenticationError);
+    await assert.rejects(openai.get("/nothing"), OpenAI.NotFoundError);
+});
+
+test("more requests at a time than a key may have", async () => {
+    const slow = clientOf(SLOW_KEY);
+    const stream = await slow.chat.completions.create({...endless, stream: true});
+    await stream[Symbol.asyncIterator]().next();
+    await assert.rejects(slow.chat.completions.create(short),
+                         (e) => e instanceof OpenAI.RateLimitError && e.headers.get("retry-after") !== null);
+    stream.controller.abort();
+    await server.untilIdle();
+});
+
+test("cancelled answers leave nothing behind", async () => {
+    const stream = await openai.chat.completions.create({...endless, stream: true});
+    for await (const chunk of stream) if (chunk.choices[0].delta.content) break; // leaving the loop aborts
+    await server.untilIdle();
+    const later = openai.chat.completions.stream(endless);
+    later.once("content", () => later.abort());
+    await assert.rejects(later.finalChatCompletion(), OpenAI.APIUserAbortError);
+    await server.untilIdle();
+    const controller = new AbortController();
+    const whole = openai.chat.completions.create(endless, {signal: controller.signal});
+    while (await server.metric("reprise_calls_open") === 0);
+    controller.abort();
+    await assert.rejects(whole, OpenAI.APIUserAbortError);
+    await server.untilIdle();
+});
+
+test("a full server is tried again", async () => {
+    const full = await Server.start("--sequences", "1", "--queue", "1");
+    const ask = (fields, options) => new OpenAI({baseURL: full.url + "/v1", apiKey: KEY, maxRetries: 0, ...options}).chat.completions.create(fields);
+    const first = await ask({...endless, stream: true});
+    await first[Symbol.asyncIterator]().next();
+    const second = ask(short);
+    while (await full.metric("reprise_calls_open") < 2);
+    await assert.rejects(ask(short), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.get("retry-after") !== null);
+    const third = ask(short, {maxRetries: 5});
+    while (await full.metric('reprise_rejections_total{reason="overloaded"}') < 2);
+    first.controller.abort();
+    const [a, b] = await Promise.all([second, third]);
+    assert.deepEqual(a.choices, b.choices);
+    assert.equal(await full.stop(), 0);
+});

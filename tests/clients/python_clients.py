@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Debian's python3-openai and python3-anthropic, unchanged, against a `reprise serve` at REPRISE_URL: tests/clients/run_python starts it."""
+import datetime
+import os
+import unittest
+import urllib.request
+
+import anthropic
+import openai
+
+URL = os.environ["REPRISE_URL"]
+KEY = os.environ["REPRISE_KEY"]
+MODEL = "reprise-mini"
+QUESTION = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
+SHORT = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 8}
+ENDLESS = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 1900}
+ENDLESS_TOO = {"extra_body": {"ignore_eos": True}}
+
+
+def wait_idle():
+    """Until no call of the engine is left; it asks again and again."""
+    while True:
+        request = urllib.request.Request(URL + "/metrics", headers={"Authorization": "Bearer " + KEY})
+        with urllib.request.urlopen(request) as reply:
+            if b"\nreprise_calls_open 0\n" in reply.read():
+                return
+
+
+class OpenAI(unittest.TestCase):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
+        self.addCleanup(self.client.close)
+
+    def chat(self, **fields):
+        return self.client.chat.completions.create(**{**SHORT, **fields})
+
+    def test_models(self):
+        self.assertEqual([m.id for m in self.client.models.list()], [MODEL])
+        self.assertEqual(self.client.models.retrieve(MODEL).owned_by, "reprise")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
+
+    def test_chat_and_cached_tokens(self):
+        first, again = (self.chat(extra_body={"cache_salt": "python"}) for _ in range(2))
+        self.assertEqual(first.choices[0].finish_reason, "stop")
+        self.assertEqual(first.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertEqual(again.usage.prompt_tokens_details.cached_tokens, first.usage.prompt_tokens - 1)
+        self.assertEqual(again.choices[0].message.content, first.choices[0].message.content)
+
+    def test_stream(self):
+        whole, text, usage = self.chat(), "", None
+        for chunk in self.chat(stream=True, stream_options={"include_usage": True}):
+            text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+            usage = chunk.usage or usage
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
+
+    def test_drawing(self):
+        drawn = {"n": 2, "seed": 7, "temperature": 1, "logprobs": True, "top_logprobs": 2}
+        first, again = self.chat(**drawn), self.chat(**drawn)
+        self.assertEqual([c.message.content for c in first.choices], [c.message.content for c in again.choices])
+        self.assertEqual({len(t.top_logprobs) for c in first.choices for t in c.logprobs.content}, {2})
+        text = self.chat().choices[0].message.content
+        self.assertEqual(self.chat(stop=text[3:6]).choices[0].message.content, text[:text.index(text[3:6])])
+        self.assertEqual(self.chat(max_tokens=1).choices[0].finish_reason, "length")
+
+    def test_completions(self):
+        whole = self.client.completions.create(model=MODEL, prompt="Tom had a", temperature=0, max_tokens=4)
+        stream = self.client.completions.create(model=MODEL, prompt="Tom had a", temperature=0, max_tokens=4, stream=True)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in stream), whole.choices[0].text)
+
+    def test_errors(self):
+        for fields, kind, code in (({"model": "other"}, openai.NotFoundError, "model_not_found"),
+                                   ({"temperature": 9}, openai.BadRequestError, "invalid_value"),
+                                   ({"messages": [{"role": "user", "content": "word " * 5000}]}, openai.BadRequestError,
+                                    "context_length_exceeded")):
+            with self.assertRaises(kind) as raised:
+                self.chat(**fields)
+            self.assertEqual(raised.exception.code, code)
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=URL + "/v1", api_key="a-key-that-nobody-has", max_retries=0).models.list()
+
+    def test_cancelled(self):
+        stream = self.client.chat.completions.create(**ENDLESS, **ENDLESS_TOO, stream=True)
+        for chunk in stream:
+            if chunk.choices[0].delta.content:
+                stream.close()
+                break
+        wait_idle()
+
+
+class Anthropic(unittest.TestCase):
+    def setUp(self):
+        self.client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0)
+        self.addCleanup(self.client.close)
+
+    def message(self, **fields):
+        return self.client.messages.create(**{**SHORT, **fields})
+
+    def test_models(self):
+        listed = list(self.client.models.list())
+        self.assertEqual([(m.id, m.type, m.display_name) for m in listed], [(MODEL, "model", MODEL)])
+        self.assertIsInstance(listed[0].created_at, datetime.datetime)
+
+    def test_usage(self):
+        asked = {"system": [{"type": "text", "text": "You know what Tom had, and say it.", "cache_control": {"type": "ephemeral"}}],
+                 "extra_body": {"cache_salt": "python"}}
+        total = self.client.messages.count_tokens(model=MODEL, messages=QUESTION, system=asked["system"]).input_tokens
+        first, again = self.message(**asked).usage, self.message(**asked).usage
+        self.assertEqual((first.input_tokens + first.cache_creation_input_tokens, first.cache_read_input_tokens), (total, 0))
+        self.assertEqual((again.input_tokens, again.cache_creation_input_tokens, again.cache_read_input_tokens), (1, 0, total - 1))
+
+    def test_stream(self):
+        whole = self.message()
+        with self.client.messages.stream(**SHORT) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        self.assertEqual(text, whole.content[0].text)
+        self.assertEqual((final.stop_reason, final.usage.output_tokens), ("end_turn", whole.usage.output_tokens))
+
+    def test_stop(self):
+        word = self.message().content[0].text[2:5]
+        stopped = self.message(stop_sequences=[word])
+        self.assertEqual((stopped.stop_reason, stopped.stop_sequence), ("stop_sequence", word))
+
+    def test_errors(self):
+        for fields, kind in (({"model": "other"}, anthropic.NotFoundError), ({"temperature": 9}, anthropic.BadRequestError),
+                             ({"messages": [{"role": "user", "content": "word " * 5000}]}, anthropic.BadRequestError)):
+            with self.assertRaises(kind) as raised:
+                self.message(**fields)
+            self.assertEqual(raised.exception.body["type"], "error")
+        with self.assertRaises(anthropic.AuthenticationError):
+            anthropic.Anthropic(base_url=URL, api_key="a-key-that-nobody-has", max_retries=0).messages.create(**SHORT)
+
+    def test_cancelled(self):
+        with self.client.messages.stream(**ENDLESS, **ENDLESS_TOO) as stream:
+            next(iter(stream.text_stream))
+        wait_idle()
+
+
+if __name__ == "__main__":
+    unittest.main()
