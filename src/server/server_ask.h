@@ -118,7 +118,7 @@ void server_ask_stops(server_ask *ask, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, cache_salt, grammar. */
+ * n_draft, relink, reuse, cache_salt, grammar, grammar_trigger. */
 void server_ask_extras(server_ask *ask, const server_fields *f);
 
 #endif
