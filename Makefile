@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm test-clients test-clients-python demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
+.PHONY: all setup test exactness test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -32,6 +32,9 @@ test-clients: all ## the official clients of OpenAI, Anthropic and Gemini agains
 
 test-clients-python: all ## Debian's python3-openai and python3-anthropic against the server, in the lab where they are not installed
 	@tests/clients/run_python
+
+test-page: all ## the server's page in a browser (Debian's chromium; node and npm, the first time from npm's registry)
+	@tools/test_page
 
 exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
@@ -62,6 +65,15 @@ bench-restart: all $(BENCH_MODEL) ## first token from disk after a restart (abou
 bench-writer: all $(BENCH_MODEL) ## what writing states does to answers under way (about four minutes)
 	@build/bench/bench_writer $(BENCH_MODEL) $(OPTIONS)
 
+.PHONY: bench-serve bench-serve-peers abuse
+bench-serve: all $(BENCH_MODEL) ## what the server costs beside the library (about five minutes; OPTIONS="--parallel 4")
+	@build/bench/bench_http models/reprise-mini.gguf --answer 64 $(OPTIONS)
+	@build/bench/bench_http $(BENCH_MODEL) $(OPTIONS)
+
+bench-serve-peers: all ## the server beside llama.cpp's, documents in changing order (an hour; OPTIONS="--rounds 1 --rates 0.1")
+	@tools/lab.sh setup
+	@tools/bench_serve_peers $(OPTIONS)
+
 bench-load: all $(BENCH_MODEL) ## what long prompts do to answers under way (half an hour; OPTIONS="--rounds 1 --seconds 20")
 	@tools/bench_load $(BENCH_MODEL) $(OPTIONS)
 
@@ -77,6 +89,9 @@ soak-disk: DIR = build/soak-store
 soak-disk: all ## the same with a store on disk, watched from outside: the budget holds, nothing grows: make soak-disk SECONDS=3600
 	@rm -rf $(DIR)
 	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --state-ram 64M --store $(DIR) --disk 64M $(OPTIONS)
+
+abuse: all ## 10,000 malformed requests, 1,000 clients that go, and whoever else means the server no good (about five minutes)
+	@REPRISE_TEST_ABUSE=full ctest --test-dir build --output-on-failure -R server/abuse
 
 fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
 	@tools/fuzz $(SECONDS)

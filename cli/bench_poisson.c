@@ -23,27 +23,22 @@ typedef struct poisson {
     uint64_t n_prompts;
 } poisson;
 
-/* From half of n to one and a half times n. */
-static int32_t around(uint64_t *state, int32_t n) { return n / 2 + (int32_t)bench_random_below(state, (uint32_t)n + 1); }
-
 static void submit(poisson *p, int kind, double due_ms) {
     const bench_options *o = p->options;
     uint64_t text = bench_random_stream(o->seed, FIRST_PROMPT + p->n_prompts++), beginning = bench_random_stream(o->seed, BEGINNING);
-    int32_t n = kind == LONG ? o->long_tokens : around(&p->lengths, o->prompt_tokens);
+    int32_t n = kind == LONG ? o->long_tokens : bench_random_around(&p->lengths, o->prompt_tokens);
     bench_text t = {0};
     bench_text_add_random(&t, p->words, o->shared_tokens, &beginning);
-    bench_text_add_random(&t, p->words, n > 0 ? n : 1, &text);
+    bench_text_add_random(&t, p->words, n, &text);
     rp_request r = rp_request_defaults();
     r.text = bench_text_bytes(p->words, &t);
-    r.max_tokens = around(&p->lengths, o->max_tokens);
-    if (r.max_tokens < 1) r.max_tokens = 1;
+    r.max_tokens = bench_random_around(&p->lengths, o->max_tokens);
     r.ignore_eos = true;
     bench_submit(p->driver, &r, &(bench_place){.kind = kind, .due_ms = due_ms});
     free(t.bytes);
 }
 
-/* Until the next call of a Poisson process. */
-static double next_ms(poisson *p) { return -log(1 - bench_random_real(&p->arrivals)) / p->options->rate * 1e3; }
+static double next_ms(poisson *p) { return bench_random_gap_ms(&p->arrivals, (double)p->options->rate); }
 
 /* One call of each kind, at once: memory is touched, and the engine learns what steps cost. */
 static void warm_up(poisson *p) {

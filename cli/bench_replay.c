@@ -19,31 +19,14 @@ int bench_replay_check(const bench_options *o) {
         return cli_fail(CLI_WRONG_USE, "--requests %s: only --load replay reads requests, give that too", o->requests);
     if (o->load == BENCH_REPLAY && o->requests == NULL)
         return cli_fail(CLI_WRONG_USE, "--load replay: nothing to replay, give --requests FILE");
-    if (BENCH_REQUEST_BLOCK % o->scale != 0)
-        return cli_fail(CLI_WRONG_USE, "--scale '%d': give a power of two up to %d, so that a block stays whole tokens", (int)o->scale,
-                        BENCH_REQUEST_BLOCK);
-    return CLI_OK;
+    return bench_requests_check_scale(o->scale);
 }
 
-static int32_t scaled(const replay *p, int32_t tokens) {
-    int32_t n = tokens / p->session->options->scale;
-    return n > 0 ? n : 1;
-}
-
-static bench_text prompt_text(const replay *p, const bench_request *q) {
-    int32_t block = BENCH_REQUEST_BLOCK / p->session->options->scale, left = scaled(p, q->input_tokens);
-    bench_text t = {0};
-    for (size_t i = 0; left > 0; i++) {
-        int32_t n = left < block ? left : block;
-        bench_text_add_block(&t, p->session->words, p->session->requests.ids[q->first_id + i], n);
-        left -= n;
-    }
-    return t;
-}
+static int32_t scaled(const replay *p, int32_t tokens) { return bench_request_scaled(tokens, p->session->options->scale); }
 
 static void submit(replay *p, size_t i) {
     const bench_request *q = &p->session->requests.items[i];
-    bench_text t = prompt_text(p, q);
+    bench_text t = bench_request_text(&p->session->requests, q, p->session->words, p->session->options->scale);
     rp_request r = rp_request_defaults();
     r.text = bench_text_bytes(p->session->words, &t);
     r.max_tokens = scaled(p, q->output_tokens);

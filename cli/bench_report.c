@@ -41,17 +41,6 @@ static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
 
 static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
 
-static json_t *times_object(const bench_histogram *h) {
-    json_t *o = json_object();
-    cli_json_set(o, "n", integer(h->n));
-    cli_json_set(o, "mean", cli_json_real(h->n > 0 ? h->sum_ms / (double)h->n : 0));
-    cli_json_set(o, "p50", cli_json_real(bench_histogram_at(h, 0.5)));
-    cli_json_set(o, "p90", cli_json_real(bench_histogram_at(h, 0.9)));
-    cli_json_set(o, "p99", cli_json_real(bench_histogram_at(h, 0.99)));
-    cli_json_set(o, "max", cli_json_real(h->max_ms));
-    return o;
-}
-
 static json_t *kind_object(const bench_kind *k) {
     json_t *o = json_object();
     cli_json_set(o, "submitted", integer(k->submitted));
@@ -60,18 +49,18 @@ static json_t *kind_object(const bench_kind *k) {
     cli_json_set(o, "prompt_tokens", integer(k->prompt_tokens));
     cli_json_set(o, "cached_tokens", integer(k->cached_tokens));
     cli_json_set(o, "answer_tokens", integer(k->answer_tokens));
-    cli_json_set(o, "queue_ms", times_object(&k->queue_ms));
-    cli_json_set(o, "ttft_ms", times_object(&k->ttft_ms));
-    cli_json_set(o, "tbt_ms", times_object(&k->tbt_ms));
+    cli_json_set(o, "queue_ms", bench_histogram_object(&k->queue_ms));
+    cli_json_set(o, "ttft_ms", bench_histogram_object(&k->ttft_ms));
+    cli_json_set(o, "tbt_ms", bench_histogram_object(&k->tbt_ms));
     return o;
 }
 
 static json_t *steps_object(const bench_steps *s) {
     json_t *o = json_object();
-    cli_json_set(o, "ms", times_object(&s->ms));
-    cli_json_set(o, "alone_ms", times_object(&s->alone_ms));
-    cli_json_set(o, "mixed_ms", times_object(&s->mixed_ms));
-    cli_json_set(o, "prediction_error_percent", times_object(&s->miss));
+    cli_json_set(o, "ms", bench_histogram_object(&s->ms));
+    cli_json_set(o, "alone_ms", bench_histogram_object(&s->alone_ms));
+    cli_json_set(o, "mixed_ms", bench_histogram_object(&s->mixed_ms));
+    cli_json_set(o, "prediction_error_percent", bench_histogram_object(&s->miss));
     cli_json_set(o, "decode_rows", integer(s->rows[RP_STEP_DECODE]));
     cli_json_set(o, "prefill_rows", integer(s->rows[RP_STEP_PREFILL]));
     cli_json_set(o, "module_rows", integer(s->rows[RP_STEP_MODULE]));
@@ -190,23 +179,17 @@ void bench_report_request(const bench_call *c, const rp_result *r, const rp_erro
 
 /* ---- text ---- */
 
-static void print_ms(double ms) { printf(" %8.*f", ms < 10 ? 2 : 1, ms); }
-
-static void print_times(const bench_histogram *h) {
-    static const double shares[] = {0.5, 0.9, 0.99};
-    putchar(' ');
-    for (int i = 0; i < 3; i++) h->n > 0 ? print_ms(bench_histogram_at(h, shares[i])) : (void)printf(" %8s", "-");
-    h->n > 0 ? print_ms(h->max_ms) : (void)printf(" %8s", "-");
-}
-
 static void print_kinds(const bench_driver *d) {
+    static const double shares[] = {0.5, 0.9, 0.99};
     printf("%-9s %6s %6s  %-35s    between tokens, ms\n", "calls", "done", "failed", "  first token, ms");
     printf("%-9s %6s %6s  %8s %8s %8s %8s  %8s %8s %8s %8s\n", "", "", "", "p50", "p90", "p99", "max", "p50", "p90", "p99", "max");
     for (int i = 0; i < d->n_kinds; i++) {
         const bench_kind *k = &d->kinds[i];
         printf("%-9s %6llu %6llu", k->name, (unsigned long long)k->done, (unsigned long long)k->failed);
-        print_times(&k->ttft_ms);
-        print_times(&k->tbt_ms);
+        putchar(' ');
+        bench_histogram_print(&k->ttft_ms, shares);
+        putchar(' ');
+        bench_histogram_print(&k->tbt_ms, shares);
         putchar('\n');
     }
 }

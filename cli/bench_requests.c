@@ -56,6 +56,7 @@ static int read_object(bench_requests *r, const line_reader *at, const json_t *o
     int status = read_length(at, object, "input_length", 1, &item.input_tokens);
     if (status == CLI_OK) status = read_length(at, object, "output_length", 0, &item.output_tokens);
     if (status == CLI_OK) status = read_ids(r, at, object, &item);
+    item.timestamp_ms = json_number_value(json_object_get(object, "timestamp"));
     r->items[r->n++] = item;
     return status;
 }
@@ -94,4 +95,25 @@ void bench_requests_free(bench_requests *r) {
     free(r->items);
     free(r->ids);
     *r = (bench_requests){0};
+}
+
+/* ---- what they ask ---- */
+
+int bench_requests_check_scale(int32_t scale) {
+    if (BENCH_REQUEST_BLOCK % scale == 0) return CLI_OK;
+    return cli_fail(CLI_WRONG_USE, "--scale '%d': give a power of two up to %d, so that a block stays whole tokens", (int)scale,
+                    BENCH_REQUEST_BLOCK);
+}
+
+int32_t bench_request_scaled(int32_t tokens, int32_t scale) { return tokens / scale > 0 ? tokens / scale : 1; }
+
+bench_text bench_request_text(const bench_requests *r, const bench_request *q, const bench_words *w, int32_t scale) {
+    int32_t block = BENCH_REQUEST_BLOCK / scale, left = bench_request_scaled(q->input_tokens, scale);
+    bench_text t = {0};
+    for (size_t i = 0; left > 0; i++) {
+        int32_t n = left < block ? left : block;
+        bench_text_add_block(&t, w, r->ids[q->first_id + i], n);
+        left -= n;
+    }
+    return t;
 }

@@ -161,3 +161,25 @@ int bench_words_open(bench_words *w, const rp_model *model) {
     return cli_fail(CLI_FAILED, "the vocabulary has fewer than %d words or letters that are one token each wherever they stand: give a "
                                 "model of text", LEAST_WORDS);
 }
+
+void bench_words_common(bench_words *w) {
+    static const char *const common[] = {
+     " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on", " not", " he",
+     " his", " but", " at", " are", " this", " have", " from", " or", " had", " an", " they", " which", " one", " you", " were", " all",
+     " her", " she", " there", " would", " their", " we", " him", " been", " has", " when", " who", " will", " no", " more", " if", " out",
+     " so", " up", " said", " what", " its", " about", " than", " into", " them", " can", " only", " other", " time", " new", " some",
+     " could", " these", " two", " may", " first", " then", " do", " any", " like", " my", " now", " over", " such", " our", " man", " me",
+     " even", " most", " made", " after", " also", " did", " many", " off", " before", " must", " well", " back", " through", " years",
+     " much", " where", " your", " way", " down", " should", " because", " long", " each", " just", " those", " people", " how", " too",
+     " little", " state", " good", " very", " make", " world", " still", " see", " own", " work", " men", " day", " get", " here", " old",
+     " life", " both", " between", " being", " under", " three", " never", " know", " same", " last", " another", " while", " us",
+     " might", " great", " go", " come", " since", " against", " right", " came", " take", " used", " himself", " few", " house", " use",
+     " place", " during", " high", " without", " again", " home", " around", " small", " found", " hand", " part", " once", " eyes",
+     " water", " side", " need", " name", " left", " head", " night", " set", " find", " end", " line", " city", " road", " river",
+    };
+    *w = (bench_words){.n = sizeof common / sizeof common[0], .bare_start = true};
+    for (uint32_t i = 0; i < w->n; i++) {
+        w->bytes[i] = common[i];
+        w->sizes[i] = (uint32_t)strlen(common[i]);
+    }
+}

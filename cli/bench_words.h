@@ -23,6 +23,8 @@ typedef struct bench_words {
 
 /* Returns an exit status: a vocabulary may have too few words. */
 int bench_words_open(bench_words *w, const rp_model *model);
+/* Where no model is at hand: short English words, each a token in most vocabularies, so that a text has about as many tokens as words. */
+void bench_words_common(bench_words *w);
 
 /* A text that grows by words. Zero-initialise; free `bytes`. */
 typedef struct bench_text {

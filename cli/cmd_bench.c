@@ -57,14 +57,17 @@ static const cli_option options[] = {
 
 static int bench_main(int argc, char **argv);
 
+static const cli_command *const parts[] = {&cli_bench_serve, NULL};
+
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "drive an engine with many calls and say what their users would feel",
-    .synopsis = "-m MODEL [--load poisson|replay|soak] [OPTIONS]",
+    .synopsis = "(-m MODEL [--load poisson|replay|soak] | serve [--url URL]) [OPTIONS]",
     .notes = "Ctrl-C ends the load and reports what there is.\n"
              "exit status: 0 done, 1 failed (calls did, or memory grew), 2 used wrongly, 130 stopped by Ctrl-C\n",
     .options = options,
     .main = bench_main,
+    .parts = parts,
 };
 
 /* ---- The work ---- */
@@ -140,6 +143,10 @@ static int bench_with(const bench_options *o) {
 static int bench_main(int argc, char **argv) {
     bench_options o = {.seconds = DEFAULT_SECONDS, .rate = 2, .prompt_tokens = 64, .max_tokens = 32, .long_tokens = 2048, .long_every = 5,
                        .scale = 1, .sequences = 16};
+    if (argc > 1 && argv[1][0] != '-') {
+        const cli_command *part = cli_find_part(&cli_command_bench, argv[1]);
+        return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
+    }
     cli_parsed parsed = cli_options_parse(&cli_command_bench, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

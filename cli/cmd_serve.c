@@ -22,7 +22,7 @@ typedef struct serve_options {
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, drain;
     uint64_t body;
-    bool hash_key, no_tcp;
+    bool hash_key, no_tcp, no_page;
     cli_config config;
 } serve_options;
 
@@ -47,6 +47,7 @@ static const cli_option options[] = {
     {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
      .help = "read a key from standard input, print its hash for --api-keys, and end"},
     {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "pages of this origin may ask; '*': all"},
+    {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "do without the page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
      .help = "how requests call the model; without it as its file says"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
@@ -139,6 +140,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.inherit_sockets = true;
     s.api_keys = o->api_keys;
     s.cors_origin = o->cors;
+    s.no_page = o->no_page;
     s.model_name = o->name;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;

@@ -35,6 +35,9 @@ extern const cli_command cli_command_completion;
 
 extern const cli_command *const cli_commands[]; /* all of these; ends with NULL (commands.c) */
 
+/* Part of `reprise bench`, which also does work of its own. */
+extern const cli_command cli_bench_serve;
+
 /* Parts of `reprise cache`, in cmd_cache.c's table. */
 extern const cli_command cli_cache_ls;
 extern const cli_command cli_cache_stat;

@@ -105,6 +105,9 @@ foreach(file IN LISTS bench_files)
   add_executable(bench_${name} ${file})
   set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY bench OUTPUT_NAME ${name})
   target_link_libraries(bench_${name} PRIVATE bench-support)
+  if(name STREQUAL "bench_http")
+    target_link_libraries(bench_${name} PRIVATE reprise-cli) # its HTTP client, and the server
+  endif()
 endforeach()
 
 file(GLOB tool_files CONFIGURE_DEPENDS tools/*.c)

@@ -436,10 +436,14 @@ typedef struct rp_request {
     const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
     const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `text` */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
+    const char *schema;      /* PML: a schema of this request alone, which `prompt` is over, in place of one that was loaded. Its modules are
+                                the tenant's, and are found by all requests of the tenant whose schemas have the same ones; `src` is
+                                refused. NULL: none */
     const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
                                    borrowed until the call is submitted. NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
-    bool continues_last;     /* the answer goes on where the last message ends, as if the model had written that */
+    bool continues_last;     /* the answer goes on where the last message ends, or the role that the PML document ends with, as if the model
+                                had written that */
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
     bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
@@ -507,7 +511,7 @@ typedef struct rp_divergence {
     int32_t token;        /* index into the prompt by rising position; -1: nowhere, or nothing of it was known */
     int32_t position;
     const char *module;   /* as rp_plan_item.module */
-    char message[24];     /* "user 2": the second of the prompt's own <user> elements; "" outside of one */
+    char message[24];     /* "user 2": the second of the prompt's own <user> elements, or of the conversation's messages; "" outside of one */
     char *before;         /* the text before it, up to RP_DIVERGENCE_TOKENS tokens; "" with token -1 */
     char *found;          /* how the prompt goes on */
     char *known;          /* how what was read before went on */

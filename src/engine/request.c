@@ -17,6 +17,7 @@ rp_request rp_request_defaults(void) {
 static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
     if (!o->prompt && !o->messages && !o->text) return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages or a text");
+    if (o->schema && !o->prompt) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
@@ -44,10 +45,10 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, prompt_name, messages and text are used up before the call is queued; what is read later is copied. */
+/* tenant, prompt, prompt_name, schema, messages and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
-    c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.text = NULL;
+    c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
     c->options.stops = NULL;
     if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
@@ -61,6 +62,16 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 
 /* ---- planning ---- */
 
+/* The request's own schema, or the one that it names. */
+static int find_schema(rp_call *c, const rp_request *o, rp_error *err) {
+    const char *name = c->document->nodes[0].name;
+    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
+    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
+    if (rc || strcmp(c->schema->name, name) == 0) return rc;
+    return pml_fail(err, RP_ERR_NAME, c->document, 0, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name,
+                    c->schema->name);
+}
+
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (rc) return rc;
@@ -69,9 +80,9 @@ static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
-        (rc = engine_find_schema(c->engine, &c->root.salt, c->document->nodes[0].name, &c->schema, err)))
+        (rc = find_schema(c, o, err)))
         return rc;
-    return pml_plan_new(&c->plan, c->schema->layout, c->document, err);
+    return pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, err);
 }
 
 static int check_plan(rp_call *c, rp_error *err) {

@@ -164,6 +164,16 @@ static void name_message(const pml_document *d, int32_t node, char *out, size_t 
     snprintf(out, bytes, "%s %d", chat_role_name((chat_role)d->nodes[node].role), count);
 }
 
+/* The same for a token of a conversation. */
+static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) {
+    size_t at = 0;
+    int count = 0;
+    while (at < p->n_turns && p->turns[at].end <= token) at++;
+    if (at == p->n_turns) return;
+    for (size_t i = 0; i <= at; i++) count += p->turns[i].role == p->turns[at].role;
+    snprintf(out, bytes, "%s %d", chat_role_name((chat_role)p->turns[at].role), count);
+}
+
 static int describe_divergence(rp_call *c, rp_error *err) {
     rp_divergence *d = &c->result->divergence;
     int32_t at = c->n_found, before = BASE_MIN(at, RP_DIVERGENCE_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_DIVERGENCE_TOKENS);
@@ -175,6 +185,7 @@ static int describe_divergence(rp_call *c, rp_error *err) {
         const result_owner *owner = c->result->owner;
         *d = (rp_divergence){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * CALL_PATH_BYTES};
         if (c->document && item->holder < 0) name_message(c->document, item->node, d->message, sizeof(d->message));
+        if (!c->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }

@@ -126,20 +126,30 @@ static int check_name(const pml_document *d, const rp_schema_options *options, r
                     options->name);
 }
 
-int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
-                    rp_schema **out, rp_error *err) {
-    if (out) *out = NULL;
+int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
+                       const rp_schema_options *options, rp_schema **out, rp_error *err) {
+    *out = NULL;
     rp_schema *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a schema");
-    *s = (rp_schema){.refs = 1};
-    int rc = engine_salt(e, options ? options->tenant : NULL, &s->salt, err);
-    if (!rc) rc = pml_schema_parse(&s->document, pml, n, name ? name : "schema", dir, options, err);
+    *s = (rp_schema){.refs = 1, .salt = *salt};
+    int rc = pml_schema_parse(&s->document, pml, n, name, dir, options, err);
     if (!rc) rc = check_name(s->document, options, err);
-    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, &s->salt, err);
+    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, salt, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
-    if (!rc) rc = register_schema(e, s, err);
     if (rc) free_schema(s);
-    else if (out) *out = s;
+    else *out = s;
+    return rc;
+}
+
+int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
+                    rp_schema **out, rp_error *err) {
+    rp_schema *s = NULL;
+    base_key salt;
+    if (out) *out = NULL;
+    int rc = engine_salt(e, options ? options->tenant : NULL, &salt, err);
+    if (!rc) rc = engine_make_schema(e, &salt, pml, n, name ? name : "schema", dir, options, &s, err);
+    if (!rc && (rc = register_schema(e, s, err))) free_schema(s);
+    if (!rc && out) *out = s;
     return rc;
 }
 

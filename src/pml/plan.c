@@ -187,14 +187,15 @@ static int build(plan_build *b) {
     return build_items(b);
 }
 
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err) {
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->layout = layout;
     plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err,
-                    .previous_role = CHAT_ROLE_NONE};
-    int rc = build(&b);
+                    .previous_role = CHAT_ROLE_NONE, .open_role = -1};
+    int rc = continues ? plan_leave_open(&b) : RP_OK;
+    if (!rc) rc = build(&b);
     base_free(b.import_of);
     base_free(b.taken_of);
     base_free(b.first_own);
@@ -253,27 +254,39 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
-int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
+/* turns: n of them, or NULL. */
+static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, pml_turn *turns,
+                           rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;
     if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "a conversation has no message: give one at least");
     if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
     if ((rc = append_bos(m, out, err))) return rc;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if ((rc = append_message(m, &messages[i], &previous, continues && i + 1 == n, out, err))) return rc;
+        if (turns) turns[i] = (pml_turn){out->n, (int)messages[i].role};
+    }
     return continues ? RP_OK : pml_append_role_text(m, chat_format_answer(m->chat, previous), out, err);
+}
+
+int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
+    return append_messages(m, messages, n, continues, out, NULL, err);
 }
 
 int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
-    return finish_run(out, p, pml_append_messages(m, messages, n, continues, &p->tokens, err), err);
+    p->n_turns = BASE_MIN(n, (size_t)RP_MAX_MESSAGES);
+    p->turns = base_calloc(BASE_MAX(p->n_turns, 1), sizeof(*p->turns));
+    int rc = p->turns ? append_messages(m, messages, n, continues, &p->tokens, p->turns, err) : base_fail_memory(err, n, "a plan");
+    return finish_run(out, p, rc, err);
 }
 
 void pml_plan_free(pml_plan *p) {
     if (!p) return;
     base_free(p->items);
     base_free(p->included);
+    base_free(p->turns);
     token_list_free(&p->tokens);
     base_free(p);
 }

@@ -23,20 +23,29 @@ typedef struct pml_item {
     size_t first_token; /* run: in the plan's tokens */
 } pml_item;
 
+/* A message of a conversation that was planned as one run. */
+typedef struct pml_turn {
+    size_t end; /* in the plan's tokens */
+    int role;   /* chat_role's value */
+} pml_turn;
+
 typedef struct pml_plan {
     const pml_layout *layout; /* borrowed; NULL for a plan of plain text */
     pml_item *items;
     size_t n_items, cap_items;
     token_list tokens;        /* of all runs */
+    pml_turn *turns;          /* of a conversation; else none */
+    size_t n_turns;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
     int32_t end;              /* the highest position + 1: where the answer goes on */
     bool *included;           /* by node of the schema: what the prompt takes */
 } pml_plan;
 
-/* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed).
+/* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the role that the
+ * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none).
  * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
  * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, rp_error *err);
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
 /* Plans a conversation (rp_tokenize_messages), as one run. */

@@ -38,10 +38,12 @@ typedef struct plan_build {
     plan_entry *entries;
     size_t n_entries, cap_entries;
     int previous_role;
+    int32_t open_role; /* the prompt's node of a role that the answer goes on in, or -1 */
     int32_t import; /* the outermost import that is being emitted */
 } plan_build;
 
 int plan_resolve(plan_build *b);
+int plan_leave_open(plan_build *b); /* the role that the prompt ends with */
 int plan_order(plan_build *b);
 int plan_place(plan_build *b);
 

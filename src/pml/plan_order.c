@@ -90,7 +90,7 @@ static int emit_role(plan_build *b, int32_t node) {
     b->previous_role = role;
     if ((rc = emit_role_text(b, node, around.before, false)) || (rc = emit_children(b, node))) return rc;
     b->previous_role = role;
-    return emit_role_text(b, node, around.after, false);
+    return node == b->open_role ? RP_OK : emit_role_text(b, node, around.after, false);
 }
 
 static int emit_children(plan_build *b, int32_t parent) {
@@ -117,12 +117,22 @@ static int32_t beginning(const plan_build *b) {
     return INT32_MAX;
 }
 
+int plan_leave_open(plan_build *b) {
+    int32_t last = -1;
+    for (int32_t c = b->prompt->nodes[0].first_child; c >= 0; c = b->prompt->nodes[c].next) last = c;
+    if (last < 0 || b->prompt->nodes[last].kind != PML_ROLE)
+        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(last, 0),
+                        "the answer is to go on where the last role ends, and the prompt ends with none: end it with <assistant>");
+    b->open_role = last;
+    return RP_OK;
+}
+
 int plan_order(plan_build *b) {
     int32_t first = b->prompt->nodes[0].first_child;
     int rc = RP_OK;
     if (first >= 0 && b->prompt->nodes[first].kind == PML_TEXT) rc = emit_own(b, 0, beginning(b));
     if (rc || (rc = emit_children(b, 0)) || (rc = emit_own(b, 0, INT32_MAX))) return rc;
-    if (b->previous_role == CHAT_ROLE_NONE) return RP_OK;
+    if (b->previous_role == CHAT_ROLE_NONE || b->open_role >= 0) return RP_OK;
     return emit_role_text(b, 0, chat_format_answer(b->model->chat, b->previous_role), true);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/anthropic.h"
+#include "server/compose.h"
 #include "server/dialects.h"
 #include "server/handlers.h"
 #include "server/openai.h"
@@ -12,13 +13,42 @@
 
 /* ---- fields ---- */
 
-/* A content that asks to be cached, in any of its blocks, asks for all before it, too. */
-static void add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    anthropic_add_content(ask, role, content, name, p);
-    if (anthropic_is_marked(content)) ask->n_marked = ask->n_messages;
+#define MAX_MARKS 4 /* cache_control, the official limit */
+
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it there? How long states live is the store's business, so that the
+ * ttl has to be right and changes nothing. */
+static bool is_marked(const json_t *block, const char *name, server_problem *p) {
+    char prefix[96];
+    const char *type = "", *ttl = "5m";
+    snprintf(prefix, sizeof(prefix), "%.60s.cache_control.", name);
+    const json_t *mark = server_field_object(&(server_fields){block, p, ""}, "cache_control");
+    if (!mark) return false;
+    server_fields f = {mark, p, prefix};
+    server_field_text(&f, "type", &type);
+    server_field_text(&f, "ttl", &ttl);
+    if (!p->kind && strcmp(type, "ephemeral") != 0)
+        server_fail(p, SERVER_INVALID, "cache_control", "%stype: is '%.40s': give ephemeral", prefix, type);
+    if (!p->kind && strcmp(ttl, "5m") != 0 && strcmp(ttl, "1h") != 0)
+        server_fail(p, SERVER_INVALID, "cache_control", "%sttl: is '%.40s': give 5m or 1h", prefix, ttl);
+    return true;
 }
 
-static void parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
+/* How many blocks of a content, or tools of a list, ask to be cached. */
+static int count_marks(const json_t *list, const char *name, server_problem *p) {
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(json_array_get(list, i), name, p);
+    return n;
+}
+
+static int add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    anthropic_add_content(ask, role, content, name, p);
+    int n = count_marks(content, name, p);
+    if (n > 0) ask->n_marked = ask->n_messages;
+    return n;
+}
+
+/* Returns how many of its blocks ask to be cached. */
+static int parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
     char prefix[48], content[64];
     const char *role = "";
     snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
@@ -26,12 +56,19 @@ static void parse_message(server_ask *ask, const json_t *message, size_t i, serv
     server_fields f = {message, p, prefix};
     if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is no object", i);
     server_field_text(&f, "role", &role);
-    if (p->kind) return;
+    if (p->kind) return 0;
     bool user = strcmp(role, "user") == 0;
     if (!user && strcmp(role, "assistant") != 0)
         server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
     else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
-    else add(ask, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    else return add(ask, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    return 0;
+}
+
+/* Is the last message a beginning of the answer? One with calls is not: their results are missing. */
+static bool ends_with_text(const server_ask *ask) {
+    if (ask->n_messages == 0 || ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
+    return ask->n_calls == 0 || ask->calls[ask->n_calls - 1].message != ask->n_messages - 1;
 }
 
 static void parse_conversation(server_ask *ask, const server_fields *f) {
@@ -40,12 +77,20 @@ static void parse_conversation(server_ask *ask, const server_fields *f) {
     server_field_text(f, "model", &ask->model);
     if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
-    if (system) add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
+    int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
+    ask->marks_tools = marks > 0;
+    if (system) marks += add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
-        parse_message(ask, json_array_get(messages, i), i, f->problem);
+        marks += parse_message(ask, json_array_get(messages, i), i, f->problem);
+    if (is_marked(f->object, "request", f->problem)) { /* of the request itself: its last block */
+        marks++;
+        ask->n_marked = ask->n_messages;
+    }
+    if (marks > MAX_MARKS)
+        server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: stands at %d blocks: give it to at most %d", marks, MAX_MARKS);
     anthropic_parse_tools(ask, f);
     openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
-    if (ask->n_messages > 0) ask->continues_last = ask->messages[ask->n_messages - 1].role == RP_ROLE_ASSISTANT && ask->n_calls == 0;
+    ask->continues_last = ends_with_text(ask);
     openai_refuse(f, unknown);
 }
 
@@ -147,7 +192,8 @@ void handle_anthropic_count(server_exchange *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (root) server_ask_parse(&x->ask, root, anthropic_parse_count, &x->problem);
     json_decref(root);
+    size_t n = 0;
     tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
-    if (x->problem.kind) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last)));
+    if (x->problem.kind || compose_count(x, &n)) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)n));
 }

@@ -4,8 +4,6 @@
 
 #include "server/generate.h"
 
-/* Has a block, or a tool, the mark that it shall be cached? */
-bool anthropic_is_marked(const json_t *blocks);
 /* Adds the messages that a content is: texts, calls, and results, each a message of its own. name: how problems call the content. */
 void anthropic_add_content(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p);
 /* tools, tool_choice. */

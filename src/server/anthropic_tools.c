@@ -6,12 +6,6 @@
 #include "server/anthropic.h"
 #include "server/tools.h"
 
-bool anthropic_is_marked(const json_t *blocks) {
-    for (size_t i = 0; i < json_array_size(blocks); i++)
-        if (json_is_object(json_object_get(json_array_get(blocks, i), "cache_control"))) return true;
-    return false;
-}
-
 /* ---- contents ---- */
 
 static const char *const text_types[] = {"text", NULL};
@@ -119,7 +113,6 @@ static void parse_choice(server_ask *ask, const server_fields *f) {
 void anthropic_parse_tools(server_ask *ask, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools");
     for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(ask, json_array_get(tools, i), i, f->problem);
-    ask->marks_tools = anthropic_is_marked(tools);
     parse_choice(ask, f);
 }
 

@@ -27,6 +27,7 @@
 
 #define SERVER_NAME_BYTES 128      /* of what a route takes out of a path */
 #define SERVER_ID_BYTES 40
+#define SERVER_PAGE_TAG_BYTES 24
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
 #define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of frames that were made and not taken */
 
@@ -62,6 +63,7 @@ typedef struct server_exchange {
     server_problem problem;
     int status; /* of the reply */
     const char *content_type;
+    char page_tag[SERVER_PAGE_TAG_BYTES]; /* ETag of what of the page the reply is; "": nothing */
     char allow[SERVER_ALLOW_BYTES]; /* the methods that a path has, for 405; or "" */
     base_buffer reply; /* whole, or frames that wait for the reader */
     size_t reply_at;   /* taken of them */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/compose.h"
 #include "server/dialects.h"
 #include "server/gemini.h"
 #include "server/handlers.h"
@@ -21,7 +22,6 @@ static void parse_content(server_ask *ask, rp_role role, const json_t *content, 
 
 static void parse_contents(server_ask *ask, const server_fields *f) {
     const json_t *contents = server_field_array(f, "contents");
-    if (json_array_size(contents) == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
     for (size_t i = 0; i < json_array_size(contents) && !f->problem->kind; i++) {
         const json_t *content = json_array_get(contents, i);
         const char *role = json_string_value(json_object_get(content, "role"));
@@ -51,16 +51,24 @@ static void parse_config(server_ask *ask, const server_fields *f) {
     gemini_parse_format(ask, &g);
 }
 
+void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
+    const json_t *system = server_field_object(f, "systemInstruction");
+    if (!system) system = server_field_object(f, "system_instruction");
+    if (system) parse_content(ask, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
+    parse_contents(ask, f);
+    if (ask->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
+    gemini_parse_tools(ask, f);
+}
+
 int gemini_parse(server_ask *ask, server_problem *p) {
-    static const char *const unknown[] = {"cachedContent", NULL};
+    static const char *const unknown[] = {"cachedContent", NULL}; /* gemini_add_content has put it in its place */
     server_fields f = {ask->root, p, ""};
     ask->sampling.temperature = 1;
-    const json_t *system = server_field_object(&f, "systemInstruction");
-    if (!system) system = server_field_object(&f, "system_instruction");
-    if (system) parse_content(ask, RP_ROLE_SYSTEM, system, "systemInstruction", p);
-    parse_contents(ask, &f);
+    gemini_parse_conversation(ask, &f);
+    if (json_array_size(json_object_get(ask->root, "contents")) == 0)
+        server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
     parse_config(ask, &f);
-    gemini_parse_tools(ask, &f);
+    server_ask_extras(ask, &f);
     openai_refuse(&f, unknown);
     return (int)p->kind;
 }
@@ -125,14 +133,9 @@ static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_ch
 /* ---- verbs ---- */
 
 static void count_tokens(server_exchange *x) {
-    int32_t *tokens = NULL;
     size_t n = 0;
-    rp_error err;
-    if (rp_tokenize_messages(x->server->model, x->ask.messages, x->ask.n_messages, false, &tokens, &n, &err)) {
-        server_fail_library(&x->problem, &err);
-        exchange_reply_problem(x);
-    } else exchange_reply_json(x, 200, json_pack("{s:I}", "totalTokens", (json_int_t)n));
-    rp_free(tokens);
+    if (compose_count(x, &n)) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, json_pack("{s:I}", "totalTokens", (json_int_t)n));
 }
 
 static void check_stream(server_exchange *x) {
@@ -149,7 +152,7 @@ void handle_gemini(server_exchange *x) {
                     "give generateContent, streamGenerateContent or countTokens behind the model's name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (root) server_ask_parse(&x->ask, root, gemini_parse, &x->problem);
+    if (root && !gemini_add_content(x, root)) server_ask_parse(&x->ask, root, gemini_parse, &x->problem);
     json_decref(root);
     x->ask.model = x->name;
     x->ask.stream = streams;

@@ -143,17 +143,17 @@ void gemini_parse_format(server_ask *ask, const server_fields *config) {
     const char *type = "text/plain";
     char place[80] = "";
     server_field_text(config, "responseMimeType", &type);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !ask->schema; i++) {
-        ask->schema = server_field_object(config, schemas[i]);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !ask->answer_schema; i++) {
+        ask->answer_schema = server_field_object(config, schemas[i]);
         snprintf(place, sizeof(place), "%.40s%s", config->prefix, schemas[i]);
     }
     bool json = strcmp(type, "application/json") == 0;
     if (!json && strcmp(type, "text/plain") != 0)
         server_fail(config->problem, SERVER_UNSUPPORTED, "responseMimeType", "'%sresponseMimeType' is '%.40s': give text/plain or application/json",
                     config->prefix, type);
-    ask->wants_json = json || ask->schema;
-    if (json && !ask->schema) ask->schema = json_true(); /* any JSON; not counted */
-    ask->schema_place = server_ask_keep(ask, place, config->problem);
+    ask->wants_json = json || ask->answer_schema;
+    if (json && !ask->answer_schema) ask->answer_schema = json_true(); /* any JSON; not counted */
+    ask->answer_place = server_ask_keep(ask, place, config->problem);
 }
 
 /* ---- answers ---- */

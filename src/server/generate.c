@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
+#include "server/compose.h"
 #include "server/report.h"
 #include "server/server_internal.h"
 #include "server/tools.h"
@@ -105,8 +106,8 @@ json_t *generate_text(const server_choice *c) {
 
 /* ---- submitting ---- */
 
-/* What names the states: a salt makes another tenant of each value, which nobody else can be. */
-static const char *tenant_of(const server_exchange *x, char hex[2 * BASE_KEY_BYTES + 1]) {
+/* Nobody else can be the tenant that a salt makes. */
+const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]) {
     base_key key;
     base_hash h;
     if (!x->ask.cache_salt || !x->ask.cache_salt[0]) return x->key->tenant;
@@ -114,8 +115,8 @@ static const char *tenant_of(const server_exchange *x, char hex[2 * BASE_KEY_BYT
     base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
     base_hash_bytes(&h, x->ask.cache_salt, strlen(x->ask.cache_salt));
     base_hash_final(&h, &key);
-    base_key_hex(&key, hex, 2 * BASE_KEY_BYTES);
-    return hex;
+    base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
+    return salted;
 }
 
 static rp_request make_request(const server_exchange *x, const char *tenant) {
@@ -123,6 +124,8 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
     q.prompt = a->pml;
+    q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
+    q.schema = a->schema;
     q.messages = a->messages;
     q.n_messages = (int32_t)a->n_messages;
     q.continues_last = a->continues_last;
@@ -202,7 +205,8 @@ static void begin_running(server_exchange *x) {
 }
 
 void generate_begin(server_exchange *x, const server_form *form) {
-    char hex[2 * BASE_KEY_BYTES + 1];
+    char salted[SERVER_SALTED_BYTES];
+    const char *tenant = generate_tenant(x, salted);
     exchange_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
@@ -210,8 +214,8 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
     if (!kind) kind = tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
+    if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
-    const char *tenant = kind ? NULL : tenant_of(x, hex);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
     if (!kind) {
         begin_running(x);

@@ -69,6 +69,11 @@ typedef struct server_form {
     int (*call)(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 } server_form;
 
+#define SERVER_SALTED_BYTES (2 * 32 + 1)
+
+/* Whose the states of an exchange are: its key's tenant, or with a `cache_salt` another one of each value, written to `salted`. */
+const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]);
+
 /* Handler: parses the body by the form and submits. The reply comes when there is something. */
 void generate_handle(server_exchange *x, const server_form *form);
 /* The same with an ask that is there already, in x->ask. */

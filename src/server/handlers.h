@@ -12,6 +12,9 @@ void handle_metrics(server_exchange *x);
 void handle_cache(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* page_http.c */
+void handle_page(server_exchange *x);
+
 /* models_http.c */
 void handle_models(server_exchange *x);
 void handle_model(server_exchange *x);
@@ -50,5 +53,14 @@ void handle_llamacpp_slots(server_exchange *x);
 void handle_anthropic_messages(server_exchange *x);
 void handle_anthropic_count(server_exchange *x);
 void handle_gemini(server_exchange *x);
+
+/* cached_contents_http.c */
+void handle_contents_list(server_exchange *x);
+void handle_contents_create(server_exchange *x);
+void handle_contents_get(server_exchange *x);
+void handle_contents_patch(server_exchange *x);
+void handle_contents_delete(server_exchange *x);
+/* Puts the contents that a request names in its field cachedContent in front of its own. Returns a server_problem_kind. */
+int gemini_add_content(server_exchange *x, json_t *root);
 
 #endif

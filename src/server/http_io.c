@@ -38,9 +38,20 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
 static void add_cors(const rp_server *s, struct MHD_Response *r) {
     if (!s->cors_origin) return;
     add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
-    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
+    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
     add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+}
+
+/* The page runs its own files alone, is shown in nobody else's, and is asked for again each time it is opened: the tag says whether it
+ * has changed. */
+static void add_page_headers(const server_exchange *x, struct MHD_Response *r) {
+    add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
+    add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    add_header(r, "Content-Security-Policy",
+               "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'");
+    add_header(r, "X-Content-Type-Options", "nosniff");
+    add_header(r, "Referrer-Policy", "no-referrer");
 }
 
 static void add_headers(server_exchange *x, struct MHD_Response *r) {
@@ -48,7 +59,8 @@ static void add_headers(server_exchange *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? "text/event-stream" : x->content_type);
     add_header(r, "x-request-id", x->id);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
-    add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (x->page_tag[0]) add_page_headers(x, r);
+    else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
     if (x->problem.kind == SERVER_KEY) add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (x->problem.retry_after_ms > 0) {

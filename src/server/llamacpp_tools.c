@@ -113,7 +113,11 @@ static json_t *render(server_exchange *x) {
     return json_pack("{s:o*}", "prompt", prompt);
 }
 
-int llamacpp_parse_messages(server_ask *ask, server_problem *p) { return openai_parse_chat(ask, p); }
+int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
+    if (!openai_parse_chat(ask, p) && ask->has_markup)
+        server_fail(p, SERVER_UNSUPPORTED, "messages", "modules have no template: GET /v1/schemas/NAME/layout shows them");
+    return (int)p->kind;
+}
 
 void handle_llamacpp_template(server_exchange *x) {
     json_t *root = body_of(x), *object = NULL;

@@ -6,6 +6,18 @@
 #include "server/report.h"
 #include "server/server_internal.h"
 
+/* Accepted, and nothing is to be done for them: what was read is found whatever a request is called, and stays as long as there is room. */
+static void parse_cache_hints(const server_fields *f) {
+    static const char *const retentions[] = {"in_memory", "in-memory", "24h"};
+    const char *key = NULL, *retention = retentions[0];
+    bool known = false;
+    server_field_text(f, "prompt_cache_key", &key);
+    server_field_text(f, "prompt_cache_retention", &retention);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(retentions); i++) known |= strcmp(retention, retentions[i]) == 0;
+    if (!known)
+        server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention", "'prompt_cache_retention' is '%.40s': give in_memory or 24h", retention);
+}
+
 void openai_parse_common(server_ask *ask, const server_fields *f) {
     rp_sampling *s = &ask->sampling;
     const json_t *stream_options = server_field_object(f, "stream_options");
@@ -24,6 +36,7 @@ void openai_parse_common(server_ask *ask, const server_fields *f) {
     ask->has_seed = server_field_seed(f, "seed", &s->seed);
     server_ask_stops(ask, f, "stop");
     server_ask_bias(ask, f, "logit_bias");
+    parse_cache_hints(f);
     server_ask_extras(ask, f);
 }
 

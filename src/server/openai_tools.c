@@ -101,8 +101,8 @@ static void set_schema(server_ask *ask, const server_fields *f, const char *name
     const json_t *schema = server_field_object(f, name);
     if (!schema) return;
     snprintf(place, sizeof(place), "%.80s%s", f->prefix, name);
-    ask->schema = schema;
-    ask->schema_place = server_ask_keep(ask, place, f->problem);
+    ask->answer_schema = schema;
+    ask->answer_place = server_ask_keep(ask, place, f->problem);
     ask->wants_json = true;
 }
 
@@ -122,7 +122,7 @@ void openai_parse_format(server_ask *ask, const server_fields *f, const char *na
         const json_t *nested = nesting == OPENAI_NESTED ? server_field_object(&g, "json_schema") : NULL;
         if (nested) set_schema(ask, &(server_fields){nested, p, inside}, "schema");
         else set_schema(ask, &g, "schema"); /* of type json_object, too, as llama.cpp's server has it */
-        if (has_schema && !ask->schema)
+        if (has_schema && !ask->answer_schema)
             server_fail(p, SERVER_INVALID, name, "'%sschema' is missing", nesting == OPENAI_NESTED ? inside : prefix);
     } else if (strcmp(type, "text") != 0)
         server_fail(p, SERVER_UNSUPPORTED, name, "'%stype' is '%.40s': give text, json_object or json_schema", prefix, type);

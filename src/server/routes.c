@@ -12,6 +12,8 @@
 #define LLAMACPP server_problem_llamacpp
 
 static const server_route routes[] = {
+    {"GET", "/", SERVER_OPEN, true, OPENAI, handle_page},
+    {"GET", "/web/{}", SERVER_OPEN, true, OPENAI, handle_page},
     {"GET", "/livez", SERVER_OPEN, true, OPENAI, handle_livez},
     {"GET", "/readyz", SERVER_OPEN, true, OPENAI, handle_readyz},
     {"GET", "/health", SERVER_OPEN, true, LLAMACPP, handle_health},
@@ -44,6 +46,11 @@ static const server_route routes[] = {
     {"GET", "/v1beta/models", SERVER_ASK, false, server_problem_gemini, handle_gemini_models},
     {"GET", "/v1beta/models/{}", SERVER_ASK, false, server_problem_gemini, handle_gemini_model},
     {"POST", "/v1beta/models/{}", SERVER_ASK, false, server_problem_gemini, handle_gemini},
+    {"GET", "/v1beta/cachedContents", SERVER_ASK, false, server_problem_gemini, handle_contents_list},
+    {"POST", "/v1beta/cachedContents", SERVER_ASK, false, server_problem_gemini, handle_contents_create},
+    {"GET", "/v1beta/cachedContents/{}", SERVER_ASK, false, server_problem_gemini, handle_contents_get},
+    {"PATCH", "/v1beta/cachedContents/{}", SERVER_ASK, false, server_problem_gemini, handle_contents_patch},
+    {"DELETE", "/v1beta/cachedContents/{}", SERVER_ASK, false, server_problem_gemini, handle_contents_delete},
     {"POST", "/v1/prompts", SERVER_ASK, false, OPENAI, handle_prompt},
 };
 

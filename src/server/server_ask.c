@@ -24,6 +24,7 @@ void server_ask_free(server_ask *ask) {
     for (size_t i = 0; i < ask->n_owned; i++) base_free(ask->owned[i]);
     base_free(ask->owned);
     base_free(ask->messages);
+    base_free(ask->parts);
     base_free(ask->texts);
     base_free(ask->bias);
     base_free(ask->tools);
@@ -35,8 +36,7 @@ void server_ask_free(server_ask *ask) {
 
 /* ---- texts and messages ---- */
 
-/* Takes the string over; NULL if there is no memory. */
-static const char *own(server_ask *ask, char *text, server_problem *p) {
+const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
     int rc =
         text ? base_grow((void **)&ask->owned, &ask->cap_owned, ask->n_owned + 1, RP_MAX_MESSAGES, sizeof(*ask->owned)) : RP_ERR_MEMORY;
     if (rc) {
@@ -67,9 +67,74 @@ static bool is_listed(const char *type, const char *const *types) {
     return false;
 }
 
-static void append_part(base_buffer *joined, const json_t *part, const char *const *types, const char *name, server_problem *p) {
+/* ---- parts of a content ---- */
+
+void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p) {
+    int rc = base_grow((void **)&ask->parts, &ask->cap_parts, ask->n_parts + 1, SERVER_MAX_PARTS, sizeof(*ask->parts));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
+    else if (rc) server_fail_memory(p);
+    else ask->parts[ask->n_parts++] = *part;
+    if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) ask->has_markup = true;
+}
+
+/* Where a part stands: at the end of what was joined so far of the message that comes next. */
+static server_part part_at(const server_ask *ask, const base_buffer *joined, server_part_kind kind) {
+    return (server_part){.kind = kind, .message = ask->n_messages, .begin = joined->len, .end = joined->len};
+}
+
+static void append_text(server_ask *ask, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(ask, joined, SERVER_PART_TEXT);
+    const char *text = NULL;
+    server_field_text(f, "text", &text);
+    if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
+    if (f->problem->kind) return;
+    if (base_buffer_append_str(joined, text)) server_fail_memory(f->problem);
+    part.end = joined->len;
+    if (part.end > part.begin) server_ask_add_part(ask, &part, f->problem);
+}
+
+/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...} */
+static void append_document(server_ask *ask, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(ask, joined, SERVER_PART_DOCUMENT);
+    const json_t *source = server_field_object(f, "source");
+    const char *type = "", *text[] = {NULL, NULL, NULL};
+    server_fields inside = {source, f->problem, f->prefix};
+    server_field_text(f, "title", &text[0]);
+    server_field_text(f, "context", &text[1]);
+    server_field_text(&inside, "type", &type);
+    server_field_text(&inside, "data", &text[2]);
+    if (!f->problem->kind && strcmp(type, "text") != 0)
+        server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document whose source is no text: give {\"type\": \"text\", \"data\": ...}",
+                    name);
+    if (!text[2]) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a document without 'data'", name);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(text) && !f->problem->kind; i++)
+        if (text[i] && (base_buffer_append_str(joined, text[i]) || base_buffer_append_str(joined, i < 2 ? "\n" : "\n\n")))
+            server_fail_memory(f->problem);
+    part.end = joined->len;
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+}
+
+static void append_pml(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(ask, joined, SERVER_PART_PML);
+    server_field_text(f, "text", &part.pml);
+    if (!part.pml) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>", name);
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+}
+
+static void append_module(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(ask, joined, SERVER_PART_MODULE);
+    server_field_text(f, "schema", &part.schema);
+    server_field_text(f, "name", &part.name);
+    part.args = server_field_object(f, "args");
+    if (!part.schema || !part.name)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name, part.schema ? "name" : "schema");
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+}
+
+static void append_part(server_ask *ask, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
+                        server_problem *p) {
     char prefix[NAME_BYTES];
-    const char *type = types[0], *text = NULL;
+    const char *type = types[0];
     if (!json_is_object(part)) {
         server_fail(p, SERVER_INVALID, name, "'%s' has a part that is no object: give {\"type\": \"%s\", ...}", name, types[0]);
         return;
@@ -77,20 +142,21 @@ static void append_part(base_buffer *joined, const json_t *part, const char *con
     snprintf(prefix, sizeof(prefix), "%.80s.", name);
     server_fields f = {part, p, prefix};
     server_field_text(&f, "type", &type);
-    if (!p->kind && !is_listed(type, types))
-        server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
-    server_field_text(&f, "text", &text);
-    if (!p->kind && !text) server_fail(p, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
-    if (!p->kind && base_buffer_append_str(joined, text)) server_fail_memory(p);
+    if (p->kind) return;
+    if (is_listed(type, types)) append_text(ask, joined, &f, name);
+    else if (strcmp(type, "pml") == 0) append_pml(ask, joined, &f, name);
+    else if (strcmp(type, "module") == 0) append_module(ask, joined, &f, name);
+    else if (strcmp(type, "document") == 0) append_document(ask, joined, &f, name);
+    else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
 }
 
 static void join_parts(server_ask *ask, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
     base_buffer joined = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     size_t n = json_array_size(parts);
     if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
-    for (size_t i = 0; i < n && !p->kind; i++) append_part(&joined, json_array_get(parts, i), types, name, p);
+    for (size_t i = 0; i < n && !p->kind; i++) append_part(ask, &joined, json_array_get(parts, i), types, name, p);
     size_t bytes = joined.len;
-    const char *text = p->kind ? NULL : own(ask, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
+    const char *text = p->kind ? NULL : server_ask_own(ask, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
     if (text) add_message(ask, role, text, bytes, p);
     base_buffer_free(&joined);
 }
@@ -109,7 +175,7 @@ void server_ask_text_message(server_ask *ask, rp_role role, const char *text, se
 }
 
 const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p) {
-    return p->kind ? NULL : own(ask, base_strdup(text), p);
+    return p->kind ? NULL : server_ask_own(ask, base_strdup(text), p);
 }
 
 /* ---- tools ---- */
@@ -246,7 +312,7 @@ static void parse_grammar(server_ask *ask, const server_fields *f) {
 }
 
 void server_ask_extras(server_ask *ask, const server_fields *f) {
-    static const char *const reuses[] = {"on", "off", "exact"};
+    static const char *const reuses[] = {"on", "off", "exact", "modular"};
     const char *reuse = reuses[0];
     rp_sampling *s = &ask->sampling;
     server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
@@ -262,6 +328,8 @@ void server_ask_extras(server_ask *ask, const server_fields *f) {
     server_field_text(f, "cache_salt", &ask->cache_salt);
     parse_grammar(ask, f);
     server_field_text(f, "reuse", &reuse);
-    for (ask->reuse = 0; ask->reuse < 3 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
-    if (ask->reuse == 3) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off or exact", reuse);
+    for (ask->reuse = 0; ask->reuse < 4 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
+    if (ask->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
+    ask->modular = ask->reuse == 3;
+    if (ask->modular) ask->reuse = RP_REUSE_ON; /* of the modules that compose.h makes */
 }

@@ -41,6 +41,23 @@ typedef struct server_ask_result {
     const char *id; /* NULL: it does not say */
     bool is_error;
 } server_ask_result;
+/* What a message's content holds beside plain text, or as a part of its own: compose.h makes a PML prompt of it. */
+typedef enum server_part_kind {
+    SERVER_PART_TEXT,     /* [begin, end) of the message's text came as a part of its own */
+    SERVER_PART_DOCUMENT, /* the same, and it says that it is a document */
+    SERVER_PART_PML,      /* at `begin` stands what <prompt schema='s'>...</prompt> holds */
+    SERVER_PART_MODULE,   /* at `begin` stands a module of a schema */
+} server_part_kind;
+
+typedef struct server_part {
+    server_part_kind kind;
+    size_t message;    /* its index */
+    size_t begin, end; /* in its text */
+    size_t order;      /* among those of one place (tools.c) */
+    const char *pml;           /* PML: the document */
+    const char *schema, *name; /* MODULE: and the module's path, "plan/miami" */
+    const json_t *args;        /* MODULE: an object, or NULL */
+} server_part;
 
 typedef struct server_ask {
     json_t *root; /* a reference */
@@ -52,9 +69,13 @@ typedef struct server_ask {
     size_t n_messages, cap_messages;
     bool continues_last;
     size_t n_marked;        /* messages up to the last that asks to be cached (Anthropic); 0: none does */
+    server_part *parts;     /* by message, then by place */
+    size_t n_parts, cap_parts;
+    bool has_markup;        /* some are PML or modules */
     const char **texts; /* of /v1/completions: each gets n answers */
     size_t n_texts, cap_texts;
     const char *pml;
+    const char *schema;     /* the text of one, for this request alone; or NULL */
 
     /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
     server_tool *tools;
@@ -66,9 +87,9 @@ typedef struct server_ask {
     size_t n_calls, cap_calls;
     server_ask_result *results; /* likewise */
     size_t n_results, cap_results;
-    const json_t *schema;     /* of the answer; NULL: none */
-    const char *schema_place; /* for problems */
-    bool wants_json;          /* the answer is an object; `schema` may say which */
+    bool wants_json;           /* the answer is an object, or what answer_schema says */
+    const json_t *answer_schema; /* NULL: none */
+    const char *answer_place;  /* of the schema, for problems */
     const char *grammar, *grammar_trigger; /* the client's, or made by tools_prepare; NULL: none */
 
     const char *model;      /* NULL: any */
@@ -83,7 +104,7 @@ typedef struct server_ask {
     int32_t n_stops;
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
     int32_t priority, n_draft, relink, reuse, deadline_ms;
-    bool ignore_eos;
+    bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
     bool stream, include_usage, echo;
 } server_ask;
 
@@ -97,11 +118,16 @@ void server_ask_free(server_ask *ask);
 /* ---- for parsers ---- */
 
 /* Adds a message whose content is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the types of parts that are
- * text, ends with NULL. name: how problems call the content. NULL content: "". */
+ * text, ends with NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
+ * {"type": "document", "source": {"type": "text", "data"}}. name: how problems call the content. NULL content: "". */
 void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
+/* Adds a part; its message need not be there yet. */
+void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p);
 /* Adds a message of that text, which is borrowed. */
 void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p);
+/* Takes the string over, until the ask is freed; NULL if there is no memory. */
+const char *server_ask_own(server_ask *ask, char *text, server_problem *p);
 void server_ask_add_text(server_ask *ask, const char *text, server_problem *p);
 /* A copy of the text that the ask keeps; NULL: a problem. */
 const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p);

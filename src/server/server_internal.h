@@ -10,6 +10,7 @@
 
 #include "reprise_server.h"
 #include "server/api_keys.h"
+#include "server/content_shelf.h"
 #include "server/exchange.h"
 #include "server/guard.h"
 #include "server/histogram.h"
@@ -58,6 +59,7 @@ struct rp_server {
     server_guard *guard;
     work_queue *work;
     schema_shelf *shelf;
+    content_shelf *contents;
     report_ring *reports;
     response_shelf *responses;
     server_counts counts;

@@ -43,10 +43,14 @@ static json_t *definition(const server_tool *t) {
                      "parameters", schema);
 }
 
-static void put_definitions(const server_ask *ask, base_buffer *b, server_problem *p) {
+/* With modular reuse each is a document of the system message, which is the first. */
+static void put_definitions(server_ask *ask, base_buffer *b, server_problem *p) {
     put(b, before_definitions, p);
     for (size_t i = 0; i < ask->n_tools && !p->kind; i++) {
+        server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
         put_json(b, definition(&ask->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        part.end = b->len;
+        if (ask->modular) server_ask_add_part(ask, &part, p);
         put(b, "\n", p);
     }
     put(b, after_definitions, p);
@@ -61,20 +65,27 @@ static void put_call(const server_ask_call *call, base_buffer *b, server_problem
     put(b, "}\n" TOOLS_CALL_CLOSE, p);
 }
 
-static void put_result(const server_ask *ask, const server_ask_result *result, base_buffer *b, server_problem *p) {
+/* Where a message's text went: into which message, and where in it. */
+typedef struct message_move {
+    size_t message, offset;
+} message_move;
+
+/* The messages that the model gets, as they are made. */
+typedef struct message_list {
+    rp_message *items;
+    message_move *moves; /* [n_messages] of the ask */
+    size_t n, n_marked;
+} message_list;
+
+static void put_result(const server_ask *ask, message_list *l, const server_ask_result *result, base_buffer *b, server_problem *p) {
     if (b->len > 0) put(b, "\n", p);
     put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
+    l->moves[result->message] = (message_move){l->n, b->len};
     put(b, ask->messages[result->message].text, p);
     put(b, "\n</tool_response>", p);
 }
 
 /* ---- messages ---- */
-
-/* The messages that the model gets, as they are made. */
-typedef struct message_list {
-    rp_message *items;
-    size_t n, n_marked;
-} message_list;
 
 /* Adds a message of what the buffer holds, and empties it. */
 static void add_built(server_ask *ask, message_list *l, rp_role role, base_buffer *b, server_problem *p) {
@@ -123,7 +134,7 @@ static void add_results(server_ask *ask, message_list *l, size_t first, size_t n
         list[i] = (ordered_result){&ask->results[first + i], order_of(ask, &ask->results[first + i], i), i};
     qsort(list, n, sizeof(*list), compare);
     for (size_t i = 0; i < n && !p->kind; i++) {
-        put_result(ask, list[i].result, b, p);
+        put_result(ask, l, list[i].result, b, p);
         if (!as_user) add_built(ask, l, RP_ROLE_TOOL, b, p);
     }
     if (as_user) add_built(ask, l, RP_ROLE_USER, b, p);
@@ -145,6 +156,7 @@ static void add_messages(server_ask *ask, message_list *l, bool as_user, base_bu
         if (i > 0 && ask->n_marked > 0) l->n_marked = l->n;
     }
     while (i < ask->n_messages && !p->kind) {
+        l->moves[i] = (message_move){l->n, 0};
         size_t n_results = run_of_results(ask, result, i);
         bool has_calls = call < ask->n_calls && ask->calls[call].message == i;
         if (n_results > 0) add_results(ask, l, result, n_results, as_user, b, p);
@@ -160,12 +172,35 @@ static void add_messages(server_ask *ask, message_list *l, bool as_user, base_bu
     }
 }
 
+static int by_place(const void *a, const void *b) {
+    const server_part *x = a, *y = b;
+    if (x->message != y->message) return x->message < y->message ? -1 : 1;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* The parts of contents go with the texts that they stand in; those of definitions, from n on, stand where they were put. */
+static void move_parts(server_ask *ask, const message_list *l, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        server_part *part = &ask->parts[i];
+        message_move move = l->moves[part->message];
+        part->message = move.message;
+        part->begin += move.offset;
+        part->end += move.offset;
+    }
+    for (size_t i = 0; i < ask->n_parts; i++) ask->parts[i].order = i;
+    if (ask->n_parts > 0) qsort(ask->parts, ask->n_parts, sizeof(*ask->parts), by_place);
+}
+
 static void rewrite_messages(server_ask *ask, const char *chat_format, server_problem *p) {
     base_buffer b = BASE_BUFFER(MAX_TEXT_BYTES);
-    message_list l = {.items = base_calloc(ask->n_messages + 1, sizeof(*l.items))};
-    if (l.items) add_messages(ask, &l, strcmp(chat_format, "chatml") == 0, &b, p);
+    size_t n_parts = ask->n_parts, n = ask->n_messages;
+    message_list l = {.items = base_calloc(n + 1, sizeof(*l.items)), .moves = base_calloc(n + 1, sizeof(*l.moves))};
+    if (l.items && l.moves) add_messages(ask, &l, strcmp(chat_format, "chatml") == 0, &b, p);
     else server_fail_memory(p);
+    if (!p->kind) move_parts(ask, &l, n_parts);
     base_buffer_free(&b);
+    base_free(l.moves);
     if (p->kind) {
         base_free(l.items);
         return;
@@ -215,7 +250,7 @@ static void put_calls(const server_ask *ask, json_grammar *g, server_problem *p)
 /* "answer": the JSON that the answer is. */
 static void put_answer(const server_ask *ask, json_grammar *g, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (ask->schema) json_grammar_add(g, ask->schema, ask->schema_place, true, rule, p);
+    if (ask->answer_schema) json_grammar_add(g, ask->answer_schema, ask->answer_place, true, rule, p);
     put(json_grammar_text(g), "answer ::= ", p);
     put(json_grammar_text(g), rule, p);
     put(json_grammar_text(g), "\n", p);

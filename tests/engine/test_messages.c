@@ -1,5 +1,5 @@
 /* test_messages.c: conversations as requests: in every chat format the tokens and logits of the PML prompt that says the same, found again
- * by their beginning, never parsed for control tokens; and schemas that are taken away again. */
+ * by their beginning, never parsed for control tokens; documents that end in an open role; schemas of one request, and such that are taken away again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,6 +130,78 @@ static void test_tokens(void **state) {
     rp_model_close(m);
 }
 
+/* A PML document whose last role stays open is the conversation whose last message does. */
+static void test_continues_a_document(void **state) {
+    (void)state;
+    static const char open_prompt[] = "<prompt schema='s'><system>You are a guide.</system><user>Where is the beach?</user>"
+                                      "<assistant>In the south.</assistant></prompt>";
+    static const char no_role[] = "<prompt schema='s'><user>Where?</user> Text</prompt>";
+    for (int i = 0; rp_chat_format_name(i); i++) {
+        rp_model *m = open_model(rp_chat_format_name(i));
+        rp_engine *e = open_engine(m);
+        oracle_run a, b;
+        rp_request q = ask(conversation, 3);
+        q.continues_last = true;
+        oracle_run_make(&a, e, &q);
+        q.messages = NULL;
+        q.schema = same_schema;
+        q.prompt = open_prompt;
+        q.reuse = RP_REUSE_EXACT;
+        oracle_run_make(&b, e, &q);
+        if (a.rc || b.rc) fail_msg("%s: %s%s", rp_chat_format_name(i), a.rc ? a.err.message : "", b.rc ? b.err.message : "");
+        assert_int_equal(a.result->prompt_tokens, b.result->prompt_tokens);
+        assert_true(oracle_run_same(&a, &b));
+        oracle_run_free(&a);
+        oracle_run_free(&b);
+        rp_result *r;
+        rp_error err;
+        q.prompt = no_role;
+        assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
+        rp_engine_free(e);
+        rp_model_close(m);
+    }
+}
+
+/* A request's own schema: its modules are found by others that have them, in any order, of the same tenant alone; its name by nobody. */
+static void test_schema_of_a_request(void **state) {
+    (void)state;
+    static const char one[] = "<schema name='own'><module name='x'>.</module><module name='a'>The tram goes to the beach.</module>"
+                              "<module name='b'>The museum opens at nine.</module></schema>";
+    static const char other[] = "<schema name='own'><module name='x'>.</module><module name='b'>The museum opens at nine.</module>"
+                                "<module name='a'>The tram goes to the beach.</module></schema>";
+    rp_model *m = open_model("chatml");
+    rp_engine *e = open_engine(m);
+    rp_request q = ask(NULL, 0);
+    rp_result *r;
+    rp_error err;
+    q.tenant = "t";
+    q.schema = one;
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID); /* and no prompt */
+    q.prompt = "<prompt schema='own'><user><a/><b/> When?</user></prompt>";
+    rp_result *first = run(e, &q);
+    assert_true(first->cached_tokens < 5);
+    q.schema = other;
+    q.prompt = "<prompt schema='own'><user><b/><a/> Where?</user></prompt>";
+    rp_result *second = run(e, &q);
+    for (int32_t i = 0; i < second->n_plan; i++)
+        if (second->plan[i].is_view) assert_string_equal(second->plan[i].tier, "ram");
+    assert_true(second->cached_tokens > 10);
+    rp_result_free(first);
+    rp_result_free(second);
+    q.tenant = "u";
+    rp_result *stranger = run(e, &q);
+    for (int32_t i = 0; i < stranger->n_plan; i++)
+        if (stranger->plan[i].is_view) assert_string_equal(stranger->plan[i].tier, "computed");
+    rp_result_free(stranger);
+    q.prompt = "<prompt schema='s'><user>When?</user></prompt>"; /* not the schema's name */
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
+    q.schema = NULL;
+    q.prompt = "<prompt schema='own'><user><b/></user></prompt>";
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
+    rp_engine_free(e);
+    rp_model_close(m);
+}
+
 static void test_unload(void **state) {
     (void)state;
     rp_model *m = open_model("chatml");
@@ -159,6 +231,8 @@ int main(void) {
         cmocka_unit_test(test_is_what_pml_says),
         cmocka_unit_test(test_goes_on_where_it_was),
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_continues_a_document),
+        cmocka_unit_test(test_schema_of_a_request),
         cmocka_unit_test(test_unload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,20 @@ MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
 WAIT_S = 120  # for what has to come; nothing is judged by it
 
 
+def load_of(server, *options):
+    """`reprise bench serve` on a server, begun: ended by finish_load."""
+    return subprocess.Popen([PROGRAM, "bench", "serve", "--url", server.addresses[0], "--json", *options], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def finish_load(process, number=None):
+    """Exit status, report and error lines of a load; number: a signal that ends it."""
+    if number is not None:
+        process.send_signal(number)
+    out, errors = process.communicate(timeout=WAIT_S)
+    return process.returncode, json.loads(out.splitlines()[-1]) if out else None, errors
+
+
 class Reply:
     def __init__(self, response):
         self.status, self.headers, self.body = response.status, response.headers, response.read()
@@ -39,6 +53,7 @@ class Server:
         self.process = subprocess.Popen([PROGRAM, "serve", "-m", model, "--port", "0", "--threads", "1", *options], stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, env=env, **more)
         self.addresses = []
+        self.is_killed = False
 
     def wait_listening(self, n=1):
         while len(self.addresses) < n:
@@ -66,17 +81,20 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         """The exit status, after a signal."""
+        self.is_killed = number == signal.SIGKILL
         self.process.send_signal(number)
         status = self.process.wait(WAIT_S)
         self.process.stdout.close()
         return status
 
     def stop(self):
-        status = self.end() if self.process.poll() is None else 0
+        """Ends it if it runs. However it ended, it must have been well, or by end(SIGKILL)."""
+        if self.process.poll() is None:
+            self.end()
         self.process.stdout.close()
-        said = self.said()
+        status, said = self.process.returncode, self.said()
         self.errors.close()
-        if status != 0:  # a sanitizer, too
+        if status != (-signal.SIGKILL if self.is_killed else 0):  # a crash, a sanitizer's finding
             raise AssertionError(f"the server ended with {status}: {said[-5000:]}")
 
     # ---- talking to it
@@ -103,7 +121,10 @@ class Server:
         try:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
-            c.request(method, path, body=body, headers=headers or {})
+            try:
+                c.request(method, path, body=body, headers=headers or {})
+            except BrokenPipeError:
+                pass  # refused before all of the body was there: the reply says why
             return Reply(c.getresponse())
         finally:
             c.close()
@@ -129,6 +150,30 @@ class Server:
             now = self.metrics()
             if not any(now[f"reprise_{name}"] for name in ("calls_open", "requests_active", "requests_suspended", "body_bytes")):
                 return now
+
+
+def raw_request(path, body, headers=""):
+    text = json.dumps(body)
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n{headers}\r\n{text}".encode()
+
+
+def read_until_closed(s):
+    received = b""
+    try:
+        while part := s.recv(65536):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def key_line(key, *words):
+    done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key + "\n", capture_output=True, text=True, check=True)
+    return " ".join([done.stdout.strip(), *words]) + "\n"
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
 
 
 def in_parallel(jobs):

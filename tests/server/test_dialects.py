@@ -215,7 +215,7 @@ class Gemini(Dialects):
                              ({"contents": [{"parts": [{"inlineData": {}}]}]}, "text")):
             with self.subTest(fields=fields):
                 self.refused(self.generate(**fields), 400, "INVALID_ARGUMENT", says)
-        self.refused(self.generate(cachedContent="x"), 400, "UNIMPLEMENTED", "cachedContent")
+        self.refused(self.generate(cachedContent="x"), 404, "NOT_FOUND", "no cached content")
 
 
 del Dialects

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server_process import MODEL, PROGRAM, SOURCE, Server, in_parallel
+from server_process import MODEL, PROGRAM, SOURCE, Server, bearer, in_parallel, key_line
 
 CITIES = """<schema name="cities"><system>You are a guide.</system><user><module
 name="plan">Plan a trip of <param name="days" len="8"/> to this city.
@@ -136,15 +136,6 @@ class Schemas(unittest.TestCase):
             with self.subTest(prompt=prompt):
                 self.refused(self.prompt(prompt=prompt), status, says)
                 self.refused(self.prompt(prompt=prompt, stream=True), status, says)
-
-
-def key_line(key, *words):
-    done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key + "\n", capture_output=True, text=True, check=True)
-    return " ".join([done.stdout.strip(), *words]) + "\n"
-
-
-def bearer(key):
-    return {"Authorization": f"Bearer {key}"}
 
 
 ANN, BOB, ROOT, ONE = ("key-of-ann-0123456789", "key-of-bob-0123456789", "key-of-root-012345678", "key-of-one-0123456789")

@@ -42,6 +42,32 @@ class Ours:
         self.process.wait()
 
 
+class Reprise:
+    """`reprise serve` on a free port of the loopback device; close() ends it."""
+
+    def __init__(self, path, threads, *more):
+        program = os.path.join(ROOT, "build", "reprise")
+        if not os.access(program, os.X_OK):
+            fail("build/reprise is missing: run make")
+        self.process = subprocess.Popen([program, "serve", "-m", path, "--threads", str(threads), "--port", "0", "--log", "off", *more], cwd=ROOT,
+                                        text=True, stdout=subprocess.PIPE)
+        atexit.register(self.close)
+        line = ""
+        for line in self.process.stdout:
+            if line.startswith("listening on http://"):
+                self.port = int(line.rsplit(":", 1)[1])
+            if line == "ready\n":
+                return
+        fail(f"reprise serve does not start: {last_line(line) or 'see its message above'}")
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+        self.process.stdout.close()
+        atexit.unregister(self.close)
+
+
 # ---- llama.cpp ----
 
 def lab(*command):

@@ -1,0 +1,296 @@
+/* bench_http.c: what the server costs beside the library: the same requests to one engine, by rp_engine_submit and over HTTP.
+ *
+ *   bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] [--answer N] [--threads N] [--whole]
+ *
+ * One process has the engine, a server on a free port of the loopback device, and its clients, so HTTP's side pays for the clients, too.
+ *
+ *   one by one   --requests (40) pairs: a streamed completion of --prompt (64) new tokens and --answer (16) of an answer, by either way; which
+ *                one goes first alternates. Times are a caller's: to the first text, and to the end.
+ *   together     --rounds (6) times: --parallel (8) callers who ask the same again and again, 4 times each, by either way; tokens a second.
+ *
+ * Every prompt is new words, so that neither way finds what the other computed. --whole: replies are not streamed. Public interfaces, and
+ * the program's own HTTP client (cli/http_client.h), one connection that stays open for each caller.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "console.h"
+#include "http_client.h"
+#include "reprise_server.h"
+#include "support.h"
+
+#define MAX_SAMPLES 4096
+#define MAX_CALLERS 256
+#define ASKS_EACH 4
+
+typedef enum way { LIBRARY, HTTP, WAYS } way;
+static const char *const way_names[] = {"library", "HTTP"};
+
+typedef struct bench {
+    rp_model *model;
+    rp_engine *engine;
+    rp_server *server;
+    http_target target;
+    int requests, rounds, parallel, prompt, answer, threads;
+    bool whole;
+    double first_ms[WAYS][MAX_SAMPLES], total_ms[WAYS][MAX_SAMPLES], rate[WAYS][MAX_SAMPLES];
+} bench;
+
+/* Somebody who asks, by one way or the other. */
+typedef struct caller {
+    bench *b;
+    int fd; /* -1: not connected yet */
+    unsigned seed;
+    way way;
+    double first_s; /* when the first text came; 0: not yet */
+    bool said_done;
+    long tokens;    /* of all its answers */
+    http_reader reader;
+    sse_reader events;
+    pthread_t thread;
+} caller;
+
+/* ---- asking ---- */
+
+static bool on_text(void *user, const char *text, size_t n) {
+    caller *c = user;
+    (void)text;
+    if (n > 0 && c->first_s == 0) c->first_s = bench_now_s();
+    return true;
+}
+
+static void ask_library(caller *c, const char *text) {
+    rp_request q = rp_request_defaults();
+    rp_call *call;
+    rp_result *r;
+    rp_error err;
+    q.text = text;
+    q.max_tokens = c->b->answer;
+    q.ignore_eos = true;
+    q.on_text = c->b->whole ? NULL : on_text;
+    q.user = c;
+    if (rp_engine_submit(c->b->engine, &q, &call, &err)) bench_die("submit", &err);
+    if (rp_call_result(call, &r, &err)) bench_die("result", &err);
+    c->tokens += r->n_tokens;
+    rp_result_free(r);
+    rp_call_free(call);
+}
+
+static void on_event(void *user, const char *event, const char *data, size_t n) {
+    caller *c = user;
+    (void)event;
+    if (strcmp(data, "[DONE]") == 0) c->said_done = true;
+    else on_text(c, data, n);
+}
+
+static void on_body(void *user, const char *bytes, size_t n) {
+    caller *c = user;
+    if (c->b->whole) c->said_done = true;
+    else if (!sse_reader_feed(&c->events, bytes, n)) bench_die("an event is too long", NULL);
+}
+
+static void send_request(caller *c, const char *text) {
+    bench_text body = {0};
+    size_t n, sent = 0;
+    bench_text_add(&body, "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}", text,
+                   c->b->answer, c->b->whole ? "false" : "true");
+    http_request q = {.method = "POST", .path = "/v1/completions", .body = body.bytes, .n_body = body.n};
+    char *bytes = http_request_bytes(&c->b->target, &q, &n);
+    while (sent < n) {
+        ssize_t part = send(c->fd, bytes + sent, n - sent, MSG_NOSIGNAL);
+        if (part <= 0) bench_die("send", NULL);
+        sent += (size_t)part;
+    }
+    free(bytes);
+    bench_text_free(&body);
+}
+
+static void ask_http(caller *c, const char *text) {
+    char bytes[16384];
+    size_t used;
+    http_state state = HTTP_READING;
+    if (c->fd < 0 && (c->fd = http_connect(&c->b->target, false)) < 0) bench_die("connect", NULL);
+    http_reader_begin(&c->reader, false, on_body, c);
+    sse_reader_begin(&c->events, on_event, c);
+    c->said_done = false;
+    send_request(c, text);
+    while (state == HTTP_READING) {
+        ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
+        if (n <= 0) bench_die("the server closed a connection", NULL);
+        state = http_reader_feed(&c->reader, bytes, (size_t)n, &used);
+    }
+    if (state != HTTP_DONE || c->reader.status != 200 || !c->said_done || !c->reader.keeps_open) bench_die("no answer over HTTP", NULL);
+    c->tokens += c->b->answer;
+}
+
+/* One request with a new prompt. Returns when it was sent. */
+static double ask(caller *c) {
+    bench_text text = {0};
+    bench_text_add_words(&text, c->b->model, (size_t)c->b->prompt, &c->seed);
+    c->first_s = 0;
+    double start = bench_now_s();
+    if (c->way == HTTP) ask_http(c, text.bytes);
+    else ask_library(c, text.bytes);
+    bench_text_free(&text);
+    return start;
+}
+
+static caller *callers_new(bench *b, int n) {
+    static unsigned seed = 7;
+    caller *all = cli_alloc((size_t)n * sizeof *all);
+    for (int i = 0; i < n; i++) {
+        all[i].b = b;
+        all[i].fd = -1;
+        all[i].seed = seed += 1000;
+    }
+    return all;
+}
+
+static void callers_free(caller *all, int n) {
+    for (int i = 0; i < n; i++) {
+        if (all[i].fd >= 0) close(all[i].fd);
+        sse_reader_free(&all[i].events);
+    }
+    free(all);
+}
+
+/* ---- one by one ---- */
+
+static void run_pairs(bench *b) {
+    caller *c = callers_new(b, 1);
+    for (int i = -2; i < b->requests; i++) /* two pairs to warm up */
+        for (int k = 0; k < WAYS; k++) {
+            c->way = (way)((i + k) & 1);
+            double start = ask(c), end = bench_now_s();
+            if (i < 0) continue;
+            b->first_ms[c->way][i] = ((c->first_s > 0 ? c->first_s : end) - start) * 1e3;
+            b->total_ms[c->way][i] = (end - start) * 1e3;
+        }
+    callers_free(c, 1);
+}
+
+/* ---- together ---- */
+
+static void *ask_again(void *user) {
+    caller *c = user;
+    for (int i = 0; i < ASKS_EACH; i++) ask(c);
+    return NULL;
+}
+
+static double tokens_per_second(caller *all, int n, way w) {
+    long tokens = 0;
+    double start = bench_now_s();
+    for (int i = 0; i < n; i++) {
+        all[i].way = w;
+        all[i].tokens = 0;
+        if (pthread_create(&all[i].thread, NULL, ask_again, &all[i])) bench_die("thread", NULL);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(all[i].thread, NULL);
+        tokens += all[i].tokens;
+    }
+    return (double)tokens / (bench_now_s() - start);
+}
+
+static void run_rounds(bench *b) {
+    caller *all = callers_new(b, b->parallel);
+    for (int i = 0; i < b->rounds; i++)
+        for (int k = 0; k < WAYS; k++) {
+            way w = (way)((i + k) & 1);
+            b->rate[w][i] = tokens_per_second(all, b->parallel, w);
+            fprintf(stderr, "bench_http: round %d, %s: %.1f tokens/s\n", i + 1, way_names[w], b->rate[w][i]);
+        }
+    callers_free(all, b->parallel);
+}
+
+/* ---- what came of it ---- */
+
+static void print_times(const char *what, double ms[WAYS][MAX_SAMPLES], int n) {
+    double more[MAX_SAMPLES];
+    for (int i = 0; i < n; i++) more[i] = ms[HTTP][i] - ms[LIBRARY][i];
+    double middle = bench_median(more, (size_t)n), p90 = more[n * 9 / 10]; /* sorted now */
+    double library = bench_median(ms[LIBRARY], (size_t)n), http = bench_median(ms[HTTP], (size_t)n);
+    printf("| %s, ms | %.2f | %.2f | %.3f | %+.2f (p90 %+.2f) |\n", what, library, http, http / library, middle, p90);
+}
+
+static void report(bench *b) {
+    double ratio[MAX_SAMPLES], more[MAX_SAMPLES];
+    for (int i = 0; i < b->requests; i++) more[i] = b->total_ms[HTTP][i] - b->total_ms[LIBRARY][i];
+    for (int i = 0; i < b->rounds; i++) ratio[i] = b->rate[HTTP][i] / b->rate[LIBRARY][i];
+    double a_request = bench_median(more, (size_t)b->requests), throughput = bench_median(ratio, (size_t)b->rounds);
+    printf("%d tokens of prompt, %d of answer, %s; %d threads; %d pairs, %d rounds of %d callers\n\n", b->prompt, b->answer,
+           b->whole ? "whole" : "streamed", b->threads, b->requests, b->rounds, b->parallel);
+    printf("| | library | HTTP | HTTP / library | median of differences |\n| --- | --- | --- | --- | --- |\n");
+    if (!b->whole) print_times("first text", b->first_ms, b->requests);
+    print_times("answer", b->total_ms, b->requests);
+    printf("| together, tokens/s | %.1f | %.1f | %.3f | |\n", bench_median(b->rate[LIBRARY], (size_t)b->rounds),
+           bench_median(b->rate[HTTP], (size_t)b->rounds), throughput);
+    fprintf(stderr, "less than 2 ms a request: %s; less than 3 %% of throughput: %s\n", a_request < 2 ? "reached" : "MISSED",
+            throughput > 0.97 ? "reached" : "MISSED");
+}
+
+/* ---- beginning and end ---- */
+
+static void *run_server(void *user) {
+    rp_server_run(user);
+    return NULL;
+}
+
+static void open_all(bench *b, const char *path) {
+    rp_server_options s = rp_server_options_defaults();
+    rp_engine_options e = rp_engine_options_defaults();
+    rp_error err;
+    s.port = 0;
+    e.n_threads = b->threads;
+    e.max_sequences = b->parallel > 1 ? b->parallel : 2;
+    if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
+    if (rp_engine_new(&b->engine, b->model, &e, &err)) bench_die("engine", &err);
+    if (rp_engine_prepare(b->engine, NULL, NULL, &err)) bench_die("prepare", &err);
+    if (rp_server_new(&b->server, &s, &err)) bench_die("server", &err);
+    if (rp_server_ready(b->server, b->model, b->engine, &err)) bench_die("server", &err);
+    if (http_target_open(&b->target, rp_server_address(b->server, 0), NULL)) exit(1);
+}
+
+static int number_after(int argc, char **argv, const char *name, int otherwise, int most) {
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) otherwise = atoi(argv[i + 1]);
+    return otherwise > 0 && otherwise <= most ? otherwise : -1;
+}
+
+static bool read_arguments(bench *b, int argc, char **argv) {
+    b->requests = number_after(argc, argv, "--requests", 40, MAX_SAMPLES);
+    b->rounds = number_after(argc, argv, "--rounds", 6, MAX_SAMPLES);
+    b->parallel = number_after(argc, argv, "--parallel", 8, MAX_CALLERS);
+    b->prompt = number_after(argc, argv, "--prompt", 64, 100000);
+    b->answer = number_after(argc, argv, "--answer", 16, 100000);
+    b->threads = number_after(argc, argv, "--threads", 2, BENCH_MAX_THREADS);
+    for (int i = 2; i < argc; i++) b->whole |= strcmp(argv[i], "--whole") == 0;
+    return argc >= 2 && argv[1][0] != '-' && b->requests > 0 && b->rounds > 0 && b->parallel > 0 && b->prompt > 0 && b->answer > 0 &&
+           b->threads > 0;
+}
+
+int main(int argc, char **argv) {
+    static bench b;
+    pthread_t running;
+    bench_name = "bench_http";
+    if (!read_arguments(&b, argc, argv)) {
+        fprintf(stderr, "usage: bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] [--answer N] [--threads N] "
+                        "[--whole]\n");
+        return 2;
+    }
+    open_all(&b, argv[1]);
+    if (pthread_create(&running, NULL, run_server, b.server)) bench_die("thread", NULL);
+    run_pairs(&b);
+    run_rounds(&b);
+    report(&b);
+    rp_server_stop(b.server);
+    pthread_join(running, NULL);
+    rp_server_free(b.server);
+    rp_engine_free(b.engine);
+    rp_model_close(b.model);
+    return 0;
+}

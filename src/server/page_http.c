@@ -1,0 +1,57 @@
+/* page_http.c: the page at /, whose files are built in (web/). On I/O threads, also while the server loads. Owns nothing. */
+#include <stdio.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/embedded.h"
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define MAX_PAGE_BYTES ((size_t)1 << 20) /* of one file */
+#define TAG_HASH_BYTES 8
+
+extern const base_embedded server_page[];
+
+/* By the end of the name; each kind of file that CMakeLists.txt takes is here. */
+static const char *type_of(const char *name) {
+    static const struct {
+        const char *end, *type;
+    } types[] = {{".html", "text/html; charset=utf-8"},
+                 {".css", "text/css; charset=utf-8"},
+                 {".js", "text/javascript; charset=utf-8"},
+                 {".svg", "image/svg+xml"}};
+    const char *end = strrchr(name, '.');
+    for (size_t i = 0; i < BASE_ARRAY_LEN(types) && end; i++)
+        if (strcmp(types[i].end, end) == 0) return types[i].type;
+    return "application/octet-stream";
+}
+
+/* Another one where the bytes are others. */
+static void make_tag(char tag[SERVER_PAGE_TAG_BYTES], const base_embedded *file) {
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    char digits[2 * TAG_HASH_BYTES + 1];
+    crypto_generichash(hash, sizeof(hash), file->bytes, file->n, NULL, 0);
+    sodium_bin2hex(digits, sizeof(digits), hash, TAG_HASH_BYTES);
+    snprintf(tag, SERVER_PAGE_TAG_BYTES, "\"%s\"", digits);
+}
+
+/* Has the client these very bytes? */
+static bool is_known(const server_exchange *x) {
+    const char *tags = exchange_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    return tags && (strstr(tags, x->page_tag) || strcmp(tags, "*") == 0);
+}
+
+void handle_page(server_exchange *x) {
+    const base_embedded *file = x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
+    base_buffer bytes = BASE_BUFFER(MAX_PAGE_BYTES);
+    bool known = false;
+    if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no '%.100s' here", x->path);
+    else {
+        make_tag(x->page_tag, file);
+        known = is_known(x);
+        if (!known && base_buffer_append(&bytes, file->bytes, file->n)) server_fail_memory(&x->problem);
+    }
+    if (x->problem.kind) exchange_reply_problem(x);
+    else exchange_reply_text(x, known ? 304 : 200, type_of(file->name), &bytes);
+}

@@ -1,0 +1,287 @@
+// page_test.mjs: the page in a browser, as a person would use it (make test-page). A server and a browser for all tests; each has a page and
+// words of its own.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { keyFile, openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
+
+const FIGURES = process.env.REPRISE_PAGE_FIGURES;
+const REFUSED = /status of 4\d\d/; // what Chromium says on the console of a reply that a test provokes
+const EXAMPLES = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'examples');
+const TELEPHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+const WHOLE = { chat: '.run-line', modules: '#schema-list > li', cache: 'table, .note', live: '.chart' }; // what a view has when it is drawn
+const KEY = 'key-of-the-page-0123456789';
+
+let server, browser, folder;
+
+before(async () => {
+  folder = temporaryFolder();
+  server = await serve('--store', join(folder, 'store'));
+  browser = await openBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  assert.equal(await server?.stop(), 0);
+  removeFolder(folder);
+});
+
+// Runs on a page of its own, which must have no faults at the end.
+function pageTest(name, view, options, body) {
+  test(name, { timeout: 120000 }, async (t) => {
+    const opened = await openPage(browser, server, view, options);
+    try {
+      await body(opened.page, t);
+      assert.deepEqual(opened.faults, []);
+    } finally {
+      await opened.close();
+    }
+  });
+}
+
+const text = (page, selector) => page.locator(selector).innerText();
+
+async function hasNoSidewaysScrolling(page) {
+  const [content, window_] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+  assert.ok(content <= window_, `the page is ${content} wide in a window of ${window_}`);
+}
+
+async function saveSchema(page) {
+  await page.click('#schema-save');
+  await page.waitForFunction(() => document.querySelector('#schema-words').textContent.startsWith('saved'));
+}
+
+// Runs the prompt and waits for its report.
+async function runPrompt(page) {
+  const before = await page.locator('#runs > li').count();
+  await page.click('#prompt-run');
+  await page.waitForFunction((n) => document.querySelectorAll('#runs > li').length > n, before);
+  await page.waitForFunction(() => !document.querySelector('#prompt-run').disabled);
+}
+
+async function send(page, message) {
+  const before = await page.locator('.turn.assistant .run-line').count();
+  await page.fill('#chat-text', message);
+  await page.press('#chat-text', 'Enter');
+  await page.waitForFunction((n) => document.querySelectorAll('.turn.assistant .run-line').length > n, before);
+}
+
+const percentReused = async (page) => Number.parseInt((await page.locator('.figure strong').nth(1).innerText()), 10);
+
+pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules', {}, async (page) => {
+  await page.waitForSelector('#schema-text');
+  await page.waitForFunction(() => document.querySelector('#schema-text').value.includes('cities'));
+  const schema = (await page.inputValue('#schema-text')).replace('On foot', 'on foot').replace('</union>',
+    '  <module name="porto">Porto is known for wine. Surfers go to Matosinhos.</module>\n      </union>');
+  await page.fill('#schema-text', schema);
+  await saveSchema(page);
+  assert.equal(await page.locator('#schema-list .name[aria-current]').innerText(), 'cities');
+  await page.locator('#schema-tree .node.module', { hasText: 'porto' }).waitFor();
+  await page.fill('#prompt-text', '<prompt schema="cities">\n  <plan duration="3 days"><porto/></plan>\n  Where is surf?\n</prompt>');
+  await runPrompt(page);
+  const first = await percentReused(page);
+  assert.ok((await text(page, '#prompt-answer')).length > 0);
+  await runPrompt(page);
+  const second = await percentReused(page);
+  assert.ok(second > 50 && second >= first, `${first} % and then ${second} % were reused`);
+  const tiles = page.locator('.mosaic .tile');
+  assert.ok(await tiles.count() >= 3);
+  assert.ok(await page.locator('.mosaic .tile.ram').count() > 0);
+  assert.ok(await page.locator('.mosaic .tile.fresh').count() > 0);
+  assert.match(await page.locator('.mosaic .tile.ram', { hasText: 'porto' }).first().getAttribute('aria-label'), /porto: \d+ tokens at \d+, reused from RAM/);
+  await page.locator('.mosaic .tile').first().focus();
+  const told = await text(page, '.detail');
+  await page.keyboard.press('ArrowRight');
+  assert.notEqual(await text(page, '.detail'), told);
+  await page.click('#measure');
+  await page.waitForFunction(() => document.querySelector('.figures').textContent.includes('measured'));
+});
+
+pageTest('wrong PML shows its error at its line', 'modules', { expected: REFUSED }, async (page) => {
+  await page.click('#schema-new');
+  await page.fill('#schema-text', '<schema name="wrong">\n  <module name="a">One.</module>\n  <frob/>\n</schema>\n');
+  await page.click('#schema-save');
+  await page.locator('#schema-text-problem .place').waitFor();
+  assert.equal(await text(page, '#schema-text-problem .place'), 'line 3, column 3');
+  assert.match(await text(page, '#schema-text-problem'), /frob/);
+  assert.equal(await text(page, '#schema-editor .gutter .wrong'), '3');
+  assert.equal(await text(page, '#schema-editor .ink .here'), '<');
+  await page.click('#schema-text-problem .place');
+  assert.equal(await page.evaluate(() => document.activeElement.selectionStart), '<schema name="wrong">\n  <module name="a">One.</module>\n  '.length);
+  await page.fill('#schema-text', '<schema name="wrong">\n  <module name="a">One.</module>\n</schema>\n');
+  assert.equal(await page.locator('#schema-text-problem .place').count(), 0);
+  await saveSchema(page);
+  await page.fill('#prompt-text', '<prompt schema="wrong">\n  <b/>\n</prompt>');
+  await page.click('#prompt-run');
+  await page.locator('#prompt-text-problem .place').waitFor();
+  assert.equal(await text(page, '#prompt-text-problem .place'), 'line 2, column 3');
+  await page.click('#schema-delete');
+  await page.waitForFunction(() => document.querySelector('#schema-words').textContent === 'deleted');
+});
+
+pageTest('a chat streams, is stopped, and finds its beginning again', 'chat', {}, async (page) => {
+  await page.waitForFunction(() => document.querySelector('#server').dataset.state === 'ready');
+  await page.click('#chat-settings summary');
+  await page.fill('#chat-system', 'Read the documents. Osthaven is a town in the north. Corwyn was elected mayor of Osthaven.');
+  await page.fill('#chat-temperature', '0');
+  await page.fill('#chat-max-tokens', '24');
+  await send(page, 'Who is the mayor of Osthaven?');
+  assert.ok((await text(page, '.turn.assistant .said')).length > 0);
+  await send(page, 'And where is it?');
+  assert.match(await page.locator('.turn.assistant .run-line').nth(1).innerText(), /\d+ tokens, \d+ cached · first token/);
+  assert.ok(await percentReused(page) > 40);
+  assert.equal(await page.locator('.divergence').count() <= 1, true);
+  await page.click('#chat-again');
+  await page.waitForFunction(() => document.querySelectorAll('#runs > li').length === 3);
+  assert.equal(await page.locator('.turn.assistant').count(), 2);
+  await page.click('#chat-new');
+  assert.equal(await page.locator('.turn').count(), 0);
+});
+
+pageTest('a long answer is stopped', 'chat', {}, async (page) => {
+  await page.click('#chat-settings summary');
+  await page.fill('#chat-max-tokens', '1500');
+  await page.route('**/v1/chat/completions', async (route) => {
+    await route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) });
+  });
+  await page.evaluate(() => { // at once: the model is fast
+    const stop = () => document.querySelector('.turn.assistant .said')?.textContent.length > 5 && document.querySelector('#chat-stop').click();
+    new MutationObserver(stop).observe(document.querySelector('#chat-log'), { subtree: true, childList: true });
+  });
+  await page.fill('#chat-text', 'Tom had a');
+  await page.click('#chat-send');
+  await page.waitForFunction(() => document.querySelector('.turn.assistant .foot')?.textContent === 'stopped');
+  assert.equal(await page.isDisabled('#chat-send'), false);
+});
+
+pageTest('the cache lists entries, pins and removes one', 'cache', { expected: REFUSED }, async (page, t) => {
+  await page.locator('#cache-table tbody tr, .note').first().waitFor();
+  if (await page.locator('.note').count()) return t.skip('the server has no /v1/cache/entries yet');
+  const key = await page.locator('#cache-table tbody tr').first().getAttribute('data-key');
+  const row = page.locator(`tr[data-key="${key}"]`);
+  assert.ok(await page.locator('.treemap .tile').count() > 0);
+  await row.locator('.pin-button').click();
+  await row.locator('.pinned').waitFor();
+  await row.locator('.pin-button').click();
+  await row.locator('.pinned').waitFor({ state: 'detached' });
+  await page.locator('.treemap .tile').first().focus();
+  await page.keyboard.press('Enter');
+  assert.equal(await page.locator('tr.chosen').count(), 1);
+  await page.fill('#cache-filter', key);
+  assert.equal(await page.locator('#cache-table tbody tr').count(), 1);
+  await row.getByRole('button', { name: /^Remove/ }).click();
+  await page.waitForFunction((k) => !document.querySelector(`tr[data-key="${k}"]`), key);
+});
+
+pageTest('charts of the server', 'live', {}, async (page) => {
+  await page.waitForFunction(() => document.querySelectorAll('.chart').length === 3);
+  assert.match(await page.locator('.chart svg').nth(1).getAttribute('aria-label'), /^Hit ratio/);
+  assert.ok(await page.locator('[role="meter"]').count() >= 1);
+  let asked = 0;
+  page.on('request', (request) => { asked += request.url().endsWith('/metrics') ? 1 : 0; });
+  await page.goto(`${server.address}/#chat`);
+  await page.waitForTimeout(2500); // longer than the pause between two looks
+  assert.equal(asked, 0);
+});
+
+pageTest('keys go everywhere', 'chat', {}, async (page) => {
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.className), 'skip');
+  for (const wanted of ['Chat', 'Modules']) {
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), wanted);
+  }
+  await page.keyboard.press('Enter');
+  await page.locator('#view-modules').waitFor({ state: 'visible' });
+  assert.equal(await page.title(), 'Modules – Reprise');
+  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, textarea, a')].filter((e) =>
+    !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map((e) => e.outerHTML));
+  assert.deepEqual(nameless, []);
+});
+
+pageTest('light and dark', 'chat', { colorScheme: 'light' }, async (page) => {
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await paper();
+  await page.emulateMedia({ colorScheme: 'dark' });
+  const dark = await paper();
+  assert.notEqual(dark, light);
+  await page.click('#theme-button');
+  assert.equal(await paper(), light);
+  await page.reload();
+  assert.equal(await paper(), light);
+  await page.click('#theme-button');
+  assert.equal(await paper(), dark);
+});
+
+pageTest('a telephone', 'chat', { ...TELEPHONE, expected: REFUSED }, async (page) => {
+  await send(page, 'Tom had a red ball. What did Tom have?');
+  for (const view of ['chat', 'modules', 'cache', 'live']) {
+    await page.evaluate((v) => { location.hash = v; }, view);
+    await page.locator(`#view-${view}`).waitFor({ state: 'visible' });
+    await page.locator(`#view-${view} ${WHOLE[view]}`).first().waitFor();
+    await hasNoSidewaysScrolling(page);
+  }
+});
+
+test('a server with keys asks for one', { timeout: 120000 }, async () => {
+  const guarded = await serve('--api-keys', await keyFile(folder, KEY, 'rights=ask,schemas'));
+  const { page, faults, close } = await openPage(browser, guarded, 'chat', { expected: REFUSED });
+  try {
+    await page.locator('#key-dialog[open]').waitFor();
+    await page.fill('#key-input', 'a-key-that-nobody-has');
+    await page.press('#key-input', 'Enter');
+    await page.waitForFunction(() => document.querySelector('#key-words').textContent.includes('refused'));
+    await page.fill('#key-input', KEY);
+    await page.press('#key-input', 'Enter');
+    await page.waitForFunction(() => document.querySelector('#server').dataset.state === 'ready');
+    await send(page, 'Tom had a');
+    for (const view of ['cache', 'live']) {
+      await page.evaluate((v) => { location.hash = v; }, view);
+      await page.locator(`#view-${view} .note`).waitFor();
+      assert.match(await text(page, `#view-${view} .note`), /operate/);
+    }
+    assert.deepEqual(faults, []);
+  } finally {
+    await close();
+    assert.equal(await guarded.stop(), 0);
+  }
+});
+
+// ---- screenshots for docs/figures, with the documents of an example
+
+async function fillDocuments(page) {
+  await page.click('#schema-new');
+  await page.fill('#schema-text', readFileSync(join(EXAMPLES, 'retrieval', 'documents.xml'), 'utf8'));
+  await saveSchema(page);
+  for (const modules of ['<belvik/> <zantec/>', '<zantec/> <osthaven/> <lormax/>\n  <torstar/> <wolqueen/> <belvik/>']) {
+    await page.fill('#prompt-text', `<prompt schema="documents">\n  ${modules}\n  <user>Who is the mayor of Belvik?</user>\n</prompt>`);
+    await runPrompt(page);
+  }
+}
+
+async function askTwice(page) {
+  await page.fill('#chat-temperature', '0');
+  await page.fill('#chat-system', 'Read the documents. Osthaven is a town in the north. Corwyn was elected mayor of Osthaven. '
+    + 'The river Velbrook runs through Osthaven. Belvik lies in the south of the country. The mayor of Belvik is Yarina. Belvik is known for its clocks.');
+  await send(page, 'Who is the mayor of Osthaven?');
+  await send(page, 'Who is the mayor of Belvik?');
+}
+
+if (FIGURES) {
+  const draw = (page, name, options) => page.screenshot({ path: join(FIGURES, `${name}.png`), ...options });
+  pageTest('figure: modules', 'modules', { viewport: { width: 1200, height: 760 } }, async (page) => {
+    await fillDocuments(page);
+    await page.click('#measure');
+    await page.waitForFunction(() => document.querySelector('.figures').textContent.includes('measured'));
+    await draw(page, 'page-modules');
+  });
+  pageTest('figure: a telephone', 'chat', { ...TELEPHONE, colorScheme: 'dark' }, async (page) => {
+    await page.click('#chat-settings summary');
+    await askTwice(page);
+    await page.click('#chat-settings summary');
+    await page.evaluate(() => scrollTo(0, 0));
+    await draw(page, 'page-phone', { fullPage: true });
+  });
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""`reprise serve`, what clients say of caching: Gemini's cachedContents, Anthropic's cache_control, OpenAI's prompt_cache_*."""
+import datetime
+import subprocess
+import tempfile
+import unittest
+
+from server_process import PROGRAM, Server
+
+HISTORY = " ".join(f"Lily has {k} green stones in box {k + 1}." for k in range(12))
+KEYS = {name: f"key-of-{name}-0123456789" for name in ("ann", "tom")}
+
+
+def content(text, role="user"):
+    return {"role": role, "parts": [{"text": text}]}
+
+
+class Contents(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.keys = tempfile.NamedTemporaryFile("w", suffix=".keys")
+        cls.addClassCleanup(cls.keys.close)
+        for name, key in KEYS.items():
+            done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key, capture_output=True, text=True, check=True)
+            cls.keys.write(f"{done.stdout.strip()} tenant={name}\n")
+        cls.keys.flush()
+        cls.server = Server("--log", "off", "--api-keys", cls.keys.name).wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def ask(self, method, path, body=None, who="ann"):
+        return self.server.ask(method, "/v1beta/" + path, body, headers={"x-goog-api-key": KEYS[who]})
+
+    def create(self, text=HISTORY, who="ann", **fields):
+        body = {"model": "models/default", "contents": [content(text)], "systemInstruction": {"parts": [{"text": "You count."}]}, **fields}
+        reply = self.ask("POST", "cachedContents", body, who)
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.json
+
+    def generate(self, name, question="How many?", who="ann", verb="generateContent", **fields):
+        body = {"contents": [content(question)], "generationConfig": {"maxOutputTokens": 3, "temperature": 0}, **fields}
+        if name:
+            body["cachedContent"] = name
+        return self.ask("POST", f"models/default:{verb}", body, who)
+
+    def refused(self, reply, status, says):
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertIn(says, reply.json["error"]["message"])
+
+    def expiry(self, cached):
+        return datetime.datetime.fromisoformat(cached["expireTime"].replace("Z", "+00:00"))
+
+    def test_create_and_use(self):
+        cached = self.create(displayName="stones")
+        self.assertTrue(cached["name"].startswith("cachedContents/"))
+        self.assertEqual(cached["displayName"], "stones")
+        tokens = cached["usageMetadata"]["totalTokenCount"]
+        self.assertGreater(tokens, 100)
+        answer = self.generate(cached["name"])
+        self.assertEqual(answer.status, 200, answer.body)
+        usage = answer.json["usageMetadata"]
+        self.assertGreater(usage["cachedContentTokenCount"], tokens - 20)  # without what opens an answer
+        self.assertGreater(usage["promptTokenCount"], tokens)
+        whole = self.generate(None, contents=[content(HISTORY), content("How many?")], systemInstruction={"parts": [{"text": "You count."}]})
+        self.assertEqual(whole.json["candidates"][0]["content"], answer.json["candidates"][0]["content"])
+        self.assertEqual(whole.json["usageMetadata"]["promptTokenCount"], usage["promptTokenCount"])
+        counted = self.generate(cached["name"], verb="countTokens").json
+        self.assertEqual(counted["totalTokens"], usage["promptTokenCount"])
+        stream = self.generate(cached["name"], verb="streamGenerateContent?alt=sse")
+        self.assertIn('"cachedContentTokenCount"', stream.frames[-1][1])
+
+    def test_only_instructions(self):
+        cached = self.create(contents=[])
+        self.assertEqual(self.generate(cached["name"]).status, 200)
+
+    def test_list_get_change_delete(self):
+        names = [self.create(f"List {i}.", who="tom")["name"] for i in range(3)]
+        first = self.ask("GET", "cachedContents?pageSize=2", who="tom").json
+        self.assertEqual([c["name"] for c in first["cachedContents"]], names[:2])
+        rest = self.ask("GET", f"cachedContents?pageSize=2&pageToken={first['nextPageToken']}", who="tom").json
+        self.assertEqual([c["name"] for c in rest["cachedContents"]], names[2:])
+        self.assertNotIn("nextPageToken", rest)
+        before = self.ask("GET", names[0], who="tom").json
+        after = self.ask("PATCH", names[0] + "?updateMask=ttl", {"ttl": "7200s"}, who="tom").json
+        self.assertGreater(self.expiry(after) - self.expiry(before), datetime.timedelta(minutes=50))
+        self.assertEqual(self.ask("GET", names[0], who="tom").json, after)
+        at = self.ask("PATCH", names[0], {"expireTime": "2125-01-31T12:00:00+02:00"}, who="tom")
+        self.refused(at, 400, "expireTime")  # too late
+        soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=2)
+        at = self.ask("PATCH", names[0], {"expireTime": soon.isoformat()}, who="tom").json
+        self.assertLess(abs(self.expiry(at) - soon), datetime.timedelta(milliseconds=2))
+        for name in names:
+            self.assertEqual((self.ask("DELETE", name, who="tom").status, self.ask("DELETE", name, who="tom").status), (200, 404))
+        self.assertEqual(self.ask("GET", "cachedContents", who="tom").json, {"cachedContents": []})
+        self.refused(self.generate(names[0], who="tom"), 404, "expired")
+
+    def test_expires(self):
+        name = self.create("Short.", ttl="0.001s")["name"]
+        self.refused(self.ask("GET", name), 404, "expired")
+        self.refused(self.generate(name), 404, "expired")
+
+    def test_other_tenants(self):
+        name = self.create("Mine.")["name"]
+        self.refused(self.generate(name, who="tom"), 404, "expired")
+        for method, body in (("GET", None), ("PATCH", {"ttl": "1s"}), ("DELETE", None)):
+            self.assertEqual(self.ask(method, name, body, who="tom").status, 404)
+        self.assertEqual(self.ask("GET", name).status, 200)
+
+    def test_refused(self):
+        for fields, says in (({"ttl": "1h"}, "ttl"), ({"ttl": "5s", "expireTime": "2030-01-01T00:00:00Z"}, "give one"),
+                             ({"expireTime": "2001-01-01T00:00:00Z"}, "to come"), ({"expireTime": "soon"}, "to come"),
+                             ({"contents": [], "systemInstruction": None}, "contents"), ({"model": None}, "model"),
+                             ({"displayName": "x" * 129}, "128")):
+            with self.subTest(says=says):
+                body = {"model": "models/default", "contents": [content("x")], **fields}
+                self.refused(self.ask("POST", "cachedContents", body), 400, says)
+        self.refused(self.ask("POST", "cachedContents", {"model": "models/other", "contents": [content("x")]}), 404, "no model")
+        name = self.create("Kept.")["name"]
+        self.refused(self.ask("PATCH", name, {"displayName": "x"}), 400, "nothing else")
+        self.refused(self.generate(name, systemInstruction={"parts": [{"text": "x"}]}), 400, "belongs into")
+        self.assertEqual(self.generate(name, contents=[]).status, 200)
+        self.refused(self.ask("GET", "cachedContents?pageSize=x"), 400, "pageSize")
+
+    def test_as_many_as_may_be(self):
+        for _ in range(300):
+            reply = self.ask("POST", "cachedContents", {"model": "models/default", "contents": [content("x")], "ttl": "3600s"}, who="tom")
+            if reply.status != 200:
+                break
+        self.refused(reply, 429, "too many cached contents")
+        for cached in self.ask("GET", "cachedContents?pageSize=1000", who="tom").json["cachedContents"]:
+            self.ask("DELETE", cached["name"], who="tom")
+
+
+class Marks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--log", "off").wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def ask(self, blocks, **fields):
+        return self.server.post("/v1/messages", {"model": "default", "max_tokens": 1, "messages": [{"role": "user", "content": blocks}], **fields})
+
+    def block(self, text="Hello.", **mark):
+        return {"type": "text", "text": text, **({"cache_control": {"type": "ephemeral", **mark}} if mark is not None else {})}
+
+    def test_cache_control(self):
+        self.assertEqual(self.ask([self.block(ttl="1h"), self.block(ttl="5m"), self.block()], system=[self.block()]).status, 200)
+        self.assertEqual(self.ask([self.block()] * 4, cache_control={"type": "ephemeral"}).status, 400)
+        for blocks, says in (([self.block()] * 5, "at most 4"), ([self.block(ttl="2h")], "5m or 1h"), ([self.block(type="x")], "ephemeral")):
+            reply = self.ask(blocks)
+            self.assertEqual(reply.status, 400)
+            self.assertIn(says, reply.json["error"]["message"])
+        marked = self.ask(HISTORY + " All of it.", cache_control={"type": "ephemeral"}).json["usage"]
+        self.assertGreater(marked["cache_creation_input_tokens"], 100)
+
+    def test_prompt_cache_fields(self):
+        def chat(**fields):
+            return self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": HISTORY}], "max_tokens": 1, **fields})
+        self.assertEqual(chat(prompt_cache_key="a", prompt_cache_retention="24h").status, 200)
+        other = chat(prompt_cache_key="b", prompt_cache_retention="in_memory").json
+        self.assertGreater(other["usage"]["prompt_tokens_details"]["cached_tokens"], 100)
+        for fields in ({"prompt_cache_retention": "1y"}, {"prompt_cache_key": 5}):
+            self.assertEqual(chat(**fields).status, 400)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+// mosaic.js: a prompt as tiles along its positions, by where each part's states came from.
+//
+//   0        |100        |200     rows of as many positions as leave a token some pixels; a tile goes on in the next row
+//   [system][ plan ][ miami  ▾  ]   ▾: where the prompt left what was known
+//   [ miami ][?][ prompt ]          hatched: not the states of a plain run
+
+import { s, rove } from './dom.js';
+import { SOURCES, count, moduleName, reasonWords, sourceOf, tokens } from './words.js';
+
+const ROW = 34;          // of tiles
+const TICKS = 18;        // below each row
+const TOP = 6;           // room for the mark
+const PER_TOKEN = 3;     // pixels that a token should have
+const MAX_ROWS = 8;
+const CHARACTER = 6.4;   // of a label, about
+
+let drawn = 0; // names of hatches are unique in the document
+
+// What is drawn: {source, name, at, end, tokens, part}, by position.
+export function tilesOf(report) {
+  const tiles = [];
+  let end = 0, told = 0;
+  for (const part of report.parts) {
+    const tile = { source: sourceOf(part), name: part.module, at: part.position, end: part.position + part.tokens, tokens: part.tokens, part };
+    tiles.push(tile);
+    end = Math.max(end, tile.end);
+    told += part.tokens;
+  }
+  const rest = report.prompt_tokens - told;
+  if (rest > 0) tiles.push({ source: 'rest', name: `${count(rest)} more tokens`, at: end, end: end + rest, tokens: rest });
+  return tiles;
+}
+
+export function tileWords(tile) {
+  if (!tile.part) return `${tokens(tile.tokens)} in parts that the report leaves out`;
+  const { part } = tile;
+  const words = [`${moduleName(part.module)}: ${tokens(part.tokens)} at ${count(part.position)}, ${SOURCES[tile.source]}`];
+  if (part.reason) words.push(reasonWords(part.reason));
+  if (part.shift) words.push(`moved by ${part.shift > 0 ? '+' : '−'}${count(Math.abs(part.shift))}`);
+  if (!part.exact) words.push('not the states of a plain run');
+  return words.join('; ');
+}
+
+// The position of the prompt's n-th token.
+function positionOf(tiles, token) {
+  for (const tile of tiles) {
+    if (token < tile.tokens) return tile.at + token;
+    token -= tile.tokens;
+  }
+  return tiles.length ? tiles[tiles.length - 1].end : 0;
+}
+
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+  return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= rough);
+}
+
+// {perRow, rows, step, end}: how positions are laid out in this width.
+function layoutOf(tiles, width) {
+  const end = tiles.reduce((most, tile) => Math.max(most, tile.end), 1);
+  const rows = Math.min(MAX_ROWS, Math.max(1, Math.ceil((end * PER_TOKEN) / width)));
+  const step = niceStep(Math.max(end / rows / 6, 1));
+  const perRow = rows === 1 ? end : Math.ceil(end / rows / step) * step;
+  return { perRow, rows: Math.ceil(end / perRow), step, end };
+}
+
+const lastOf = (path) => path.slice(path.lastIndexOf('/') + 1);
+
+function labelOf(tile, width) {
+  const name = tile.name === '' ? 'text' : lastOf(tile.name);
+  const full = `${name} ${count(tile.tokens)}`;
+  const label = [full, name].find((text) => text.length * CHARACTER + 10 <= width);
+  if (label) return label;
+  const fits = Math.floor((width - 10) / CHARACTER);
+  return fits >= 4 ? `${name.slice(0, fits - 1)}…` : '';
+}
+
+// The pieces of a tile in its rows; the longest has the label.
+function drawTile(tile, layout, width, hatch) {
+  const scale = width / layout.perRow;
+  const pieces = [];
+  for (let row = Math.floor(tile.at / layout.perRow); row * layout.perRow < tile.end; row++) {
+    const from = Math.max(tile.at - row * layout.perRow, 0), to = Math.min(tile.end - row * layout.perRow, layout.perRow);
+    const gap = tile.end - row * layout.perRow <= layout.perRow && (to - from) * scale > 3 ? 1 : 0;
+    pieces.push({ x: from * scale, y: TOP + row * (ROW + TICKS), width: Math.max((to - from) * scale - gap, 0.75) });
+  }
+  const longest = pieces.reduce((a, b) => (b.width > a.width ? b : a));
+  const label = labelOf(tile, longest.width);
+  const box = (piece, attributes) => s('rect', { x: piece.x, y: piece.y, width: piece.width, height: ROW, rx: 2, ...attributes });
+  return s('g', { class: `tile ${tile.source}`, role: 'listitem', 'aria-label': tileWords(tile) },
+    s('title', {}, tileWords(tile)),
+    pieces.map((piece) => box(piece, { class: 'body' })),
+    tile.part && !tile.part.exact && pieces.map((piece) => box(piece, { fill: `url(#${hatch})`, class: 'hatch' })),
+    label && s('text', { x: longest.x + 5, y: longest.y + ROW / 2 + 4, 'aria-hidden': 'true' }, label));
+}
+
+function drawTicks(layout, width) {
+  const scale = width / layout.perRow, ticks = [];
+  for (let at = 0; at <= layout.end; at += layout.step) {
+    const row = Math.floor(at / layout.perRow), x = (at - row * layout.perRow) * scale, y = TOP + row * (ROW + TICKS) + ROW;
+    if (row >= layout.rows || x > width - 22) continue;
+    ticks.push(s('path', { d: `M${x + 0.5} ${y + 1}v4` }), s('text', { x: x + 2, y: y + 13 }, count(at)));
+  }
+  return s('g', { class: 'ticks', 'aria-hidden': 'true' }, ticks);
+}
+
+function drawMark(tiles, report, layout, width) {
+  if (!report.divergence) return null;
+  const at = positionOf(tiles, report.divergence.token);
+  const row = Math.min(Math.floor(at / layout.perRow), layout.rows - 1);
+  const x = (at - row * layout.perRow) * (width / layout.perRow), y = TOP + row * (ROW + TICKS);
+  return s('path', { class: 'mark', 'aria-hidden': 'true', d: `M${x} ${y + ROW + 3}V${y - 1}m-5 -5h10l-5 6z` });
+}
+
+function hatching(id) {
+  return s('defs', {},
+    s('pattern', { id, width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
+      s('rect', { width: 2, height: 6, class: 'hatch-line' })));
+}
+
+// onTile(tile or null): what the reader points at or has the focus.
+export function drawMosaic(report, width, onTile) {
+  const tiles = tilesOf(report), layout = layoutOf(tiles, width), height = TOP + layout.rows * (ROW + TICKS), hatch = `hatch-${++drawn}`;
+  const boxes = tiles.map((tile) => drawTile(tile, layout, width, hatch));
+  boxes.forEach((box, i) => {
+    box.addEventListener('pointerenter', () => onTile(tiles[i]));
+    box.addEventListener('pointerdown', () => onTile(tiles[i]));
+  });
+  rove(boxes, (i) => onTile(tiles[i]));
+  const svg = s('svg', { class: 'mosaic', viewBox: `0 0 ${width} ${height}`, width, height, role: 'list',
+    'aria-label': `The prompt in ${boxes.length} parts along ${count(layout.end)} positions. Arrow keys go from part to part.` },
+  hatching(hatch), drawTicks(layout, width), boxes, drawMark(tiles, report, layout, width));
+  svg.addEventListener('pointerleave', () => onTile(null));
+  return svg;
+}
+
+// A line of it without words, for lists.
+export function drawStrip(report) {
+  const tiles = tilesOf(report), end = tiles.reduce((most, tile) => Math.max(most, tile.end), 1);
+  return s('svg', { class: 'strip', viewBox: `0 0 ${end} 6`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    tiles.map((tile) => s('rect', { class: `body ${tile.source}`, x: tile.at, y: 0, width: tile.tokens, height: 6 })));
+}

@@ -1,0 +1,47 @@
+// runs.js: the prompts that this page has sent, newest first, and which of them is looked at.
+//
+// A run: {kind: 'chat' | 'prompt', title, at, report (what the server tells as `reprise`), without (ms, measured without reuse),
+// measure (asks the same without reuse, gives its report)}.
+
+const MOST = 100;
+
+const list = [];
+let chosen = null;
+const changed = new EventTarget();
+
+export const runs = () => list;
+export const chosenRun = () => chosen;
+export const onRuns = (f) => changed.addEventListener('change', f);
+
+const tell = () => changed.dispatchEvent(new Event('change'));
+
+export function addRun(run) {
+  list.unshift(run);
+  list.length = Math.min(list.length, MOST);
+  chosen = run;
+  tell();
+  return run;
+}
+
+export function chooseRun(run) {
+  chosen = run;
+  tell();
+}
+
+// Milliseconds until the first token: modules that were missing, and the rest.
+export const waited = (report) => (report.ms.encode ?? 0) + report.ms.first_token;
+
+// The same if nothing had been reused: {ms, measured}, or null where neither the server nor a measurement tells.
+export function withoutReuse(run) {
+  if (run.without !== undefined) return { ms: run.without, measured: true };
+  const saved = run.report.ms.saved;
+  return typeof saved === 'number' ? { ms: waited(run.report) + saved, measured: false } : null;
+}
+
+export const onMeasured = (f) => changed.addEventListener('measured', (event) => f(event.run));
+
+export async function measure(run) {
+  run.without = waited(await run.measure());
+  changed.dispatchEvent(Object.assign(new Event('measured'), { run }));
+  tell();
+}

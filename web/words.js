@@ -1,0 +1,70 @@
+// words.js: numbers and the server's words, as people read them.
+
+const grouped = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+
+export const count = (n) => grouped.format(n);
+
+export function tokens(n) {
+  return `${count(n)} token${n === 1 ? '' : 's'}`;
+}
+
+// Three digits at most.
+function short(value) {
+  if (value >= 100) return value.toFixed(0);
+  return value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${short(ms)} ms`;
+  if (ms < 60000) return `${short(ms / 1000)} s`;
+  return ms < 3600000 ? `${short(ms / 60000)} min` : ms < 86400000 ? `${short(ms / 3600000)} h` : `${short(ms / 86400000)} d`;
+}
+
+// "1.50 ms" -> "1.5 ms": for axes.
+export const plain = (text) => text.replace(/(\.\d*?)0+(?!\d)/, '$1').replace(/\.(?!\d)/, '');
+
+export function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return i === 0 ? `${n} B` : `${short(n)} ${units[i]}`;
+}
+
+export const percent = (part, whole) => (whole > 0 ? `${Math.floor((100 * part) / whole)} %` : '–');
+
+// seconds: since 1970, as the server tells them.
+export function ago(seconds) {
+  if (!seconds) return 'never';
+  const past = Date.now() / 1000 - seconds;
+  return past < 1 ? 'just now' : `${duration(Math.floor(past) * 1000).replace(/\.\d+/, '')} ago`;
+}
+
+// Where a part's states came from.
+export const SOURCES = {
+  ram: 'reused from RAM',
+  disk: 'reused from disk',
+  computed: 'module computed and kept',
+  fresh: 'computed for this prompt',
+};
+
+export function sourceOf(part) {
+  if (part.tier === 'computed') return 'computed';
+  if (!part.reused) return 'fresh';
+  return part.tier === 'disk' ? 'disk' : 'ram';
+}
+
+const REASONS = {
+  new: 'not read before',
+  dropped: 'was known, its room was needed',
+  scope: 'known behind other modules only',
+  room: 'on disk, and no room in RAM to read it into',
+  window: 'known, but a window has forgotten what it needs',
+  uncached: 'never kept: cache="false", or an argument',
+  relinked: 'begins what stands behind an edit',
+  last: 'the last token, for its logits',
+  off: 'the request asked for no reuse',
+};
+
+export const reasonWords = (reason) => REASONS[reason] ?? reason;
+
+export const moduleName = (name) => (name === '' ? 'text of the schema' : name === 'prompt' ? 'prompt’s own text' : name);
