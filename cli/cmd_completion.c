@@ -56,6 +56,8 @@ static const cli_option *positional_of(const cli_command *c) {
     return NULL;
 }
 
+static bool is_part(const cli_command *c) { return strchr(c->name, ' ') != NULL; }
+
 static const char *part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
 
 /* Words of one option, with what stands between two. */
@@ -98,6 +100,10 @@ static void bash_command(const cli_command *c) {
     printf("        esac ;;\n");
 }
 
+static void bash_part(const cli_command *c) {
+    if (is_part(c)) printf("        '%s') command='%s' ;;\n", c->name, c->name);
+}
+
 static void print_bash(void) {
     printf("# bash completion of reprise %s, made by `reprise completion bash`.\n"
            "_reprise() {\n"
@@ -107,10 +113,9 @@ static void print_bash(void) {
            "    if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
            "    if ((COMP_CWORD == 1)); then command=; fi\n"
            "    if [[ $command == help ]]; then\n        ((COMP_CWORD == 2)) && command= || command=\"${COMP_WORDS[2]}\"\n    fi\n"
-           "    if ((COMP_CWORD > 2)); then\n        case $command in\n",
+           "    if ((COMP_CWORD > 2)); then\n        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n",
            rp_version());
-    for (const cli_command *const *c = cli_commands; *c != NULL; c++)
-        if ((*c)->parts != NULL) printf("        %s) [[ ${COMP_WORDS[1]} == help ]] || command+=\" ${COMP_WORDS[2]}\" ;;\n", (*c)->name);
+    each_command(bash_part);
     printf("        esac\n    fi\n    case $command in\n    '')\n        words='");
     for (const cli_command *const *c = cli_commands; *c != NULL; c++) printf("%s ", (*c)->name);
     printf("help'\n        options='--help --version' ;;\n");
@@ -183,15 +188,24 @@ static void zsh_call(const cli_command *c, const char *name) {
     printf("        %s) %s ;;\n", name, function);
 }
 
-/* A function that completes one of several commands, or what comes behind it. */
-static void zsh_choice(const char *function, const cli_command *const *list, const char *(*name_of)(const cli_command *c)) {
+static void zsh_options(const cli_command *c) {
+    printf("'(-h --help)'{-h,--help}'[print help]'");
+    for (const cli_option *o = c->options; o->name != NULL; o++)
+        if (is_shown(o)) zsh_option(o);
+}
+
+/* A function that completes one of several commands, or what comes behind it. whole: what they are parts of; NULL: the program. */
+static void zsh_choice(const char *function, const cli_command *whole, const cli_command *const *list,
+                       const char *(*name_of)(const cli_command *c)) {
     printf("%s() {\n    local state line\n    local -a commands=(\n", function);
     for (const cli_command *const *c = list; *c != NULL; c++) zsh_entry(*c, name_of(*c));
-    if (list == cli_commands) printf("        'help:explain a command'\n");
-    printf("    )\n    _arguments -C '--help[print help]' '1:command:->command' '*::argument:->argument'\n    case $state in\n"
-           "    command) _describe command commands ;;\n    argument)\n        case $line[1] in\n");
+    if (whole == NULL) printf("        'help:explain a command'\n");
+    printf("    )\n    _arguments -C ");
+    if (whole != NULL) zsh_options(whole);
+    else printf("'--help[print help]' '--version[print the version]'");
+    printf(" '1:command:->command' '*::argument:->argument'\n    case $state in\n    command) _describe command commands ;;\n    argument)\n        case $line[1] in\n");
     for (const cli_command *const *c = list; *c != NULL; c++) zsh_call(*c, name_of(*c));
-    if (list == cli_commands) printf("        help) _describe command commands ;;\n");
+    if (whole == NULL) printf("        help) _describe command commands ;;\n");
     printf("        esac ;;\n    esac\n}\n\n");
 }
 
@@ -199,17 +213,16 @@ static void zsh_command(const cli_command *c) {
     char function[FUNCTION_BYTES];
     zsh_function(c, function);
     if (c->parts != NULL) {
-        zsh_choice(function, c->parts, part_name);
+        zsh_choice(function, c, c->parts, part_name);
         return;
     }
-    printf("%s() {\n    _arguments '(-h --help)'{-h,--help}'[print help]'", function);
+    printf("%s() {\n    _arguments ", function);
+    zsh_options(c);
     for (const cli_option *o = c->options; o->name != NULL; o++) {
-        if (is_shown(o)) zsh_option(o);
-        if (o->positional) {
-            printf(" \\\n        ':%s:", o->name);
-            if (o->choices != NULL) putchar('('), print_words(o->choices, " "), printf(")'");
-            else printf("_files'");
-        }
+        if (!o->positional) continue;
+        printf(" \\\n        ':%s:", o->name);
+        if (o->choices != NULL) putchar('('), print_words(o->choices, " "), printf(")'");
+        else printf("_files'");
     }
     printf("\n}\n\n");
 }
@@ -219,20 +232,25 @@ static const char *name_of(const cli_command *c) { return c->name; }
 static void print_zsh(void) {
     printf("#compdef reprise\n# zsh completion of reprise %s, made by `reprise completion zsh`.\n\n", rp_version());
     each_command(zsh_command);
-    zsh_choice("_reprise", cli_commands, name_of);
+    zsh_choice("_reprise", NULL, cli_commands, name_of);
     /* a file of $fpath is run by the first completion; another way is to source it */
     printf("if [ \"$funcstack[1]\" = _reprise ]; then _reprise \"$@\"; else compdef _reprise reprise; fi\n");
 }
 
 /* ---- fish ---- */
 
-/* What has to stand on the line already. */
+/* -d TEXT */
+static void fish_text(const char *text) {
+    printf(" -d '");
+    for (; *text != '\0'; text++) printf(*text == '\'' || *text == '\\' ? "\\%c" : "%c", *text);
+    printf("'\n");
+}
+
+/* The command has to stand on the line already, and none of its parts. */
 static void fish_condition(const cli_command *c) {
-    const char *space = strchr(c->name, ' ');
-    if (space == NULL) printf("complete -c reprise -n '__fish_seen_subcommand_from %s'", c->name);
-    else
-        printf("complete -c reprise -n '__fish_seen_subcommand_from %.*s; and __fish_seen_subcommand_from %s'", (int)(space - c->name),
-               c->name, space + 1);
+    printf("complete -c reprise -n '__reprise_at %s", c->name);
+    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("; and not __reprise_at %s", (*part)->name);
+    putchar('\'');
 }
 
 static void fish_words(const char *const *words) {
@@ -252,16 +270,17 @@ static void fish_option(const cli_command *c, const cli_option *o) {
     case VALUE_FILE: printf(" -r -F"); break;
     case VALUE_FOLDER: printf(" -x -a '(__fish_complete_directories)'"); break;
     }
-    printf(" -d '");
-    for (const char *p = o->help; *p != '\0'; p++) printf(*p == '\'' || *p == '\\' ? "\\%c" : "%c", *p);
-    printf("'\n");
+    fish_text(o->help);
 }
 
-static void fish_entry(const cli_command *c, const char *name) { printf(" -a %s -d '%s'\n", name, c->summary); }
+static void fish_entry(const cli_command *c, const char *name) {
+    printf(" -a %s", name);
+    fish_text(c->summary);
+}
 
 static void fish_command(const cli_command *c) {
     const cli_option *first = positional_of(c);
-    if (strchr(c->name, ' ') == NULL) {
+    if (!is_part(c)) {
         printf("complete -c reprise -n __fish_use_subcommand");
         fish_entry(c, c->name);
     }
@@ -280,6 +299,8 @@ static void fish_command(const cli_command *c) {
 
 static void print_fish(void) {
     printf("# fish completion of reprise %s, made by `reprise completion fish`.\n"
+           "function __reprise_at\n    set -l words (commandline -opc)[2..]\n    for word in $argv\n"
+           "        test \"$words[1]\" = $word; or return 1\n        set -e words[1]\n    end\nend\n"
            "complete -c reprise -f\ncomplete -c reprise -l help -s h -d 'print help'\n"
            "complete -c reprise -n __fish_use_subcommand -l version -d 'print the version'\n"
            "complete -c reprise -n __fish_use_subcommand -a help -d 'explain a command'\n",

@@ -1,7 +1,7 @@
 /* cmd_serve.c: `reprise serve`: an engine behind HTTP.
  *
  * Owns the command's options, signals, and the order of starting and ending. Everything about HTTP is the server's (reprise_server.h).
- * SIGTERM and Ctrl-C end it in order; a second one ends it at once.
+ * SIGTERM and Ctrl-C end it in order; a second one ends it at once. SIGHUP reads schemas again (serve_reload.h).
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
 
@@ -14,6 +14,7 @@
 #include "console.h"
 #include "loader.h"
 #include "reprise_server.h"
+#include "serve_reload.h"
 
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name;
@@ -22,7 +23,7 @@ typedef struct serve_options {
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, drain;
     uint64_t body;
-    bool hash_key, no_tcp, no_page;
+    bool hash_key, no_tcp, no_page, stable_system;
     cli_config config;
 } serve_options;
 
@@ -50,6 +51,8 @@ static const cli_option options[] = {
     {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "do without the page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
      .help = "how requests call the model; without it as its file says"},
+    {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
+     .help = "move lines of system messages that are different each time (dates, ids) to their end, so that the others are found again"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of an answer at most, where the request does not say (1024)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
@@ -83,7 +86,7 @@ const cli_command cli_command_serve = {
     .name = "serve",
     .summary = "answer requests over HTTP",
     .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
-    .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once.\n"
+    .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once. SIGHUP reads the files of --schema again.\n"
              "exit status: 0 ended by a signal, 1 failed, 2 used wrongly\n",
     .options = options,
     .main = serve_main,
@@ -142,6 +145,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.cors_origin = o->cors;
     s.no_page = o->no_page;
     s.model_name = o->name;
+    s.stable_system = o->stable_system;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;
     s.max_body_bytes = o->body;
@@ -177,8 +181,11 @@ static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
     if (status != CLI_OK) return status;
     rp_error err;
     if (rp_server_ready(server, l->model, l->engine, &err) != RP_OK) return cli_fail_library(&err);
-    status = say("ready%s\n", "");
+    serve_reload reload = {0};
+    status = serve_reload_start(&reload, l->engine, &o->schemas);
+    if (status == CLI_OK) status = say("ready%s\n", "");
     if (status == CLI_OK) rp_server_run(server);
+    serve_reload_stop(&reload);
     return status;
 }
 
@@ -187,6 +194,7 @@ static int serve_with(const serve_options *o) {
     rp_server *server = NULL;
     cli_loaded loaded = {0};
     rp_error err;
+    serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
     if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
     if (rc != RP_OK) return cli_fail_library(&err);

@@ -33,6 +33,8 @@ typedef struct rp_server_options {
     const char *api_keys;       /* a file of keys (docs/server.md); NULL: everybody who can connect is the operator */
     const char *cors_origin;    /* the origin whose pages may ask, or "*"; NULL: none */
     const char *model_name;     /* how the model is called; NULL: as its file says */
+    bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
+                                   to its end, so that the others are found again; the report says so */
     int32_t max_connections;    /* 1 to 65536; default 1024 */
     uint64_t max_body_bytes;    /* of a request; default 16 MiB */
     int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */

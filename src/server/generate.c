@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "server/compose.h"
+#include "server/hints.h"
 #include "server/report.h"
 #include "server/server_internal.h"
 #include "server/tools.h"
@@ -213,6 +214,7 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->is_stream = x->ask.stream;
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
+    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
     if (!kind) kind = tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);

@@ -10,6 +10,7 @@ void handle_readyz(server_exchange *x);
 void handle_health(server_exchange *x);
 void handle_metrics(server_exchange *x);
 void handle_cache(server_exchange *x);
+void handle_requests(server_exchange *x);
 void handle_explain(server_exchange *x);
 
 /* page_http.c */

@@ -1,11 +1,13 @@
 /* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
  * answer took what it took. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
 #define METRICS_BYTES ((size_t)64 << 10)
+#define DEFAULT_LISTED 20 /* reports */
 
 static void reply_word(server_exchange *x, int status, const char *word) {
     base_buffer text = BASE_BUFFER(256);
@@ -166,5 +168,25 @@ void handle_explain(server_exchange *x) {
     base_buffer_free(&text);
     server_fail(&x->problem, SERVER_NOT_FOUND, "id", "no answer of a request '%.40s' is known: the last %d are", x->name,
                 SERVER_MAX_REPORTS);
+    exchange_reply_problem(x);
+}
+
+void handle_requests(server_exchange *x) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_REPORTS * SERVER_MAX_REPORT_BYTES);
+    const char *limit = exchange_query(x, "limit");
+    char *end = NULL;
+    bool more = false;
+    unsigned long n = limit ? strtoul(limit, &end, 10) : DEFAULT_LISTED;
+    if (limit && (!*limit || *end || n == 0 || n > SERVER_MAX_REPORTS))
+        server_fail(&x->problem, SERVER_INVALID, "limit", "'limit' is '%.40s': give 1 to %d", limit, SERVER_MAX_REPORTS);
+    int rc = x->problem.kind ? 0 : base_buffer_append_str(&text, "{\"object\":\"list\",\"data\":[");
+    if (!rc && !x->problem.kind) rc = report_ring_list(x->server->reports, x->key->tenant, n, &text, &more);
+    if (!rc && !x->problem.kind) rc = base_buffer_printf(&text, "],\"has_more\":%s}", more ? "true" : "false");
+    if (rc) server_fail_memory(&x->problem);
+    if (!x->problem.kind) {
+        exchange_reply_text(x, 200, "application/json", &text);
+        return;
+    }
+    base_buffer_free(&text);
     exchange_reply_problem(x);
 }

@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "server/hints.h"
+#include "server/report_prompt.h"
 #include "server/server_internal.h"
 
 server_usage report_usage(const server_exchange *x) {
@@ -76,9 +79,9 @@ void report_count(server_exchange *x, const server_choice *c) {
 static double rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
 static json_t *part(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
                      item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
-                     "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift);
+                     "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key);
 }
 
 static json_t *parts(const rp_result *r) {
@@ -107,15 +110,48 @@ static json_t *divergence(const rp_divergence *d) {
 json_t *report_reprise(const server_exchange *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
                      (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "parts", parts(r), "divergence",
-                     divergence(&r->divergence), "ms", timings(&r->timings), "seed", (json_int_t)x->seed);
+                     divergence(&r->divergence), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed);
+}
+
+/* ---- the reports of the last answers ---- */
+
+static const char *dialect_of(const server_exchange *x) {
+    if (strcmp(x->route->path, "/v1/prompts") == 0) return "pml";
+    if (x->say == server_problem_anthropic) return "anthropic";
+    if (x->say == server_problem_gemini) return "gemini";
+    return x->say == server_problem_llamacpp ? "llama.cpp" : "openai";
+}
+
+/* What GET /v1/requests says of it. */
+static json_t *summary(const server_exchange *x, int64_t now) {
+    server_usage u = report_usage(x);
+    double first_ms = x->n_choices > 0 && x->choices[0].result ? x->choices[0].result->timings.ttft_ms : 0;
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", dialect_of(x), "route",
+                     x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "answer_tokens",
+                     (json_int_t)u.answer, "first_token_ms", rounded(first_ms));
+}
+
+static char *text_of(json_t *object) {
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    return text;
 }
 
 void report_keep(server_exchange *x) {
+    int64_t now = (int64_t)time(NULL);
     json_t *report = report_reprise(x);
-    char *text = report ? json_dumps(report, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (text) report_ring_put(x->server->reports, x->id, x->key->tenant, text, strlen(text));
+    if (!json_is_object(report)) {
+        json_decref(report);
+        return;
+    }
+    json_object_set_new(report, "time", json_integer(now));
+    json_object_set_new(report, "dialect", json_string(dialect_of(x)));
+    json_object_set_new(report, "route", json_string(x->route->path));
+    json_object_set_new(report, "prompt", report_prompt(x));
+    char *text = text_of(report), *line = text_of(summary(x, now));
+    if (text && line) report_ring_put(x->server->reports, x->id, x->key->tenant, text, line);
     free(text); /* jansson's */
-    json_decref(report);
+    free(line);
 }

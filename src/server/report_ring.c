@@ -7,11 +7,10 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* One allocation: id, tenant and text, each with its NUL. */
+/* One allocation: id, tenant, text and line, each with its NUL. */
 typedef struct kept_report {
     char *id;
-    const char *tenant, *text;
-    size_t n;
+    const char *tenant, *text, *line;
 } kept_report;
 
 struct report_ring {
@@ -34,20 +33,30 @@ void report_ring_free(report_ring *r) {
     base_free(r);
 }
 
-static bool make(kept_report *k, const char *id, const char *tenant, const char *text, size_t n) {
-    size_t id_bytes = strlen(id) + 1, tenant_bytes = strlen(tenant) + 1;
-    char *p = n <= SERVER_MAX_REPORT_BYTES ? base_alloc(id_bytes + tenant_bytes + n) : NULL;
-    if (!p) return false;
-    memcpy(p, id, id_bytes);
-    memcpy(p + id_bytes, tenant, tenant_bytes);
-    memcpy(p + id_bytes + tenant_bytes, text, n);
-    *k = (kept_report){p, p + id_bytes, p + id_bytes + tenant_bytes, n};
+/* Copies a string to *at, which moves behind it. */
+static const char *copy(char **at, const char *text) {
+    size_t n = strlen(text) + 1;
+    char *to = *at;
+    memcpy(to, text, n);
+    *at += n;
+    return to;
+}
+
+static bool make(kept_report *k, const char *id, const char *tenant, const char *text, const char *line) {
+    size_t n = strlen(text);
+    char *at = n <= SERVER_MAX_REPORT_BYTES ? base_alloc(strlen(id) + strlen(tenant) + n + strlen(line) + 4) : NULL;
+    if (!at) return false;
+    k->id = at;
+    copy(&at, id);
+    k->tenant = copy(&at, tenant);
+    k->text = copy(&at, text);
+    k->line = copy(&at, line);
     return true;
 }
 
-void report_ring_put(report_ring *r, const char *id, const char *tenant, const char *text, size_t n) {
+void report_ring_put(report_ring *r, const char *id, const char *tenant, const char *text, const char *line) {
     kept_report kept;
-    if (!make(&kept, id, tenant ? tenant : "", text, n)) return;
+    if (!make(&kept, id, tenant ? tenant : "", text, line)) return;
     pthread_mutex_lock(&r->lock);
     kept_report old = r->items[r->next];
     r->items[r->next] = kept;
@@ -56,12 +65,31 @@ void report_ring_put(report_ring *r, const char *id, const char *tenant, const c
     base_free(old.id);
 }
 
+static bool is_of(const kept_report *k, const char *tenant) { return k->id && strcmp(k->tenant, tenant ? tenant : "") == 0; }
+
 int report_ring_get(report_ring *r, const char *id, const char *tenant, base_buffer *out) {
     int rc = RP_ERR_NAME;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < SERVER_MAX_REPORTS && rc == RP_ERR_NAME; i++) {
         const kept_report *k = &r->items[i];
-        if (k->id && strcmp(k->id, id) == 0 && strcmp(k->tenant, tenant ? tenant : "") == 0) rc = base_buffer_append(out, k->text, k->n);
+        if (is_of(k, tenant) && strcmp(k->id, id) == 0) rc = base_buffer_append_str(out, k->text);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+int report_ring_list(report_ring *r, const char *tenant, size_t n, base_buffer *out, bool *more) {
+    size_t found = 0;
+    int rc = RP_OK;
+    *more = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 1; i <= SERVER_MAX_REPORTS && !*more && !rc; i++) {
+        const kept_report *k = &r->items[(r->next + SERVER_MAX_REPORTS - i) % SERVER_MAX_REPORTS];
+        if (!is_of(k, tenant)) continue;
+        *more = found == n;
+        if (*more) break;
+        if (found++ > 0) rc = base_buffer_append_str(out, ",");
+        if (!rc) rc = base_buffer_append_str(out, k->line);
     }
     pthread_mutex_unlock(&r->lock);
     return rc;

@@ -21,6 +21,7 @@ static const server_route routes[] = {
     {"GET", "/openapi.json", SERVER_OPEN, true, OPENAI, handle_openapi},
     {"GET", "/metrics", SERVER_OPERATE, true, OPENAI, handle_metrics},
     {"GET", "/v1/cache", SERVER_OPERATE, false, OPENAI, handle_cache},
+    {"GET", "/v1/requests", SERVER_ASK, false, OPENAI, handle_requests},
     {"GET", "/v1/requests/{}/explain", SERVER_ASK, false, OPENAI, handle_explain},
     {"GET", "/v1/models", SERVER_ASK, false, OPENAI, handle_models},
     {"GET", "/v1/models/{}", SERVER_ASK, false, OPENAI, handle_model},

@@ -68,6 +68,7 @@ typedef struct server_ask {
     rp_message *messages;
     size_t n_messages, cap_messages;
     bool continues_last;
+    size_t stable_bytes;    /* of the first message: what was moved behind the rest of it begins here (hints.h); 0: nothing was */
     size_t n_marked;        /* messages up to the last that asks to be cached (Anthropic); 0: none does */
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;

@@ -100,6 +100,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("serve", "--write", "=", "t"), ["through"])
         self.assertEqual(self.complete("serve", "--write", "="), ["back", "through", "off"])
         self.assertEqual(self.complete("serve", "--port", ""), [])
+        self.assertIn("--seconds", self.complete("bench", "--load", "soak", "--"))
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "a folder"))
             with open(os.path.join(folder, "a file"), "w", encoding="utf-8"):
@@ -107,6 +108,24 @@ class Completion(unittest.TestCase):
             self.assertEqual(set(self.complete("run", "-m", "a", folder=folder)), {"a file", "a folder"})
             self.assertEqual(self.complete("serve", "--store", "a", folder=folder), ["a folder"])
             self.assertEqual(set(self.complete("cache", "simulate", "", folder=folder)), {"a file", "a folder"})
+
+    def test_fish(self):
+        if not shutil.which("fish"):
+            self.skipTest("fish is not here")
+        lines = [["reprise", *c, "--"] for c in all_commands()] + [["reprise", "bench", "--load", "soak", "--sec"], ["reprise", ""], ["reprise", "cache", ""], ["reprise", "serve", "--log", ""]]
+        asked = "".join(f"complete -C '{' '.join(line)}'; echo ==\n" for line in lines)
+        with tempfile.TemporaryDirectory() as home:
+            done = subprocess.run(["fish", "-N"], input=said("completion", "fish") + asked, capture_output=True, text=True, check=True,
+                                  env={"HOME": home, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"})
+        self.assertEqual(done.stderr, "")
+        offered = [{line.split("\t")[0] for line in block.split("\n") if line} for block in done.stdout.split("==\n")]
+        for line, found in zip(lines, offered):
+            if line[-1] == "--":
+                self.assertEqual(found - {"--version"}, set(options_of(said("help", *line[1:-1]))), line)
+        self.assertEqual(offered[len(lines) - 4], {"--seconds"})
+        self.assertEqual(offered[len(lines) - 3], set(commands_of(said("help"))))
+        self.assertEqual(offered[len(lines) - 2], set(commands_of(said("help", "cache"))))
+        self.assertEqual(offered[len(lines) - 1], {"requests", "off"})
 
     def test_syntax(self):
         for shell in ("bash", "zsh", "fish"):

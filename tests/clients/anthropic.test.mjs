@@ -79,6 +79,17 @@ test("stop sequences, and answers that were begun", async () => {
     assert.equal(begun.type, "message");
 });
 
+test("documents in any order", async () => {
+    const documents = ["Miami is by the sea. People swim there in the morning, and they eat fish in the evening. It is hot there all year.",
+                       "Lisbon has seven hills. People walk there in the morning, and they drink coffee in the evening. It has a river."];
+    const ask = (list) => anthropic.messages.create({...short, reuse: "modular", messages: [{role: "user", content: [
+        ...list.map((data) => ({type: "document", source: {type: "text", media_type: "text/plain", data}})),
+        {type: "text", text: "Where is the river?"}]}]});
+    const first = (await ask(documents)).usage, second = (await ask([...documents].reverse())).usage;
+    assert.ok(second.cache_read_input_tokens > first.cache_read_input_tokens);
+    assert.ok(second.cache_read_input_tokens > second.input_tokens);
+});
+
 test("errors are the client's own", async () => {
     const create = (fields) => anthropic.messages.create({...short, ...fields});
     const says = (kind, type) => (e) => e instanceof kind && e.error.error.type === type && e.error.type === "error";

@@ -71,6 +71,23 @@ test("several answers, seeds, lengths, stop strings", async () => {
     assert.equal(stopped.text, text.slice(0, text.indexOf(text.slice(3, 6))));
 });
 
+test("cached contents", async () => {
+    const contents = [{role: "user", parts: [{text: "Tom had a red ball. Ann had a blue hat."}]}];
+    const cache = await ai.caches.create({model: MODEL, config: {contents, displayName: "toys", ttl: "300s"}});
+    assert.ok(cache.usageMetadata.totalTokenCount > 10);
+    assert.equal((await ai.caches.get({name: cache.name})).displayName, "toys");
+    const answer = await ai.models.generateContent(asked({cachedContent: cache.name}, {contents: "What did Ann have?"}));
+    assert.ok(answer.usageMetadata.promptTokenCount > cache.usageMetadata.totalTokenCount);
+    assert.ok(answer.usageMetadata.cachedContentTokenCount > 10);
+    const later = await ai.caches.update({name: cache.name, config: {ttl: "3600s"}});
+    assert.ok(Date.parse(later.expireTime) > Date.parse(cache.expireTime));
+    const listed = [];
+    for await (const one of await ai.caches.list()) listed.push(one.name);
+    assert.deepEqual(listed, [cache.name]);
+    await ai.caches.delete({name: cache.name});
+    await assert.rejects(ai.caches.get({name: cache.name}), (e) => e instanceof ApiError && e.status === 404);
+});
+
 test("errors are the client's own", async () => {
     const refused = (promise, status, says) =>
         assert.rejects(promise, (e) => e instanceof ApiError && e.status === status && e.message.includes(says));

@@ -101,6 +101,25 @@ test("completions", async () => {
     assert.equal(text, whole.choices[0].text);
 });
 
+const cities = `<schema name="cities"><user><module name="miami">Miami is by the sea, and people swim there.</module>
+<module name="lisbon">Lisbon has seven hills, and people walk there.</module></user></schema>`;
+const documents = ["Miami is by the sea. People swim there in the morning, and they eat fish in the evening. It is hot there all year.",
+                   "Lisbon has seven hills. People walk there in the morning, and they drink coffee in the evening. It has a river."];
+
+test("modules and documents as content parts", async () => {
+    await openai.put("/schemas/cities", {body: new Blob([cities]), headers: {"Content-Type": "application/xml"}});
+    const ask = (...names) => openai.chat.completions.create({...short, messages: [{
+        role: "user", content: [...names.map((name) => ({type: "module", schema: "cities", name})), {type: "text", text: "Where?"}]}]});
+    const both = await ask("miami", "lisbon"), turned = await ask("lisbon", "miami");
+    assert.equal(turned.usage.prompt_tokens, both.usage.prompt_tokens);
+    assert.ok(turned.usage.prompt_tokens_details.cached_tokens > 15);
+    const order = (list) => openai.chat.completions.create({...short, reuse: "modular", messages: [{
+        role: "user", content: [...list, "Where is the river?"].map((text) => ({type: "text", text}))}]});
+    const first = await order(documents), second = await order([...documents].reverse());
+    assert.equal(first.usage.prompt_tokens_details.cached_tokens < second.usage.prompt_tokens_details.cached_tokens, true);
+    assert.ok(second.usage.prompt_tokens_details.cached_tokens > second.usage.prompt_tokens / 2);
+});
+
 test("errors are the client's own", async () => {
     const create = (fields) => openai.chat.completions.create({...short, ...fields});
     await assert.rejects(create({model: "other"}), (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");

@@ -13,8 +13,7 @@ KEY = os.environ["REPRISE_KEY"]
 MODEL = "reprise-mini"
 QUESTION = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
 SHORT = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 8}
-ENDLESS = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 1900}
-ENDLESS_TOO = {"extra_body": {"ignore_eos": True}}
+ENDLESS = {"model": MODEL, "messages": QUESTION, "max_tokens": 1900, "extra_body": {"ignore_eos": True}}
 
 
 def wait_idle():
@@ -81,7 +80,7 @@ class OpenAI(unittest.TestCase):
             openai.OpenAI(base_url=URL + "/v1", api_key="a-key-that-nobody-has", max_retries=0).models.list()
 
     def test_cancelled(self):
-        stream = self.client.chat.completions.create(**ENDLESS, **ENDLESS_TOO, stream=True)
+        stream = self.client.chat.completions.create(**ENDLESS, stream=True)
         for chunk in stream:
             if chunk.choices[0].delta.content:
                 stream.close()
@@ -94,8 +93,14 @@ class Anthropic(unittest.TestCase):
         self.client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0)
         self.addCleanup(self.client.close)
 
-    def message(self, **fields):
-        return self.client.messages.create(**{**SHORT, **fields})
+    def asked(self, extra=None, **fields):
+        """This client's methods know no temperature; the server does."""
+        asked = {**SHORT, **fields, "extra_body": {"temperature": 0, **(extra or {})}}
+        del asked["temperature"]
+        return asked
+
+    def message(self, extra=None, **fields):
+        return self.client.messages.create(**self.asked(extra, **fields))
 
     def test_models(self):
         listed = list(self.client.models.list())
@@ -104,7 +109,7 @@ class Anthropic(unittest.TestCase):
 
     def test_usage(self):
         asked = {"system": [{"type": "text", "text": "You know what Tom had, and say it.", "cache_control": {"type": "ephemeral"}}],
-                 "extra_body": {"cache_salt": "python"}}
+                 "extra": {"cache_salt": "usage"}}
         total = self.client.messages.count_tokens(model=MODEL, messages=QUESTION, system=asked["system"]).input_tokens
         first, again = self.message(**asked).usage, self.message(**asked).usage
         self.assertEqual((first.input_tokens + first.cache_creation_input_tokens, first.cache_read_input_tokens), (total, 0))
@@ -112,7 +117,7 @@ class Anthropic(unittest.TestCase):
 
     def test_stream(self):
         whole = self.message()
-        with self.client.messages.stream(**SHORT) as stream:
+        with self.client.messages.stream(**self.asked()) as stream:
             text = "".join(stream.text_stream)
             final = stream.get_final_message()
         self.assertEqual(text, whole.content[0].text)
@@ -124,16 +129,16 @@ class Anthropic(unittest.TestCase):
         self.assertEqual((stopped.stop_reason, stopped.stop_sequence), ("stop_sequence", word))
 
     def test_errors(self):
-        for fields, kind in (({"model": "other"}, anthropic.NotFoundError), ({"temperature": 9}, anthropic.BadRequestError),
+        for fields, kind in (({"model": "other"}, anthropic.NotFoundError), ({"extra": {"temperature": 9}}, anthropic.BadRequestError),
                              ({"messages": [{"role": "user", "content": "word " * 5000}]}, anthropic.BadRequestError)):
             with self.assertRaises(kind) as raised:
                 self.message(**fields)
             self.assertEqual(raised.exception.body["type"], "error")
         with self.assertRaises(anthropic.AuthenticationError):
-            anthropic.Anthropic(base_url=URL, api_key="a-key-that-nobody-has", max_retries=0).messages.create(**SHORT)
+            anthropic.Anthropic(base_url=URL, api_key="a-key-that-nobody-has", max_retries=0).messages.create(**self.asked())
 
     def test_cancelled(self):
-        with self.client.messages.stream(**ENDLESS, **ENDLESS_TOO) as stream:
+        with self.client.messages.stream(**ENDLESS) as stream:
             next(iter(stream.text_stream))
         wait_idle()
 

@@ -11,8 +11,15 @@ from json_schema import Checker
 from server_process import PROGRAM, SOURCE, Server
 
 # Routes that come one by one while this is written, and may be there before they are described.
-NOT_YET = re.compile(r"/v1/responses|/v1beta/cachedContents|/v1/cache/entries|/v1/requests$|/v1/tenants|/v1/engine")
+NOT_YET = re.compile(r"/v1/responses|/v1/cache/entries|/v1/tenants|/v1/engine")
 METHODS = ("put", "get", "post", "patch", "delete")
+# What one operation makes, another is asked for: the path, and the value of its parameter.
+MADE = {
+    "createChatCompletion": ("/v1/requests/{id}/explain", lambda reply: reply.headers["x-request-id"]),
+    "listCacheEntries": ("/v1/cache/entries/{key}", lambda reply: next(e["key"] for e in reply.json["data"] if e["kind"] == "text")),
+    "createCachedContent": ("/v1beta/cachedContents/{name}", lambda reply: reply.json["name"].split("/")[1]),
+}
+LATER = {"/v1/requests/{id}/explain", "/v1/cache/entries", "/v1/cache/entries/{key}"}
 
 
 def plain(path):
@@ -33,18 +40,18 @@ class OpenAPI(unittest.TestCase):
     def operations(self):
         """(path, method, operation), in the order in which their examples can be tried."""
         found = [(path, method, item[method]) for path, item in self.document["paths"].items() for method in METHODS if method in item]
-        return sorted(found, key=lambda one: (one[1] == "delete", "{id}" in one[0]))
+        return sorted(found, key=lambda one: (one[1] == "delete", one[0] in LATER, one[1] != "put"))
 
     def parameters(self, path, operation):
         own = self.document["paths"][path].get("parameters", []) + operation.get("parameters", [])
         return [self.checker.resolve(p) for p in own]
 
-    def url(self, path, operation, answered=""):
-        """The path with the examples of its parameters."""
-        query = []
+    def url(self, path, operation, known=None):
+        """The path with the examples of its parameters, or with what is known of them."""
+        query, template = [], path
         for p in self.parameters(path, operation):
             if p["in"] == "path":
-                path = path.replace("{%s}" % p["name"], answered if answered and p["name"] == "id" else p["example"])
+                path = path.replace("{%s}" % p["name"], (known or {}).get(template, p["example"]))
             elif p.get("required"):
                 query.append(f"{p['name']}={p['example']}")
         return path + ("?" + "&".join(query) if query else "")
@@ -129,12 +136,12 @@ class OpenAPI(unittest.TestCase):
 
     # ---- what they do
 
-    def ask(self, path, method, operation, body=None, kind=None, answered=""):
+    def ask(self, path, method, operation, body=None, kind=None, known=None):
         headers = {"Content-Type": kind} if kind else {}
-        return self.server.ask(method.upper(), self.url(path, operation, answered), body, headers=headers)
+        return self.server.ask(method.upper(), self.url(path, operation, known), body, headers=headers)
 
     def test_examples(self):
-        answered, n = "", 0
+        known, n = {}, 0
         for path, method, operation in self.operations():
             contents = operation.get("requestBody", {}).get("content", {None: {}})
             for kind, content in contents.items():
@@ -142,7 +149,7 @@ class OpenAPI(unittest.TestCase):
                 self.assertTrue(examples or kind is None, f"{method} {path}: give an example")
                 for name, example in examples.items() or [("", {"x-status": 200})]:
                     title = f"{method} {path}: {name}"
-                    reply = self.ask(path, method, operation, example.get("value"), kind, answered)
+                    reply = self.ask(path, method, operation, example.get("value"), kind, known)
                     with self.subTest(title):
                         self.assertEqual(reply.status, example["x-status"], f"{title}: {reply.body[:300]}")
                         self.check(operation, reply, title)
@@ -151,8 +158,9 @@ class OpenAPI(unittest.TestCase):
                             streams = isinstance(example["value"], dict) and example["value"].get("stream")
                             if streams:
                                 self.assertEqual(reply.headers["Content-Type"], "text/event-stream")
-                    if path == "/v1/chat/completions" and reply.status == 200:
-                        answered = reply.headers["x-request-id"]
+                    if reply.status == 200 and operation["operationId"] in MADE:
+                        template, what = MADE[operation["operationId"]]
+                        known.setdefault(template, what(reply))
                     n += 1
         self.assertGreater(n, 40)
 

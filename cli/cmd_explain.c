@@ -1,0 +1,91 @@
+/* cmd_explain.c: `reprise explain` and `reprise diff`: why an answer of a server took what it took, and how two differ. Owns their options. One
+ * thread. */
+#include "command.h"
+#include "console.h"
+#include "json_out.h"
+#include "reports.h"
+
+typedef struct explain_options {
+    reports_args server;
+    const char *first, *second;
+} explain_options;
+
+#define AT(field) offsetof(explain_options, field)
+static const cli_option explain_table[] = {
+    {.name = "id", .kind = CLI_TEXT, .value = "ID", .offset = AT(first), .positional = true,
+     .help = "a request, by the x-request-id of its reply; without it the last ones are listed"},
+    REPORTS_ROWS(explain_options, server),
+    {.name = NULL},
+};
+static const cli_option diff_table[] = {
+    {.name = "a", .kind = CLI_TEXT, .value = "A", .offset = AT(first), .required = true, .positional = true, .help = "a request, by its id"},
+    {.name = "b", .kind = CLI_TEXT, .value = "B", .offset = AT(second), .required = true, .positional = true, .help = "another, that came after it"},
+    REPORTS_ROWS(explain_options, server),
+    {.name = NULL},
+};
+#undef AT
+
+static int explain_main(int argc, char **argv);
+static int diff_main(int argc, char **argv);
+
+const cli_command cli_command_explain = {
+    .name = "explain",
+    .summary = "say what a request to a server reused, and why not more",
+    .synopsis = "[ID] [OPTIONS]",
+    .notes = "A server keeps the reports of its last 512 answers; a key sees those of its tenant.\n",
+    .options = explain_table,
+    .main = explain_main,
+};
+
+const cli_command cli_command_diff = {
+    .name = "diff",
+    .summary = "say how two requests to a server differ",
+    .synopsis = "A B [OPTIONS]",
+    .notes = "Reports hold hashes of a prompt and not its text: where texts differ is known to 64 bytes at first, to 4 KiB\n"
+             "farther on, and not beyond 340 KiB.\n",
+    .options = diff_table,
+    .main = diff_main,
+};
+
+static int explain(const explain_options *o) {
+    json_t *report = NULL;
+    int status = o->first != NULL ? reports_get_one(&o->server, o->first, &report) : reports_get(&o->server, "/v1/requests?limit=50", &report);
+    if (status != CLI_OK) return status;
+    if (o->server.json) return cli_json_print(report);
+    if (o->first != NULL) report_print(report);
+    else report_print_list(report);
+    json_decref(report);
+    return cli_finish_output();
+}
+
+static int explain_main(int argc, char **argv) {
+    explain_options o = {.first = NULL};
+    cli_parsed parsed = cli_options_parse(&cli_command_explain, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : explain(&o);
+}
+
+static int diff(const explain_options *o) {
+    json_t *a = NULL, *b = NULL;
+    int status = reports_get_one(&o->server, o->first, &a);
+    if (status == CLI_OK) status = reports_get_one(&o->server, o->second, &b);
+    if (status == CLI_OK && o->server.json) {
+        json_t *both = json_object();
+        cli_json_set(both, "a", json_incref(a));
+        cli_json_set(both, "b", json_incref(b));
+        status = cli_json_print(both);
+    } else if (status == CLI_OK) {
+        report_print_diff(a, b);
+        status = cli_finish_output();
+    }
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
+static int diff_main(int argc, char **argv) {
+    explain_options o = {.first = NULL};
+    cli_parsed parsed = cli_options_parse(&cli_command_diff, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : diff(&o);
+}

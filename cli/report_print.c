@@ -1,0 +1,243 @@
+/* report_print.c: a report, a list of them, and two compared, as lines for a person. */
+#define _POSIX_C_SOURCE 200809L /* localtime_r */
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "console.h"
+#include "reports.h"
+#include "text.h"
+
+#define LINE_CELLS 100
+#define CHUNK_DIGITS 8
+
+static void print_time(const json_t *report) {
+    time_t at = (time_t)report_number(report, "time");
+    struct tm t;
+    char text[32] = "";
+    if (at > 0 && localtime_r(&at, &t) != NULL) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &t);
+    printf("%-19s", text);
+}
+
+static void print_quoted(const char *text, int cells) {
+    putchar('"');
+    cli_print_fit(stdout, text, cells, 0);
+    putchar('"');
+}
+
+static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+/* ---- one report ---- */
+
+static const char *how(const json_t *part) { return report_flag(part, "reused") ? "reused from" : "computed:"; }
+
+static const char *why(const json_t *part) {
+    if (report_flag(part, "reused")) return report_text(part, "tier");
+    const char *reason = report_text(part, "reason");
+    return reason[0] != '\0' ? reason : "new";
+}
+
+/* Each part as cells of a line, by its tokens. */
+static void print_mosaic(const json_t *parts, double tokens) {
+    int width = cli_terminal_cells(stdout, LINE_CELLS) - 4, drawn = 0;
+    double at = 0;
+    printf("  [");
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        at += report_number(part, "tokens");
+        int until = tokens > 0 ? (int)(at / tokens * width + 0.5) : 0;
+        for (; drawn < until && drawn < width; drawn++) putchar(report_flag(part, "reused") ? '#' : '.');
+    }
+    printf("]\n  # reused   . computed\n");
+}
+
+static void print_parts(const json_t *parts) {
+    printf("\n  position   tokens  module                    states\n");
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *module = report_text(part, "module");
+        printf("  %8.0f %8.0f  ", report_number(part, "position"), report_number(part, "tokens"));
+        cli_print_fit(stdout, module[0] != '\0' ? module : "(text of the schema)", 24, 24);
+        printf("  %s %s%s\n", how(part), why(part), report_flag(part, "exact") ? "" : ", not exact");
+    }
+}
+
+static void print_divergence(const json_t *d) {
+    const char *message = report_text(d, "message");
+    if (!json_is_object(d)) return;
+    printf("\nleft what was known at token %.0f, in %s\n", report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
+    static const char *const fields[] = {"before", "found", "known"}, *const words[] = {"behind", "came", "known was"};
+    for (int i = 0; i < 3; i++) {
+        printf("  %-10s ", words[i]);
+        print_quoted(report_text(d, fields[i]), LINE_CELLS - 16);
+        putchar('\n');
+    }
+}
+
+static void print_hints(const json_t *hints) {
+    if (json_array_size(hints) > 0) printf("\nhints\n");
+    for (size_t i = 0; i < json_array_size(hints); i++) {
+        const json_t *hint = json_array_get(hints, i);
+        printf("  %s in %s%s: ", report_text(hint, "what"), report_text(hint, "message"),
+               report_flag(hint, "at_divergence") ? ", where the prompt left what was known" : "");
+        print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
+        printf("\n    %s\n", report_text(hint, "do"));
+    }
+}
+
+void report_print(const json_t *report) {
+    const json_t *ms = json_object_get(report, "ms"), *parts = json_object_get(report, "parts");
+    double tokens = report_number(report, "prompt_tokens"), cached = report_number(report, "cached_tokens");
+    printf("request      %s  ", report_text(report, "request"));
+    print_time(report);
+    printf("  %s\n", report_text(report, "route"));
+    printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, share(cached, tokens), tokens - cached);
+    printf("first token  %.1f ms: waited %.1f, planned %.1f, computed the prompt %.1f; modules that were missing %.1f\n", report_number(ms, "first_token"),
+           report_number(ms, "queue"), report_number(ms, "plan"), report_number(ms, "prefill"), report_number(ms, "encode"));
+    if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
+    putchar('\n');
+    print_mosaic(parts, tokens);
+    print_parts(parts);
+    print_divergence(json_object_get(report, "divergence"));
+    print_hints(json_object_get(report, "hints"));
+}
+
+/* ---- a list ---- */
+
+void report_print_list(const json_t *list) {
+    const json_t *data = json_object_get(list, "data");
+    printf("%-24s  %-19s  %-9s  %8s  %8s  %9s\n", "request", "time", "dialect", "prompt", "reused", "first ms");
+    for (size_t i = 0; i < json_array_size(data); i++) {
+        const json_t *one = json_array_get(data, i);
+        printf("%-24s  ", report_text(one, "id"));
+        print_time(one);
+        printf("  %-9s  %8.0f  %8.0f  %9.1f\n", report_text(one, "dialect"), report_number(one, "prompt_tokens"), report_number(one, "cached_tokens"),
+               report_number(one, "first_token_ms"));
+    }
+}
+
+/* ---- two ---- */
+
+/* How far two prompts are the same from their beginning: bytes, in whole chunks. */
+typedef struct common_beginning {
+    double begin, end; /* they begin to differ between these */
+    bool all;          /* they are the same, as far as is known */
+} common_beginning;
+
+/* Where chunk i begins: the first ones are short, and after so many they are four times as long. */
+static double chunk_begin(const json_t *prompt, size_t i) {
+    double bytes = report_number(prompt, "first_chunk_bytes"), at = 0;
+    size_t of_a_size = (size_t)report_number(prompt, "chunks_of_a_size");
+    for (; of_a_size > 0 && i > of_a_size; i -= of_a_size, bytes *= 4) at += bytes * (double)of_a_size;
+    return at + bytes * (double)i;
+}
+
+static common_beginning compare_prompts(const json_t *a, const json_t *b) {
+    const char *of_a = report_text(a, "chunks"), *of_b = report_text(b, "chunks");
+    double bytes = report_number(b, "bytes");
+    size_t n = 0;
+    while (of_a[n] != '\0' && of_a[n] == of_b[n]) n++;
+    common_beginning c = {.begin = chunk_begin(b, n / CHUNK_DIGITS), .end = chunk_begin(b, n / CHUNK_DIGITS + 1)};
+    c.all = of_a[n] == of_b[n] && report_number(a, "bytes") == bytes;
+    if (c.all || c.begin > bytes) c.begin = bytes;
+    if (c.end > bytes && bytes > c.begin) c.end = bytes;
+    return c;
+}
+
+static size_t same_messages(const json_t *a, const json_t *b) {
+    size_t i = 0, n = json_array_size(a) < json_array_size(b) ? json_array_size(a) : json_array_size(b);
+    while (i < n && strcmp(report_text(json_array_get(a, i), "hash"), report_text(json_array_get(b, i), "hash")) == 0 &&
+           strcmp(report_text(json_array_get(a, i), "role"), report_text(json_array_get(b, i), "role")) == 0)
+        i++;
+    return i;
+}
+
+static void print_side(const char *side, const json_t *message) {
+    if (message == NULL) {
+        printf("  %s  has no such message\n", side);
+        return;
+    }
+    printf("  %s  %s, %.0f bytes: ", side, report_text(message, "role"), report_number(message, "bytes"));
+    print_quoted(report_text(message, "begins"), 50);
+    putchar('\n');
+}
+
+static void print_first_difference(const json_t *a, const json_t *b, const common_beginning *c) {
+    const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
+    size_t same = same_messages(of_a, of_b), n = json_array_size(of_a) > json_array_size(of_b) ? json_array_size(of_a) : json_array_size(of_b);
+    if (c->all) {
+        printf("\nthe prompts are the same\n");
+        return;
+    }
+    printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
+    if (same == n) {
+        printf("\n");
+        return;
+    }
+    printf(", in message %zu:\n", same + 1);
+    print_side("A", json_array_get(of_a, same));
+    print_side("B", json_array_get(of_b, same));
+}
+
+/* The part that has the key, or NULL. */
+static const json_t *part_with(const json_t *parts, const char *key) {
+    for (size_t i = 0; i < json_array_size(parts) && key[0] != '\0'; i++)
+        if (strcmp(report_text(json_array_get(parts, i), "key"), key) == 0) return json_array_get(parts, i);
+    return NULL;
+}
+
+static bool is_module(const json_t *part) {
+    const char *module = report_text(part, "module");
+    return module[0] != '\0' && strcmp(module, "prompt") != 0 && report_text(part, "key")[0] != '\0';
+}
+
+static bool has_modules(const json_t *report) {
+    const json_t *parts = json_object_get(report, "parts");
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        if (is_module(json_array_get(parts, i))) return true;
+    return false;
+}
+
+/* Which parts of one the other has, too. */
+static double print_modules(const json_t *report, const json_t *other, const char *mark, bool shared) {
+    const json_t *parts = json_object_get(report, "parts");
+    double tokens = 0;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        if (!is_module(part)) continue;
+        if ((part_with(json_object_get(other, "parts"), report_text(part, "key")) != NULL) != shared) continue;
+        printf("  %s %8.0f tokens  ", mark, report_number(part, "tokens"));
+        cli_print_fit(stdout, report_text(part, "module"), 40, 0);
+        putchar('\n');
+        tokens += report_number(part, "tokens");
+    }
+    return tokens;
+}
+
+static void print_head(const char *side, const json_t *r) {
+    double tokens = report_number(r, "prompt_tokens"), cached = report_number(r, "cached_tokens");
+    printf("%s  %s  ", side, report_text(r, "request"));
+    print_time(r);
+    printf("  %.0f tokens, %.0f reused (%.0f %%), first after %.1f ms\n", tokens, cached, share(cached, tokens),
+           report_number(json_object_get(r, "ms"), "first_token"));
+}
+
+void report_print_diff(const json_t *a, const json_t *b) {
+    const json_t *of_a = json_object_get(a, "prompt"), *of_b = json_object_get(b, "prompt");
+    common_beginning common = compare_prompts(of_a, of_b);
+    double bytes = report_number(of_b, "bytes"), beginning = bytes > 0 ? report_number(b, "prompt_tokens") * common.begin / bytes : 0;
+    print_head("A", a);
+    print_head("B", b);
+    if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
+    double modules = print_modules(b, a, "=", true);
+    print_modules(a, b, "-", false);
+    print_modules(b, a, "+", false);
+    print_first_difference(of_a, of_b, &common);
+    printf("\nof A, B could have reused ");
+    if (modules > 0) printf("%.0f tokens of modules", modules);
+    else printf("about %.0f tokens of its beginning", beginning);
+    printf("; it reused %.0f tokens in all\n", report_number(b, "cached_tokens"));
+    print_divergence(json_object_get(b, "divergence"));
+    print_hints(json_object_get(b, "hints"));
+}

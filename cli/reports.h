@@ -1,0 +1,41 @@
+/* reports.h: reports of a server's last answers, as `reprise explain` and `reprise diff` get them. */
+#ifndef CLI_REPORTS_H
+#define CLI_REPORTS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "http_client.h"
+#include "options.h"
+
+typedef struct reports_args {
+    const char *url, *unix_path, *key_file;
+    bool json;
+} reports_args;
+
+/* Rows of a command's table; `field` is the reports_args in its struct. */
+#define REPORTS_ROWS(type, field) \
+    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = offsetof(type, field.url), .help = "where the server is (" HTTP_DEFAULT_URL ")"}, \
+    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = offsetof(type, field.unix_path), .help = "its Unix socket, in place of a host and port"}, \
+    {.name = "key-file", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.key_file), \
+     .help = "a file with the API key, if the server wants one; '-': standard input"}, \
+    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print what the server says, as JSON"}
+
+/* GET of a path: an object, which the caller gives up (json_decref). Returns an exit status; what the server refuses is one line. */
+int reports_get(const reports_args *args, const char *path, json_t **out);
+/* The report of a request by its id. */
+int reports_get_one(const reports_args *args, const char *id, json_t **out);
+
+/* Fields of reports: what is missing is "", 0 or false. */
+const char *report_text(const json_t *object, const char *field);
+double report_number(const json_t *object, const char *field);
+bool report_flag(const json_t *object, const char *field);
+
+/* ---- for a person (report_print.c) ---- */
+
+void report_print(const json_t *report);
+void report_print_list(const json_t *list);
+/* What B could have reused of A, and where they part. */
+void report_print_diff(const json_t *a, const json_t *b);
+
+#endif

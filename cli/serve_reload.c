@@ -1,0 +1,56 @@
+/* serve_reload.c: see serve_reload.h. One thread, which waits for the signal. */
+#define _POSIX_C_SOURCE 200809L /* sigwait */
+
+#include "serve_reload.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "command.h"
+#include "console.h"
+
+static sigset_t hangup(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+void serve_reload_block(void) {
+    sigset_t set = hangup();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static void reload(const serve_reload *r) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->schemas->n; i++) {
+        rp_error err;
+        if (rp_schema_load(r->engine, r->schemas->items[i], NULL, NULL, &err) == RP_OK) n++;
+        else cli_fail_library(&err);
+    }
+    printf("reloaded %zu of %zu schemas\n", n, r->schemas->n);
+    fflush(stdout);
+}
+
+static void *run(void *user) {
+    serve_reload *r = user;
+    sigset_t set = hangup();
+    int number;
+    while (sigwait(&set, &number) == 0 && !atomic_load(&r->ends)) reload(r);
+    return NULL;
+}
+
+int serve_reload_start(serve_reload *r, rp_engine *engine, const cli_list *schemas) {
+    r->engine = engine;
+    r->schemas = schemas;
+    r->started = pthread_create(&r->thread, NULL, run, r) == 0;
+    return r->started ? CLI_OK : cli_fail(CLI_FAILED, "cannot start a thread: end other programs and try again");
+}
+
+void serve_reload_stop(serve_reload *r) {
+    if (!r->started) return;
+    atomic_store(&r->ends, true);
+    pthread_kill(r->thread, SIGHUP);
+    pthread_join(r->thread, NULL);
+    r->started = false;
+}

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Why an answer reused what it did: reports, their list, hints at volatile text, --stable-system, `reprise explain` and `reprise diff`."""
+import os
+import subprocess
+import tempfile
+import unittest
+
+from server_process import PROGRAM, Server
+
+RULES = "\n".join(f"Rule {i}: Tom may take {i} red balls from the box and put {i + 2} back." for i in range(12))
+
+
+def reprise(*args, **more):
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, timeout=120, **more)
+
+
+class Asked(unittest.TestCase):
+    options = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--log", "off", *cls.options).wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def chat(self, *messages, **fields):
+        body = {"messages": [{"role": r, "content": c} for r, c in messages], "max_tokens": 1, "temperature": 0, **fields}
+        reply = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.json
+
+    def cached(self, answer):
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+class Explain(Asked):
+    def explain(self, answer):
+        return self.server.get(f"/v1/requests/{answer['reprise']['request']}/explain").json
+
+    def test_divergence_names_the_message(self):
+        self.chat(("system", "You count."), ("user", "Tom has a red ball. Is it big?"), ("assistant", "It is."), ("user", "And blue?"))
+        answer = self.chat(("system", "You count."), ("user", "Tom has a red hat. Is it big?"), ("assistant", "It is."), ("user", "And blue?"))
+        self.assertEqual(answer["reprise"]["divergence"]["message"], "user 1")
+        answer = self.chat(("system", "You never count."), ("user", "Tom"))
+        self.assertEqual(answer["reprise"]["divergence"]["message"], "system 1")
+
+    def test_list(self):
+        ids = [self.chat(("user", f"Question {i}?"))["reprise"]["request"] for i in range(3)]
+        listed = self.server.get("/v1/requests?limit=2").json
+        self.assertEqual([one["id"] for one in listed["data"]], ids[:0:-1])
+        self.assertTrue(listed["has_more"])
+        one = listed["data"][0]
+        self.assertEqual((one["dialect"], one["route"], one["answer_tokens"]), ("openai", "/v1/chat/completions", 1))
+        self.assertGreaterEqual(one["prompt_tokens"], one["cached_tokens"])
+        self.server.post("/v1/messages", {"model": "default", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
+        self.assertEqual(self.server.get("/v1/requests?limit=1").json["data"][0]["dialect"], "anthropic")
+        for limit in ("0", "x", "513", "-1"):
+            self.assertEqual(self.server.get(f"/v1/requests?limit={limit}").status, 400)
+
+    def test_report_has_no_text(self):
+        secret = "The box is in the old house behind the green door, under the table, says Lily."
+        report = self.explain(self.chat(("user", secret)))
+        self.assertNotIn("green door", str(report))
+        self.assertEqual((report["dialect"], report["prompt"]["n_messages"], report["prompt"]["messages"][0]["role"]), ("openai", 1, "user"))
+        self.assertEqual(report["prompt"]["messages"][0]["bytes"], len(secret))
+
+    def hints(self, *messages):
+        return [(h["what"], h["message"], h["text"]) for h in self.chat(*messages)["reprise"]["hints"]]
+
+    def test_hints(self):
+        for text, what, shown in (("Today is 2026-11-22.", "date", "2026-11-22"), ("It is 2026-11-22T10:15:59Z.", "date", "2026-11-22T10:15:59Z"),
+                                  ("Today is November 22, 2026.", "date", "November 22, 2026"), ("On 22 Nov 2026 it", "date", "22 Nov 2026"),
+                                  ("On 22/11/2026 it", "date", "22/11/2026"), ("Now: 10:15:59.", "time", "10:15:59"),
+                                  ("At 1763806559 it", "timestamp", "1763806559"),
+                                  ("Id 123e4567-e89b-12d3-a456-426614174000.", "uuid", "123e4567-e89b-12d3-a456-426614174000"),
+                                  ("See 0123456789abcdef01.", "hex", "0123456789abcdef01"),
+                                  ("x-billing-header: a=1; b=2\nRules.", "header", "x-billing-header: a=1; b=2"),
+                                  ("Rules.\nUser-Agent: x/1.0\n", "header", "User-Agent: x/1.0"), ("This is request #17.", "counter", "request #17"),
+                                  ("Turn: 3", "counter", "Turn: 3")):
+            with self.subTest(text):
+                self.assertEqual(self.hints(("system", text), ("user", "Hello.")), [(what, "system 1", shown)])
+        for text in ("Tom has 10 balls, 3/4 of 12.", "Call 112 in need.", "deadbeef", "Version 1.2.3 of 2026", "At 10:15 it opens.", "May I?", ""):
+            with self.subTest(text):
+                self.assertEqual(self.hints(("system", text), ("user", "Hello.")), [])
+        self.assertEqual(self.hints(("system", "Be brief."), ("user", "Today is 2026-11-22.")), [])  # nothing stands behind it
+        self.assertEqual(len(self.hints(("system", "2026-11-22 " * 50), ("user", "x"))), 8)
+
+    def test_hint_where_it_diverges(self):
+        for when in ("2031-01-02", "2032-04-06"):
+            answer = self.chat(("system", f"Ann counts. Now: {when}."), ("user", "Tom"))
+        hint, = answer["reprise"]["hints"]
+        self.assertTrue(hint["at_divergence"])
+        self.assertIn("last message", hint["do"])
+        for when in ("10:20:30", "21:40:50"):
+            answer = self.chat(("user", "Who is Sue?"), ("assistant", "A girl."), ("user", f"It is {when} o'clock."), ("assistant", "Yes."),
+                               ("user", "Tom"))
+        hint, = answer["reprise"]["hints"]
+        self.assertEqual((hint["what"], hint["message"], hint["at_divergence"]), ("time", "user 2", True))
+
+    # ---- for a person
+
+    def run_on(self, *args, **more):
+        return reprise(*args, "--url", self.server.addresses[0], **more)
+
+    def test_explain_prints(self):
+        first = self.chat(("system", RULES + "\nToday is 2027-01-01."), ("user", "How many?"))["reprise"]["request"]
+        second = self.chat(("system", RULES + "\nToday is 2027-12-31."), ("user", "How many?"))["reprise"]["request"]
+        done = self.run_on("explain", second)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for said in (second, "reused", "left what was known", "in system 1", "date in system 1", "2027-12-31", "last message", "first token", "#"):
+            self.assertIn(said, done.stdout)
+        listed = self.run_on("explain").stdout
+        self.assertLess(listed.index(second), listed.index(first))
+        self.assertIn('"parts"', self.run_on("explain", second, "--json").stdout)
+        done = self.run_on("diff", first, second)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for said in (first, second, "begin to differ", "in message 1", "could have reused", "Rule 0"):
+            self.assertIn(said, done.stdout)
+        self.assertIn("are the same", self.run_on("diff", first, first).stdout)
+
+    def test_diff_of_modules(self):
+        pml = "<schema name='s'>" + "".join(f"<module name='{m}'>House {m} has a big red door and a dog.</module>" for m in "abc") + "</schema>"
+        self.server.ask("PUT", "/v1/schemas/s", pml)
+        ids = [self.server.post("/v1/prompts", {"prompt": f"<prompt schema='s'><user>{m} Which?</user></prompt>", "max_tokens": 1})
+               .headers["x-request-id"] for m in ("<a/><b/>", "<b/><c/>")]
+        lines = [line.split() for line in self.run_on("diff", *ids).stdout.splitlines()]
+        marks = {line[-1]: line[0] for line in lines if len(line) == 4 and line[2] == "tokens"}
+        self.assertEqual(marks, {"b": "=", "a": "-", "c": "+"})
+
+    def test_wrong_use(self):
+        for args, status, says in ((("explain", "0123456789abcdef"), 1, "no answer of a request"), (("explain", "../x"), 2, "no id"),
+                                   (("diff", "0123"), 2, "B"), (("explain", "01", "--url", "ftp://x"), 2, "--url"),
+                                   (("explain", "01", "--unix", "/nowhere/s"), 1, "cannot reach")):
+            with self.subTest(args):
+                done = self.run_on(*args) if "--url" not in args else reprise(*args)
+                self.assertEqual((done.returncode, done.stdout, len(done.stderr.splitlines())), (status, "", 1), done.stderr)
+                self.assertIn(says, done.stderr)
+
+
+class StableSystem(Asked):
+    options = ("--stable-system",)
+
+    def test_moved(self):
+        def ask(head, rules=RULES):
+            return self.chat(("system", f"x-billing-header: {head}\n{rules}\nToday is {head}."), ("user", "How many?"))
+        ask("2026-11-22 a")
+        again = ask("2026-11-23 b")
+        self.assertGreater(self.cached(again), again["usage"]["prompt_tokens"] * 2 // 3)
+        self.assertEqual([h["what"] for h in again["reprise"]["hints"]], ["header", "date"])
+        for hint in again["reprise"]["hints"]:
+            self.assertIn("moved", hint["do"])
+        alone = self.chat(("system", "Today is 2026-11-22."), ("user", "x"))["reprise"]["hints"]
+        self.assertIn("last message", alone[0]["do"])  # there is nothing to move it behind
+
+
+class Tenants(unittest.TestCase):
+    def test_reports_are_their_tenants(self):
+        keys = {name: f"key-of-{name}-0123456789" for name in ("ann", "tom")}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "keys")
+            with open(path, "w", encoding="utf-8") as f:
+                for name, key in keys.items():
+                    f.write(f"{reprise('serve', '--hash-key', input=key).stdout.strip()} tenant={name}\n")
+            server = Server("--log", "off", "--api-keys", path, "--unix", os.path.join(folder, "s")).wait_ready()
+            self.addCleanup(server.stop)
+            head = {"Authorization": f"Bearer {keys['ann']}"}
+            answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}, headers=head).json
+            number = answer["reprise"]["request"]
+            for name, status in (("ann", 0), ("tom", 1)):
+                key_file = os.path.join(folder, name)
+                with open(key_file, "w", encoding="utf-8") as f:
+                    f.write(keys[name] + "\n")
+                done = reprise("explain", number, "--unix", os.path.join(folder, "s"), "--key-file", key_file)
+                self.assertEqual(done.returncode, status, done.stderr)
+                listed = reprise("explain", "--unix", os.path.join(folder, "s"), "--key-file", key_file)
+                self.assertEqual((listed.returncode, number in listed.stdout), (0, name == "ann"))
+            self.assertEqual(reprise("explain", number, "--unix", os.path.join(folder, "s")).returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

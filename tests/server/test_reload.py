@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""`reprise serve`: SIGHUP reads the files of --schema again, and what did not change keeps its states."""
+import os
+import signal
+import tempfile
+import unittest
+
+from server_process import Server
+
+SCHEMA = "<schema name='facts'><module name='tom'>Tom had a red ball.</module><module name='ann'>{}</module></schema>"
+PROMPT = "<prompt schema='facts'><tom/><ann/> Who had it?</prompt>"
+
+
+class Reload(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "facts.xml")
+        self.write(SCHEMA.format("Ann had a blue hat."))
+        self.server = Server("--log", "off", "--schema", self.path).wait_ready()
+        self.addCleanup(self.server.stop)
+
+    def write(self, text):
+        with open(self.path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def reload(self):
+        self.server.process.send_signal(signal.SIGHUP)
+        return self.server.process.stdout.readline()
+
+    def modules(self):
+        nodes = self.server.get("/v1/schemas/facts/layout").json["nodes"]
+        return {n["path"]: (n["cached"], n["key"]) for n in nodes if n["kind"] == "module"}
+
+    def test_what_did_not_change(self):
+        self.assertEqual(self.server.post("/v1/prompts", {"prompt": PROMPT, "max_tokens": 1}).status, 200)
+        before = self.modules()
+        self.assertTrue(before["tom"][0] and before["ann"][0])
+        self.write(SCHEMA.format("Ann had a green kite and a blue hat."))
+        self.assertEqual(self.reload(), "reloaded 1 of 1 schemas\n")
+        after = self.modules()
+        self.assertEqual(after["tom"], before["tom"])
+        self.assertNotEqual(after["ann"][1], before["ann"][1])
+        parts = self.server.post("/v1/prompts", {"prompt": PROMPT, "max_tokens": 1}).json["reprise"]["parts"]
+        self.assertTrue(next(part for part in parts if part["module"] == "tom")["reused"])
+
+    def test_what_cannot_be_read(self):
+        before = self.modules()
+        for text in ("<schema name='facts'><module", "<schema name='facts'><module name='tom'/><module name='tom'/></schema>"):
+            self.write(text)
+            self.assertEqual(self.reload(), "reloaded 0 of 1 schemas\n")
+        os.unlink(self.path)
+        self.assertEqual(self.reload(), "reloaded 0 of 1 schemas\n")
+        self.assertEqual(self.modules(), before)
+        self.assertEqual(self.server.said().count("facts.xml"), 3)
+
+    def test_while_it_answers(self):
+        stream = self.server.connection()
+        stream.request("POST", "/v1/prompts", '{"prompt": "%s", "max_tokens": 300, "stream": true, "ignore_eos": true}' % PROMPT)
+        reply = stream.getresponse()
+        reply.read(10)
+        for _ in range(3):
+            self.assertEqual(self.reload(), "reloaded 1 of 1 schemas\n")
+        self.assertIn(b"event: done", reply.read())
+        stream.close()
+
+    def test_without_schemas(self):
+        server = Server("--log", "off").wait_ready()
+        self.addCleanup(server.stop)
+        server.process.send_signal(signal.SIGHUP)
+        self.assertEqual(server.process.stdout.readline(), "reloaded 0 of 0 schemas\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
