@@ -2,7 +2,8 @@
  *
  *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits
  *
- * It ends with the model's end of text, a stop string, where its grammar does, max_tokens, the context, or when a callback says so. One thread at a time.
+ * It ends with the model's end of text, a stop string, max_tokens, the context, where its grammar does, or when a callback says so. One
+ * thread at a time.
  */
 #ifndef ENGINE_ANSWER_H
 #define ENGINE_ANSWER_H

@@ -1,4 +1,5 @@
-/* sampler.c: the next token from its logits: what is not allowed, bias and penalties, then the likeliest, or one drawn from what the filters leave. */
+/* sampler.c: the next token from its logits: what is not allowed, bias and penalties, then the likeliest, or one drawn from what the
+ * filters leave. */
 #include "engine/sampler.h"
 
 #include <math.h>

@@ -94,8 +94,8 @@ static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
     if (b->rc) return 0;
     int rc = base_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, GRAMMAR_MAX_NODES, sizeof(*g->nodes));
     if (rc == RP_ERR_LIMIT)
-        b->rc = grammar_fail(b->t, rc, at, "with its repeats written out the grammar becomes larger than %zu nodes here: repeat less, or leave "
-                             "the end open as in {1,}", GRAMMAR_MAX_NODES);
+        b->rc = grammar_fail(b->t, rc, at, "with its repeats written out the grammar becomes larger than %zu nodes here: repeat less, or "
+                             "leave the end open as in {1,}", GRAMMAR_MAX_NODES);
     else if (rc) b->rc = base_fail_memory(b->t->err, g->n_nodes * sizeof(*g->nodes), "a grammar");
     if (rc) return 0;
     g->nodes[g->n_nodes] = node;
@@ -251,8 +251,8 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     }
     if (rule != GRAMMAR_NONE) {
         const grammar_name *name = &b->t->rules[rule];
-        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: put what "
-                          "comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
+        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: put "
+                          "what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);

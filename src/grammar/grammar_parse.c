@@ -116,7 +116,8 @@ static int parse_escape(parser *p, uint32_t *out) {
     if (c == 'U') return parse_hex(p, 8, out);
     const char *known = c ? strchr(names, c) : NULL;
     if (!known)
-        return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "an unknown escape: there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
+        return grammar_fail(p->t, RP_ERR_SYNTAX, p->at,
+                            "an unknown escape: there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
     *out = (unsigned char)values[known - names];
     p->at += 2;
     return RP_OK;
@@ -144,7 +145,8 @@ static int add_expr(parser *p, grammar_expr expr, uint32_t *out) {
             expr.height = BASE_MAX(expr.height, t->exprs[i].height);
     expr.height = (uint16_t)(expr.height + (expr.kind == EXPR_REPEAT));
     if (expr.height > GRAMMAR_MAX_DEPTH)
-        return grammar_fail(t, RP_ERR_LIMIT, expr.at, "groups and repeats stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+        return grammar_fail(t, RP_ERR_LIMIT, expr.at,
+                            "groups and repeats stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
     expr.next = GRAMMAR_NONE;
     *out = (uint32_t)t->n_exprs;
     t->exprs[t->n_exprs++] = expr;
@@ -173,8 +175,8 @@ static int parse_literal(parser *p, uint32_t *out) {
         t->n_bytes += (size_t)base_utf8_encode(c, t->bytes + t->n_bytes);
     }
     p->at++;
-    return add_expr(p, (grammar_expr){.kind = EXPR_BYTES, .first = (uint32_t)first, .n = (uint32_t)(t->n_bytes - first), .at = (uint32_t)at},
-                    out);
+    uint32_t n = (uint32_t)(t->n_bytes - first);
+    return add_expr(p, (grammar_expr){.kind = EXPR_BYTES, .first = (uint32_t)first, .n = n, .at = (uint32_t)at}, out);
 }
 
 static int parse_range(parser *p, grammar_range *out) {
@@ -185,7 +187,8 @@ static int parse_range(parser *p, grammar_range *out) {
     p->at++;
     if ((rc = parse_character(p, &out->high))) return rc;
     if (out->high >= out->low) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a range from U+%04X down to U+%04X: write the lower character first", out->low, out->high);
+    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a range from U+%04X down to U+%04X: write the lower character first", out->low,
+                        out->high);
 }
 
 static int add_class(parser *p, size_t n, bool negated, size_t at, uint32_t *out) {
@@ -266,7 +269,8 @@ static int parse_count(parser *p, uint32_t *out) {
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
     *out = n;
     if (n <= GRAMMAR_MAX_REPEAT) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d times: give at most so many, or leave the end open as in {1,}", GRAMMAR_MAX_REPEAT);
+    return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d times: give at most so many, or leave the end open as in {1,}",
+                        GRAMMAR_MAX_REPEAT);
 }
 
 static int parse_counts(parser *p, uint32_t *least, uint32_t *most) {

@@ -243,7 +243,8 @@ int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *er
     make_classes(m);
     rc = begin(m);
     if (rc == RP_ERR_LIMIT)
-        return base_fail(err, rc, "the grammar begins in more than %d ways: give it fewer, or fewer rules that can be empty", MATCHER_MAX_CONFIGS);
+        return base_fail(err, (rp_code)rc, "the grammar begins in more than %d ways: give it fewer, or fewer rules that can be empty",
+                         MATCHER_MAX_CONFIGS);
     return rc ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }
 

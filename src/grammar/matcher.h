@@ -6,9 +6,9 @@
  *
  *   { "a" : [ 1            place 17: (digits', DONE, 5)  (more, DONE, 4)  ...     cell 5 -> 4 -> 2 -> 0, the bottom
  *
- * Equal cells, and equal places, are there once (hash-consing), so a place has a row: for each class of bytes, the place behind it. A grammar
- * is thereby made into an automaton as far as it is needed, and most bytes cost one look into a row. Calls at the end of a rule return to
- * where that rule would (tail calls), so lists that are written by recursion do not grow the stack.
+ * Equal cells, and equal places, are there once (hash-consing), so a place has a row: for each class of bytes, the place behind it. A
+ * grammar is thereby made into an automaton as far as it is needed, and most bytes cost one look into a row. Calls at the end of a rule
+ * return to where that rule would (tail calls), so lists that are written by recursion do not grow the stack.
  *
  * Before a trigger was read there is one config, at no node: the trigger is followed by its automaton (Knuth, Morris, Pratt, 1977).
  *
@@ -98,8 +98,8 @@ typedef struct matcher {
 int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *err);
 void matcher_close(matcher *m);
 
-/* Goes on from *place by n bytes. fits: *place is where that leads to; else it is of no use any more, unless it is m->place, which stays what
- * it was. RP_ERR_LIMIT, RP_ERR_MEMORY: nothing can be said. */
+/* Goes on from *place by n bytes. fits: *place is where that leads to; else it is of no use any more, unless it is m->place, which stays
+ * what it was. RP_ERR_LIMIT, RP_ERR_MEMORY: nothing can be said. */
 int matcher_walk(matcher *m, int32_t *place, const char *bytes, size_t n, bool *fits);
 /* The tokens that can come next, as bits; borrowed until the next call. drops_space: a space at the beginning of a token adds nothing. */
 int matcher_allowed(matcher *m, const token_trie *t, bool drops_space, const uint64_t **bits);

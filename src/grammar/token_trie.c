@@ -103,7 +103,8 @@ int token_trie_new(token_trie **out, const token_source *s, rp_error *err) {
         t->others = base_calloc(token_mask_words(s->n_tokens) + 1, sizeof(*t->others));
         t->end_tokens = base_calloc((size_t)count_ends(s) + 1, sizeof(*t->end_tokens));
     }
-    if (!t || !texts || !t->others || !t->end_tokens) rc = base_fail_memory(err, (size_t)s->n_tokens * sizeof(*texts), "a vocabulary's tree");
+    if (!t || !texts || !t->others || !t->end_tokens)
+        rc = base_fail_memory(err, (size_t)s->n_tokens * sizeof(*texts), "a vocabulary's tree");
     if (!rc) {
         uint32_t n = list_texts(t, s, texts);
         rc = allocate(t, count_nodes(texts, n), n, err);

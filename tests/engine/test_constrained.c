@@ -95,7 +95,7 @@ static void answers_are_texts_of_their_grammars(void **state) {
     int n_whole = 0;
     for (int round = 0; round < 60; round++) {
         size_t m = (size_t)round % LEN(kinds);
-        random_grammar_make(g, &r);
+        random_grammar_make(g, &r, true);
         rp_request q = request_of(g->text);
         if (round % 4 == 3) q.text = ""; /* a space before the first word is no part of the text */
         q.sampling.temperature = (float)(round / 2 % 2);
@@ -151,7 +151,8 @@ static bool on_token(void *user, const rp_token *token) {
     const char *bytes = rp_token_bytes(w->model, token->id, false, &n);
     if (w->n + 16 > RANDOM_GRAMMAR_MOST) w->over = true; /* more cannot be judged */
     if (w->over) return false;
-    if (token->id != w->best) fail_msg("'%.*s': token %d, and %d was to be drawn of\n%s", (int)w->n, w->text, token->id, w->best, w->g->text);
+    if (token->id != w->best)
+        fail_msg("'%.*s': token %d, and %d was to be drawn of\n%s", (int)w->n, w->text, token->id, w->best, w->g->text);
     memcpy(w->text + w->n, bytes, n);
     w->n += n;
     w->n_seen++;
@@ -164,7 +165,7 @@ static void each_token_is_the_likeliest_that_fits(void **state) {
     random_grammar *g = malloc(sizeof *g);
     int n_seen = 0;
     for (int round = 0; round < 24; round++) {
-        random_grammar_make(g, &r);
+        random_grammar_make(g, &r, true);
         watch w = {.model = models[round % 3], .g = g};
         rp_request q = request_of(g->text);
         q.on_logits = on_logits;
@@ -369,7 +370,8 @@ static void a_trigger_that_never_comes_changes_nothing(void **state) {
 
 static void calls_with_and_without_grammars_do_not_meet(void **state) {
     (void)state;
-    static const char *const grammars[] = {NULL, "root ::= [a-z ]+", "root ::= \"{\" [0-9]+ (\",\" [0-9]+)* \"}\"", NULL, ".", "root ::= (\"ab\" | [^a])*"};
+    static const char *const grammars[] = {NULL, "root ::= [a-z ]+", "root ::= \"{\" [0-9]+ (\",\" [0-9]+)* \"}\"",
+                                           NULL, ".",                "root ::= (\"ab\" | [^a])*"};
     rp_result *alone[LEN(grammars)] = {NULL}, *together[LEN(grammars)];
     rp_call *calls[LEN(grammars)], *cancelled;
     rp_request q[LEN(grammars)];
@@ -381,7 +383,8 @@ static void calls_with_and_without_grammars_do_not_meet(void **state) {
         q[i].sampling.temperature = (float)(i % 2);
         if (i != 4) alone[i] = run(1, &q[i]);
     }
-    for (size_t i = 0; i < LEN(grammars); i++) assert_int_equal(rp_engine_submit(engines[1], &q[i], &calls[i], &err), i == 4 ? RP_ERR_SYNTAX : RP_OK);
+    for (size_t i = 0; i < LEN(grammars); i++)
+        assert_int_equal(rp_engine_submit(engines[1], &q[i], &calls[i], &err), i == 4 ? RP_ERR_SYNTAX : RP_OK);
     q[1].max_tokens = 200;
     assert_int_equal(rp_engine_submit(engines[1], &q[1], &cancelled, &err), RP_OK);
     rp_call_cancel(cancelled);

@@ -111,7 +111,8 @@ static const char json_text[] = "root   ::= object\n"
                                 "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
                                 "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n"
                                 "array  ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n"
-                                "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt/] | \"u\" [0-9a-fA-F]{4}) )* \"\\\"\" ws\n"
+                                "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | "
+                                "\"\\\\\" ([\"\\\\bfnrt/] | \"u\" [0-9a-fA-F]{4}) )* \"\\\"\" ws\n"
                                 "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
                                 "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
 
@@ -250,7 +251,7 @@ static void random_grammars_are_followed_as_the_slow_search_reads(void **state) 
     random_grammar *g = malloc(sizeof *g);
     for (int round = 0; round < 400; round++) {
         fixture f;
-        random_grammar_make(g, &r);
+        random_grammar_make(g, &r, false);
         open_fixture(&f, g->text, NULL);
         random_verdict v = random_grammar_judge(g, "", 0);
         assert_true(v.beginning);
@@ -267,7 +268,7 @@ static void little_room_changes_nothing(void **state) {
     tiny_random r = {.state = seed + 1};
     random_grammar *g = malloc(sizeof *g);
     for (int round = 0; round < 200; round++) {
-        random_grammar_make(g, &r);
+        random_grammar_make(g, &r, false);
         for (int i = 0; i < 4; i++) {
             fixture f;
             open_fixture(&f, g->text, NULL);
@@ -367,7 +368,8 @@ static void expect_mask(fixture *f, const vocabulary *v, const token_trie *t, bo
     assert_int_equal(rc, RP_OK);
     memcpy(copy, bits, token_mask_words(v->n) * sizeof *bits); /* walking may make room */
     for (int32_t i = 0; i < v->n; i++)
-        if (token_mask_has(copy, i) != may_come(f, v, i, drops_space)) fail_msg("token %d '%s': mask %d", i, v->texts[i], token_mask_has(copy, i));
+        if (token_mask_has(copy, i) != may_come(f, v, i, drops_space))
+            fail_msg("token %d '%s': mask %d", i, v->texts[i], token_mask_has(copy, i));
 }
 
 static void masks_have_what_fits_token_by_token(void **state) {
@@ -377,7 +379,7 @@ static void masks_have_what_fits_token_by_token(void **state) {
     for (int round = 0; round < 300; round++) {
         vocabulary v;
         fixture f;
-        random_grammar_make(g, &r);
+        random_grammar_make(g, &r, false);
         make_vocabulary(&v, &r);
         token_trie *t = make_trie(&v);
         open_fixture(&f, g->text, round % 3 == 0 ? "b\"" : NULL);
@@ -448,7 +450,8 @@ static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     (void)state;
     /* every x may belong to any of the levels, and each has its own way back */
     char text[4096] = "root ::= r0 \"!\"\n";
-    for (int i = 0; i < 12; i++) sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12, (i + 5) % 12, i);
+    for (int i = 0; i < 12; i++)
+        sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12, (i + 5) % 12, i);
     fixture f;
     bool fits = true;
     int rc = RP_OK, n = 0;

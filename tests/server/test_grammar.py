@@ -35,7 +35,9 @@ class Grammar(unittest.TestCase):
         whole = self.complete(grammar=DATE).json
         self.assertRegex(whole["content"], r"^\d{4}-[01]\d-[0-3]\d$")
         self.assertEqual((whole["stop_type"], whole["truncated"]), ("eos", False))
-        said = self.server.post("/v1/messages", {"model": "x", "max_tokens": 60, "messages": QUESTION, "grammar": DATE}).json
+        said = self.server.post("/v1/messages", {"model": "default", "max_tokens": 60, "messages": QUESTION, "grammar": DATE})
+        self.assertEqual(said.status, 200, said.body)
+        said = said.json
         self.assertRegex(said["content"][0]["text"], r"^\d{4}-[01]\d-[0-3]\d$")
         self.assertEqual(said["stop_reason"], "end_turn")
 

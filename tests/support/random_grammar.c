@@ -21,7 +21,7 @@ static int add(random_grammar *g, random_expr e) {
 
 static int random_class(random_grammar *g, tiny_random *r) {
     uint32_t letters = 1 + (uint32_t)tiny_random_below(r, (1 << RANDOM_GRAMMAR_LETTERS) - 1);
-    return add(g, (random_expr){.kind = CLASS, .letters = letters, .negated = tiny_random_below(r, 3) == 0});
+    return add(g, (random_expr){.kind = CLASS, .letters = letters, .negated = !g->letters_alone && tiny_random_below(r, 3) == 0});
 }
 
 static int random_literal(random_grammar *g, tiny_random *r) {
@@ -110,8 +110,8 @@ static void say_expr(random_grammar *g, int i, tiny_random *r) {
     }
 }
 
-void random_grammar_make(random_grammar *g, tiny_random *r) {
-    *g = (random_grammar){.n_rules = 1 + (int)tiny_random_below(r, RANDOM_GRAMMAR_RULES)};
+void random_grammar_make(random_grammar *g, tiny_random *r, bool letters_alone) {
+    *g = (random_grammar){.letters_alone = letters_alone, .n_rules = 1 + (int)tiny_random_below(r, RANDOM_GRAMMAR_RULES)};
     for (int i = 0; i < g->n_rules; i++) {
         int base = tiny_random_below(r, 2) ? random_class(g, r) : random_literal(g, r); /* a text without other rules */
         int other = random_any(g, r, i, 3, false);

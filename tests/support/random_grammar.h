@@ -31,11 +31,13 @@ typedef struct random_expr {
 
 typedef struct random_grammar {
     random_expr exprs[RANDOM_GRAMMAR_EXPRS];
+    bool letters_alone;
     int n_exprs, rules[RANDOM_GRAMMAR_RULES], n_rules;
     char text[RANDOM_GRAMMAR_TEXT]; /* as GBNF */
 } random_grammar;
 
-void random_grammar_make(random_grammar *g, tiny_random *r);
+/* letters_alone: no class has any other character. */
+void random_grammar_make(random_grammar *g, tiny_random *r, bool letters_alone);
 
 /* Is the text in the language? Is it the beginning of a text that is? n: up to RANDOM_GRAMMAR_MOST bytes, which may end inside a
  * character. */
