@@ -124,20 +124,28 @@ static size_t count(const server_exchange *x, size_t n_messages, bool open) {
     return n;
 }
 
-static json_t *usage(const server_exchange *x) {
-    server_usage u = report_usage(x);
+static json_t *usage_of(const server_exchange *x, server_usage u) {
     int64_t marked = (int64_t)count(x, x->ask.n_marked, true);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
 }
 
+static json_t *usage(const server_exchange *x) { return usage_of(x, report_usage(x)); }
+
+/* Before there is a result: the first text has come, so the prompt is composed. */
+static json_t *usage_now(const server_exchange *x) {
+    rp_call_status status;
+    rp_call_get_status(x->choices[0].call, &status);
+    return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
+}
+
 /* ---- replies ---- */
 
-static const char *reason(const server_exchange *x, const server_choice *c) {
+static const char *reason(const server_choice *c) {
     if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
     if (c->finder.n_calls > 0) return "tool_use";
-    return report_stop(x, c) ? "stop_sequence" : "end_turn";
+    return c->result->stop ? "stop_sequence" : "end_turn";
 }
 
 static json_t *message(const server_exchange *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
@@ -149,17 +157,15 @@ static json_t *message(const server_exchange *x, json_t *content, const char *st
 
 static json_t *whole(server_exchange *x) {
     const server_choice *c = &x->choices[0];
-    json_t *all = message(x, anthropic_content(x, c), reason(x, c), report_stop(x, c), usage(x));
+    json_t *all = message(x, anthropic_content(x, c), reason(c), c->result->stop, usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
 
-/* What was cached is known at the end, in message_delta, whose counts replace these. */
 static int open_stream(server_exchange *x) {
-    json_t *used = json_pack("{s:I, s:i, s:i, s:i}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last),
-                             "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens", 0);
-    int rc = exchange_frame(x, "message_start",
-                            json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, used)));
+    int rc = exchange_frame(
+        x, "message_start",
+        json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, usage_now(x))));
     if (!rc && !tools_are_on(&x->ask)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
     return rc ? rc : exchange_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
@@ -174,7 +180,7 @@ static int tell_piece(server_exchange *x, server_choice *c, const server_piece *
 
 static int close_choice(server_exchange *x, server_choice *c) {
     int rc = anthropic_end_block(x, c);
-    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(x, c), "stop_sequence", report_stop(x, c));
+    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(c), "stop_sequence", c->result->stop);
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
     return rc || exchange_frame(x, "message_delta", all);

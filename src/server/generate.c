@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "server/compose.h"
 #include "server/hints.h"
+#include "server/prompt_tokens.h"
 #include "server/report.h"
 #include "server/server_internal.h"
 #include "server/tools.h"
@@ -151,12 +152,18 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     return q;
 }
 
+static void set_prompt(rp_request *q, const server_prompt *prompt) {
+    q->text = prompt->text;
+    q->tokens = prompt->tokens;
+    q->n_tokens = (int32_t)prompt->n_tokens;
+}
+
 static int submit(server_exchange *x, int32_t i, const char *tenant) {
     server_choice *c = &x->choices[i];
     rp_request q = make_request(x, tenant);
     rp_error err;
     rp_call *call;
-    if (x->ask.n_texts > 0) q.text = x->ask.texts[i / x->ask.n];
+    if (x->ask.n_prompts > 0) set_prompt(&q, &x->ask.prompts[i / x->ask.n]);
     q.sampling.seed = x->seed + (uint64_t)(i % x->ask.n);
     q.user = c;
     int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
@@ -170,7 +177,7 @@ static int submit(server_exchange *x, int32_t i, const char *tenant) {
 }
 
 static int make_choices(server_exchange *x) {
-    int32_t n = (int32_t)BASE_MAX(x->ask.n_texts, 1) * x->ask.n;
+    int32_t n = (int32_t)BASE_MAX(x->ask.n_prompts, 1) * x->ask.n;
     server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
     if (!choices) return server_fail_memory(&x->problem);
     for (int32_t i = 0; i < n; i++)
@@ -214,6 +221,7 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->is_stream = x->ask.stream;
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
+    if (!kind) kind = prompt_tokens_fill(&x->ask, x->server->model, &x->problem);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
     if (!kind) kind = tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);

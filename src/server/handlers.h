@@ -13,6 +13,12 @@ void handle_cache(server_exchange *x);
 void handle_requests(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* cache_http.c */
+void handle_cache_entries(server_exchange *x);
+void handle_cache_entry(server_exchange *x);
+void handle_cache_change(server_exchange *x);
+void handle_cache_remove(server_exchange *x);
+
 /* page_http.c */
 void handle_page(server_exchange *x);
 

@@ -132,21 +132,9 @@ void rp_server_stop(rp_server *s) {
     errno = saved;
 }
 
-static struct timespec after_ms(int64_t ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
 /* Waits until *count is 0, for up to `ms` (-1: for ever). */
 static void wait_idle(rp_server *s, const int *count, int64_t ms) {
-    struct timespec until = after_ms(ms < 0 ? 0 : ms);
+    struct timespec until = base_clock_after(BASE_MAX(ms, 0));
     int rc = 0;
     pthread_mutex_lock(&s->lock);
     while (*count > 0 && rc != ETIMEDOUT)

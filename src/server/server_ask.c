@@ -14,9 +14,9 @@ int server_ask_parse(server_ask *ask, json_t *root, server_ask_parser parse, ser
     *ask = (server_ask){
         .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .relink = -1};
     int kind = parse(ask, p);
-    if (!kind && (int64_t)BASE_MAX(ask->n_texts, 1) * ask->n > SERVER_MAX_CHOICES)
+    if (!kind && (int64_t)BASE_MAX(ask->n_prompts, 1) * ask->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers are asked for: ask for at most %d at once",
-                           BASE_MAX(ask->n_texts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
+                           BASE_MAX(ask->n_prompts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
     return kind;
 }
 
@@ -25,7 +25,8 @@ void server_ask_free(server_ask *ask) {
     base_free(ask->owned);
     base_free(ask->messages);
     base_free(ask->parts);
-    base_free(ask->texts);
+    for (size_t i = 0; i < ask->n_prompts; i++) base_free(ask->prompts[i].tokens);
+    base_free(ask->prompts);
     base_free(ask->bias);
     base_free(ask->tools);
     base_free(ask->calls);
@@ -34,7 +35,7 @@ void server_ask_free(server_ask *ask) {
     *ask = (server_ask){0};
 }
 
-/* ---- texts and messages ---- */
+/* ---- prompts and messages ---- */
 
 const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
     int rc =
@@ -47,11 +48,52 @@ const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
     return ask->owned[ask->n_owned++] = text;
 }
 
-void server_ask_add_text(server_ask *ask, const char *text, server_problem *p) {
-    int rc = base_grow((void **)&ask->texts, &ask->cap_texts, ask->n_texts + 1, SERVER_MAX_CHOICES, sizeof(*ask->texts));
+static void add_prompt(server_ask *ask, const char *text, const json_t *ids, server_problem *p) {
+    int rc = base_grow((void **)&ask->prompts, &ask->cap_prompts, ask->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*ask->prompts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
-    else ask->texts[ask->n_texts++] = text;
+    else ask->prompts[ask->n_prompts++] = (server_prompt){.text = text, .ids = ids};
+}
+
+static bool is_id(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= INT32_MAX;
+}
+
+static void add_ids(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (!is_id(one) && !(mixed && json_is_string(one)))
+            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry %zu among token ids that is none: give whole numbers%s", name, i,
+                        mixed ? " and strings" : "");
+    }
+    if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
+    if (!f->problem->kind) add_prompt(ask, NULL, list, f->problem);
+}
+
+static bool has_number(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_is_number(json_array_get(list, i))) return true;
+    return false;
+}
+
+static void add_prompts(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (json_is_string(one)) add_prompt(ask, json_string_value(one), NULL, f->problem);
+        else if (json_is_array(one)) add_ids(ask, f, name, one, mixed);
+        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' is neither a string nor an array of token ids", name, i);
+    }
+}
+
+void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed) {
+    const json_t *all = server_field(f, name);
+    if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
+    else if (json_is_string(all)) add_prompt(ask, json_string_value(all), NULL, f->problem);
+    else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
+    else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
+    else if (has_number(all)) add_ids(ask, f, name, all, mixed);
+    else add_prompts(ask, f, name, all, mixed);
 }
 
 static void add_message(server_ask *ask, rp_role role, const char *text, size_t n, server_problem *p) {

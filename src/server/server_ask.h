@@ -12,6 +12,15 @@
 #define SERVER_MAX_BIAS 1024
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
+#define SERVER_MAX_PROMPT_TOKENS ((size_t)1 << 24) /* that come as ids */
+
+/* A prompt of a completion: a text, or token ids (prompt_tokens.h). */
+typedef struct server_prompt {
+    const char *text;   /* of ids: NULL, or what is echoed */
+    const json_t *ids;  /* whole numbers, and texts where the dialect allows them; NULL: a text */
+    int32_t *tokens;    /* [n_tokens] of ids; the ask's */
+    size_t n_tokens;
+} server_prompt;
 
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
@@ -41,6 +50,7 @@ typedef struct server_ask_result {
     const char *id; /* NULL: it does not say */
     bool is_error;
 } server_ask_result;
+
 /* What a message's content holds beside plain text, or as a part of its own: compose.h makes a PML prompt of it. */
 typedef enum server_part_kind {
     SERVER_PART_TEXT,     /* [begin, end) of the message's text came as a part of its own */
@@ -73,8 +83,8 @@ typedef struct server_ask {
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
     bool has_markup;        /* some are PML or modules */
-    const char **texts; /* of /v1/completions: each gets n answers */
-    size_t n_texts, cap_texts;
+    server_prompt *prompts; /* of completions: each gets n answers */
+    size_t n_prompts, cap_prompts;
     const char *pml;
     const char *schema;     /* the text of one, for this request alone; or NULL */
 
@@ -127,9 +137,10 @@ void server_ask_message(server_ask *ask, rp_role role, const json_t *content, co
 void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p);
 /* Adds a message of that text, which is borrowed. */
 void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p);
+/* A text, an array of ids, or an array of those. mixed: texts may stand among ids. */
+void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed);
 /* Takes the string over, until the ask is freed; NULL if there is no memory. */
 const char *server_ask_own(server_ask *ask, char *text, server_problem *p);
-void server_ask_add_text(server_ask *ask, const char *text, server_problem *p);
 /* A copy of the text that the ask keeps; NULL: a problem. */
 const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p);
 /* Adds a tool whose schema and place are set. Refuses names that are no names, or that are there already. */
