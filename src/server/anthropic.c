@@ -71,8 +71,16 @@ static bool ends_with_text(const server_ask *ask) {
     return ask->n_calls == 0 || ask->calls[ask->n_calls - 1].message != ask->n_messages - 1;
 }
 
+/* Nothing here thinks: not to, or as the model likes it, is what it does. */
+static void check_thinking(const server_fields *f) {
+    const json_t *thinking = server_field_object(f, "thinking");
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    if (thinking && !(type && (strcmp(type, "disabled") == 0 || strcmp(type, "adaptive") == 0)))
+        server_fail(f->problem, SERVER_UNSUPPORTED, "thinking", "thinking: is not supported: leave it out, or give {\"type\": \"disabled\"}");
+}
+
 static void parse_conversation(server_ask *ask, const server_fields *f) {
-    static const char *const unknown[] = {"thinking", "mcp_servers", NULL};
+    static const char *const unknown[] = {"mcp_servers", NULL};
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
     server_field_text(f, "model", &ask->model);
     if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
@@ -88,6 +96,7 @@ static void parse_conversation(server_ask *ask, const server_fields *f) {
     }
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: stands at %d blocks: give it to at most %d", marks, MAX_MARKS);
+    check_thinking(f);
     anthropic_parse_tools(ask, f);
     openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
     ask->continues_last = ends_with_text(ask);
