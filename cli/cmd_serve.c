@@ -17,7 +17,7 @@
 #include "serve_reload.h"
 
 typedef struct serve_options {
-    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name;
+    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
     cli_list schemas;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, sequences, queue, log;
@@ -37,6 +37,8 @@ static const cli_option options[] = {
      .help = "the model, a GGUF file; always needed"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "a schema of prompt modules that all may use; may be given several times"},
+    {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir),
+     .help = "keep schemas that come by HTTP in this folder, and load those that are there"},
     {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
      .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
     {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
@@ -142,6 +144,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.unix_path = o->unix_path;
     s.inherit_sockets = true;
     s.api_keys = o->api_keys;
+    s.schema_dir = o->schema_dir;
     s.cors_origin = o->cors;
     s.no_page = o->no_page;
     s.model_name = o->name;
