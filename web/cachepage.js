@@ -7,7 +7,7 @@ import { drawTreemap } from './treemap.js';
 import { ago, bytes, count, duration, tokens } from './words.js';
 
 const PATH = '/v1/cache/entries';
-const MOST = 1000;      // entries that are asked for
+const MOST = 1000;      // entries that are asked for, the largest
 const MOST_TILES = 150; // of the treemap; the rest is one tile
 const PAGE = 25;
 const MAP_HEIGHT = 260;
@@ -26,7 +26,7 @@ async function load() {
   problem = refused = '';
   try {
     counts = await ask('GET', '/v1/cache');
-    const list = await ask('GET', `${PATH}?limit=${MOST}`);
+    const list = await ask('GET', `${PATH}?limit=${MOST}&sort=bytes`);
     entries = list.data;
     hasMore = list.has_more;
   } catch (error) {
@@ -103,7 +103,7 @@ function cell(column, entry) {
 function row(entry) {
   return h('tr', { class: entry.key === chosen ? 'chosen' : null, 'data-key': entry.key }, COLUMNS.map((column) => cell(column, entry)),
     h('td', { class: 'actions' },
-      h('button', { type: 'button', class: 'quiet small pin-button', 'aria-pressed': String(Boolean(entry.pinned)), 'aria-label': `Pin ${nameOf(entry)}`,
+      entry.kind === 'module' && h('button', { type: 'button', class: 'quiet small pin-button', 'aria-pressed': String(Boolean(entry.pinned)), 'aria-label': `Pin ${nameOf(entry)}`,
         onclick: () => setPin(entry) }, entry.pinned ? 'Unpin' : 'Pin'),
       h('button', { type: 'button', class: 'quiet small', 'aria-label': `Remove ${nameOf(entry)}`, onclick: () => remove(entry) }, 'Remove')));
 }

@@ -16,15 +16,23 @@ let sending = null; // AbortController of the answer under way
 
 const numberOf = (id) => (byId(id).value === '' ? undefined : Number(byId(id).value));
 
-function request(messages) {
+// Instructions, and documents as parts of their own: what the server makes modules of.
+function systemMessage() {
   const system = byId('chat-system').value.trim();
+  const documents = byId('chat-documents').value.split(/^---+[ \t]*$/m).map((text) => text.trim()).filter(Boolean);
+  if (documents.length === 0) return system ? { role: 'system', content: system } : null;
+  return { role: 'system', content: [system, ...documents].filter(Boolean).map((text) => ({ type: 'text', text: `${text}\n` })) };
+}
+
+function request(messages) {
+  const system = systemMessage(), reuse = byId('chat-reuse').value;
   return {
-    messages: [...(system ? [{ role: 'system', content: system }] : []), ...messages.map(({ role, content }) => ({ role, content }))],
+    messages: [system, ...messages.map(({ role, content }) => ({ role, content }))].filter(Boolean),
     temperature: numberOf('chat-temperature'),
     top_p: numberOf('chat-top-p'),
     max_tokens: numberOf('chat-max-tokens'),
     seed: numberOf('chat-seed'),
-    reuse: byId('chat-reuse').value,
+    reuse: reuse === 'on' && Array.isArray(system?.content) ? 'modular' : reuse,
   };
 }
 

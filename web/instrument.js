@@ -68,7 +68,7 @@ function bars(run) {
   const { ms } = run.report, full = withoutReuse(run), here = waited(run.report), most = Math.max(here, full?.ms ?? 0, 0.001);
   const encode = ms.encode ?? 0, queue = ms.queue ?? 0, rest = Math.max(ms.first_token - queue, 0);
   return h('div', { class: 'bars', role: 'group', 'aria-label': 'Time to the first token' },
-    bar('as it was', [['computed', encode], ['queue', queue], ['fresh', rest]], most, duration(here)),
+    bar('this time', [['computed', encode], ['queue', queue], ['fresh', rest]], most, duration(here)),
     full && bar(full.measured ? 'nothing reused' : 'nothing reused (estimate)', [['full', full.ms]], most, duration(full.ms)),
     barWords(run, encode, queue));
 }

@@ -54,10 +54,10 @@ function lineOf(node) {
 
 function treeLine(node) {
   const name = node.name || (node.kind === 'text' ? node.preview : node.kind);
-  const cached = node.key ? h('span', { class: `dot ${node.cached ? 'ram' : 'none'}`, title: node.cached ? 'states are kept' : 'not computed' },
-    h('span', { class: 'unseen' }, node.cached ? 'kept' : 'not computed')) : null;
+  const keeps = node.cached ? 'its states are kept' : 'computed for each prompt';
+  const dot = node.key && h('span', { class: `dot ${node.cached ? 'ram' : 'none'}`, title: keeps }, h('span', { class: 'unseen' }, `${keeps}: `));
   return h('button', { type: 'button', class: `node ${node.kind}`, title: node.preview || null, onclick: () => schemaEditor.goTo(Math.max(lineOf(node), 1), 1) },
-    cached, h('span', { class: 'node-name' }, name), node.kind !== node.name && node.name ? h('span', { class: 'soft' }, ` ${node.kind}`) : null,
+    dot, h('span', { class: 'node-name' }, name), node.kind !== node.name && node.name ? h('span', { class: 'soft' }, ` ${node.kind}`) : null,
     h('span', { class: 'node-tokens' }, node.tokens > 0 ? count(node.tokens) : ''));
 }
 
@@ -129,10 +129,9 @@ function startNew() {
 async function put(name, text) {
   const progress = byId('schema-progress');
   progress.hidden = false;
-  progress.removeAttribute('value');
   try {
     for await (const { event, data } of events('PUT', `/v1/schemas/${encodeURIComponent(name)}`, { body: text, headers: { 'Content-Type': 'application/xml' } })) {
-      if (event === 'progress') progress.value = data.done / data.total;
+      if (event === 'progress') words('schema-words', `computing … ${tokens(data.done)}`);
       else if (event === 'done') return data;
     }
     throw new Error('the server ended before the schema was computed');

@@ -5,7 +5,7 @@
 //   [ miami ][?][ prompt ]          hatched: not the states of a plain run
 
 import { s, rove } from './dom.js';
-import { SOURCES, count, moduleName, reasonWords, sourceOf, tokens } from './words.js';
+import { SOURCES, count, moduleName, reasonWords, shortName, sourceOf, tokens } from './words.js';
 
 const ROW = 34;          // of tiles
 const TICKS = 18;        // below each row
@@ -64,10 +64,8 @@ function layoutOf(tiles, width) {
   return { perRow, rows: Math.ceil(end / perRow), step, end };
 }
 
-const lastOf = (path) => path.slice(path.lastIndexOf('/') + 1);
-
 function labelOf(tile, width) {
-  const name = tile.name === '' ? 'text' : lastOf(tile.name);
+  const name = shortName(tile.name);
   const full = `${name} ${count(tile.tokens)}`;
   const label = [full, name].find((text) => text.length * CHARACTER + 10 <= width);
   if (label) return label;

@@ -67,4 +67,13 @@ const REASONS = {
 
 export const reasonWords = (reason) => REASONS[reason] ?? reason;
 
-export const moduleName = (name) => (name === '' ? 'text of the schema' : name === 'prompt' ? 'prompt’s own text' : name);
+// The module that the server makes of a document (reuse: modular) is called by a hash of its text.
+const DOCUMENT = /^d([0-9a-f]{4})[0-9a-f]{17}$/;
+
+export function moduleName(name) {
+  if (name === '') return 'text of the schema';
+  return name === 'prompt' ? 'prompt’s own text' : name.replace(DOCUMENT, 'document $1');
+}
+
+// For a label: the last word of a path.
+export const shortName = (name) => (name === '' ? 'text' : name.slice(name.lastIndexOf('/') + 1).replace(DOCUMENT, 'document $1'));

@@ -231,7 +231,8 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     int rc = RP_OK;
     *v = NO_ROOM;
     span_store_next_request(e->store);
-    c->encode_done = c->encode_total = 0;
+    if (c->kind == CALL_REQUEST) c->encode_done = 0;
+    c->encode_total = c->encode_done; /* of a schema: its segments before this one */
     if (c->kind == CALL_ENCODE) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;

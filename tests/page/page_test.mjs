@@ -156,23 +156,27 @@ pageTest('a long answer is stopped', 'chat', {}, async (page) => {
   assert.equal(await page.isDisabled('#chat-send'), false);
 });
 
-pageTest('the cache lists entries, pins and removes one', 'cache', { expected: REFUSED }, async (page, t) => {
-  await page.locator('#cache-table tbody tr, .note').first().waitFor();
-  if (await page.locator('.note').count()) return t.skip('the server has no /v1/cache/entries yet');
-  const key = await page.locator('#cache-table tbody tr').first().getAttribute('data-key');
-  const row = page.locator(`tr[data-key="${key}"]`);
-  assert.ok(await page.locator('.treemap .tile').count() > 0);
+pageTest('the cache lists entries, pins and removes one', 'modules', { expected: REFUSED }, async (page, t) => {
+  await page.click('#schema-new');
+  await page.fill('#schema-text', '<schema name="kept"><module name="pins">Nobody else has these words.</module></schema>');
+  await saveSchema(page);
+  await page.evaluate(() => { location.hash = 'cache'; });
+  await page.locator('#cache-table tbody tr, #view-cache .note').first().waitFor();
+  if (await page.locator('#view-cache .note').count()) return t.skip('the server has no /v1/cache/entries yet');
+  const key = await page.locator('#cache-table tbody tr', { hasText: 'kept/pins' }).first().getAttribute('data-key');
+  const row = page.locator(`#cache-table tr[data-key="${key}"]`), tile = page.locator(`#cache-map .tile[data-key="${key}"]`);
+  assert.match(await tile.getAttribute('aria-label'), /kept\/pins: [\d.]+ .iB, \d+ tokens, in ram/);
   await row.locator('.pin-button').click();
   await row.locator('.pinned').waitFor();
   await row.locator('.pin-button').click();
   await row.locator('.pinned').waitFor({ state: 'detached' });
-  await page.locator('.treemap .tile').first().focus();
+  await tile.focus();
   await page.keyboard.press('Enter');
-  assert.equal(await page.locator('tr.chosen').count(), 1);
+  assert.equal(await page.locator('tr.chosen').getAttribute('data-key'), key);
   await page.fill('#cache-filter', key);
   assert.equal(await page.locator('#cache-table tbody tr').count(), 1);
   await row.getByRole('button', { name: /^Remove/ }).click();
-  await page.waitForFunction((k) => !document.querySelector(`tr[data-key="${k}"]`), key);
+  await page.waitForFunction((k) => !document.querySelector(`[data-key="${k}"]`), key);
 });
 
 pageTest('charts of the server', 'live', {}, async (page) => {

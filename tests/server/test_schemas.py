@@ -84,6 +84,16 @@ class Schemas(unittest.TestCase):
         self.assertEqual(done["computed_tokens"], done["missing_tokens"])
         self.assertGreater(done["missing_tokens"], 500)
 
+    def test_counts_all_modules(self):
+        """What PUT says was computed is all of it, not the last module alone."""
+        modules = "".join(f"<module name='m{i}'>Sue{i} had three green kites and two of them were lost.</module>" for i in range(5))
+        body = f"<schema name='counted'>{modules}</schema>"
+        done = self.put("counted", body).json
+        nodes = self.server.get("/v1/schemas/counted/layout").json["nodes"]
+        tokens = sum(n["tokens"] for n in nodes if n["kind"] in ("schema", "module"))
+        self.assertEqual((done["computed_tokens"], done["missing_tokens"]), (tokens, tokens))
+        self.assertEqual(self.put("counted", body).json["computed_tokens"], 0)
+
     def test_gone_while_it_computes(self):
         long = "".join(f"<module name='m{i}'>" + " ".join(f"Ann{i} had {k} blue hats." for k in range(60)) + "</module>" for i in range(12))
         body = f"<schema name='gone'>{long}</schema>"
