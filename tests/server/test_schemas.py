@@ -288,6 +288,7 @@ class Restart(unittest.TestCase):
             self.assertEqual(ask(server, "PUT", "/v1/schemas/cities", OLD, who="tom").status, 200)
             self.assertEqual(ask(server, "DELETE", "/v1/schemas/gone").status, 200)
             server.end(9)
+            server.errors.close()
             with open(os.path.join(kept, "0" * 64 + ".json"), "w", encoding="utf-8") as f:
                 f.write("{")
             server = start()
