@@ -42,6 +42,7 @@ typedef struct rp_server_options {
     int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */
     int32_t body_timeout_ms;    /* and then its body; default 60 s */
     int32_t idle_timeout_ms;    /* between two requests, and for a reader that takes nothing; default 75 s */
+    int32_t keep_alive_ms;      /* a stream of which nothing has come for so long (a prompt is computed) gets a comment; default 15 s; 0: none */
     int32_t drain_timeout_ms;   /* for what runs at rp_server_stop; default 30 s */
     bool no_page;               /* nothing at / : no page (web/) */
     void (*on_log)(void *user, const char *line); /* a line of JSON for each request; any thread, one at a time. NULL: none */

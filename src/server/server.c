@@ -34,6 +34,7 @@ rp_server_options rp_server_options_defaults(void) {
         .body_timeout_ms = 60000,
         .idle_timeout_ms = 75000,
         .drain_timeout_ms = 30000,
+        .keep_alive_ms = 15000,
     };
 }
 
@@ -48,6 +49,7 @@ static int check_options(const rp_server_options *o, rp_error *err) {
         {"head_timeout_ms", o->head_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"body_timeout_ms", o->body_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"idle_timeout_ms", o->idle_timeout_ms, 1, MAX_TIMEOUT_MS},
+        {"keep_alive_ms", o->keep_alive_ms, 0, MAX_TIMEOUT_MS},
         {"drain_timeout_ms", o->drain_timeout_ms, 0, MAX_TIMEOUT_MS},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
@@ -84,7 +86,7 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
         (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_shelf_new(&s->contents, err)) ||
-        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, err)) ||
+        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
