@@ -14,7 +14,7 @@
 #include "text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *tenant;
+    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
@@ -37,6 +37,10 @@ static const cli_option options[] = {
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of answer at most (128)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
+    {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar),
+     .help = "a grammar, GBNF: each answer is a text of its rule `root`"},
+    {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger),
+     .help = "the grammar holds from behind the first place where the answer contains this text"},
     {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "go on after the end of the text"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
      .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
@@ -93,6 +97,7 @@ typedef struct run_state {
     int32_t n_bias;
     run_input *inputs;
     size_t n_inputs;
+    char *grammar; /* owned; NULL: none */
     FILE *dump;
     cli_progress progress;
     bool to_terminal;   /* standard output is one */
@@ -138,6 +143,8 @@ static int check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
         return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
+    if (o->grammar_trigger != NULL && o->grammar == NULL)
+        return cli_fail(CLI_WRONG_USE, "--grammar-trigger says where a grammar begins: give --grammar FILE, too");
     if (o->tenant != NULL && strlen(o->tenant) > RP_MAX_TENANT_BYTES)
         return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant), RP_MAX_TENANT_BYTES);
     if (o->sampling.logprobs > 0 && !o->json)
@@ -150,20 +157,27 @@ static int check_options(const run_options *o) {
     return CLI_OK;
 }
 
-static int read_document(run_input *in, const char *path) {
+/* what: what such a file is. */
+static int read_text(const char *path, const char *name, const char *what, char **out) {
     size_t n = 0;
-    in->name = strcmp(path, "-") == 0 ? "stdin" : path;
-    int status = cli_read(path, &in->document, &n);
+    int status = cli_read(path, out, &n);
     if (status != CLI_OK) return status;
-    size_t length = strlen(in->document);
-    if (length < n)
-        return cli_fail(CLI_FAILED, "%s: byte %zu is zero: a prompt is an XML document in UTF-8", in->name, length);
-    return CLI_OK;
+    size_t length = strlen(*out);
+    return length == n ? CLI_OK : cli_fail(CLI_FAILED, "%s: byte %zu is zero: %s in UTF-8", name, length, what);
+}
+
+static int read_document(run_input *in, const char *path) {
+    in->name = strcmp(path, "-") == 0 ? "stdin" : path;
+    return read_text(path, in->name, "a prompt is an XML document", &in->document);
 }
 
 /* Before the model is opened: a missing file should not cost the time that takes. */
 static int read_inputs(run_state *s) {
     const run_options *o = s->options;
+    if (o->grammar != NULL) {
+        int status = read_text(o->grammar, o->grammar, "a grammar is GBNF", &s->grammar);
+        if (status != CLI_OK) return status;
+    }
     s->inputs = cli_alloc((o->prompts.n + o->texts.n) * sizeof *s->inputs);
     for (size_t i = 0; i < o->texts.n; i++) s->inputs[s->n_inputs++] = (run_input){"text", o->texts.items[i], NULL};
     for (size_t i = 0; i < o->prompts.n; i++) {
@@ -196,6 +210,8 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.reuse = (rp_reuse)o->reuse;
     r.max_tokens = o->max_tokens;
     cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
+    r.grammar = s->grammar;
+    r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;
     r.n_draft = o->draft;
     r.relink = o->relink;
@@ -288,6 +304,7 @@ static int run_with(const run_options *o) {
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_inputs; i++) free(s.inputs[i].document);
     free(s.inputs);
+    free(s.grammar);
     free(s.bias);
     return status;
 }

@@ -58,7 +58,7 @@ extern "C" {
     X(ERR_IO, -3, "a file cannot be read or written") \
     X(ERR_FORMAT, -4, "a file is damaged or not of the expected format") \
     X(ERR_UNSUPPORTED, -5, "the model needs something that is not supported") \
-    X(ERR_SYNTAX, -6, "a PML document is not well-formed or not valid") \
+    X(ERR_SYNTAX, -6, "a PML document or a grammar is not well-formed or not valid") \
     X(ERR_NAME, -7, "an unknown name") \
     X(ERR_CONFLICT, -8, "two things that exclude each other") \
     X(ERR_LENGTH, -9, "an argument or a text does not fit its place") \
@@ -278,6 +278,7 @@ typedef struct rp_memory {
     uint64_t weights;      /* the engine's own copy of them, in the order of its products; 0: the file's are used as they are */
     uint64_t file;         /* of the mapped file: what is read of it once the engine is prepared, as far as it is used */
     uint64_t activations;  /* of one step, with attention scores */
+    uint64_t token_trie;   /* the vocabulary as grammars need it: from the first request with one on */
     uint64_t states;       /* attention states: what was allocated so far */
     uint64_t states_limit; /* rp_engine_options.state_budget_bytes, in whole blocks */
 } rp_memory;
@@ -343,6 +344,8 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
 
 #define RP_MAX_STOPS 64
 #define RP_MAX_STOP_BYTES 1024
+#define RP_MAX_GRAMMAR_BYTES ((size_t)256 << 10)
+#define RP_MAX_TRIGGER_BYTES 1024
 #define RP_MAX_LOGPROBS 100
 #define RP_MAX_DRAFT 15
 #define RP_DIVERGENCE_TOKENS 8
@@ -354,6 +357,7 @@ typedef struct rp_logit_bias {
 
 /* How the next token comes from its logits. The steps, in this order:
  *
+ *   0. grammar      tokens that rp_request.grammar does not allow get a logit of -infinity
  *   1. bias         is added to a token's logit
  *   2. penalties    for a token that stands c > 0 times among the last `repeat_last` tokens of prompt and answer: a logit above 0 is
  *                   divided by repeat_penalty and another one multiplied with it (Keskar et al., 2019); then presence_penalty and
@@ -371,7 +375,7 @@ typedef struct rp_logit_bias {
  *
  * The same seed, options and logits give the same tokens, on any number of threads.
  *
- * Log-probabilities (rp_request.n_logprobs) are those of the model, softmax(logits), before step 1. */
+ * Log-probabilities (rp_request.n_logprobs) are those of the model, softmax(logits), before step 0. */
 typedef struct rp_sampling {
     float temperature;         /* 0 to 100; 0: greedy (default) */
     int32_t top_k;             /* 0: off (default) */
@@ -458,10 +462,15 @@ typedef struct rp_request {
                                  RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
                                  longest counts. NULL: none */
     int32_t n_stops;         /* up to RP_MAX_STOPS */
+    const char *grammar;     /* the answer is a text of this grammar: GBNF, of which the rule `root` is meant (docs/requests.md). It may end
+                                only where the grammar does, and ends ("stop") where nothing else is possible; max_tokens cuts it. NULL: any
+                                text (default). Up to RP_MAX_GRAMMAR_BYTES */
+    const char *grammar_trigger; /* the grammar holds from behind the first place where the answer contains this text, up to
+                                RP_MAX_TRIGGER_BYTES; the place may lie inside of a token. NULL: from the answer's first byte (default) */
     int32_t n_logprobs;      /* > 0: tell each token's log-probability and those of the n likeliest; up to RP_MAX_LOGPROBS. 0: none */
     int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
     bool ignore_eos;         /* go on to max_tokens */
-    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model, `sampling` and `stops` would say;
+    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model, `sampling`, `stops` and `grammar` say;
                                 then it ends. NULL: none */
     int32_t n_forced;
     rp_on_text on_text;      /* each callback may be NULL */
@@ -527,8 +536,9 @@ typedef struct rp_result {
     float *logprobs;           /* [n_tokens] of each token; NULL if n_logprobs of the request is 0 */
     rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: the likeliest in each place, likeliest first; NULL as above */
     int32_t n_top;             /* n_logprobs, or the size of the vocabulary if that is less */
-    const char *finish_reason; /* "stop" (end of text, stop string), "length" (max_tokens, n_forced, the context or the state budget),
-                                  "cancelled", "deadline"; static */
+    const char *finish_reason; /* "stop" (end of text, stop string, the grammar's end), "length" (max_tokens, n_forced, the context or the
+                                  state budget), "grammar" (no token can go on as the grammar wants, or it is too ambiguous to be
+                                  followed: the text is only the beginning of one), "cancelled", "deadline"; static */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
@@ -581,9 +591,10 @@ RP_API void rp_call_get_status(rp_call *call, rp_call_status *out);
 RP_API uint64_t rp_call_number(const rp_call *call); /* from 1, in order of submission */
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
- * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant),
- * RP_ERR_SYNTAX, RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
- * (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
+ * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant; a
+ * grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with "grammar:line:column"), RP_ERR_NAME (schema, module, argument;
+ * with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both
+ * lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 

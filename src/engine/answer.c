@@ -37,6 +37,14 @@ void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
     a->most = (int32_t)BASE_MIN(o->forced ? o->n_forced : o->max_tokens, place->room);
 }
 
+static int open_guide(answer *a, rp_error *err) {
+    int rc = guide_open(&a->guide, a->options, a->place.tokenizer, a->place.trie, err);
+    if (!rc) rc = sampler_restrict(&a->sampler, err);
+    if (rc || !guide_must_end(&a->guide)) return rc;
+    answer_stop(a, "stop", true); /* a language of nothing */
+    return RP_OK;
+}
+
 int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_result *result, rp_error *err) {
     a->options = o;
     a->place = *place;
@@ -48,7 +56,8 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     int rc;
     if ((rc = stop_matcher_open(&a->stream.stops, o->stops, o->forced ? 0 : o->n_stops, err)) ||
         (rc = sampler_open(&a->sampler, &o->sampling, place->n_vocab, tokens, err)) ||
-        (rc = logprobs_open(&a->logprobs, o->n_logprobs, place->n_vocab, err)))
+        (rc = logprobs_open(&a->logprobs, o->n_logprobs, place->n_vocab, err)) ||
+        (rc = o->grammar && !o->forced ? open_guide(a, err) : RP_OK))
         return rc;
     result->n_top = a->logprobs.n_top;
     return reserve(a, err);
@@ -56,6 +65,7 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
 
 void answer_close(answer *a) {
     sampler_close(&a->sampler);
+    guide_close(&a->guide);
     logprobs_close(&a->logprobs);
     text_stream_close(&a->stream);
 }
@@ -89,38 +99,65 @@ static bool tell_token(const answer *a) {
     return a->options->on_token(a->options->user, &token);
 }
 
-static int add_text(answer *a, int32_t token, rp_error *err) {
-    const tokenizer *t = a->place.tokenizer;
-    const rp_result *r = a->result;
+/* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
+static bool drops_space(const answer *a) {
+    return a->result->n_tokens == 0 && a->place.n_prompt == 1 && a->place.begins_text && tokenizer_has_space_prefix(a->place.tokenizer);
+}
+
+/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. */
+static int add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
     size_t n = 0;
-    const char *bytes = tokenizer_bytes(t, token, false, &n);
+    const char *bytes = tokenizer_bytes(a->place.tokenizer, token, false, &n);
     if (!bytes) return RP_OK;
-    /* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
-    bool at_beginning = r->n_tokens == 1 && a->place.n_prompt == 1 && a->place.begins_text;
-    if (at_beginning && tokenizer_has_space_prefix(t) && n > 0 && bytes[0] == ' ') bytes++, n--;
-    return text_stream_add(&a->stream, bytes, n, err);
+    if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
+    int rc = text_stream_add(&a->stream, bytes, n, err);
+    return rc || !a->guide.grammar ? rc : guide_accept(&a->guide, bytes, n, too_hard, err);
 }
 
 /* ---- all of it ---- */
 
+/* *token: -1: there is none. */
+static int choose(answer *a, const float *logits, int32_t *token, rp_error *err) {
+    const rp_request *o = a->options;
+    bool too_hard = false;
+    int rc = RP_OK;
+    if (o->forced) *token = o->forced[a->result->n_tokens];
+    else if (!a->guide.grammar) *token = sampler_draw(&a->sampler, logits);
+    else rc = guide_draw(&a->guide, &a->sampler, logits, drops_space(a), token, &too_hard, err);
+    if (rc || *token >= 0) return rc;
+    a->result->finish_reason = !too_hard && guide_may_end(&a->guide) ? "stop" : "grammar";
+    return RP_OK;
+}
+
+/* A token was told, and its text. */
+static void settle(answer *a, bool too_hard) {
+    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.at_stop ? "stop" : too_hard ? "grammar" : NULL;
+    if (!reason && a->guide.grammar && guide_must_end(&a->guide)) reason = "stop";
+    if (reason) a->result->finish_reason = reason;
+    else a->over = a->result->n_tokens == a->most;
+}
+
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
     if (o->on_logits) o->on_logits(o->user, logits, a->place.n_vocab);
-    *token = o->forced ? o->forced[a->result->n_tokens] : sampler_draw(&a->sampler, logits);
+    int rc = choose(a, logits, token, err);
     a->over = true;
     if (!a->first_us) a->first_us = base_clock_us();
+    if (rc || *token < 0) return rc;
     if (!o->ignore_eos && !o->forced && tokenizer_is_end(a->place.tokenizer, *token)) {
         a->result->finish_reason = "stop";
         return RP_OK;
     }
-    int rc = keep_token(a, logits, *token, err);
-    if (rc) return rc;
+    bool drops = drops_space(a), too_hard = false;
+    if ((rc = keep_token(a, logits, *token, err))) return rc;
     a->stream.cancelled = !tell_token(a);
-    if (!a->stream.cancelled && (rc = add_text(a, *token, err))) return rc;
-    if (a->stream.cancelled) a->result->finish_reason = "cancelled";
-    else if (a->stream.at_stop) a->result->finish_reason = "stop";
-    else a->over = a->result->n_tokens == a->most;
+    if (!a->stream.cancelled && (rc = add_text(a, *token, drops, &too_hard, err))) return rc;
+    settle(a, too_hard);
     return RP_OK;
+}
+
+int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n) {
+    return a->guide.grammar ? guide_fitting(&a->guide, tokens, n) : n;
 }
 
 void answer_stop(answer *a, const char *reason, bool shown) {

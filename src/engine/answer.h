@@ -2,11 +2,13 @@
  *
  *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits
  *
- * It ends with the model's end of text, a stop string, max_tokens, the context, or when a callback says so. One thread at a time.
+ * It ends with the model's end of text, a stop string, max_tokens, the context, where its grammar does, or when a callback says so. One
+ * thread at a time.
  */
 #ifndef ENGINE_ANSWER_H
 #define ENGINE_ANSWER_H
 
+#include "engine/guide.h"
 #include "engine/sampler.h"
 #include "engine/text_stream.h"
 #include "model/tokenizer/tokenizer.h"
@@ -14,6 +16,7 @@
 /* Where an answer stands. */
 typedef struct answer_place {
     const tokenizer *tokenizer;
+    const token_trie *trie; /* if the request has a grammar */
     int32_t n_vocab;
     int32_t n_prompt; /* tokens before it */
     int64_t room;     /* tokens that the context has for it */
@@ -27,6 +30,7 @@ typedef struct answer {
     int32_t most;      /* tokens */
     bool over;
     sampler sampler;
+    guide guide; /* without a grammar where the request has none, or says which tokens to take */
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;
@@ -40,6 +44,8 @@ int answer_open(answer *a, const rp_request *options, const answer_place *place,
 /* Takes the next token by logits, [n_vocab], and tells it. a->over: the answer ends with it or, at the end of the text, before it;
  * else *token is to be computed for the next logits. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err);
+/* How many of n tokens, one after the other, may come next. */
+int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n);
 /* Ends it early. reason: for the result; static. shown: what was held back goes to on_text. */
 void answer_stop(answer *a, const char *reason, bool shown);
 /* Its text goes to the result. RP_ERR_MEMORY. */

@@ -106,8 +106,9 @@ static int open_steps(rp_engine *e, rp_error *err) {
 
 static int open_locks(rp_engine *e, rp_error *err) {
     e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
+    e->has_trie_lock = pthread_mutex_init(&e->trie_lock, NULL) == 0;
     e->has_wake = engine_cond_init(&e->wake);
-    return e->has_lock && e->has_wake ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
+    return e->has_lock && e->has_trie_lock && e->has_wake ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
 }
 
 static int open_thread(rp_engine *e, rp_error *err) {
@@ -243,6 +244,8 @@ void rp_engine_free(rp_engine *e) {
     if (e->backend) e->backend->ops->free(e->backend);
     if (e->has_wake) pthread_cond_destroy(&e->wake);
     if (e->has_lock) pthread_mutex_destroy(&e->lock);
+    if (e->has_trie_lock) pthread_mutex_destroy(&e->trie_lock);
+    token_trie_free(e->trie);
     base_free(e->running);
     base_free(e->parts);
     base_free(e->told);
@@ -259,6 +262,7 @@ void engine_tell(rp_engine *e) {
     e->backend->ops->usage(e->backend, &memory);
     span_store_stats(e->store, &stats);
     pthread_mutex_lock(&e->lock);
+    memory.token_trie = e->memory.token_trie;
     e->memory = memory;
     e->stats = stats;
     pthread_mutex_unlock(&e->lock);

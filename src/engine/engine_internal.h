@@ -74,6 +74,10 @@ struct rp_engine {
     rp_store_stats stats;
     double call_ms; /* how long calls take, about */
 
+    pthread_mutex_t trie_lock; /* held while it is made; the other lock is below it */
+    bool has_trie_lock;
+    token_trie *trie; /* the vocabulary, since the first call with a grammar */
+
     /* the engine's thread */
     span_store *store;
     span_tree *tree;
@@ -103,6 +107,8 @@ bool engine_cond_init(pthread_cond_t *cond);
 /* Engine's thread: brings what rp_engine_memory and rp_engine_store_stats say up to date. */
 void engine_tell(rp_engine *e);
 int engine_check_threads(int32_t n, rp_error *err); /* RP_ERR_INVALID */
+/* The vocabulary as grammars need it, made by the first who asks. Any thread. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err);
 /* What names all that is the tenant's; NULL and "": what names all that is shared. RP_ERR_LIMIT. Any thread. */
 int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
 

@@ -119,6 +119,24 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
     return rc;
 }
 
+static const char *bytes_of(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
+
+static bool is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
+
+int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
+    token_source source = {e->model->hp.n_vocab, bytes_of, is_end, e->model->tokenizer};
+    int rc = RP_OK;
+    pthread_mutex_lock(&e->trie_lock);
+    if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {
+        pthread_mutex_lock(&e->lock);
+        e->memory.token_trie = e->trie->size_bytes;
+        pthread_mutex_unlock(&e->lock);
+    }
+    *out = e->trie;
+    pthread_mutex_unlock(&e->trie_lock);
+    return rc;
+}
+
 const char *rp_token_bytes(const rp_model *m, int32_t token, bool special, size_t *n_bytes) {
     return tokenizer_bytes(m->tokenizer, token, special, n_bytes);
 }

@@ -242,7 +242,10 @@ static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->options, &place);
     int rc = check_budget(c, err);
-    return rc ? rc : answer_open(&c->answer, &c->options, &place, c->result, err);
+    if (!rc && o->grammar) rc = engine_token_trie(c->engine, &place.trie, err);
+    if (!rc) rc = answer_open(&c->answer, &c->options, &place, c->result, err);
+    c->options.grammar = c->options.grammar_trigger = NULL; /* used up */
+    return rc;
 }
 
 int call_plan(rp_call *c, const rp_request *o, rp_error *err) {

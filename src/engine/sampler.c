@@ -1,4 +1,5 @@
-/* sampler.c: the next token from its logits: bias and penalties, then the likeliest, or one drawn from what the filters leave. */
+/* sampler.c: the next token from its logits: what is not allowed, bias and penalties, then the likeliest, or one drawn from what the
+ * filters leave. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -19,14 +20,20 @@ static int open_window(sampler *s, int64_t max_tokens, rp_error *err) {
     return RP_OK;
 }
 
+int sampler_restrict(sampler *s, rp_error *err) {
+    if (!s->adjusted) s->adjusted = base_calloc((size_t)s->n_vocab, sizeof(*s->adjusted));
+    return s->adjusted ? RP_OK : base_fail_memory(err, (uint64_t)s->n_vocab * sizeof(*s->adjusted), "logits");
+}
+
 int sampler_open(sampler *s, const rp_sampling *options, int32_t n_vocab, int64_t max_tokens, rp_error *err) {
     bool looks_back = sampling_looks_back(options);
     s->options = *options;
     s->n_vocab = n_vocab;
     s->random = options->seed;
-    if (looks_back || options->n_bias > 0) {
-        s->adjusted = base_calloc((size_t)n_vocab, sizeof(*s->adjusted));
-        if (!s->adjusted) return base_fail_memory(err, (uint64_t)n_vocab * sizeof(*s->adjusted), "logits");
+    s->adjusts = looks_back || options->n_bias > 0;
+    if (s->adjusts) {
+        int rc = sampler_restrict(s, err);
+        if (rc) return rc;
     }
     if (options->temperature > 0) {
         s->candidates = base_calloc((size_t)n_vocab, sizeof(*s->candidates));
@@ -74,9 +81,15 @@ static void penalize(sampler *s) {
         if (s->counts[s->window[i]] < 0) s->counts[s->window[i]] = -s->counts[s->window[i]];
 }
 
+static void rule_out(sampler *s) {
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (!(s->allowed[i >> 6] >> (i & 63) & 1)) s->adjusted[i] = -INFINITY;
+}
+
 static const float *adjust(sampler *s, const float *logits) {
-    if (!s->adjusted) return logits;
+    if (!s->adjusts && !s->allowed) return logits;
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof(*logits));
+    if (s->allowed) rule_out(s);
     for (int32_t i = 0; i < s->options.n_bias; i++) s->adjusted[s->options.bias[i].token] += s->options.bias[i].bias;
     penalize(s);
     return s->adjusted;

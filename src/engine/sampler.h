@@ -1,6 +1,6 @@
 /* sampler.h: logits -> token, and how likely it was. The steps and their order are reprise.h's (rp_sampling).
  *
- *   logits --bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature, random--> token
+ *   logits --allowed, bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature, random--> token
  *
  * A sampler belongs to one answer. Opening it allocates what its steps need, and nothing for greedy without bias and penalties; a
  * token allocates nothing. Logits are read and never written. One thread at a time; nothing depends on how many computed the logits.
@@ -39,7 +39,9 @@ typedef struct sampler {
     rp_sampling options;           /* its bias is borrowed */
     int32_t n_vocab;
     uint64_t random;               /* splitmix64 */
-    float *adjusted;               /* [n_vocab] logits after bias and penalties; NULL if there are none */
+    bool adjusts;                  /* there are a bias or penalties */
+    float *adjusted;               /* [n_vocab] logits after them, of what is allowed; NULL if there are none and all is always allowed */
+    const uint64_t *allowed;       /* tokens that may be drawn, as bits; NULL: all. Set for a draw, after sampler_restrict; borrowed */
     sampler_candidate *candidates; /* [n_vocab]; NULL at temperature 0 */
     int32_t *counts;               /* [n_vocab] occurrences in the window; NULL if nothing looks back */
     int32_t *window;               /* [window_cap] the last tokens, a ring; NULL if nothing looks back */
@@ -50,9 +52,13 @@ typedef struct sampler {
 int sampler_open(sampler *s, const rp_sampling *options, int32_t n_vocab, int64_t max_tokens, rp_error *err);
 void sampler_close(sampler *s);
 
+/* Makes room for draws in which not all tokens are allowed. RP_ERR_MEMORY. */
+int sampler_restrict(sampler *s, rp_error *err);
+
 /* Tells the sampler a token of the prompt or the answer, in their order. */
 void sampler_accept(sampler *s, int32_t token);
 
+/* Where no token has a logit above -infinity, not even one that is allowed, it is any token. */
 int32_t sampler_draw(sampler *s, const float *logits);
 
 /* ---- Log-probabilities ---- */

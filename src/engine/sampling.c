@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "engine/sampler.h"
-#include "engine/text_stream.h"
 
 #define DEFAULT_REPEAT_LAST 64 /* llama.cpp's */
 #define MAX_BIAS 1000.0f       /* beyond any logit, and far from overflow */
@@ -59,7 +59,7 @@ static int check_bias(const rp_sampling *o, int32_t n_vocab, rp_error *err) {
 /* Half a character would never come: text is whole characters. */
 static bool is_utf8(const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
-        int length = text_character_length((const unsigned char *)s + i, n - i);
+        int length = base_utf8_length((const unsigned char *)s + i, n - i);
         if (length <= 0) return false;
         i += (size_t)length;
     }

@@ -79,6 +79,7 @@ static void add_answers(step *s) {
         rp_call *c = e->running[i];
         if (c->phase != CALL_DECODE) continue;
         draft_guess(&c->draft, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
+        c->draft.n_tokens = answer_fitting(&c->answer, c->draft.tokens, c->draft.n_tokens);
         drafts -= c->draft.n_tokens;
         add_part(s, c, NULL, 1, true, c->draft.tokens, c->draft.n_tokens);
     }

@@ -5,20 +5,7 @@
 #include <assert.h>
 
 #include "base/error.h"
-
-int text_character_length(const unsigned char *s, size_t n) {
-    if (s[0] < 0x80) return 1;
-    int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
-    if (n > 1) {
-        unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-        unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-        if (s[1] < low || s[1] > high) return -1;
-    }
-    for (int i = 2; i < length && (size_t)i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return -1;
-    return (size_t)length <= n ? length : 0;
-}
+#include "base/text.h"
 
 /* Adds a character. If it completes a stop string, the text ends before that. */
 static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
@@ -36,7 +23,7 @@ static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
 
 static int add_byte(text_stream *s, char byte, rp_error *err) {
     s->pending[s->n_pending++] = byte;
-    int length = text_character_length((const unsigned char *)s->pending, s->n_pending);
+    int length = base_utf8_length((const unsigned char *)s->pending, s->n_pending);
     if (length == 0) return RP_OK;
     if (length > 0) {
         s->n_pending = 0;

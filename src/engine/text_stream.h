@@ -48,9 +48,6 @@ typedef struct text_stream {
     bool cancelled; /* on_text returned false */
 } text_stream;
 
-/* Length of the character at s (n >= 1 bytes): 1 to 4; 0: its end is missing; -1: no UTF-8 (RFC 3629). */
-int text_character_length(const unsigned char *s, size_t n);
-
 /* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.
  * RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);

@@ -132,11 +132,11 @@ int32_t pml_find_module(const pml_document *d, int32_t holder, const char *name,
 
 const char *pml_nearest_module(const pml_document *d, int32_t holder, const char *name) {
     const pml_storage *s = d->owner;
-    pml_guess guess = {.name = name};
+    base_guess guess = {.name = name};
     for (size_t i = pml_named_modules(s, holder); i < s->n_named; i++) {
         const pml_named *e = &s->named[i];
         if (e->holder != holder || e->is_param) break;
-        pml_guess_offer(&guess, e->name);
+        base_guess_offer(&guess, e->name);
     }
     return guess.best;
 }
@@ -150,9 +150,9 @@ int32_t pml_find_param(const pml_document *d, int32_t module, const char *name) 
 
 const char *pml_nearest_param(const pml_document *d, int32_t module, const char *name) {
     const pml_storage *s = d->owner;
-    pml_guess guess = {.name = name};
+    base_guess guess = {.name = name};
     for (size_t i = pml_named_modules(s, module); i < s->n_named && s->named[i].holder == module; i++)
-        if (s->named[i].is_param) pml_guess_offer(&guess, s->named[i].name);
+        if (s->named[i].is_param) base_guess_offer(&guess, s->named[i].name);
     return guess.best;
 }
 

@@ -108,10 +108,10 @@ static int check_names(checker *c) {
 
 static int check_default(checker *c, int32_t i) {
     const char *name = c->d->nodes[i].scaffold;
-    pml_guess guess = {.name = name};
+    base_guess guess = {.name = name};
     for (int32_t m = c->d->nodes[i].first_child; m >= 0; m = c->d->nodes[m].next) {
         if (strcmp(c->d->nodes[m].name, name) == 0) return 0;
-        pml_guess_offer(&guess, c->d->nodes[m].name);
+        base_guess_offer(&guess, c->d->nodes[m].name);
     }
     if (guess.best)
         return pml_builder_fail(c->b, offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; did you mean \"%.*s\"?",

@@ -196,9 +196,9 @@ static const char *role_name(int role) {
 }
 
 static int fail_unknown(pml_builder *b, size_t offset, const char *name) {
-    pml_guess guess = {.name = name};
+    base_guess guess = {.name = name};
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
-        if (elements[i].kind != PML_PROMPT) pml_guess_offer(&guess, elements[i].name);
+        if (elements[i].kind != PML_PROMPT) base_guess_offer(&guess, elements[i].name);
     if (guess.best)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "unknown element <%.*s>: did you mean <%s>?", PML_SHOWN(name), guess.best);
     return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
@@ -282,11 +282,11 @@ int pml_element_refuse_text(pml_builder *b, size_t offset) {
 /* ---- Attributes ---- */
 
 static int fail_attribute(const reading *r, const element_rule *rule) {
-    pml_guess guess = {.name = r->attribute};
+    base_guess guess = {.name = r->attribute};
     char all[128] = "";
     size_t used = 0;
     for (int i = 0; i < MAX_ATTRIBUTES && rule->attributes[i].name; i++) {
-        pml_guess_offer(&guess, rule->attributes[i].name);
+        base_guess_offer(&guess, rule->attributes[i].name);
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", rule->attributes[i].name);
         assert(used < sizeof all);
     }

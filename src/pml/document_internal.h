@@ -6,7 +6,7 @@
  *   document_src.c       texts of src files
  *   document_space.c     white space: drafts -> drafts with their final texts
  *   document_check.c     drafts -> nodes; what only the whole document can tell: names, defaults, scaffolds
- *   document_names.c     names: which are XML names, which one was meant
+ *   document_names.c     names: which are XML names
  *
  * A builder lives on the stack of one parse; drafts are nodes with what only the parse needs to know about them.
  */
@@ -16,6 +16,7 @@
 #include <expat.h>
 
 #include "base/buffer.h"
+#include "base/text.h"
 #include "pml/document.h"
 
 /* ---- Storage (document.c): strings and arrays that live as long as the document ---- */
@@ -119,16 +120,8 @@ void pml_where(char out[RP_ERROR_WHERE_BYTES], const char *name, int32_t line, i
 /* 0; RP_ERR_SYNTAX: cannot be the name of an element; RP_ERR_MEMORY. */
 int pml_name_check(const char *name);
 
-/* The candidate nearest to a name. Start with {.name = name}; `best` stays NULL while nothing is near. */
-typedef struct pml_guess {
-    const char *name, *best;
-    int distance;
-} pml_guess;
-void pml_guess_offer(pml_guess *g, const char *candidate);
-
-/* For "%.*s" in messages: the bytes of s to show, so that a long name leaves room for what to do. */
-int pml_shown(const char *s);
-#define PML_SHOWN(s) pml_shown(s), (s)
+/* For "%.*s" in messages. */
+#define PML_SHOWN(s) base_shown(s), (s)
 
 /* Offset of the first byte that is not text in UTF-8 (NUL included); n if all is well. */
 size_t pml_utf8_check(const char *bytes, size_t n);

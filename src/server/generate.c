@@ -110,6 +110,8 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     q.sampling.n_bias = a->n_bias;
     q.stops = a->stops;
     q.n_stops = a->n_stops;
+    q.grammar = a->grammar;
+    q.grammar_trigger = a->grammar_trigger;
     q.n_logprobs = a->n_logprobs >= 0 ? BASE_MAX(a->n_logprobs, 1) : 0;
     q.priority = a->priority;
     q.deadline_ms = a->deadline_ms;

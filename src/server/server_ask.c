@@ -226,6 +226,14 @@ void server_ask_bias(server_ask *ask, const server_fields *f, const char *name) 
     }
 }
 
+/* An empty one is none, as in llama.cpp's server. */
+static void parse_grammar(server_ask *ask, const server_fields *f) {
+    const char *grammar = NULL;
+    server_field_text(f, "grammar", &grammar);
+    server_field_text(f, "grammar_trigger", &ask->grammar_trigger);
+    if (grammar && grammar[0]) ask->grammar = grammar;
+}
+
 void server_ask_extras(server_ask *ask, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact", "modular"};
     const char *reuse = reuses[0];
@@ -241,6 +249,7 @@ void server_ask_extras(server_ask *ask, const server_fields *f) {
     server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &ask->n_draft);
     server_field_int(f, "relink", -1, INT32_MAX, &ask->relink);
     server_field_text(f, "cache_salt", &ask->cache_salt);
+    parse_grammar(ask, f);
     server_field_text(f, "reuse", &reuse);
     for (ask->reuse = 0; ask->reuse < 4 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
     if (ask->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);

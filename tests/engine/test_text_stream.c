@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/text.h"
 #include "engine/text_stream.h"
 #include "support/oracle_run.h"
 #include "support/tiny_random.h"
@@ -61,7 +62,7 @@ static bool on_text(void *user, const char *text, size_t n) {
     assert_true(n > 0 && l->n_seen + n < sizeof l->seen);
     assert_int_equal(strlen(text), n);
     for (size_t i = 0; i < n;) {
-        int length = text_character_length((const unsigned char *)text + i, n - i);
+        int length = base_utf8_length((const unsigned char *)text + i, n - i);
         assert_true(length > 0);
         i += (size_t)length;
     }

@@ -1,0 +1,293 @@
+/* grammar_network.c: a tree to a network: names to rules, rules to nodes from their ends to their beginnings, and no left recursion. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "grammar/grammar_internal.h"
+
+#define NAME_SHOWN 60 /* characters of a name in a message; they are ASCII */
+
+/* ---- names ---- */
+
+static int compare_names(const char *text, const grammar_name *a, const grammar_name *b) {
+    int order = memcmp(text + a->at, text + b->at, BASE_MIN(a->n, b->n));
+    return order ? order : (a->n > b->n) - (a->n < b->n);
+}
+
+/* Merge sort, for qsort hands no text on. Equal names stay in the order of the text. */
+static void sort_names(const char *text, grammar_name *names, size_t n, grammar_name *room) {
+    if (n < 2) return;
+    size_t half = n / 2, a = 0, b = half;
+    sort_names(text, names, half, room);
+    sort_names(text, names + half, n - half, room);
+    memcpy(room, names, n * sizeof(*names));
+    for (size_t i = 0; i < n; i++) {
+        bool first = b == n || (a < half && compare_names(text, &room[a], &room[b]) <= 0);
+        names[i] = first ? room[a++] : room[b++];
+    }
+}
+
+/* The rule of that name, or GRAMMAR_NONE. */
+static uint32_t find_rule(const grammar_tree *t, const grammar_name *name) {
+    size_t first = 0, end = t->n_rules;
+    while (first < end) {
+        size_t mid = first + (end - first) / 2;
+        int order = compare_names(t->text, &t->rules[mid], name);
+        if (order == 0) return (uint32_t)mid;
+        if (order < 0) first = mid + 1;
+        else end = mid;
+    }
+    return GRAMMAR_NONE;
+}
+
+static int shown(const grammar_name *name) { return (int)BASE_MIN(name->n, NAME_SHOWN); }
+
+static int fail_unknown(const grammar_tree *t, const grammar_name *use) {
+    char name[NAME_SHOWN + 1], candidate[NAME_SHOWN + 1], near[NAME_SHOWN + 1] = "";
+    base_guess guess = {.name = name};
+    memcpy(name, t->text + use->at, (size_t)shown(use));
+    name[shown(use)] = '\0';
+    for (size_t i = 0; i < t->n_rules; i++) {
+        const grammar_name *rule = &t->rules[i];
+        memcpy(candidate, t->text + rule->at, (size_t)shown(rule));
+        candidate[shown(rule)] = '\0';
+        guess.best = near[0] ? near : NULL;
+        base_guess_offer(&guess, candidate);
+        if (guess.best == candidate) memcpy(near, candidate, sizeof(near));
+    }
+    if (near[0]) return grammar_fail(t, RP_ERR_SYNTAX, use->at, "there is no rule '%s': did you mean '%s'?", name, near);
+    return grammar_fail(t, RP_ERR_SYNTAX, use->at, "there is no rule '%s'", name);
+}
+
+static int resolve_names(grammar_tree *t) {
+    grammar_name *room = base_calloc(t->n_rules + 1, sizeof(*room));
+    if (!room) return base_fail_memory(t->err, t->n_rules * sizeof(*room), "a grammar");
+    sort_names(t->text, t->rules, t->n_rules, room);
+    base_free(room);
+    for (size_t i = 1; i < t->n_rules; i++)
+        if (compare_names(t->text, &t->rules[i - 1], &t->rules[i]) == 0)
+            return grammar_fail(t, RP_ERR_SYNTAX, t->rules[i].at, "the rule '%.*s' is there already: give each a name of its own",
+                                shown(&t->rules[i]), t->text + t->rules[i].at);
+    for (size_t i = 0; i < t->n_uses; i++)
+        if ((t->uses[i].expr = find_rule(t, &t->uses[i])) == GRAMMAR_NONE) return fail_unknown(t, &t->uses[i]);
+    for (size_t i = 0; i < t->n_rules; i++)
+        if (t->rules[i].n == 4 && memcmp(t->text + t->rules[i].at, "root", 4) == 0) {
+            t->g->root = (uint32_t)i;
+            return RP_OK;
+        }
+    return grammar_fail(t, RP_ERR_SYNTAX, 0, "there is no rule 'root', with which every answer begins");
+}
+
+/* ---- nodes ---- */
+
+typedef struct builder {
+    grammar_tree *t;
+    grammar *g;
+    uint32_t bytes[256]; /* units of single bytes; GRAMMAR_DONE: not made yet */
+    int rc;
+} builder;
+
+static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
+    grammar *g = b->g;
+    if (b->rc) return 0;
+    int rc = base_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, GRAMMAR_MAX_NODES, sizeof(*g->nodes));
+    if (rc == RP_ERR_LIMIT)
+        b->rc = grammar_fail(b->t, rc, at, "with its repeats written out the grammar becomes larger than %zu nodes here: repeat less, or "
+                             "leave the end open as in {1,}", GRAMMAR_MAX_NODES);
+    else if (rc) b->rc = base_fail_memory(b->t->err, g->n_nodes * sizeof(*g->nodes), "a grammar");
+    if (rc) return 0;
+    g->nodes[g->n_nodes] = node;
+    return (uint32_t)g->n_nodes++;
+}
+
+static uint32_t byte_unit(builder *b, uint8_t byte) {
+    if (b->bytes[byte] == GRAMMAR_DONE && !b->rc && (b->rc = grammar_add_byte(b->g, byte, &b->bytes[byte])))
+        base_fail(b->t->err, (rp_code)b->rc, "no room for a grammar's bytes");
+    return b->bytes[byte];
+}
+
+static uint32_t build(builder *b, uint32_t expr, uint32_t next);
+
+static uint32_t build_bytes(builder *b, const grammar_expr *e, uint32_t next) {
+    for (uint32_t i = e->n; i-- > 0;)
+        next = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, b->t->bytes[e->first + i]), next}, e->at);
+    return next;
+}
+
+static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
+    uint32_t all = GRAMMAR_NONE;
+    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = b->t->exprs[i].next) {
+        uint32_t one = build(b, i, next);
+        all = all == GRAMMAR_NONE ? one : add_node(b, (grammar_node){GRAMMAR_SPLIT, one, all}, e->at);
+    }
+    return all;
+}
+
+/* As often as one likes: a split that its own item comes back to. */
+static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
+    uint32_t split = add_node(b, (grammar_node){GRAMMAR_SPLIT, next, next}, e->at);
+    uint32_t item = build(b, e->first, split);
+    if (!b->rc && item != split) b->g->nodes[split].what = item;
+    return split;
+}
+
+/* An item without nodes is a text without bytes: as often as one likes is once. */
+static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
+    uint32_t after = next;
+    if (e->most == GRAMMAR_NONE) next = build_star(b, e, next);
+    for (uint32_t i = e->n; i < e->most && e->most != GRAMMAR_NONE && !b->rc; i++) {
+        uint32_t item = build(b, e->first, next);
+        if (item == next) break;
+        next = add_node(b, (grammar_node){GRAMMAR_SPLIT, item, after}, e->at);
+    }
+    for (uint32_t i = 0; i < e->n && !b->rc; i++) {
+        uint32_t item = build(b, e->first, next);
+        if (item == next) break;
+        next = item;
+    }
+    return next;
+}
+
+static uint32_t build(builder *b, uint32_t expr, uint32_t next) {
+    const grammar_expr *e = &b->t->exprs[expr];
+    if (b->rc) return next;
+    switch ((grammar_expr_kind)e->kind) {
+    case EXPR_BYTES: return build_bytes(b, e, next);
+    case EXPR_CLASS: return add_node(b, (grammar_node){GRAMMAR_UNIT, e->first, next}, e->at);
+    case EXPR_RULE: return add_node(b, (grammar_node){GRAMMAR_CALL, b->t->uses[e->first].expr, next}, e->at);
+    case EXPR_CHOICE: return build_choice(b, e, next);
+    case EXPR_REPEAT: return build_repeat(b, e, next);
+    case EXPR_SEQUENCE: break;
+    }
+    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = b->t->exprs[i].next) next = build(b, i, next);
+    return next;
+}
+
+/* ---- left recursion ---- */
+
+/* Which rules stand at the beginning of which: a walk over all nodes that can be reached before a character. A call whose rule can be
+ * empty is passed; one of which that is not known yet waits for it. */
+typedef struct left_walk {
+    const grammar *g;
+    uint32_t *stack, *waiting, *next_waiting; /* waiting: [rules] calls, a list each by next_waiting: [nodes] */
+    bool *seen, *can_be_empty;                /* [nodes], [rules] */
+    size_t n_stack;
+} left_walk;
+
+static void reach(left_walk *w, uint32_t node) {
+    if (w->seen[node]) return;
+    w->seen[node] = true;
+    w->stack[w->n_stack++] = node;
+}
+
+static void end_rule(left_walk *w, uint32_t rule) {
+    if (w->can_be_empty[rule]) return;
+    w->can_be_empty[rule] = true;
+    for (uint32_t i = w->waiting[rule]; i != GRAMMAR_NONE; i = w->next_waiting[i]) reach(w, w->g->nodes[i].next);
+}
+
+static void walk_left(left_walk *w) {
+    const grammar *g = w->g;
+    for (size_t i = 0; i < g->n_rules; i++) {
+        w->waiting[i] = GRAMMAR_NONE;
+        reach(w, g->entries[i]);
+    }
+    while (w->n_stack > 0) {
+        uint32_t i = w->stack[--w->n_stack];
+        const grammar_node *node = &g->nodes[i];
+        switch ((grammar_node_kind)node->kind) {
+        case GRAMMAR_UNIT: break;
+        case GRAMMAR_END: end_rule(w, node->what); break;
+        case GRAMMAR_SPLIT:
+            reach(w, node->what);
+            reach(w, node->next);
+            break;
+        case GRAMMAR_CALL:
+            w->next_waiting[i] = w->waiting[node->what];
+            w->waiting[node->what] = i;
+            if (w->can_be_empty[node->what]) reach(w, node->next);
+            break;
+        }
+    }
+}
+
+/* Takes away, again and again, rules at whose beginning no other stands any more. What stays is in a circle, or leads to one. */
+static uint32_t find_circle(const left_walk *w, const uint32_t *owners, uint32_t *n_left, uint32_t *queue) {
+    const grammar *g = w->g;
+    size_t n = 0, done = 0;
+    for (size_t i = 0; i < g->n_nodes; i++)
+        if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL) n_left[owners[i]]++;
+    for (size_t i = 0; i < g->n_rules; i++)
+        if (n_left[i] == 0) queue[n++] = (uint32_t)i;
+    for (; done < n; done++)
+        for (uint32_t i = w->waiting[queue[done]]; i != GRAMMAR_NONE; i = w->next_waiting[i])
+            if (--n_left[owners[i]] == 0) queue[n++] = owners[i];
+    if (n == g->n_rules) return GRAMMAR_NONE;
+    for (size_t i = 0; i < g->n_nodes; i++) /* each rule that is left begins with another one that is left, */
+        if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL && n_left[g->nodes[i].what] > 0) queue[owners[i]] = g->nodes[i].what;
+    uint32_t rule = 0;
+    while (n_left[rule] == 0) rule++;
+    for (size_t i = 0; i < g->n_rules; i++) rule = queue[rule]; /* and after so many steps one is in a circle */
+    return rule;
+}
+
+static int refuse_left_recursion(builder *b, const uint32_t *owners) {
+    grammar *g = b->g;
+    left_walk w = {.g = g,
+                   .stack = base_calloc(g->n_nodes + 1, sizeof(uint32_t)),
+                   .waiting = base_calloc(g->n_rules + 1, sizeof(uint32_t)),
+                   .next_waiting = base_calloc(g->n_nodes + 1, sizeof(uint32_t)),
+                   .seen = base_calloc(g->n_nodes + 1, sizeof(bool)),
+                   .can_be_empty = base_calloc(g->n_rules + 1, sizeof(bool))};
+    uint32_t *n_left = base_calloc(2 * g->n_rules + 1, sizeof(uint32_t)), rule = GRAMMAR_NONE;
+    int rc = RP_OK;
+    if (!w.stack || !w.waiting || !w.next_waiting || !w.seen || !w.can_be_empty || !n_left)
+        rc = base_fail_memory(b->t->err, g->n_nodes * sizeof(uint32_t), "a grammar");
+    if (!rc) {
+        walk_left(&w);
+        rule = find_circle(&w, owners, n_left, n_left + g->n_rules);
+    }
+    if (rule != GRAMMAR_NONE) {
+        const grammar_name *name = &b->t->rules[rule];
+        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: put "
+                          "what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
+    }
+    base_free(w.stack);
+    base_free(w.waiting);
+    base_free(w.next_waiting);
+    base_free(w.seen);
+    base_free(w.can_be_empty);
+    base_free(n_left);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+static int build_all(builder *b) {
+    grammar *g = b->g;
+    g->n_rules = b->t->n_rules;
+    g->entries = base_calloc(g->n_rules + 1, sizeof(*g->entries));
+    if (!g->entries) return base_fail_memory(b->t->err, g->n_rules * sizeof(*g->entries), "a grammar");
+    for (uint32_t i = 0; i < g->n_rules && !b->rc; i++) {
+        uint32_t end = add_node(b, (grammar_node){GRAMMAR_END, i, 0}, b->t->rules[i].at);
+        g->entries[i] = build(b, b->t->rules[i].expr, end);
+    }
+    if (b->rc) return b->rc;
+    uint32_t *owners = base_calloc(g->n_nodes, sizeof(*owners)), owner = 0;
+    if (!owners) return base_fail_memory(b->t->err, g->n_nodes * sizeof(*owners), "a grammar");
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i].kind == GRAMMAR_END) owner = g->nodes[i].what; /* with it each rule begins */
+        owners[i] = owner;
+    }
+    int rc = refuse_left_recursion(b, owners);
+    base_free(owners);
+    return rc;
+}
+
+int grammar_link(grammar_tree *t) {
+    builder b = {.t = t, .g = t->g};
+    int rc = resolve_names(t);
+    return rc ? rc : build_all(&b);
+}

@@ -1,0 +1,392 @@
+/* grammar_parse.c: GBNF text to a tree. Nothing is guessed: what is not understood is refused with its line and column.
+ *
+ *   grammar  := rule*                         each ends with its line, but for lines that begin with '|' and for what stands in ( )
+ *   rule     := name "::=" choice
+ *   choice   := sequence ("|" sequence)*
+ *   sequence := (item repeat*)*
+ *   item     := "literal" | [class] | [^class] | . | name | ( choice )
+ *   repeat   := * | + | ? | {m} | {m,} | {m,n}
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "grammar/grammar_internal.h"
+
+#define MAX_EXPRS (4 * RP_MAX_GRAMMAR_BYTES) /* a byte of text makes three at most */
+#define LAST_CODE_POINT 0x10ffff
+
+typedef struct parser {
+    grammar_tree *t;
+    size_t at;
+    int depth; /* of groups */
+    grammar_range *ranges; /* of the class that is read */
+    size_t cap_ranges;
+} parser;
+
+/* ---- errors ---- */
+
+int grammar_fail(const grammar_tree *t, rp_code code, size_t at, const char *fmt, ...) {
+    char text[RP_ERROR_MESSAGE_BYTES], where[RP_ERROR_WHERE_BYTES];
+    size_t line = 1, column = 1;
+    for (size_t i = 0; i < at; i++) {
+        if (t->text[i] == '\n') line++, column = 1;
+        else if (((unsigned char)t->text[i] & 0xc0) != 0x80) column++;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    snprintf(where, sizeof(where), "grammar:%zu:%zu", line, column);
+    return base_fail_at(t->err, code, where, at, "%s", text);
+}
+
+/* What stands at a place, for messages. */
+static const char *found(const parser *p, char out[16]) {
+    const unsigned char *s = (const unsigned char *)p->t->text + p->at;
+    size_t left = p->t->n_text - p->at;
+    if (left == 0) return "the end";
+    if (*s == '\n' || *s == '\r') return "the end of the line";
+    int n = base_utf8_length(s, left);
+    if (n > 0 && *s >= ' ' && *s != 0x7f) snprintf(out, 16, "'%.*s'", n, (const char *)s);
+    else snprintf(out, 16, "byte 0x%02x", *s);
+    return out;
+}
+
+static int expected(const parser *p, const char *what) {
+    char text[16];
+    return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "expected %s, found %s", what, found(p, text));
+}
+
+/* ---- the text ---- */
+
+static char peek(const parser *p) { return p->t->text[p->at]; } /* NUL at its end */
+
+static bool is_name_byte(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+}
+
+/* Spaces and comments, and ends of lines where they count for nothing. */
+static void skip_space(parser *p, bool lines) {
+    for (;;) {
+        char c = peek(p);
+        if (c == '#')
+            while (peek(p) && peek(p) != '\n' && peek(p) != '\r') p->at++;
+        else if (c == ' ' || c == '\t' || (lines && (c == '\n' || c == '\r'))) p->at++;
+        else return;
+    }
+}
+
+static grammar_name parse_name(parser *p) {
+    size_t first = p->at;
+    while (is_name_byte(peek(p))) p->at++;
+    return (grammar_name){(uint32_t)first, (uint32_t)(p->at - first), GRAMMAR_NONE};
+}
+
+static int digit_of(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* n hexadecimal digits behind the two bytes of an escape. */
+static int parse_hex(parser *p, int n, uint32_t *out) {
+    size_t first = p->at;
+    p->at += 2;
+    *out = 0;
+    for (int i = 0; i < n; i++, p->at++) {
+        int digit = digit_of(peek(p));
+        if (digit < 0) return expected(p, "a hexadecimal digit");
+        *out = *out << 4 | (uint32_t)digit;
+    }
+    if (*out <= LAST_CODE_POINT && (*out < 0xd800 || *out > 0xdfff)) return RP_OK;
+    return grammar_fail(p->t, RP_ERR_SYNTAX, first, "U+%04X is no character%s", *out,
+                        *out <= LAST_CODE_POINT ? ", but half of a pair of UTF-16: write \\U and eight digits" : "");
+}
+
+static int parse_escape(parser *p, uint32_t *out) {
+    static const char names[] = "\\\"[]-^trn", values[] = "\\\"[]-^\t\r\n";
+    char c = p->t->text[p->at + 1];
+    if (c == 'x') return parse_hex(p, 2, out);
+    if (c == 'u') return parse_hex(p, 4, out);
+    if (c == 'U') return parse_hex(p, 8, out);
+    const char *known = c ? strchr(names, c) : NULL;
+    if (!known)
+        return grammar_fail(p->t, RP_ERR_SYNTAX, p->at,
+                            "an unknown escape: there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
+    *out = (unsigned char)values[known - names];
+    p->at += 2;
+    return RP_OK;
+}
+
+/* A character of a literal or a class. */
+static int parse_character(parser *p, uint32_t *out) {
+    const unsigned char *s = (const unsigned char *)p->t->text + p->at;
+    if (*s == '\\') return parse_escape(p, out);
+    int n = base_utf8_length(s, p->t->n_text - p->at);
+    if (n <= 0) return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "byte 0x%02x is not UTF-8: write the grammar in UTF-8", *s);
+    *out = base_utf8_decode(s, n);
+    p->at += (size_t)n;
+    return RP_OK;
+}
+
+/* ---- the tree ---- */
+
+static int add_expr(parser *p, grammar_expr expr, uint32_t *out) {
+    grammar_tree *t = p->t;
+    int rc = base_grow((void **)&t->exprs, &t->cap_exprs, t->n_exprs + 1, MAX_EXPRS, sizeof(*t->exprs));
+    if (rc) return base_fail_memory(t->err, (t->n_exprs + 1) * sizeof(*t->exprs), "a grammar");
+    if (expr.kind >= EXPR_SEQUENCE)
+        for (uint32_t i = expr.first; i != GRAMMAR_NONE; i = expr.kind == EXPR_REPEAT ? GRAMMAR_NONE : t->exprs[i].next)
+            expr.height = BASE_MAX(expr.height, t->exprs[i].height);
+    expr.height = (uint16_t)(expr.height + (expr.kind == EXPR_REPEAT));
+    if (expr.height > GRAMMAR_MAX_DEPTH)
+        return grammar_fail(t, RP_ERR_LIMIT, expr.at,
+                            "groups and repeats stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+    expr.next = GRAMMAR_NONE;
+    *out = (uint32_t)t->n_exprs;
+    t->exprs[t->n_exprs++] = expr;
+    return RP_OK;
+}
+
+static int add_name(grammar_tree *t, grammar_name **names, size_t *n, size_t *cap, grammar_name name) {
+    int rc = base_grow((void **)names, cap, *n + 1, RP_MAX_GRAMMAR_BYTES, sizeof(name));
+    if (rc) return base_fail_memory(t->err, (*n + 1) * sizeof(name), "a grammar");
+    (*names)[(*n)++] = name;
+    return RP_OK;
+}
+
+/* ---- items ---- */
+
+static int parse_literal(parser *p, uint32_t *out) {
+    grammar_tree *t = p->t;
+    size_t first = t->n_bytes, at = p->at++;
+    while (peek(p) != '"') {
+        uint32_t c;
+        if (!peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "a literal has no end: write \" behind it");
+        int rc = parse_character(p, &c);
+        if (rc) return rc;
+        if (base_grow((void **)&t->bytes, &t->cap_bytes, t->n_bytes + 4, 2 * RP_MAX_GRAMMAR_BYTES, 1))
+            return base_fail_memory(t->err, t->n_bytes + 4, "a grammar");
+        t->n_bytes += (size_t)base_utf8_encode(c, t->bytes + t->n_bytes);
+    }
+    p->at++;
+    uint32_t n = (uint32_t)(t->n_bytes - first);
+    return add_expr(p, (grammar_expr){.kind = EXPR_BYTES, .first = (uint32_t)first, .n = n, .at = (uint32_t)at}, out);
+}
+
+static int parse_range(parser *p, grammar_range *out) {
+    size_t at = p->at;
+    int rc = parse_character(p, &out->low);
+    out->high = out->low;
+    if (rc || peek(p) != '-' || p->t->text[p->at + 1] == ']' || p->t->text[p->at + 1] == '\0') return rc;
+    p->at++;
+    if ((rc = parse_character(p, &out->high))) return rc;
+    if (out->high >= out->low) return RP_OK;
+    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a range from U+%04X down to U+%04X: write the lower character first", out->low,
+                        out->high);
+}
+
+static int add_class(parser *p, size_t n, bool negated, size_t at, uint32_t *out) {
+    grammar_tree *t = p->t;
+    uint32_t unit;
+    int rc = grammar_add_class(t->g, p->ranges, n, negated, &unit);
+    if (rc == RP_ERR_LIMIT)
+        return grammar_fail(t, rc, at, "the grammar's classes become larger than %zu ranges of bytes here", GRAMMAR_MAX_EDGES);
+    if (rc) return base_fail_memory(t->err, n * sizeof(*p->ranges), "a grammar");
+    if (unit == GRAMMAR_DONE) return grammar_fail(t, RP_ERR_SYNTAX, at, "a class without characters: nothing can stand here");
+    return add_expr(p, (grammar_expr){.kind = EXPR_CLASS, .first = unit, .at = (uint32_t)at}, out);
+}
+
+static int parse_class(parser *p, uint32_t *out) {
+    size_t at = p->at++, n = 0;
+    bool negated = peek(p) == '^';
+    p->at += negated;
+    while (peek(p) != ']') {
+        if (!peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a class has no end: write ] behind it");
+        /* one for this, two for what negation adds */
+        if (base_grow((void **)&p->ranges, &p->cap_ranges, n + 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
+            return base_fail_memory(p->t->err, (n + 3) * sizeof(*p->ranges), "a grammar");
+        int rc = parse_range(p, &p->ranges[n++]);
+        if (rc) return rc;
+    }
+    p->at++;
+    return add_class(p, n, negated && n > 0, at, out);
+}
+
+static int parse_any(parser *p, uint32_t *out) {
+    if (base_grow((void **)&p->ranges, &p->cap_ranges, 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
+        return base_fail_memory(p->t->err, sizeof(*p->ranges), "a grammar");
+    p->ranges[0] = (grammar_range){0, LAST_CODE_POINT};
+    return add_class(p, 1, false, p->at++, out);
+}
+
+static int parse_use(parser *p, uint32_t *out) {
+    grammar_tree *t = p->t;
+    grammar_name name = parse_name(p);
+    int rc = add_name(t, &t->uses, &t->n_uses, &t->cap_uses, name);
+    return rc ? rc : add_expr(p, (grammar_expr){.kind = EXPR_RULE, .first = (uint32_t)t->n_uses - 1, .at = name.at}, out);
+}
+
+static int parse_choice(parser *p, bool in_group, uint32_t *out);
+
+static int parse_group(parser *p, uint32_t *out) {
+    size_t at = p->at++;
+    if (++p->depth > GRAMMAR_MAX_DEPTH)
+        return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+    skip_space(p, true);
+    int rc = parse_choice(p, true, out);
+    if (rc) return rc;
+    p->depth--;
+    if (peek(p) != ')') return expected(p, "')' or more of the group");
+    p->at++;
+    return RP_OK;
+}
+
+/* *out: GRAMMAR_NONE where there is none. */
+static int parse_item(parser *p, uint32_t *out) {
+    char c = peek(p);
+    *out = GRAMMAR_NONE;
+    switch (c) {
+    case '"': return parse_literal(p, out);
+    case '[': return parse_class(p, out);
+    case '(': return parse_group(p, out);
+    case '.': return parse_any(p, out);
+    default: return is_name_byte(c) ? parse_use(p, out) : RP_OK;
+    }
+}
+
+/* ---- repeats ---- */
+
+static int parse_count(parser *p, uint32_t *out) {
+    size_t at = p->at;
+    uint32_t n = 0;
+    if (peek(p) < '0' || peek(p) > '9') return expected(p, "a number of times");
+    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
+    *out = n;
+    if (n <= GRAMMAR_MAX_REPEAT) return RP_OK;
+    return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d times: give at most so many, or leave the end open as in {1,}",
+                        GRAMMAR_MAX_REPEAT);
+}
+
+static int parse_counts(parser *p, uint32_t *least, uint32_t *most) {
+    size_t at = p->at++;
+    skip_space(p, p->depth > 0);
+    int rc = parse_count(p, least);
+    if (rc) return rc;
+    *most = *least;
+    skip_space(p, p->depth > 0);
+    if (peek(p) == ',') {
+        p->at++;
+        skip_space(p, p->depth > 0);
+        *most = GRAMMAR_NONE;
+        if (peek(p) != '}' && (rc = parse_count(p, most))) return rc;
+        skip_space(p, p->depth > 0);
+    }
+    if (peek(p) != '}') return expected(p, "'}'");
+    p->at++;
+    return *most >= *least ? RP_OK : grammar_fail(p->t, RP_ERR_SYNTAX, at, "{%u,%u}: write the smaller number first", *least, *most);
+}
+
+/* The repeats behind an item. */
+static int parse_repeats(parser *p, bool in_group, uint32_t *item) {
+    for (;;) {
+        size_t at = p->at;
+        uint32_t least = 0, most = GRAMMAR_NONE;
+        int rc = RP_OK;
+        skip_space(p, in_group);
+        switch (peek(p)) {
+        case '*': p->at++; break;
+        case '+': p->at++, least = 1; break;
+        case '?': p->at++, most = 1; break;
+        case '{': rc = parse_counts(p, &least, &most); break;
+        default: return RP_OK;
+        }
+        if (rc) return rc;
+        rc = add_expr(p, (grammar_expr){.kind = EXPR_REPEAT, .first = *item, .n = least, .most = most, .at = (uint32_t)at}, item);
+        if (rc) return rc;
+    }
+}
+
+/* ---- choices and rules ---- */
+
+static int parse_sequence(parser *p, bool in_group, uint32_t *out) {
+    size_t at = p->at;
+    uint32_t list = GRAMMAR_NONE;
+    for (;;) {
+        uint32_t item;
+        int rc = parse_item(p, &item);
+        if (rc) return rc;
+        if (item == GRAMMAR_NONE) break;
+        if ((rc = parse_repeats(p, in_group, &item))) return rc;
+        p->t->exprs[item].next = list;
+        list = item;
+    }
+    if (peek(p) && strchr("*+?{", peek(p))) return expected(p, "something to repeat");
+    if (list != GRAMMAR_NONE && p->t->exprs[list].next == GRAMMAR_NONE) {
+        *out = list;
+        return RP_OK;
+    }
+    return add_expr(p, (grammar_expr){.kind = EXPR_SEQUENCE, .first = list, .at = (uint32_t)at}, out);
+}
+
+/* Is there one more? In a rule, also at the beginning of a line. */
+static bool next_choice(parser *p, bool in_group) {
+    size_t at = p->at;
+    skip_space(p, true);
+    if (peek(p) == '|') {
+        p->at++;
+        skip_space(p, true);
+        return true;
+    }
+    if (!in_group) p->at = at;
+    return false;
+}
+
+static int parse_choice(parser *p, bool in_group, uint32_t *out) {
+    size_t at = p->at;
+    uint32_t list = GRAMMAR_NONE;
+    do {
+        uint32_t sequence;
+        int rc = parse_sequence(p, in_group, &sequence);
+        if (rc) return rc;
+        p->t->exprs[sequence].next = list;
+        list = sequence;
+    } while (next_choice(p, in_group));
+    if (p->t->exprs[list].next == GRAMMAR_NONE) {
+        *out = list;
+        return RP_OK;
+    }
+    return add_expr(p, (grammar_expr){.kind = EXPR_CHOICE, .first = list, .at = (uint32_t)at}, out);
+}
+
+static int parse_rule(parser *p) {
+    grammar_tree *t = p->t;
+    if (!is_name_byte(peek(p))) return expected(p, "the name of a rule, of letters, digits and '-'");
+    grammar_name name = parse_name(p);
+    skip_space(p, false);
+    if (strncmp(t->text + p->at, "::=", 3) != 0) return expected(p, "'::='");
+    p->at += 3;
+    skip_space(p, true);
+    int rc = parse_choice(p, false, &name.expr);
+    if (rc) return rc;
+    if (t->n_rules == GRAMMAR_MAX_RULES) return grammar_fail(t, RP_ERR_LIMIT, name.at, "more than %d rules", GRAMMAR_MAX_RULES);
+    if ((rc = add_name(t, &t->rules, &t->n_rules, &t->cap_rules, name))) return rc;
+    skip_space(p, false);
+    if (peek(p) && peek(p) != '\n' && peek(p) != '\r') return expected(p, "'|', more of the rule, or the end of the line");
+    skip_space(p, true);
+    return RP_OK;
+}
+
+int grammar_parse(grammar_tree *t) {
+    parser p = {.t = t};
+    int rc = RP_OK;
+    skip_space(&p, true);
+    while (peek(&p) && !rc) rc = parse_rule(&p);
+    base_free(p.ranges);
+    return rc;
+}
