@@ -13,25 +13,39 @@ export class Refused extends Error {
 }
 
 let askForKey = async () => null; // -> a key, or null where there is none
-let asking = null;                // the question that is open
+let asking = null; // the question that is open
 
-export const onKeyNeeded = (ask) => { askForKey = ask; };
+export const onKeyNeeded = (ask) => {
+  askForKey = ask;
+};
 
 export function getKey() {
-  try { return sessionStorage.getItem(KEY) ?? ''; } catch { return memory; }
+  try {
+    return sessionStorage.getItem(KEY) ?? '';
+  } catch {
+    return memory;
+  }
 }
 
 let memory = ''; // where storage is switched off
 
 export function setKey(key) {
   memory = key;
-  try { sessionStorage.setItem(KEY, key); } catch { /* it stays in memory */ }
+  try {
+    sessionStorage.setItem(KEY, key);
+  } catch {
+    /* it stays in memory */
+  }
 }
 
 async function refusal(response) {
   const request = response.headers.get('x-request-id');
   let error = null;
-  try { error = (await response.json()).error; } catch { /* no JSON: the status says it */ }
+  try {
+    error = (await response.json()).error;
+  } catch {
+    /* no JSON: the status says it */
+  }
   return new Refused(response.status, error, request);
 }
 
@@ -58,7 +72,9 @@ async function send(method, path, options = {}) {
     const problem = await refusal(response);
     if (response.status !== 401 || options.quiet) throw problem;
     if (used !== getKey()) continue; // another request has got a key meanwhile
-    asking ??= askForKey(used ? problem.message : '').finally(() => { asking = null; });
+    asking ??= askForKey(used ? problem.message : '').finally(() => {
+      asking = null;
+    });
     const key = await asking;
     if (!key) throw problem;
     setKey(key);

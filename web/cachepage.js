@@ -4,21 +4,30 @@ import { byId, h, put } from './dom.js';
 import { ask, problemWords } from './api.js';
 import { budgetBar } from './budget.js';
 import { drawTreemap } from './treemap.js';
-import { ago, bytes, count, duration, tokens } from './words.js';
+import { ago, bytes, count, duration, shortName, tokens } from './words.js';
 
 const PATH = '/v1/cache/entries';
-const MOST = 1000;      // entries that are asked for, the largest
+const MOST = 1000; // entries that are asked for, the largest
 const MOST_TILES = 150; // of the treemap; the rest is one tile
 const PAGE = 25;
 const MAP_HEIGHT = 260;
 
-let entries = [], hasMore = false, chosen = null, problem = '', refused = '';
-let sortBy = 'bytes', descending = true, filter = '', kind = '', page = 0;
-let counts = null;
+let counts = null; // what the server says of it all
+let entries = [];
+let hasMore = false;
+let chosen = null; // a key
+let problem = '';
+let refused = ''; // why there is nothing to see
+let sortBy = 'bytes';
+let descending = true;
+let filter = '';
+let kind = '';
+let page = 0;
 
 const tierOf = (entry) => (entry.tiers.includes('ram') ? 'ram' : 'disk');
 const nameOf = (entry) => entry.label || `${entry.kind} ${entry.key.slice(0, 8)}`;
 const costOf = (entry) => (entry.cost_ms > 0 ? duration(entry.cost_ms) : '–');
+const pinWords = (entry) => (entry.pinned ? ', pinned' : '');
 
 // ---- asking
 
@@ -50,7 +59,10 @@ async function change(method, entry, json) {
   }
 }
 
-const setPin = (entry) => change('PATCH', entry, { pinned: !entry.pinned });
+async function setPin(entry) {
+  await change('PATCH', entry, { pinned: !entry.pinned });
+  byId('cache-table')?.querySelector(`[data-key="${entry.key}"] .pin-button`)?.focus(); // it was drawn anew
+}
 
 function remove(entry) {
   if (confirm(`Remove the states of '${nameOf(entry)}' (${tokens(entry.tokens)}, ${bytes(entry.bytes)})?`)) change('DELETE', entry);
@@ -70,11 +82,15 @@ const COLUMNS = [
 ];
 
 function visibleEntries() {
-  const wanted = filter.toLowerCase(), column = COLUMNS.find((c) => c.id === sortBy), way = descending ? -1 : 1;
-  return entries.filter((e) => (!kind || e.kind === kind) && `${nameOf(e)} ${e.key}`.toLowerCase().includes(wanted)).sort((a, b) => {
-    const [x, y] = [column.of(a), column.of(b)];
-    return way * (column.text ? x.localeCompare(y) : x - y) || a.key.localeCompare(b.key);
-  });
+  const wanted = filter.toLowerCase();
+  const column = COLUMNS.find((c) => c.id === sortBy);
+  const way = descending ? -1 : 1;
+  return entries
+    .filter((e) => (!kind || e.kind === kind) && `${nameOf(e)} ${e.key}`.toLowerCase().includes(wanted))
+    .sort((a, b) => {
+      const [x, y] = [column.of(a), column.of(b)];
+      return way * (column.text ? x.localeCompare(y) : x - y) || a.key.localeCompare(b.key);
+    });
 }
 
 function sort(column) {
@@ -87,44 +103,103 @@ function sort(column) {
 
 function head(column) {
   const active = column.id === sortBy;
-  return h('th', { scope: 'col', class: column.text ? null : 'number', 'aria-sort': active ? (descending ? 'descending' : 'ascending') : null },
-    h('button', { type: 'button', class: 'sort', 'data-column': column.id, onclick: () => sort(column) }, column.name,
-      h('span', { 'aria-hidden': 'true' }, active ? (descending ? ' ↓' : ' ↑') : '')));
+  return h(
+    'th',
+    { scope: 'col', class: column.text ? null : 'number', 'aria-sort': active ? (descending ? 'descending' : 'ascending') : null },
+    h(
+      'button',
+      { type: 'button', class: 'sort', 'data-column': column.id, onclick: () => sort(column) },
+      column.name,
+      h('span', { 'aria-hidden': 'true' }, active ? (descending ? ' ↓' : ' ↑') : ''),
+    ),
+  );
 }
 
 function cell(column, entry) {
   if (column.id === 'label') {
-    return h('th', { scope: 'row' }, h('span', { class: 'entry-name', title: entry.key }, nameOf(entry)), entry.pinned && h('span', { class: 'pinned' }, 'pinned'));
+    return h(
+      'th',
+      { scope: 'row' },
+      h('span', { class: 'entry-name', title: entry.key }, nameOf(entry)),
+      entry.pinned && h('span', { class: 'pinned' }, 'pinned'),
+    );
   }
-  if (column.id === 'tiers') return h('td', {}, entry.tiers.map((tier) => h('span', { class: `tier ${tier}` }, tier)));
+  if (column.id === 'tiers')
+    return h(
+      'td',
+      {},
+      entry.tiers.map((tier) => h('span', { class: `tier ${tier}` }, tier)),
+    );
   return h('td', { class: column.text ? null : 'number' }, column.show ? column.show(entry) : column.of(entry));
 }
 
 function row(entry) {
-  return h('tr', { class: entry.key === chosen ? 'chosen' : null, 'data-key': entry.key }, COLUMNS.map((column) => cell(column, entry)),
-    h('td', { class: 'actions' },
-      entry.kind === 'module' && h('button', { type: 'button', class: 'quiet small pin-button', 'aria-pressed': String(Boolean(entry.pinned)), 'aria-label': `Pin ${nameOf(entry)}`,
-        onclick: () => setPin(entry) }, entry.pinned ? 'Unpin' : 'Pin'),
-      h('button', { type: 'button', class: 'quiet small', 'aria-label': `Remove ${nameOf(entry)}`, onclick: () => remove(entry) }, 'Remove')));
+  return h(
+    'tr',
+    { class: entry.key === chosen ? 'chosen' : null, 'data-key': entry.key },
+    COLUMNS.map((column) => cell(column, entry)),
+    h(
+      'td',
+      { class: 'actions' },
+      entry.kind === 'module' &&
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'quiet small pin-button',
+            'aria-pressed': String(Boolean(entry.pinned)),
+            'aria-label': `Pin ${nameOf(entry)}`,
+            onclick: () => setPin(entry),
+          },
+          entry.pinned ? 'Unpin' : 'Pin',
+        ),
+      h(
+        'button',
+        { type: 'button', class: 'quiet small', 'aria-label': `Remove ${nameOf(entry)}`, onclick: () => remove(entry) },
+        'Remove',
+      ),
+    ),
+  );
 }
 
 function pager(n) {
   const last = Math.max(Math.ceil(n / PAGE) - 1, 0);
-  const go = (to) => { page = to; drawTable(); };
-  return h('div', { class: 'bar pager' },
+  const go = (to) => {
+    page = to;
+    drawTable();
+  };
+  return h(
+    'div',
+    { class: 'bar pager' },
     h('button', { type: 'button', class: 'quiet small', disabled: page === 0, onclick: () => go(page - 1) }, 'Back'),
-    h('span', { class: 'soft' }, `page ${page + 1} of ${last + 1}, ${count(n)} of ${count(entries.length)} entries${hasMore ? ', and more on the server' : ''}`),
-    h('button', { type: 'button', class: 'quiet small', disabled: page >= last, onclick: () => go(page + 1) }, 'Next'));
+    h(
+      'span',
+      { class: 'soft' },
+      `page ${page + 1} of ${last + 1}, ${count(n)} of ${count(entries.length)} entries${hasMore ? ', and more on the server' : ''}`,
+    ),
+    h('button', { type: 'button', class: 'quiet small', disabled: page >= last, onclick: () => go(page + 1) }, 'Next'),
+  );
 }
 
 function drawTable() {
   const visible = visibleEntries();
   page = Math.min(page, Math.max(Math.ceil(visible.length / PAGE) - 1, 0));
-  put(byId('cache-table'),
-    h('div', { class: 'scroll', role: 'region', 'aria-label': 'States', tabindex: '0' },
-      h('table', {}, h('thead', {}, h('tr', {}, COLUMNS.map(head), h('th', { scope: 'col' }, h('span', { class: 'unseen' }, 'Actions')))),
-        h('tbody', {}, visible.slice(page * PAGE, (page + 1) * PAGE).map(row)))),
-    visible.length === 0 ? h('p', { class: 'soft' }, entries.length ? 'Nothing has that name.' : 'Nothing is kept yet.') : pager(visible.length));
+  put(
+    byId('cache-table'),
+    h(
+      'div',
+      { class: 'scroll', role: 'region', 'aria-label': 'States', tabindex: '0' },
+      h(
+        'table',
+        {},
+        h('thead', {}, h('tr', {}, COLUMNS.map(head), h('th', { scope: 'col' }, h('span', { class: 'unseen' }, 'Actions')))),
+        h('tbody', {}, visible.slice(page * PAGE, (page + 1) * PAGE).map(row)),
+      ),
+    ),
+    visible.length === 0
+      ? h('p', { class: 'soft' }, entries.length ? 'Nothing has that name.' : 'Nothing is kept yet.')
+      : pager(visible.length),
+  );
 }
 
 // ---- the map
@@ -139,13 +214,30 @@ function choose(entry) {
 }
 
 function drawMap() {
-  const sorted = entries.filter((e) => e.bytes > 0).sort((a, b) => b.bytes - a.bytes), shown = sorted.slice(0, MOST_TILES), rest = sorted.slice(MOST_TILES);
-  const items = shown.map((entry) => ({ size: entry.bytes, label: nameOf(entry), kind: tierOf(entry), chosen: entry.key === chosen, pinned: entry.pinned, key: entry.key,
-    words: `${nameOf(entry)}: ${bytes(entry.bytes)}, ${tokens(entry.tokens)}, in ${entry.tiers.join(' and ')}${entry.pinned ? ', pinned' : ''}`,
-    choose: () => choose(entry) }));
+  const sorted = entries.filter((e) => e.bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  const shown = sorted.slice(0, MOST_TILES);
+  const rest = sorted.slice(MOST_TILES);
+  const items = shown.map((entry) => ({
+    size: entry.bytes,
+    label: nameOf(entry),
+    short: shortName(nameOf(entry)),
+    kind: tierOf(entry),
+    chosen: entry.key === chosen,
+    pinned: entry.pinned,
+    key: entry.key,
+    words: `${nameOf(entry)}: ${bytes(entry.bytes)}, ${tokens(entry.tokens)}, in ${entry.tiers.join(' and ')}${pinWords(entry)}`,
+    choose: () => choose(entry),
+  }));
   if (rest.length) {
     const size = rest.reduce((sum, e) => sum + e.bytes, 0);
-    items.push({ size, label: `${count(rest.length)} others`, kind: 'rest', words: `${count(rest.length)} others: ${bytes(size)}`, choose: () => {} });
+    items.push({
+      size,
+      label: `${count(rest.length)} others`,
+      short: count(rest.length),
+      kind: 'rest',
+      words: `${count(rest.length)} others: ${bytes(size)}`,
+      choose: () => {},
+    });
     items.sort((a, b) => b.size - a.size);
   }
   const width = Math.max(byId('cache-map').clientWidth, 240);
@@ -158,25 +250,54 @@ function drawMap() {
 function budgets() {
   if (!counts) return null;
   const { ram, disk } = counts;
-  return h('div', { class: 'budgets' }, budgetBar('RAM', ram.bytes, ram.budget_bytes, 'ram', `${count(ram.spans)} spans`),
-    disk.budget_bytes > 0 ? budgetBar('Disk', disk.bytes, disk.budget_bytes, 'disk', `${count(disk.records)} records`) : null);
+  return h(
+    'div',
+    { class: 'budgets' },
+    budgetBar('RAM', ram.bytes, ram.budget_bytes, 'ram', `${count(ram.spans)} spans`),
+    disk.budget_bytes > 0 ? budgetBar('Disk', disk.bytes, disk.budget_bytes, 'disk', `${count(disk.records)} records`) : null,
+  );
 }
 
 function tools() {
   const field = h('input', { type: 'search', id: 'cache-filter', placeholder: 'Name or key', 'aria-label': 'Filter by name or key' });
   field.value = filter;
-  field.addEventListener('input', () => { filter = field.value; page = 0; drawTable(); });
-  const kinds = h('select', { 'aria-label': 'Kind' }, h('option', { value: '' }, 'all kinds'), h('option', { value: 'module' }, 'modules'), h('option', { value: 'text' }, 'texts'));
+  field.addEventListener('input', () => {
+    filter = field.value;
+    page = 0;
+    drawTable();
+  });
+  const kinds = h(
+    'select',
+    { 'aria-label': 'Kind' },
+    h('option', { value: '' }, 'all kinds'),
+    h('option', { value: 'module' }, 'modules'),
+    h('option', { value: 'text' }, 'texts'),
+  );
   kinds.value = kind;
-  kinds.addEventListener('change', () => { kind = kinds.value; page = 0; drawTable(); });
-  return h('div', { class: 'bar' }, field, kinds, h('span', { class: 'push' }), h('button', { type: 'button', id: 'cache-reload', onclick: load }, 'Reload'));
+  kinds.addEventListener('change', () => {
+    kind = kinds.value;
+    page = 0;
+    drawTable();
+  });
+  return h(
+    'div',
+    { class: 'bar' },
+    field,
+    kinds,
+    h('span', { class: 'push' }),
+    h('button', { type: 'button', id: 'cache-reload', onclick: load }, 'Reload'),
+  );
 }
 
 function draw() {
-  const parts = refused ? [h('p', { class: 'note' }, refused)]
-    : [h('div', { id: 'cache-map' }), tools(), h('div', { id: 'cache-table' })];
-  put(byId('view-cache'), h('div', { class: 'bar' }, h('h2', {}, 'What is kept')), budgets(),
-    problem && h('p', { class: 'wrong', role: 'alert' }, problem), parts);
+  const parts = refused ? [h('p', { class: 'note' }, refused)] : [h('div', { id: 'cache-map' }), tools(), h('div', { id: 'cache-table' })];
+  put(
+    byId('view-cache'),
+    h('div', { class: 'bar' }, h('h2', {}, 'What is kept')),
+    budgets(),
+    problem && h('p', { class: 'wrong', role: 'alert' }, problem),
+    parts,
+  );
   if (refused) return;
   drawMap();
   drawTable();

@@ -9,7 +9,7 @@ import { count, duration, tokens } from './words.js';
 const PATH = '/v1/chat/completions';
 const TITLE = 60; // characters of a message in the list of runs
 
-let turns = [];    // {role, content, node, run}
+let turns = []; // {role, content, node, run}
 let sending = null; // AbortController of the answer under way
 
 // ---- what is asked
@@ -19,13 +19,17 @@ const numberOf = (id) => (byId(id).value === '' ? undefined : Number(byId(id).va
 // Instructions, and documents as parts of their own: what the server makes modules of.
 function systemMessage() {
   const system = byId('chat-system').value.trim();
-  const documents = byId('chat-documents').value.split(/^---+[ \t]*$/m).map((text) => text.trim()).filter(Boolean);
+  const documents = byId('chat-documents')
+    .value.split(/^---+[ \t]*$/m)
+    .map((text) => text.trim())
+    .filter(Boolean);
   if (documents.length === 0) return system ? { role: 'system', content: system } : null;
   return { role: 'system', content: [system, ...documents].filter(Boolean).map((text) => ({ type: 'text', text: `${text}\n` })) };
 }
 
 function request(messages) {
-  const system = systemMessage(), reuse = byId('chat-reuse').value;
+  const system = systemMessage();
+  const reuse = byId('chat-reuse').value;
   return {
     messages: [system, ...messages.map(({ role, content }) => ({ role, content }))].filter(Boolean),
     temperature: numberOf('chat-temperature'),
@@ -68,23 +72,41 @@ function removeTurn(turn) {
 }
 
 function tellRun(turn) {
-  const { report, usage } = turn.run, full = withoutReuse(turn.run);
+  const { report, usage } = turn.run;
+  const full = withoutReuse(turn.run);
   turn.foot.replaceChildren(
-    h('button', { type: 'button', class: 'run-line', title: 'Show its mosaic', onclick: () => chooseRun(turn.run) },
+    h(
+      'button',
+      { type: 'button', class: 'run-line', title: 'Show its mosaic', onclick: () => chooseRun(turn.run) },
       drawStrip(report),
-      h('span', {}, [
-        `${tokens(report.prompt_tokens)}, ${count(report.cached_tokens)} cached`,
-        `first token ${duration(waited(report))}${full ? `, ${duration(full.ms)} without reuse` : ''}`,
-        usage ? `${tokens(usage.completion_tokens)} answered` : '',
-        turn.note ?? '',
-      ].filter(Boolean).join(' · '))));
+      h(
+        'span',
+        {},
+        [
+          `${tokens(report.prompt_tokens)}, ${count(report.cached_tokens)} cached`,
+          `first token ${duration(waited(report))}${full ? `, ${duration(full.ms)} without reuse` : ''}`,
+          usage ? `${tokens(usage.completion_tokens)} answered` : '',
+          turn.note ?? '',
+        ]
+          .filter(Boolean)
+          .join(' · '),
+      ),
+    ),
+  );
 }
 
 function welcome() {
-  return h('div', { class: 'welcome' },
+  return h(
+    'div',
+    { class: 'welcome' },
     h('h2', {}, 'Nothing is read twice'),
-    h('p', {}, 'Write to the model. The panel shows what of each prompt was reused and what that saved: '
-      + 'a conversation’s beginning is computed once, and so is a document that you send again.'));
+    h(
+      'p',
+      {},
+      'Write to the model. The panel shows what of each prompt was reused and what that saved: ' +
+        'a conversation’s beginning is computed once, and so is a document that you send again.',
+    ),
+  );
 }
 
 // ---- sending
@@ -97,13 +119,18 @@ function setSending(controller) {
 }
 
 function finish(turn, body, report, usage) {
-  const title = turns.findLast((other) => other.role === 'user')?.content.replace(/\s+/g, ' ').slice(0, TITLE) ?? '';
+  const title =
+    turns
+      .findLast((other) => other.role === 'user')
+      ?.content.replace(/\s+/g, ' ')
+      .slice(0, TITLE) ?? '';
   turn.run = addRun({ kind: 'chat', title, at: Date.now(), report, usage, measure: () => measure(body) });
   tellRun(turn);
 }
 
 async function answer() {
-  const controller = new AbortController(), body = request(turns);
+  const controller = new AbortController();
+  const body = request(turns);
   const turn = addTurn('assistant', '');
   turn.node.setAttribute('aria-busy', 'true');
   setSending(controller);
@@ -135,7 +162,8 @@ function tellProblem(turn, error) {
 }
 
 function submit(event) {
-  const input = byId('chat-text'), text = input.value.trim();
+  const input = byId('chat-text');
+  const text = input.value.trim();
   event?.preventDefault();
   if (sending || !text) return;
   input.value = '';

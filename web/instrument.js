@@ -1,5 +1,5 @@
-// instrument.js: the panel beside chat and modules: the mosaic of a prompt, what its first token took, where it left what was known, and the
-// list of prompts.
+// instrument.js: the panel beside chat and modules: the mosaic of a prompt, what its first token took, where it left what was known,
+// and the list of prompts.
 
 import { byId, h, put } from './dom.js';
 import { drawMosaic, drawStrip, tileWords, tilesOf } from './mosaic.js';
@@ -18,11 +18,15 @@ function figure(value, words) {
 }
 
 function figures(run) {
-  const { report } = run, full = withoutReuse(run);
-  return h('div', { class: 'figures' },
+  const { report } = run;
+  const full = withoutReuse(run);
+  return h(
+    'div',
+    { class: 'figures' },
     figure(duration(waited(report)), 'first token'),
     figure(percent(report.cached_tokens, report.prompt_tokens), `reused of ${count(report.prompt_tokens)}`),
-    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)} ×`, full.measured ? 'sooner, measured' : 'sooner, estimated'));
+    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)} ×`, `sooner, ${full.measured ? 'measured' : 'estimated'}`),
+  );
 }
 
 // ---- bars
@@ -33,15 +37,23 @@ function bar(label, parts, most, value) {
     piece.style.width = `${(100 * ms) / most}%`;
     return piece;
   });
-  return h('div', { class: 'bar-row' }, h('span', { class: 'bar-name' }, label), h('span', { class: 'bar-lane', 'aria-hidden': 'true' }, pieces),
-    h('span', { class: 'bar-value' }, value));
+  return h(
+    'div',
+    { class: 'bar-row' },
+    h('span', { class: 'bar-name' }, label),
+    h('span', { class: 'bar-lane', 'aria-hidden': 'true' }, pieces),
+    h('span', { class: 'bar-value' }, value),
+  );
 }
 
 function measureButton(run) {
   if (!run.measure || run.without !== undefined) return null;
   const busy = measuring === run;
-  return h('button', { type: 'button', class: 'quiet small', id: 'measure', disabled: busy, onclick: () => beginMeasure(run) },
-    busy ? 'measuring …' : 'Measure it');
+  return h(
+    'button',
+    { type: 'button', class: 'quiet small', id: 'measure', disabled: busy, onclick: () => beginMeasure(run) },
+    busy ? 'measuring …' : 'Measure it',
+  );
 }
 
 async function beginMeasure(run) {
@@ -59,18 +71,41 @@ async function beginMeasure(run) {
 
 // What stands below the bars, if anything does.
 function barWords(run, encode, queue) {
-  const words = h('p', { class: 'soft bar-words' }, encode > 0 && `${duration(encode)} of it for modules that were missing. `,
-    queue >= 1 && `${duration(queue)} of it in the queue. `, measureButton(run), problem && h('span', { class: 'wrong' }, problem));
+  const words = h(
+    'p',
+    { class: 'soft bar-words' },
+    encode > 0 && `${duration(encode)} of it for modules that were missing. `,
+    queue >= 1 && `${duration(queue)} of it in the queue. `,
+    measureButton(run),
+    problem && h('span', { class: 'wrong' }, problem),
+  );
   return words.childNodes.length > 0 && words;
 }
 
 function bars(run) {
-  const { ms } = run.report, full = withoutReuse(run), here = waited(run.report), most = Math.max(here, full?.ms ?? 0, 0.001);
-  const encode = ms.encode ?? 0, queue = ms.queue ?? 0, rest = Math.max(ms.first_token - queue, 0);
-  return h('div', { class: 'bars', role: 'group', 'aria-label': 'Time to the first token' },
-    bar('this time', [['computed', encode], ['queue', queue], ['fresh', rest]], most, duration(here)),
+  const { ms } = run.report;
+  const full = withoutReuse(run);
+  const here = waited(run.report);
+  const most = Math.max(here, full?.ms ?? 0, 0.001);
+  const encode = ms.encode ?? 0;
+  const queue = ms.queue ?? 0;
+  const rest = Math.max(ms.first_token - queue, 0);
+  return h(
+    'div',
+    { class: 'bars', role: 'group', 'aria-label': 'Time to the first token' },
+    bar(
+      'this time',
+      [
+        ['computed', encode],
+        ['queue', queue],
+        ['fresh', rest],
+      ],
+      most,
+      duration(here),
+    ),
     full && bar(full.measured ? 'nothing reused' : 'nothing reused (estimate)', [['full', full.ms]], most, duration(full.ms)),
-    barWords(run, encode, queue));
+    barWords(run, encode, queue),
+  );
 }
 
 // ---- the mosaic and what it says
@@ -83,10 +118,14 @@ function legend(run) {
   const totals = {};
   for (const tile of tilesOf(run.report)) totals[tile.source] = (totals[tile.source] ?? 0) + tile.tokens;
   const inexact = run.report.parts.some((part) => !part.exact);
-  return h('ul', { class: 'legend', 'aria-label': 'Colours' },
-    Object.entries(SOURCES).filter(([source]) => totals[source]).map(([source, words]) =>
-      legendLine(source, `${words} `, h('b', {}, count(totals[source])))),
-    inexact && legendLine('hatched', 'not the states of a plain run'));
+  return h(
+    'ul',
+    { class: 'legend', 'aria-label': 'Colours' },
+    Object.entries(SOURCES)
+      .filter(([source]) => totals[source])
+      .map(([source, words]) => legendLine(source, `${words} `, h('b', {}, count(totals[source])))),
+    inexact && legendLine('hatched', 'not the states of a plain run'),
+  );
 }
 
 // White space that would not be seen is shown.
@@ -96,28 +135,68 @@ function divergence(run) {
   const d = run.report.divergence;
   if (!d) return null;
   const place = [d.message, d.module && d.module !== 'prompt' ? d.module : ''].filter(Boolean).join(', ');
-  return h('div', { class: 'divergence' },
-    h('h3', {}, h('span', { class: 'mark-sign', 'aria-hidden': 'true' }, '▼'), ` Left what was known at token ${count(d.token)}`, place && ` (${place})`),
+  return h(
+    'div',
+    { class: 'divergence' },
+    h(
+      'h3',
+      {},
+      h('span', { class: 'mark-sign', 'aria-hidden': 'true' }, '▼'),
+      ` Left what was known at token ${count(d.token)}`,
+      place && ` (${place})`,
+    ),
     h('p', {}, h('span', { class: 'soft' }, `…${visible(d.before)}`), h('ins', {}, visible(d.found) || '(end)')),
-    h('p', {}, h('span', { class: 'soft' }, 'known went on: '), h('del', {}, visible(d.known) || '(end)')));
+    h('p', {}, h('span', { class: 'soft' }, 'known went on: '), h('del', {}, visible(d.known) || '(end)')),
+  );
+}
+
+// What the server says a client could do so that more is found again.
+function hints(run) {
+  const list = run.report.hints ?? [];
+  return (
+    list.length > 0 &&
+    h(
+      'ul',
+      { class: 'divergence', 'aria-label': 'Hints' },
+      list.map((hint) => h('li', {}, h('b', {}, `${hint.what} “${visible(hint.text)}”`), ` in ${hint.message}: ${hint.do}`)),
+    )
+  );
 }
 
 // ---- the list
 
 function row(run) {
-  const { report } = run, chosen = run === chosenRun();
-  return h('li', {},
-    h('button', { type: 'button', class: 'run', 'aria-current': chosen ? 'true' : null, onclick: () => chooseRun(run) },
+  const { report } = run;
+  const chosen = run === chosenRun();
+  return h(
+    'li',
+    {},
+    h(
+      'button',
+      { type: 'button', class: 'run', 'aria-current': chosen ? 'true' : null, onclick: () => chooseRun(run) },
       h('span', { class: 'run-title' }, run.title || '(empty)'),
       h('span', { class: 'run-figures' }, `${percent(report.cached_tokens, report.prompt_tokens)} · ${duration(waited(report))}`),
-      drawStrip(report)));
+      drawStrip(report),
+    ),
+  );
 }
 
 function drawEmpty() {
-  put(panel(), h('div', { class: 'bar' }, h('h2', {}, 'Mosaic')),
-    h('p', { class: 'soft' }, 'What a prompt was made of: its parts along its positions, reused or computed, and what the first token took. '
-      + 'Send something, and send it again.'),
-    h('ul', { class: 'legend column', 'aria-label': 'Colours' }, Object.entries(SOURCES).map(([source, words]) => legendLine(source, words))));
+  put(
+    panel(),
+    h('div', { class: 'bar' }, h('h2', {}, 'Mosaic')),
+    h(
+      'p',
+      { class: 'soft' },
+      'What a prompt was made of: its parts along its positions, reused or computed, and what the first token took. ' +
+        'Send something, and send it again.',
+    ),
+    h(
+      'ul',
+      { class: 'legend column', 'aria-label': 'Colours' },
+      Object.entries(SOURCES).map(([source, words]) => legendLine(source, words)),
+    ),
+  );
 }
 
 function draw() {
@@ -126,15 +205,28 @@ function draw() {
     drawEmpty();
     return;
   }
-  const focused = panel().contains(document.activeElement) ? [...panel().querySelectorAll('button.run')].indexOf(document.activeElement) : -1;
+  const focused = panel().contains(document.activeElement)
+    ? [...panel().querySelectorAll('button.run')].indexOf(document.activeElement)
+    : -1;
   const hint = 'Point at a tile, or reach it with Tab and the arrow keys.';
   const detail = h('p', { class: 'detail' }, hint);
-  const show = (tile) => { detail.textContent = tile ? tileWords(tile) : hint; };
+  const show = (tile) => {
+    detail.textContent = tile ? tileWords(tile) : hint;
+  };
   const width = Math.max(panel().clientWidth - 36, 240);
-  put(panel(),
+  put(
+    panel(),
     h('div', { class: 'bar' }, h('h2', {}, 'Mosaic'), h('span', { class: 'soft clip' }, run.title)),
-    figures(run), bars(run), drawMosaic(run.report, width, show), detail, legend(run), divergence(run),
-    h('h3', {}, 'Prompts of this page'), h('ol', { class: 'runs', id: 'runs' }, runs().map(row)));
+    figures(run),
+    bars(run),
+    drawMosaic(run.report, width, show),
+    detail,
+    legend(run),
+    divergence(run),
+    hints(run),
+    h('h3', {}, 'Prompts of this page'),
+    h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),
+  );
   if (focused >= 0) panel().querySelectorAll('button.run')[Math.min(focused, runs().length - 1)]?.focus();
 }
 

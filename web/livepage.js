@@ -9,10 +9,12 @@ import { count, duration, percent } from './words.js';
 const EVERY_MS = 2000;
 const SAMPLES = 150;
 const SPAN = '5 min'; // SAMPLES x EVERY_MS
-const WINDOW = 5;    // samples that a rate is taken over
+const WINDOW = 5; // samples that a rate is taken over
 
 let samples = []; // {at, m: values by name}, oldest first
-let timer = 0, problem = '', shown = false;
+let timer = 0;
+let problem = '';
+let shown = false;
 
 // "reprise_name 3" -> {name: 3}; those with labels are not drawn.
 function parse(text) {
@@ -28,7 +30,8 @@ function parse(text) {
 
 // How much a counter grew up to sample i, over the last WINDOW samples; null: it was not counted yet, or the server began anew.
 function growth(i, name) {
-  const from = samples[Math.max(i - WINDOW, 0)].m[name], to = samples[i].m[name];
+  const from = samples[Math.max(i - WINDOW, 0)].m[name];
+  const to = samples[i].m[name];
   return from === undefined || to === undefined || to < from ? null : to - from;
 }
 
@@ -41,45 +44,101 @@ function ratio(i, part, whole, scale = 1) {
 const ratioOf = (m, part, whole, scale = 1) => (m[part] !== undefined && m[whole] > 0 ? (scale * m[part]) / m[whole] : null);
 
 function rate(i, name) {
-  const n = growth(i, name), seconds = (samples[i].at - samples[Math.max(i - WINDOW, 0)].at) / 1000;
+  const n = growth(i, name);
+  const seconds = (samples[i].at - samples[Math.max(i - WINDOW, 0)].at) / 1000;
   return n === null || seconds <= 0 ? null : n / seconds;
 }
 
 const FIRST_TOKEN = ['time_to_first_token_seconds_sum', 'time_to_first_token_seconds_count', 1000];
 const HITS = ['cached_tokens_total', 'prompt_tokens_total'];
 const CHARTS = [
-  { name: 'First token', kind: 'computed', of: (i) => ratio(i, ...FIRST_TOKEN), overall: (m) => ratioOf(m, ...FIRST_TOKEN), show: duration },
-  { name: 'Hit ratio', kind: 'ram', of: (i) => ratio(i, ...HITS), overall: (m) => ratioOf(m, ...HITS), show: (v) => percent(v, 1), most: 1 },
-  { name: 'Answer tokens a second', kind: 'disk', of: (i) => rate(i, 'answer_tokens_total'), overall: () => null,
-    show: (v) => (v < 10 ? v.toFixed(1) : count(v)) },
+  {
+    name: 'First token',
+    kind: 'computed',
+    of: (i) => ratio(i, ...FIRST_TOKEN),
+    overall: (m) => ratioOf(m, ...FIRST_TOKEN),
+    show: duration,
+  },
+  {
+    name: 'Hit ratio',
+    kind: 'ram',
+    of: (i) => ratio(i, ...HITS),
+    overall: (m) => ratioOf(m, ...HITS),
+    show: (v) => percent(v, 1),
+    most: 1,
+  },
+  {
+    name: 'Answer tokens a second',
+    kind: 'disk',
+    of: (i) => rate(i, 'answer_tokens_total'),
+    overall: () => null,
+    show: (v) => (v < 10 ? v.toFixed(1) : count(v)),
+  },
 ];
 
 // ---- drawing
 
 function numbers(m) {
-  const list = [['requests now', m.requests_active], ['connections', m.connections_open], ['answers', m.answers_total],
-    ['prompt tokens', m.prompt_tokens_total], ['of them cached', m.cached_tokens_total], ['answer tokens', m.answer_tokens_total],
-    ['evictions', m.store_evictions_total], ['clients gone', m.clients_gone_total]];
-  return h('dl', { class: 'numbers' }, list.filter(([, n]) => n !== undefined).map(([name, n]) => h('div', {}, h('dt', {}, name), h('dd', {}, count(n)))));
+  const list = [
+    ['requests now', m.requests_active],
+    ['connections', m.connections_open],
+    ['answers', m.answers_total],
+    ['prompt tokens', m.prompt_tokens_total],
+    ['of them cached', m.cached_tokens_total],
+    ['answer tokens', m.answer_tokens_total],
+    ['evictions', m.store_evictions_total],
+    ['clients gone', m.clients_gone_total],
+  ];
+  return h(
+    'dl',
+    { class: 'numbers' },
+    list.filter(([, n]) => n !== undefined).map(([name, n]) => h('div', {}, h('dt', {}, name), h('dd', {}, count(n)))),
+  );
 }
 
 function budgets(m) {
-  return h('div', { class: 'budgets' }, budgetBar('RAM', m.store_used_bytes ?? 0, m.store_budget_bytes ?? 0, 'ram'),
-    m.store_disk_budget_bytes > 0 ? budgetBar('Disk', m.store_disk_bytes, m.store_disk_budget_bytes, 'disk') : null);
+  return h(
+    'div',
+    { class: 'budgets' },
+    budgetBar('RAM', m.store_used_bytes ?? 0, m.store_budget_bytes ?? 0, 'ram'),
+    m.store_disk_budget_bytes > 0 ? budgetBar('Disk', m.store_disk_bytes, m.store_disk_budget_bytes, 'disk') : null,
+  );
 }
 
 function draw() {
-  const view = byId('view-live'), title = h('div', { class: 'bar' }, h('h2', {}, 'Live'), h('span', { class: 'soft' }, 'all requests of this server'));
+  const view = byId('view-live');
+  const title = h('div', { class: 'bar' }, h('h2', {}, 'Live'), h('span', { class: 'soft' }, 'all requests of this server'));
   const note = problem && h('p', { class: 'note', role: 'alert' }, problem);
   if (samples.length === 0) {
     put(view, title, note);
     return;
   }
-  const columns = view.clientWidth >= 900 ? 3 : 1, width = Math.max(Math.floor((view.clientWidth - 48 * columns) / columns), 240);
+  const columns = view.clientWidth >= 900 ? 3 : 1;
+  const width = Math.max(Math.floor((view.clientWidth - 48 * columns) / columns), 240);
   const { m } = samples[samples.length - 1];
-  put(view, title, note,
-    h('div', { class: 'charts' }, CHARTS.map((chart) => lineChart({ ...chart, values: samples.map((_, i) => chart.of(i)), overall: chart.overall(m), capacity: SAMPLES, width, span: SPAN }))),
-    h('h3', {}, 'Budgets'), budgets(m), h('h3', {}, 'Counts'), numbers(m));
+  put(
+    view,
+    title,
+    note,
+    h(
+      'div',
+      { class: 'charts' },
+      CHARTS.map((chart) =>
+        lineChart({
+          ...chart,
+          values: samples.map((_, i) => chart.of(i)),
+          overall: chart.overall(m),
+          capacity: SAMPLES,
+          width,
+          span: SPAN,
+        }),
+      ),
+    ),
+    h('h3', {}, 'Budgets'),
+    budgets(m),
+    h('h3', {}, 'Counts'),
+    numbers(m),
+  );
 }
 
 // ---- polling

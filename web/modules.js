@@ -26,28 +26,40 @@ const FIRST_PROMPT = `<prompt schema="cities">
 const TITLE = 60; // characters of a prompt in the list of runs
 
 let schemaEditor, promptEditor;
-let chosen = null;          // the name of the schema in the editor; null: a new one
-let changed = false;        // since it was loaded or saved
-let offered = '';           // the prompt that was written for the reader
-let running = null;         // AbortController of the prompt under way
-const prompts = new Map();  // texts by schema
+let chosen = null; // the name of the schema in the editor; null: a new one
+let changed = false; // since it was loaded or saved
+let offered = ''; // the prompt that was written for the reader
+let running = null; // AbortController of the prompt under way
+const prompts = new Map(); // texts by schema
 
-const words = (id, text) => { byId(id).textContent = text; };
+const words = (id, text) => {
+  byId(id).textContent = text;
+};
 const nameIn = (text) => /<schema\b[^>]*?\sname\s*=\s*["']([^"'<]+)["']/.exec(text)?.[1] ?? null;
 
 // ---- the list and the tree
 
 async function drawList() {
   const names = (await ask('GET', '/v1/schemas')).data;
-  byId('schema-list').replaceChildren(...names.map((name) =>
-    h('li', {}, h('button', { type: 'button', class: 'name', 'aria-current': name === chosen ? 'true' : null, onclick: () => choose(name) }, name))));
+  byId('schema-list').replaceChildren(
+    ...names.map((name) =>
+      h(
+        'li',
+        {},
+        h('button', { type: 'button', class: 'name', 'aria-current': name === chosen ? 'true' : null, onclick: () => choose(name) }, name),
+      ),
+    ),
+  );
   if (names.length === 0) byId('schema-list').append(h('li', { class: 'soft' }, 'None yet. Save the one on the right.'));
   return names;
 }
 
 // The line of an element with this name in the editor, from 1; 0: none.
 function lineOf(node) {
-  const pattern = node.kind === 'module' || node.kind === 'param' ? new RegExp(`\\sname\\s*=\\s*["']${node.name.replace(/\./g, '\\.')}["']`) : new RegExp(`<${node.kind}\\b`);
+  const pattern =
+    node.kind === 'module' || node.kind === 'param'
+      ? new RegExp(`\\sname\\s*=\\s*["']${node.name.replace(/\./g, '\\.')}["']`)
+      : new RegExp(`<${node.kind}\\b`);
   const at = schemaEditor.value.search(pattern);
   return at < 0 ? 0 : schemaEditor.value.slice(0, at).split('\n').length;
 }
@@ -55,10 +67,21 @@ function lineOf(node) {
 function treeLine(node) {
   const name = node.name || (node.kind === 'text' ? node.preview : node.kind);
   const keeps = node.cached ? 'its states are kept' : 'computed for each prompt';
-  const dot = node.key && h('span', { class: `dot ${node.cached ? 'ram' : 'none'}`, title: keeps }, h('span', { class: 'unseen' }, `${keeps}: `));
-  return h('button', { type: 'button', class: `node ${node.kind}`, title: node.preview || null, onclick: () => schemaEditor.goTo(Math.max(lineOf(node), 1), 1) },
-    dot, h('span', { class: 'node-name' }, name), node.kind !== node.name && node.name ? h('span', { class: 'soft' }, ` ${node.kind}`) : null,
-    h('span', { class: 'node-tokens' }, node.tokens > 0 ? count(node.tokens) : ''));
+  const dot =
+    node.key && h('span', { class: `dot ${node.cached ? 'ram' : 'none'}`, title: keeps }, h('span', { class: 'unseen' }, `${keeps}: `));
+  return h(
+    'button',
+    {
+      type: 'button',
+      class: `node ${node.kind}`,
+      title: node.preview || null,
+      onclick: () => schemaEditor.goTo(Math.max(lineOf(node), 1), 1),
+    },
+    dot,
+    h('span', { class: 'node-name' }, name),
+    node.kind !== node.name && node.name ? h('span', { class: 'soft' }, ` ${node.kind}`) : null,
+    h('span', { class: 'node-tokens' }, node.tokens > 0 ? count(node.tokens) : ''),
+  );
 }
 
 // Nodes come in document order with their depth.
@@ -120,7 +143,9 @@ async function choose(name) {
 function startNew() {
   if (changed && !confirm('Leave the changes?')) return;
   setSchema(null, '<schema name="">\n  <module name=""></module>\n</schema>\n');
-  byId('schema-list').querySelectorAll('[aria-current]').forEach((b) => b.removeAttribute('aria-current'));
+  byId('schema-list')
+    .querySelectorAll('[aria-current]')
+    .forEach((b) => b.removeAttribute('aria-current'));
   byId('schema-tree').replaceChildren();
   words('tree-words', '');
   schemaEditor.area.focus();
@@ -130,7 +155,10 @@ async function put(name, text) {
   const progress = byId('schema-progress');
   progress.hidden = false;
   try {
-    for await (const { event, data } of events('PUT', `/v1/schemas/${encodeURIComponent(name)}`, { body: text, headers: { 'Content-Type': 'application/xml' } })) {
+    for await (const { event, data } of events('PUT', `/v1/schemas/${encodeURIComponent(name)}`, {
+      body: text,
+      headers: { 'Content-Type': 'application/xml' },
+    })) {
       if (event === 'progress') words('schema-words', `computing … ${tokens(data.done)}`);
       else if (event === 'done') return data;
     }
@@ -141,7 +169,9 @@ async function put(name, text) {
 }
 
 async function save() {
-  const text = schemaEditor.value, name = nameIn(text) ?? 'schema', began = performance.now();
+  const text = schemaEditor.value;
+  const name = nameIn(text) ?? 'schema';
+  const began = performance.now();
   schemaEditor.setProblem(null);
   words('schema-words', 'computing …');
   byId('schema-save').disabled = true;
@@ -151,8 +181,12 @@ async function save() {
     changed = false;
     if (promptEditor.value === offered) offerPrompt(text);
     byId('schema-delete').disabled = false;
-    words('schema-words', done.computed_tokens > 0 ? `saved; ${tokens(done.computed_tokens)} computed in ${duration(performance.now() - began)}`
-      : 'saved; nothing had to be computed');
+    words(
+      'schema-words',
+      done.computed_tokens > 0
+        ? `saved; ${tokens(done.computed_tokens)} computed in ${duration(performance.now() - began)}`
+        : 'saved; nothing had to be computed',
+    );
     await Promise.all([drawList(), drawTree()]);
   } catch (error) {
     words('schema-words', '');
@@ -176,17 +210,32 @@ async function remove() {
 // ---- a prompt
 
 function promptRequest() {
-  return { prompt: promptEditor.value, max_tokens: Number(byId('prompt-max-tokens').value) || undefined,
-    temperature: Number(byId('prompt-temperature').value) || 0 };
+  return {
+    prompt: promptEditor.value,
+    max_tokens: Number(byId('prompt-max-tokens').value) || undefined,
+    temperature: Number(byId('prompt-temperature').value) || 0,
+  };
 }
 
 function tellAnswer(body, data) {
   const { reprise: report, usage } = data;
-  const title = body.prompt.replace(/<[^>]*>/g, ' ').replace(/\s+/g, ' ').trim() || nameIn(body.prompt);
-  addRun({ kind: 'prompt', title: (title || 'prompt').slice(0, TITLE), at: Date.now(), report,
-    measure: async () => (await ask('POST', '/v1/prompts', { json: { ...body, max_tokens: 1, reuse: 'off' } })).reprise });
-  words('prompt-words', `${tokens(report.prompt_tokens)}, ${percent(report.cached_tokens, report.prompt_tokens)} reused · first token `
-    + `${duration(waited(report))} · ${tokens(usage.answer_tokens)} answered`);
+  const title =
+    body.prompt
+      .replace(/<[^>]*>/g, ' ')
+      .replace(/\s+/g, ' ')
+      .trim() || nameIn(body.prompt);
+  addRun({
+    kind: 'prompt',
+    title: (title || 'prompt').slice(0, TITLE),
+    at: Date.now(),
+    report,
+    measure: async () => (await ask('POST', '/v1/prompts', { json: { ...body, max_tokens: 1, reuse: 'off' } })).reprise,
+  });
+  words(
+    'prompt-words',
+    `${tokens(report.prompt_tokens)}, ${percent(report.cached_tokens, report.prompt_tokens)} reused · first token ` +
+      `${duration(waited(report))} · ${tokens(usage.answer_tokens)} answered`,
+  );
 }
 
 function setRunning(controller) {
@@ -197,7 +246,8 @@ function setRunning(controller) {
 
 async function run() {
   if (running) return;
-  const body = promptRequest(), answer = byId('prompt-answer');
+  const body = promptRequest();
+  const answer = byId('prompt-answer');
   promptEditor.setProblem(null);
   answer.textContent = '';
   words('prompt-words', 'running …');
@@ -230,7 +280,13 @@ async function open(name) {
 }
 
 export function startModules() {
-  schemaEditor = new PmlEditor('schema-text', 'Schema', { rows: 14, onSubmit: save, onChange: () => { changed = true; } });
+  schemaEditor = new PmlEditor('schema-text', 'Schema', {
+    rows: 14,
+    onSubmit: save,
+    onChange: () => {
+      changed = true;
+    },
+  });
   promptEditor = new PmlEditor('prompt-text', 'Prompt', { rows: 6, onSubmit: run });
   byId('schema-editor').append(schemaEditor.node);
   byId('prompt-editor').append(promptEditor.node);

@@ -7,21 +7,29 @@
 import { s, rove } from './dom.js';
 import { SOURCES, count, moduleName, reasonWords, shortName, sourceOf, tokens } from './words.js';
 
-const ROW = 34;          // of tiles
-const TICKS = 18;        // below each row
-const TOP = 6;           // room for the mark
-const PER_TOKEN = 3;     // pixels that a token should have
+const ROW = 34; // of tiles
+const TICKS = 18; // below each row
+const TOP = 6; // room for the mark
+const PER_TOKEN = 3; // pixels that a token should have
 const MAX_ROWS = 8;
-const CHARACTER = 6.4;   // of a label, about
+const CHARACTER = 6.8; // of a label, about
 
 let drawn = 0; // names of hatches are unique in the document
 
 // What is drawn: {source, name, at, end, tokens, part}, by position.
 export function tilesOf(report) {
   const tiles = [];
-  let end = 0, told = 0;
+  let end = 0;
+  let told = 0;
   for (const part of report.parts) {
-    const tile = { source: sourceOf(part), name: part.module, at: part.position, end: part.position + part.tokens, tokens: part.tokens, part };
+    const tile = {
+      source: sourceOf(part),
+      name: part.module,
+      at: part.position,
+      end: part.position + part.tokens,
+      tokens: part.tokens,
+      part,
+    };
     tiles.push(tile);
     end = Math.max(end, tile.end);
     told += part.tokens;
@@ -78,24 +86,31 @@ function drawTile(tile, layout, width, hatch) {
   const scale = width / layout.perRow;
   const pieces = [];
   for (let row = Math.floor(tile.at / layout.perRow); row * layout.perRow < tile.end; row++) {
-    const from = Math.max(tile.at - row * layout.perRow, 0), to = Math.min(tile.end - row * layout.perRow, layout.perRow);
+    const from = Math.max(tile.at - row * layout.perRow, 0);
+    const to = Math.min(tile.end - row * layout.perRow, layout.perRow);
     const gap = tile.end - row * layout.perRow <= layout.perRow && (to - from) * scale > 3 ? 1 : 0;
     pieces.push({ x: from * scale, y: TOP + row * (ROW + TICKS), width: Math.max((to - from) * scale - gap, 0.75) });
   }
   const longest = pieces.reduce((a, b) => (b.width > a.width ? b : a));
   const label = labelOf(tile, longest.width);
   const box = (piece, attributes) => s('rect', { x: piece.x, y: piece.y, width: piece.width, height: ROW, rx: 2, ...attributes });
-  return s('g', { class: `tile ${tile.source}`, role: 'listitem', 'aria-label': tileWords(tile) },
+  return s(
+    'g',
+    { class: `tile ${tile.source}`, role: 'listitem', 'aria-label': tileWords(tile) },
     s('title', {}, tileWords(tile)),
     pieces.map((piece) => box(piece, { class: 'body' })),
     tile.part && !tile.part.exact && pieces.map((piece) => box(piece, { fill: `url(#${hatch})`, class: 'hatch' })),
-    label && s('text', { x: longest.x + 5, y: longest.y + ROW / 2 + 4, 'aria-hidden': 'true' }, label));
+    label && s('text', { x: longest.x + 5, y: longest.y + ROW / 2 + 4, 'aria-hidden': 'true' }, label),
+  );
 }
 
 function drawTicks(layout, width) {
-  const scale = width / layout.perRow, ticks = [];
+  const scale = width / layout.perRow;
+  const ticks = [];
   for (let at = 0; at <= layout.end; at += layout.step) {
-    const row = Math.floor(at / layout.perRow), x = (at - row * layout.perRow) * scale, y = TOP + row * (ROW + TICKS) + ROW;
+    const row = Math.floor(at / layout.perRow);
+    const x = (at - row * layout.perRow) * scale;
+    const y = TOP + row * (ROW + TICKS) + ROW;
     if (row >= layout.rows || x > width - 22) continue;
     ticks.push(s('path', { d: `M${x + 0.5} ${y + 1}v4` }), s('text', { x: x + 2, y: y + 13 }, count(at)));
   }
@@ -106,35 +121,61 @@ function drawMark(tiles, report, layout, width) {
   if (!report.divergence) return null;
   const at = positionOf(tiles, report.divergence.token);
   const row = Math.min(Math.floor(at / layout.perRow), layout.rows - 1);
-  const x = (at - row * layout.perRow) * (width / layout.perRow), y = TOP + row * (ROW + TICKS);
+  const x = (at - row * layout.perRow) * (width / layout.perRow);
+  const y = TOP + row * (ROW + TICKS);
   return s('path', { class: 'mark', 'aria-hidden': 'true', d: `M${x} ${y + ROW + 3}V${y - 1}m-5 -5h10l-5 6z` });
 }
 
 function hatching(id) {
-  return s('defs', {},
-    s('pattern', { id, width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
-      s('rect', { width: 2, height: 6, class: 'hatch-line' })));
+  return s(
+    'defs',
+    {},
+    s(
+      'pattern',
+      { id, width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
+      s('rect', { width: 2, height: 6, class: 'hatch-line' }),
+    ),
+  );
 }
 
 // onTile(tile or null): what the reader points at or has the focus.
 export function drawMosaic(report, width, onTile) {
-  const tiles = tilesOf(report), layout = layoutOf(tiles, width), height = TOP + layout.rows * (ROW + TICKS), hatch = `hatch-${++drawn}`;
+  const tiles = tilesOf(report);
+  const layout = layoutOf(tiles, width);
+  const height = TOP + layout.rows * (ROW + TICKS);
+  const hatch = `hatch-${++drawn}`;
   const boxes = tiles.map((tile) => drawTile(tile, layout, width, hatch));
   boxes.forEach((box, i) => {
     box.addEventListener('pointerenter', () => onTile(tiles[i]));
     box.addEventListener('pointerdown', () => onTile(tiles[i]));
   });
   rove(boxes, (i) => onTile(tiles[i]));
-  const svg = s('svg', { class: 'mosaic', viewBox: `0 0 ${width} ${height}`, width, height, role: 'list',
-    'aria-label': `The prompt in ${boxes.length} parts along ${count(layout.end)} positions. Arrow keys go from part to part.` },
-  hatching(hatch), drawTicks(layout, width), boxes, drawMark(tiles, report, layout, width));
+  const svg = s(
+    'svg',
+    {
+      class: 'mosaic',
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: 'list',
+      'aria-label': `The prompt in ${boxes.length} parts along ${count(layout.end)} positions. Arrow keys go from part to part.`,
+    },
+    hatching(hatch),
+    drawTicks(layout, width),
+    boxes,
+    drawMark(tiles, report, layout, width),
+  );
   svg.addEventListener('pointerleave', () => onTile(null));
   return svg;
 }
 
 // A line of it without words, for lists.
 export function drawStrip(report) {
-  const tiles = tilesOf(report), end = tiles.reduce((most, tile) => Math.max(most, tile.end), 1);
-  return s('svg', { class: 'strip', viewBox: `0 0 ${end} 6`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-    tiles.map((tile) => s('rect', { class: `body ${tile.source}`, x: tile.at, y: 0, width: tile.tokens, height: 6 })));
+  const tiles = tilesOf(report);
+  const end = tiles.reduce((most, tile) => Math.max(most, tile.end), 1);
+  return s(
+    'svg',
+    { class: 'strip', viewBox: `0 0 ${end} 6`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    tiles.map((tile) => s('rect', { class: `body ${tile.source}`, x: tile.at, y: 0, width: tile.tokens, height: 6 })),
+  );
 }

@@ -15,7 +15,8 @@ const WITH_INSTRUMENT = ['chat', 'modules'];
 // ---- views
 
 function show() {
-  const wanted = location.hash.slice(1), view = VIEWS.includes(wanted) ? wanted : 'chat';
+  const wanted = location.hash.slice(1);
+  const view = VIEWS.includes(wanted) ? wanted : 'chat';
   for (const name of VIEWS) {
     const link = byId('nav').querySelector(`a[href="#${name}"]`);
     byId(`view-${name}`).hidden = name !== view;
@@ -48,7 +49,8 @@ async function watchServer() {
     if (await isReady()) {
       const model = (await ask('GET', '/v1/models')).data[0];
       tellServer('ready', model.id);
-      byId('server').title = `${model.meta.architecture}, ${(model.meta.n_params / 1e6).toFixed(0)} million parameters, context ${model.meta.n_ctx_train}`;
+      byId('server').title =
+        `${model.meta.architecture}, ${(model.meta.n_params / 1e6).toFixed(0)} million parameters, context ${model.meta.n_ctx_train}`;
       byId('key-button').hidden = !getKey();
       return;
     }
@@ -75,11 +77,16 @@ function tellTheme() {
 }
 
 function nextTheme() {
-  const names = Object.keys(THEMES), root = document.documentElement;
+  const names = Object.keys(THEMES);
+  const root = document.documentElement;
   const next = names[(names.indexOf(root.dataset.theme ?? '') + 1) % names.length];
   if (next) root.dataset.theme = next;
   else delete root.dataset.theme;
-  try { localStorage.setItem('reprise-theme', next); } catch { /* for this page alone */ }
+  try {
+    localStorage.setItem('reprise-theme', next);
+  } catch {
+    /* for this page alone */
+  }
   tellTheme();
 }
 
@@ -87,8 +94,11 @@ function nextTheme() {
 
 // Opens the dialog; a key, or null.
 function askForKey(refusal) {
-  const dialog = byId('key-dialog'), input = byId('key-input');
-  byId('key-words').textContent = refusal ? `That key was refused: ${refusal}.` : 'This server asks for a key. It stays in this tab until the tab is closed.';
+  const dialog = byId('key-dialog');
+  const input = byId('key-input');
+  byId('key-words').textContent = refusal
+    ? `That key was refused: ${refusal}.`
+    : 'This server asks for a key. It stays in this tab until the tab is closed.';
   input.value = '';
   dialog.returnValue = '';
   dialog.showModal();

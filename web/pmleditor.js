@@ -8,20 +8,30 @@
 import { h } from './dom.js';
 
 const MOST_COLOURED = 200000; // characters; longer texts stay plain
-const PIECES = /(<!--[\s\S]*?(?:-->|$))|(<!\[CDATA\[[\s\S]*?(?:\]\]>|$))|(<\/?[^\s<>/="']*)|([^\s<>/="']+)(?=\s*=)|("[^"<]*"?|'[^'<]*'?)|(\/?>)|(&[^;\s<&]*;?)/g;
-const KINDS = [null, 'remark', '', 'tag', 'attribute', 'value', 'tag', 'entity'];
+// What has a colour. Attributes and values count inside of tags alone.
+const KINDS = [
+  ['remark', /<!--[\s\S]*?(?:-->|$)/],
+  ['', /<!\[CDATA\[[\s\S]*?(?:\]\]>|$)/],
+  ['tag', /<\/?[^\s<>/="']*/],
+  ['attribute', /[^\s<>/="']+(?=\s*=)/],
+  ['value', /"[^"<]*"?|'[^'<]*'?/],
+  ['end', /\/?>/],
+  ['entity', /&[^;\s<&]*;?/],
+];
+const PIECES = new RegExp(KINDS.map(([, pattern]) => `(${pattern.source})`).join('|'), 'g');
 
-// [kind or '', text] pieces. Attributes and values count inside of tags alone.
+// [kind or '', text] pieces.
 function colour(text) {
   const pieces = [];
-  let at = 0, inTag = false;
+  let at = 0;
+  let inTag = false;
   for (const match of text.matchAll(PIECES)) {
-    const group = match.findIndex((part, i) => i > 0 && part !== undefined);
-    if ((group === 4 || group === 5) && !inTag) continue;
-    if (group === 3) inTag = match[0].length > 1;
-    if (group === 6) inTag = false;
+    const [kind] = KINDS[match.findIndex((part, i) => i > 0 && part !== undefined) - 1];
+    if ((kind === 'attribute' || kind === 'value') && !inTag) continue;
+    if (kind === 'tag') inTag = match[0].length > 1;
+    if (kind === 'end') inTag = false;
     if (match.index > at) pieces.push(['', text.slice(at, match.index)]);
-    pieces.push([KINDS[group], match[0]]);
+    pieces.push([kind, match[0]]);
     at = match.index + match[0].length;
   }
   pieces.push(['', text.slice(at)]);
@@ -53,19 +63,36 @@ export class PmlEditor {
   constructor(id, label, { rows, onSubmit, onChange }) {
     this.ink = h('pre', { class: 'ink', 'aria-hidden': 'true' });
     this.gutter = h('div', { class: 'gutter', 'aria-hidden': 'true' });
-    this.area = h('textarea', { id, rows, wrap: 'off', spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', 'aria-label': label,
-      'aria-describedby': `${id}-problem` });
+    this.area = h('textarea', {
+      id,
+      rows,
+      wrap: 'off',
+      spellcheck: 'false',
+      autocapitalize: 'off',
+      autocomplete: 'off',
+      'aria-label': label,
+      'aria-describedby': `${id}-problem`,
+    });
     this.problem = h('p', { class: 'problem', id: `${id}-problem`, role: 'alert' });
     this.place = null;
-    this.node = h('div', { class: 'editor-frame' },
-      h('div', { class: 'editor' }, this.gutter, h('div', { class: 'sheet' }, this.ink, this.area)), this.problem);
+    this.node = h(
+      'div',
+      { class: 'editor-frame' },
+      h('div', { class: 'editor' }, this.gutter, h('div', { class: 'sheet' }, this.ink, this.area)),
+      this.problem,
+    );
     this.area.addEventListener('scroll', () => this.follow());
-    this.area.addEventListener('input', () => { this.setProblem(null); onChange?.(); });
+    this.area.addEventListener('input', () => {
+      this.setProblem(null);
+      onChange?.();
+    });
     this.area.addEventListener('keydown', (event) => this.onKey(event, onSubmit));
     this.draw();
   }
 
-  get value() { return this.area.value; }
+  get value() {
+    return this.area.value;
+  }
 
   set value(text) {
     this.area.value = text;
@@ -79,8 +106,10 @@ export class PmlEditor {
     this.problem.replaceChildren();
     if (this.place) {
       const { line, column, words } = this.place;
-      this.problem.append(h('button', { type: 'button', class: 'place', onclick: () => this.goTo(line, column) }, `line ${line}, column ${column}`),
-        ` ${words}`);
+      this.problem.append(
+        h('button', { type: 'button', class: 'place', onclick: () => this.goTo(line, column) }, `line ${line}, column ${column}`),
+        ` ${words}`,
+      );
     } else if (message) this.problem.append(message);
     this.draw();
   }
@@ -122,10 +151,12 @@ export class PmlEditor {
   }
 
   draw() {
-    const text = this.value, lines = text.split('\n').length;
+    const text = this.value;
+    const lines = text.split('\n').length;
     const at = this.place ? indexOf(text, this.place.line, this.place.column) : -1;
-    this.gutter.replaceChildren(...Array.from({ length: lines }, (_, i) =>
-      h('span', { class: this.place?.line === i + 1 ? 'wrong' : null }, String(i + 1))));
+    this.gutter.replaceChildren(
+      ...Array.from({ length: lines }, (_, i) => h('span', { class: this.place?.line === i + 1 ? 'wrong' : null }, String(i + 1))),
+    );
     this.ink.replaceChildren(...this.pieces(text, at), '\n');
     this.follow();
   }
@@ -136,7 +167,8 @@ export class PmlEditor {
     let begin = 0;
     for (const [kind, piece] of text.length > MOST_COLOURED ? [['', text]] : colour(text)) {
       const split = at - begin;
-      const parts = split >= 0 && split < piece.length ? [piece.slice(0, split), piece.slice(split, split + 1), piece.slice(split + 1)] : [piece];
+      const parts =
+        split >= 0 && split < piece.length ? [piece.slice(0, split), piece.slice(split, split + 1), piece.slice(split + 1)] : [piece];
       parts.forEach((part, i) => nodes.push(h('span', { class: [kind, i === 1 && 'here'].filter(Boolean).join(' ') || null }, part)));
       begin += piece.length;
     }

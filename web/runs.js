@@ -31,11 +31,11 @@ export function chooseRun(run) {
 // Milliseconds until the first token: modules that were missing, and the rest.
 export const waited = (report) => (report.ms.encode ?? 0) + report.ms.first_token;
 
-// The same if nothing had been reused: {ms, measured}, or null where neither the server nor a measurement tells.
+// The same if nothing had been reused: {ms, measured}, or null where neither a measurement nor the server tells, or nothing was.
 export function withoutReuse(run) {
   if (run.without !== undefined) return { ms: run.without, measured: true };
   const saved = run.report.ms.saved;
-  return typeof saved === 'number' ? { ms: waited(run.report) + saved, measured: false } : null;
+  return saved > 0 ? { ms: waited(run.report) + saved, measured: false } : null;
 }
 
 export const onMeasured = (f) => changed.addEventListener('measured', (event) => f(event.run));

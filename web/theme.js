@@ -3,5 +3,7 @@
   try {
     const chosen = localStorage.getItem('reprise-theme');
     if (chosen === 'light' || chosen === 'dark') document.documentElement.dataset.theme = chosen;
-  } catch { /* storage is switched off: as the system */ }
+  } catch {
+    /* storage is switched off: as the system */
+  }
 })();

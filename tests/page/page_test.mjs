@@ -1,5 +1,5 @@
-// page_test.mjs: the page in a browser, as a person would use it (make test-page). A server and a browser for all tests; each has a page and
-// words of its own.
+// page_test.mjs: the page in a browser, as a person would use it (make test-page). A server and a browser for all tests; each has a
+// page and words of its own.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -11,7 +11,8 @@ const FIGURES = process.env.REPRISE_PAGE_FIGURES;
 const REFUSED = /status of 4\d\d/; // what Chromium says on the console of a reply that a test provokes
 const EXAMPLES = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'examples');
 const TELEPHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
-const WHOLE = { chat: '.run-line', modules: '#schema-list > li', cache: 'table, .note', live: '.chart' }; // what a view has when it is drawn
+// What a view has when it is drawn.
+const WHOLE = { chat: '.run-line', modules: '#schema-list > li', cache: 'table, .note', live: '.chart' };
 const KEY = 'key-of-the-page-0123456789';
 
 let server, browser, folder;
@@ -68,13 +69,14 @@ async function send(page, message) {
   await page.waitForFunction((n) => document.querySelectorAll('.turn.assistant .run-line').length > n, before);
 }
 
-const percentReused = async (page) => Number.parseInt((await page.locator('.figure strong').nth(1).innerText()), 10);
+const percentReused = async (page) => Number.parseInt(await page.locator('.figure strong').nth(1).innerText(), 10);
 
 pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules', {}, async (page) => {
   await page.waitForSelector('#schema-text');
   await page.waitForFunction(() => document.querySelector('#schema-text').value.includes('cities'));
-  const schema = (await page.inputValue('#schema-text')).replace('On foot', 'on foot').replace('</union>',
-    '  <module name="porto">Porto is known for wine. Surfers go to Matosinhos.</module>\n      </union>');
+  const schema = (await page.inputValue('#schema-text'))
+    .replace('On foot', 'on foot')
+    .replace('</union>', '  <module name="porto">Porto is known for wine. Surfers go to Matosinhos.</module>\n      </union>');
   await page.fill('#schema-text', schema);
   await saveSchema(page);
   assert.equal(await page.locator('#schema-list .name[aria-current]').innerText(), 'cities');
@@ -87,10 +89,13 @@ pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules
   const second = await percentReused(page);
   assert.ok(second > 50 && second >= first, `${first} % and then ${second} % were reused`);
   const tiles = page.locator('.mosaic .tile');
-  assert.ok(await tiles.count() >= 3);
-  assert.ok(await page.locator('.mosaic .tile.ram').count() > 0);
-  assert.ok(await page.locator('.mosaic .tile.fresh').count() > 0);
-  assert.match(await page.locator('.mosaic .tile.ram', { hasText: 'porto' }).first().getAttribute('aria-label'), /porto: \d+ tokens at \d+, reused from RAM/);
+  assert.ok((await tiles.count()) >= 3);
+  assert.ok((await page.locator('.mosaic .tile.ram').count()) > 0);
+  assert.ok((await page.locator('.mosaic .tile.fresh').count()) > 0);
+  assert.match(
+    await page.locator('.mosaic .tile.ram', { hasText: 'porto' }).first().getAttribute('aria-label'),
+    /porto: \d+ tokens at \d+, reused from RAM/,
+  );
   await page.locator('.mosaic .tile').first().focus();
   const told = await text(page, '.detail');
   await page.keyboard.press('ArrowRight');
@@ -109,7 +114,10 @@ pageTest('wrong PML shows its error at its line', 'modules', { expected: REFUSED
   assert.equal(await text(page, '#schema-editor .gutter .wrong'), '3');
   assert.equal(await text(page, '#schema-editor .ink .here'), '<');
   await page.click('#schema-text-problem .place');
-  assert.equal(await page.evaluate(() => document.activeElement.selectionStart), '<schema name="wrong">\n  <module name="a">One.</module>\n  '.length);
+  assert.equal(
+    await page.evaluate(() => document.activeElement.selectionStart),
+    '<schema name="wrong">\n  <module name="a">One.</module>\n  '.length,
+  );
   await page.fill('#schema-text', '<schema name="wrong">\n  <module name="a">One.</module>\n</schema>\n');
   assert.equal(await page.locator('#schema-text-problem .place').count(), 0);
   await saveSchema(page);
@@ -131,8 +139,8 @@ pageTest('a chat streams, is stopped, and finds its beginning again', 'chat', {}
   assert.ok((await text(page, '.turn.assistant .said')).length > 0);
   await send(page, 'And where is it?');
   assert.match(await page.locator('.turn.assistant .run-line').nth(1).innerText(), /\d+ tokens, \d+ cached · first token/);
-  assert.ok(await percentReused(page) > 40);
-  assert.equal(await page.locator('.divergence').count() <= 1, true);
+  assert.ok((await percentReused(page)) > 40);
+  assert.equal((await page.locator('.divergence').count()) <= 1, true);
   await page.click('#chat-again');
   await page.waitForFunction(() => document.querySelectorAll('#runs > li').length === 3);
   assert.equal(await page.locator('.turn.assistant').count(), 2);
@@ -146,8 +154,10 @@ pageTest('a long answer is stopped', 'chat', {}, async (page) => {
   await page.route('**/v1/chat/completions', async (route) => {
     await route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) });
   });
-  await page.evaluate(() => { // at once: the model is fast
-    const stop = () => document.querySelector('.turn.assistant .said')?.textContent.length > 5 && document.querySelector('#chat-stop').click();
+  await page.evaluate(() => {
+    // at once: the model is fast
+    const stop = () =>
+      document.querySelector('.turn.assistant .said')?.textContent.length > 5 && document.querySelector('#chat-stop').click();
     new MutationObserver(stop).observe(document.querySelector('#chat-log'), { subtree: true, childList: true });
   });
   await page.fill('#chat-text', 'Tom had a');
@@ -160,11 +170,14 @@ pageTest('the cache lists entries, pins and removes one', 'modules', { expected:
   await page.click('#schema-new');
   await page.fill('#schema-text', '<schema name="kept"><module name="pins">Nobody else has these words.</module></schema>');
   await saveSchema(page);
-  await page.evaluate(() => { location.hash = 'cache'; });
+  await page.evaluate(() => {
+    location.hash = 'cache';
+  });
   await page.locator('#cache-table tbody tr, #view-cache .note').first().waitFor();
   if (await page.locator('#view-cache .note').count()) return t.skip('the server has no /v1/cache/entries yet');
   const key = await page.locator('#cache-table tbody tr', { hasText: 'kept/pins' }).first().getAttribute('data-key');
-  const row = page.locator(`#cache-table tr[data-key="${key}"]`), tile = page.locator(`#cache-map .tile[data-key="${key}"]`);
+  const row = page.locator(`#cache-table tr[data-key="${key}"]`);
+  const tile = page.locator(`#cache-map .tile[data-key="${key}"]`);
   assert.match(await tile.getAttribute('aria-label'), /kept\/pins: [\d.]+ .iB, \d+ tokens, in ram/);
   await row.locator('.pin-button').click();
   await row.locator('.pinned').waitFor();
@@ -182,9 +195,11 @@ pageTest('the cache lists entries, pins and removes one', 'modules', { expected:
 pageTest('charts of the server', 'live', {}, async (page) => {
   await page.waitForFunction(() => document.querySelectorAll('.chart').length === 3);
   assert.match(await page.locator('.chart svg').nth(1).getAttribute('aria-label'), /^Hit ratio/);
-  assert.ok(await page.locator('[role="meter"]').count() >= 1);
+  assert.ok((await page.locator('[role="meter"]').count()) >= 1);
   let asked = 0;
-  page.on('request', (request) => { asked += request.url().endsWith('/metrics') ? 1 : 0; });
+  page.on('request', (request) => {
+    asked += request.url().endsWith('/metrics') ? 1 : 0;
+  });
   await page.goto(`${server.address}/#chat`);
   await page.waitForTimeout(2500); // longer than the pause between two looks
   assert.equal(asked, 0);
@@ -200,8 +215,11 @@ pageTest('keys go everywhere', 'chat', {}, async (page) => {
   await page.keyboard.press('Enter');
   await page.locator('#view-modules').waitFor({ state: 'visible' });
   assert.equal(await page.title(), 'Modules – Reprise');
-  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, textarea, a')].filter((e) =>
-    !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map((e) => e.outerHTML));
+  const nameless = await page.evaluate(() =>
+    [...document.querySelectorAll('button, input, select, textarea, a')]
+      .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length))
+      .map((e) => e.outerHTML),
+  );
   assert.deepEqual(nameless, []);
 });
 
@@ -222,7 +240,9 @@ pageTest('light and dark', 'chat', { colorScheme: 'light' }, async (page) => {
 pageTest('a telephone', 'chat', { ...TELEPHONE, expected: REFUSED }, async (page) => {
   await send(page, 'Tom had a red ball. What did Tom have?');
   for (const view of ['chat', 'modules', 'cache', 'live']) {
-    await page.evaluate((v) => { location.hash = v; }, view);
+    await page.evaluate((v) => {
+      location.hash = v;
+    }, view);
     await page.locator(`#view-${view}`).waitFor({ state: 'visible' });
     await page.locator(`#view-${view} ${WHOLE[view]}`).first().waitFor();
     await hasNoSidewaysScrolling(page);
@@ -242,7 +262,9 @@ test('a server with keys asks for one', { timeout: 120000 }, async () => {
     await page.waitForFunction(() => document.querySelector('#server').dataset.state === 'ready');
     await send(page, 'Tom had a');
     for (const view of ['cache', 'live']) {
-      await page.evaluate((v) => { location.hash = v; }, view);
+      await page.evaluate((v) => {
+        location.hash = v;
+      }, view);
       await page.locator(`#view-${view} .note`).waitFor();
       assert.match(await text(page, `#view-${view} .note`), /operate/);
     }
@@ -267,8 +289,12 @@ async function fillDocuments(page) {
 
 async function askTwice(page) {
   await page.fill('#chat-temperature', '0');
-  await page.fill('#chat-system', 'Read the documents. Osthaven is a town in the north. Corwyn was elected mayor of Osthaven. '
-    + 'The river Velbrook runs through Osthaven. Belvik lies in the south of the country. The mayor of Belvik is Yarina. Belvik is known for its clocks.');
+  await page.fill(
+    '#chat-system',
+    'Read the documents. Osthaven is a town in the north. Corwyn was elected mayor of Osthaven. ' +
+      'The river Velbrook runs through Osthaven. Belvik lies in the south of the country. The mayor of Belvik is Yarina. ' +
+      'Belvik is known for its clocks.',
+  );
   await send(page, 'Who is the mayor of Osthaven?');
   await send(page, 'Who is the mayor of Belvik?');
 }

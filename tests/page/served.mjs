@@ -16,7 +16,9 @@ export const temporaryFolder = () => mkdtempSync(join(tmpdir(), 'reprise-page-')
 
 // {address, stop()}, once it is ready.
 export async function serve(...options) {
-  const process_ = spawn(PROGRAM, ['serve', '-m', MODEL, '--port', '0', '--threads', '1', '--log', 'off', ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const process_ = spawn(PROGRAM, ['serve', '-m', MODEL, '--port', '0', '--threads', '1', '--log', 'off', ...options], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const ended = new Promise((resolve) => process_.once('exit', resolve));
   let address;
   for await (const line of createInterface({ input: process_.stdout })) {
@@ -24,7 +26,13 @@ export async function serve(...options) {
     if (line === 'ready') break;
   }
   if (!address) throw new Error(`the server ended: ${await ended}`);
-  return { address, stop: () => { process_.kill('SIGTERM'); return ended; } };
+  return {
+    address,
+    stop: () => {
+      process_.kill('SIGTERM');
+      return ended;
+    },
+  };
 }
 
 // A file of keys with one line; gives its path.

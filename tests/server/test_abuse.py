@@ -200,7 +200,7 @@ class Abuse(unittest.TestCase):
 
     def test_gone_in_mid_stream(self):
         def one():
-            for i in range(N_GONE // 6):
+            for i in range(N_GONE // 8):
                 s = self.server.socket()
                 s.sendall(raw_request("/v1/completions", {**LONG, "stream": True, "max_tokens": 300}))
                 if i % 3:
@@ -210,7 +210,7 @@ class Abuse(unittest.TestCase):
                 s.close()
 
         before = self.server.wait_idle()["reprise_requests_total"]
-        in_parallel([one] * 6)
+        in_parallel([one] * 8)
         self.assertGreater(self.server.wait_idle()["reprise_requests_total"], before)
 
     def test_gone_before_the_answer(self):
