@@ -140,8 +140,9 @@ static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t de
     uint32_t common = depth, all = GRAMMAR_NONE;
     while (common < first->n && common < last->n && first->bytes[common] == last->bytes[common]) common++;
     for (size_t i = 0, end; i < n && !b->rc; i = end) {
-        for (end = i + 1; end < n && words[end].n > common && words[i].n > common && words[end].bytes[common] == words[i].bytes[common];) end++;
-        if (words[i].n > common) all = either(b, all, build_words(b, words + i, end - i, common, next, at), at);
+        bool goes_on = words[i].n > common; /* then those behind it do, too */
+        for (end = i + 1; goes_on && end < n && words[end].bytes[common] == words[i].bytes[common];) end++;
+        if (goes_on) all = either(b, all, build_words(b, words + i, end - i, common, next, at), at);
         else if (all == GRAMMAR_NONE) all = next; /* the same word again is no other way */
     }
     for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
@@ -298,8 +299,8 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     }
     if (rule != GRAMMAR_NONE) {
         const grammar_name *name = &b->t->rules[rule];
-        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: put "
-                          "what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
+        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: "
+                          "put what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);

@@ -525,7 +525,8 @@ static void test_grammar(void **state) {
     assert_true(json_is(o.out, "finish_reason", "stop"));
     outcome_free(&o);
     const char *bad = write_file("bad.gbnf", "root ::= one\noen ::= \"a\"\n");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", bad, NULL), 1, "grammar:1:10: there is no rule 'one': did you mean 'oen'?");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", bad, NULL), 1,
+                 "grammar:1:10: there is no rule 'one': did you mean 'oen'?");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
 }
