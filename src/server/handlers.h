@@ -35,6 +35,11 @@ void handle_openapi(server_exchange *x);
 void handle_openai_chat(server_exchange *x);
 void handle_openai_text(server_exchange *x);
 
+/* responses.c */
+void handle_response_create(server_exchange *x);
+void handle_response_get(server_exchange *x);
+void handle_response_delete(server_exchange *x);
+
 /* schemas_http.c, prompts_http.c */
 void handle_schema_list(server_exchange *x);
 void handle_schema_put(server_exchange *x);

@@ -40,6 +40,7 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
     server_ask_stops(ask, &f, "stop");
     server_ask_bias(ask, &f, "logit_bias");
     server_ask_extras(ask, &f);
+    openai_parse_json_schema(ask, &f);
     server_field_bool(&f, "cache_prompt", &cache_prompt);
     if (!cache_prompt) ask->reuse = RP_REUSE_OFF;
     return (int)p->kind;
@@ -112,6 +113,6 @@ static int close_choice(server_exchange *x, server_choice *c) { return exchange_
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_llamacpp(p)); }
 
-static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream};
+static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream, NULL};
 
 void handle_llamacpp_completion(server_exchange *x) { generate_handle(x, &form); }

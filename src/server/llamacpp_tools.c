@@ -6,6 +6,7 @@
 #include "server/openai.h"
 #include "server/prompt_tokens.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 #define MAX_DETOKENIZE ((size_t)1 << 20)
 #define MAX_SLOTS 4096 /* told */
@@ -111,7 +112,9 @@ int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
 void handle_llamacpp_template(server_exchange *x) {
     json_t *root = body_of(x), *object = NULL;
     if (!root) return;
-    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem)) object = render(x);
+    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem) &&
+        !tools_prepare(&x->ask, x->server->info.chat_format, &x->problem))
+        object = render(x);
     reply(x, root, object);
 }
 

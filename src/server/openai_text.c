@@ -144,6 +144,6 @@ static int end_stream(server_exchange *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail};
+static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, NULL};
 
 void handle_openai_text(server_exchange *x) { generate_handle(x, &form); }

@@ -168,6 +168,11 @@ class Anthropic(Dialects):
             self.assertEqual({**begins, "output_tokens": 0}, {**ends, "output_tokens": 0})
             self.assertEqual((begins["cache_read_input_tokens"] > 0, begins["cache_creation_input_tokens"] > 0), (read, not read))
 
+    def test_thinking(self):
+        for kind in ("disabled", "adaptive"):
+            self.assertEqual(self.message(thinking={"type": kind}).json["content"], self.message().json["content"])
+        self.refused(self.message(thinking={"type": "enabled", "budget_tokens": 1024}), 400, "invalid_request_error", "thinking")
+
     def test_stop_and_continued_answers(self):
         word = self.message().json["content"][0]["text"][2:5]
         stopped = self.message(stop_sequences=["zz", word]).json

@@ -208,8 +208,8 @@ class OpenAI(unittest.TestCase):
                 self.refused(self.chat(messages=messages), 400, field)
         image = [{"type": "image_url", "image_url": {"url": "data:"}}]
         self.refused(self.chat(messages=[{"role": "user", "content": image}]), 400, "messages[0].content", "unsupported_value")
-        self.refused(self.chat(tools=[{"type": "function"}]), 400, "tools", "unsupported_value")
-        self.refused(self.chat(response_format={"type": "json_object"}), 400, "response_format", "unsupported_value")
+        self.refused(self.chat(functions=[{}]), 400, "functions", "unsupported_value")
+        self.refused(self.chat(response_format={"type": "xml"}), 400, "response_format", "unsupported_value")
         self.assertEqual(self.chat(response_format={"type": "text"}).status, 200)
 
     def test_wrong_prompts(self):
