@@ -103,10 +103,6 @@ pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules
   assert.match(await text(page, '.figures'), /estimated/);
   await page.click('#measure');
   await page.waitForFunction(() => document.querySelector('.figures').textContent.includes('measured'));
-  await page.fill('#prompt-text', (await page.inputValue('#prompt-text')).replace('surf', 'wine'));
-  await runPrompt(page);
-  assert.match(await text(page, '.divergence'), /Left what was known at token \d+[\s\S]*wine[\s\S]*surf/);
-  assert.equal(await page.locator('.mosaic .mark').count(), 1);
 });
 
 test('what was computed before a restart is blue: it comes from disk', { timeout: 120000 }, async () => {
@@ -167,12 +163,14 @@ pageTest('a chat streams, is stopped, and finds its beginning again', 'chat', {}
   await send(page, 'And where is it?');
   assert.match(await page.locator('.turn.assistant .run-line').nth(1).innerText(), /\d+ tokens, \d+ cached · first token/);
   assert.ok((await percentReused(page)) > 40);
-  assert.equal((await page.locator('.divergence').count()) <= 1, true);
   await page.click('#chat-again');
   await page.waitForFunction(() => document.querySelectorAll('#runs > li').length === 3);
   assert.equal(await page.locator('.turn.assistant').count(), 2);
   await page.click('#chat-new');
   assert.equal(await page.locator('.turn').count(), 0);
+  await send(page, 'Who is the mayor of this town?');
+  assert.match(await text(page, '.divergence'), /Left what was known at token \d+[\s\S]*this town[\s\S]*Osthaven/);
+  assert.equal(await page.locator('.mosaic .mark').count(), 1);
 });
 
 pageTest('a long answer is stopped', 'chat', {}, async (page) => {
