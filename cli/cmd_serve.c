@@ -17,11 +17,11 @@
 #include "serve_reload.h"
 
 typedef struct serve_options {
-    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name;
+    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
     cli_list schemas;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, sequences, queue, log;
-    int32_t head_timeout, body_timeout, idle_timeout, drain;
+    int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain;
     uint64_t body;
     bool hash_key, no_tcp, no_page, stable_system;
     cli_config config;
@@ -37,6 +37,8 @@ static const cli_option options[] = {
      .help = "the model, a GGUF file; always needed"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "a schema of prompt modules that all may use; may be given several times"},
+    {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir),
+     .help = "keep schemas that come by HTTP in this folder, and load those that are there"},
     {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
      .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
     {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
@@ -65,6 +67,8 @@ static const cli_option options[] = {
     TIMEOUT("head-timeout", head_timeout, "until a request's head is there (10000)"),
     TIMEOUT("body-timeout", body_timeout, "and then its body (60000)"),
     TIMEOUT("idle-timeout", idle_timeout, "between two requests, and for a reader that takes nothing (75000)"),
+    {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = AT(keep_alive), .min = 0, .max = 86400000,
+     .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
     TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
      .help = "a line of JSON for each request on standard error, or none (requests)"},
@@ -142,6 +146,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.unix_path = o->unix_path;
     s.inherit_sockets = true;
     s.api_keys = o->api_keys;
+    s.schema_dir = o->schema_dir;
     s.cors_origin = o->cors;
     s.no_page = o->no_page;
     s.model_name = o->name;
@@ -152,6 +157,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.head_timeout_ms = o->head_timeout;
     s.body_timeout_ms = o->body_timeout;
     s.idle_timeout_ms = o->idle_timeout;
+    s.keep_alive_ms = o->keep_alive;
     s.drain_timeout_ms = o->drain;
     s.on_log = o->log == 0 ? on_log : NULL;
     return s;
@@ -231,7 +237,7 @@ static int serve_parsed(const serve_options *o) {
 
 static int serve_main(int argc, char **argv) {
     serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20,
-                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .drain = 30000};
+                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

@@ -44,6 +44,13 @@ static void check_ask(const server_ask *a) {
     for (size_t i = 0; i < a->n_messages; i++)
         check((unsigned)a->messages[i].role < RP_N_ROLES && strlen(a->messages[i].text) == a->messages[i].n);
     check(a->n_marked <= a->n_messages);
+    for (size_t i = 0; i < a->n_parts; i++) {
+        const server_part *part = &a->parts[i];
+        check(part->message < a->n_messages && part->begin <= part->end && part->end <= a->messages[part->message].n);
+        check(i == 0 || a->parts[i - 1].message < part->message ||
+              (a->parts[i - 1].message == part->message && a->parts[i - 1].end <= part->begin));
+        check(a->has_markup || part->kind < SERVER_PART_PML);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

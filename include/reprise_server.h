@@ -31,6 +31,7 @@ typedef struct rp_server_options {
     bool inherit_sockets; /* take the sockets that LISTEN_FDS and LISTEN_PID hand over, in place of host, port and unix_path, if there are
                              any */
     const char *api_keys;       /* a file of keys (docs/server.md); NULL: everybody who can connect is the operator */
+    const char *schema_dir;     /* a folder in which schemas that come by HTTP outlive the server; made if it is not there. NULL: none */
     const char *cors_origin;    /* the origin whose pages may ask, or "*"; NULL: none */
     const char *model_name;     /* how the model is called; NULL: as its file says */
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
@@ -41,6 +42,7 @@ typedef struct rp_server_options {
     int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */
     int32_t body_timeout_ms;    /* and then its body; default 60 s */
     int32_t idle_timeout_ms;    /* between two requests, and for a reader that takes nothing; default 75 s */
+    int32_t keep_alive_ms;      /* a stream of which nothing has come for so long (a prompt is computed) gets a comment; default 15 s; 0: none */
     int32_t drain_timeout_ms;   /* for what runs at rp_server_stop; default 30 s */
     bool no_page;               /* nothing at / : no page (web/) */
     void (*on_log)(void *user, const char *line); /* a line of JSON for each request; any thread, one at a time. NULL: none */
@@ -55,7 +57,7 @@ RP_API int rp_server_new(rp_server **out, const rp_server_options *options, rp_e
 /* Where it listens: "http://127.0.0.1:8080", "unix:/run/reprise.sock"; NULL past the end. Belongs to the server. */
 RP_API const char *rp_server_address(const rp_server *server, int i);
 /* Takes requests from now on, for this model and engine: both are borrowed until rp_server_free. The tenants of the keys get their quotas.
- * RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas). */
+ * Schemas of schema_dir are loaded; those that cannot be are logged. RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas), RP_ERR_IO. */
 RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine, rp_error *err);
 /* Counts a step for /metrics: what the on_step of the engine may call while the server lives. The engine may make steps after that. Any
  * thread. */

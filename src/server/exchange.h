@@ -84,6 +84,8 @@ typedef struct server_exchange {
     bool suspended;
     bool gone;       /* the client is, or the server ends */
     bool has_news;   /* for the reader of a stream */
+    bool is_idle;    /* nothing has come of its calls for so long that the reader is to be told that they go on */
+    uint64_t told_us; /* when the reader of a stream was last told something */
     int32_t n_done;  /* choices whose calls are over */
     bool held;       /* a worker goes on with it while it streams, and ends that by exchange_release */
     server_progress progress; /* of a schema (schemas_http.c) */

@@ -173,6 +173,7 @@ static int check_ask(server_exchange *x) {
 static void begin_running(server_exchange *x) {
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
+    x->told_us = base_clock_us();
     if (x->n_done == x->n_choices) finish(x);
     else if (x->is_stream && x->has_news) wake_reader(x);
     pthread_mutex_unlock(&x->lock);
@@ -286,8 +287,34 @@ static bool all_ended(const server_exchange *x) {
     return true;
 }
 
+void generate_keep_alive(server_exchange *x, uint64_t after_us) {
+    uint64_t now = base_clock_us();
+    pthread_mutex_lock(&x->lock);
+    bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
+    if (runs && x->is_stream && x->take == generate_take && x->suspended && now - x->told_us >= after_us) {
+        x->is_idle = true;
+        wake_reader(x);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Is there nothing to tell but that the calls go on? */
+static bool only_goes_on(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    bool idle = x->is_idle && x->n_done < x->n_choices;
+    for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
+    x->is_idle = false;
+    x->told_us = base_clock_us();
+    pthread_mutex_unlock(&x->lock);
+    return idle;
+}
+
 void generate_take(server_exchange *x) {
     int rc = 0;
+    if (only_goes_on(x)) {
+        if (base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
+        return;
+    }
     if (!x->stream_began && x->form->open) rc = x->form->open(x);
     x->stream_began = true;
     for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = tell_choice(x, &x->choices[i]);

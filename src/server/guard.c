@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/exchange.h"
+#include "server/generate.h"
 
 #define LOOK_MS 250 /* how often deadlines are looked at */
 #define EVENTS 64
@@ -24,6 +25,7 @@ struct server_guard {
     pthread_t thread;
     bool has_thread, stopping;
     int epoll, wake;
+    uint64_t keep_alive_us;
     server_peer *peers;
 };
 
@@ -51,6 +53,11 @@ static void see_deadlines(server_guard *g) {
         }
 }
 
+static void see_streams(server_guard *g) {
+    for (server_peer *p = g->peers; p && g->keep_alive_us > 0; p = p->next)
+        if (p->exchange) generate_keep_alive(p->exchange, g->keep_alive_us);
+}
+
 static void *guard_main(void *arg) {
     server_guard *g = arg;
     struct epoll_event events[EVENTS];
@@ -60,6 +67,7 @@ static void *guard_main(void *arg) {
         for (int i = 0; i < n; i++)
             if (events[i].data.ptr) see_event(g, events[i].data.ptr);
         see_deadlines(g);
+        see_streams(g);
         stopping = g->stopping;
         pthread_mutex_unlock(&g->lock);
     }
@@ -68,10 +76,11 @@ static void *guard_main(void *arg) {
 
 /* ---- life ---- */
 
-int guard_new(server_guard **out, rp_error *err) {
+int guard_new(server_guard **out, uint64_t keep_alive_us, rp_error *err) {
     server_guard *g = base_calloc(1, sizeof(*g));
     *out = NULL;
     if (!g) return base_fail_memory(err, sizeof(*g), "connections");
+    g->keep_alive_us = keep_alive_us;
     pthread_mutex_init(&g->lock, NULL);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -2,7 +2,7 @@
  * that a client went away while its connection is suspended.
  *
  * A peer is a connection. Its deadline is when its socket is shut down; libmicrohttpd then closes it. A client that has closed its side for
- * writing counts as gone.
+ * writing counts as gone. Streams whose calls have told nothing for a while get a word, so that nobody takes them for dead.
  */
 #ifndef SERVER_GUARD_H
 #define SERVER_GUARD_H
@@ -23,7 +23,8 @@ typedef struct server_peer {
 
 typedef struct server_guard server_guard;
 
-int guard_new(server_guard **out, rp_error *err); /* RP_ERR_IO, RP_ERR_MEMORY */
+/* keep_alive_us: see generate_keep_alive; 0: readers are told nothing. RP_ERR_IO, RP_ERR_MEMORY. */
+int guard_new(server_guard **out, uint64_t keep_alive_us, rp_error *err);
 void guard_free(server_guard *g);                 /* after all peers were removed */
 
 /* I/O threads. NULL: no memory. */

@@ -4,8 +4,10 @@
  * end. rp_schema_encode waits for the engine, so a worker is held meanwhile; SERVER_MAX_ENCODES at one time.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
@@ -61,17 +63,53 @@ void handle_schema_get(server_exchange *x) {
     exchange_reply_problem(x);
 }
 
-void handle_schema_delete(server_exchange *x) {
+/* Locked. */
+static int remove_schema(server_exchange *x) {
+    rp_server *s = x->server;
+    const char *tenant = x->key->tenant;
     rp_error err;
-    schema_shelf_remove(x->server->shelf, x->key->tenant, x->name);
-    if (rp_schema_unload(x->server->engine, x->key->tenant, x->name, &err)) {
-        server_fail_library(&x->problem, &err);
-        exchange_reply_problem(x);
-    } else exchange_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
+    schema_shelf_remove(s->shelf, tenant, x->name);
+    if (s->folder && schema_folder_remove(s->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
+    return rp_schema_unload(s->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
 }
+
+void handle_schema_delete(server_exchange *x) {
+    pthread_mutex_lock(&x->server->schema_lock);
+    remove_schema(x);
+    pthread_mutex_unlock(&x->server->schema_lock);
+    if (x->problem.kind) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
+}
+
+/* ---- what came before a restart ---- */
+
+static void log_line(rp_server *s, const char *schema, const rp_error *why) {
+    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema is not loaded", "schema", text(schema), "error", text(why->message));
+    char *said = line && s->options.on_log ? json_dumps(line, JSON_COMPACT) : NULL;
+    pthread_mutex_lock(&s->log_lock);
+    if (said) s->options.on_log(s->options.user, said);
+    pthread_mutex_unlock(&s->log_lock);
+    free(said); /* jansson's */
+    json_decref(line);
+}
+
+static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
+    rp_server *s = user;
+    rp_schema_options options = {.tenant = tenant, .name = name};
+    rp_error err;
+    int rc = rp_schema_parse(s->engine, pml, n, name, NULL, &options, NULL, &err);
+    if (!rc && (rc = schema_shelf_put(s->shelf, tenant, name, pml, n)))
+        base_fail(&err, (rp_code)rc, "there is no room for its text (%d schemas, %zu MB)", SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
+    if (rc) log_line(s, name, &err);
+}
+
+static void on_bad(void *user, const rp_error *err) { log_line(user, "", err); }
+
+int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_folder_visit(s->folder, on_found, on_bad, s, err) : RP_OK; }
 
 /* ---- PUT ---- */
 
+/* Locked: all three have it, or the problem says which has not. */
 static int load(server_exchange *x) {
     rp_schema_options options = {.tenant = x->key->tenant, .name = x->name};
     rp_error err;
@@ -85,7 +123,9 @@ static int load(server_exchange *x) {
     if (rc == RP_ERR_LIMIT)
         return server_fail(&x->problem, SERVER_INVALID, NULL, "schema '%s' is loaded, and its text is not kept: %d schemas or %zu MB are",
                            x->name, SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
-    return rc ? server_fail_memory(&x->problem) : SERVER_FINE;
+    if (rc) return server_fail_memory(&x->problem);
+    if (!x->server->folder || !schema_folder_put(x->server->folder, x->key->tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
+    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is loaded, and will not outlive the server: %.300s", x->name, err.message);
 }
 
 static json_t *done(const server_exchange *x) {
@@ -145,7 +185,11 @@ void handle_schema_put(server_exchange *x) {
     const char *wanted = exchange_query(x, "encode");
     bool encodes = !wanted || strcmp(wanted, "false") != 0;
     bool may = !encodes || begin_encode(x);
-    if (may) load(x);
+    if (may) {
+        pthread_mutex_lock(&s->schema_lock);
+        load(x);
+        pthread_mutex_unlock(&s->schema_lock);
+    }
     if (x->problem.kind || !encodes || !exchange_wants_events(x)) {
         if (!x->problem.kind && encodes) encode(x);
         if (may && encodes) atomic_fetch_sub(&s->n_encodes, 1);

@@ -34,6 +34,7 @@ rp_server_options rp_server_options_defaults(void) {
         .body_timeout_ms = 60000,
         .idle_timeout_ms = 75000,
         .drain_timeout_ms = 30000,
+        .keep_alive_ms = 15000,
     };
 }
 
@@ -48,6 +49,7 @@ static int check_options(const rp_server_options *o, rp_error *err) {
         {"head_timeout_ms", o->head_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"body_timeout_ms", o->body_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"idle_timeout_ms", o->idle_timeout_ms, 1, MAX_TIMEOUT_MS},
+        {"keep_alive_ms", o->keep_alive_ms, 0, MAX_TIMEOUT_MS},
         {"drain_timeout_ms", o->drain_timeout_ms, 0, MAX_TIMEOUT_MS},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
@@ -66,6 +68,7 @@ static int init_locks(rp_server *s, rp_error *err) {
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->log_lock, NULL);
+    pthread_mutex_init(&s->schema_lock, NULL);
     pthread_cond_init(&s->idle, &attributes);
     pthread_condattr_destroy(&attributes);
     s->has_lock = true;
@@ -82,7 +85,8 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
-        (rc = content_shelf_new(&s->contents, err)) ||        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, err)) ||
+        (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_shelf_new(&s->contents, err)) ||
+        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
@@ -100,6 +104,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options = options ? *options : rp_server_options_defaults();
     rp_server_options o = s->options;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
+    s->options.schema_dir = NULL;
     int rc = make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -115,6 +120,7 @@ int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *
     s->engine = engine;
     rp_model_describe(model, &s->info);
     if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
+    if ((rc = schemas_restore(s, err))) return rc;
     atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
     return RP_OK;
 }
@@ -180,6 +186,7 @@ void rp_server_free(rp_server *s) {
     work_queue_free(s->work);
     guard_free(s->guard);
     schema_shelf_free(s->shelf);
+    schema_folder_free(s->folder);
     content_shelf_free(s->contents);
     report_ring_free(s->reports);
     api_keys_free(s->keys);
@@ -187,6 +194,7 @@ void rp_server_free(rp_server *s) {
     if (s->has_lock) {
         pthread_cond_destroy(&s->idle);
         pthread_mutex_destroy(&s->log_lock);
+        pthread_mutex_destroy(&s->schema_lock);
         pthread_mutex_destroy(&s->lock);
     }
     base_free(s->cors_origin);

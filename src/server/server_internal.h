@@ -16,6 +16,7 @@
 #include "server/histogram.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
+#include "server/schema_folder.h"
 #include "server/schema_shelf.h"
 #include "server/work_queue.h"
 
@@ -58,6 +59,7 @@ struct rp_server {
     server_guard *guard;
     work_queue *work;
     schema_shelf *shelf;
+    schema_folder *folder;     /* NULL: schemas that come by HTTP live as long as the process */
     content_shelf *contents;
     report_ring *reports;
     server_counts counts;
@@ -70,9 +72,13 @@ struct rp_server {
     int n_active;        /* exchanges behind their heads, quick ones aside */
     int n_suspended;
     pthread_mutex_t log_lock;
+    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, shelf and folder agree; above the shelf's lock */
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
+
+/* Loads the schemas of the folder, as far as they can be; those that cannot are logged, and stay (schemas_http.c). */
+int schemas_restore(rp_server *s, rp_error *err);
 
 /* What a work queue runs: exchanges that are QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);

@@ -13,6 +13,7 @@ name="plan">Plan a trip of <param name="days" len="8"/> to this city.
 <union><module name="miami">Welcome to Miami. For surf, go to Haulover.</module>
 <module name="lisbon">Lisbon is seen on foot.</module></union></module>
 </user></schema>"""
+OLD = CITIES.replace("Haulover", "Crandon")
 PROMPT = "<prompt schema='cities'><plan days='3 days'><miami/></plan> Where is surf?</prompt>"
 XML = {"Content-Type": "application/xml"}
 EVENTS = {"Accept": "text/event-stream"}
@@ -263,6 +264,46 @@ class Keys(unittest.TestCase):
         self.addCleanup(server.stop)
         in_parallel([lambda: self.assertEqual(server.post("/v1/completions", {"prompt": "a", "max_tokens": 1},
                                                           headers=bearer(ANN)).status, 200)] * 4)
+
+
+class Restart(unittest.TestCase):
+    """--schema-dir: what came by HTTP is there again, for its tenant alone, whatever ended the server."""
+
+    def test_schemas_outlive_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys, kept = os.path.join(folder, "keys"), os.path.join(folder, "kept")
+            with open(keys, "w", encoding="utf-8") as f:
+                for name in ("ann", "tom"):
+                    done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=f"key-of-{name}-0123456789", capture_output=True, text=True)
+                    f.write(f"{done.stdout.strip()} tenant={name} rights=ask,schemas\n")
+
+            def start():
+                return Server("--api-keys", keys, "--schema-dir", kept, "--store", os.path.join(folder, "store"), "--write", "through").wait_ready()
+
+            def ask(server, method, path, body=None, who="ann"):
+                return server.ask(method, path, body, headers={"Authorization": f"Bearer key-of-{who}-0123456789"})
+            server = start()
+            for name in ("cities", "gone"):
+                self.assertEqual(ask(server, "PUT", f"/v1/schemas/{name}", CITIES.replace('"cities"', f'"{name}"')).status, 200)
+            self.assertEqual(ask(server, "PUT", "/v1/schemas/cities", OLD, who="tom").status, 200)
+            self.assertEqual(ask(server, "DELETE", "/v1/schemas/gone").status, 200)
+            server.end(9)
+            server.errors.close()
+            with open(os.path.join(kept, "0" * 64 + ".json"), "w", encoding="utf-8") as f:
+                f.write("{")
+            server = start()
+            self.addCleanup(server.stop)
+            self.assertEqual(ask(server, "GET", "/v1/schemas").json["data"], ["cities"])
+            self.assertEqual(ask(server, "GET", "/v1/schemas/cities").body.decode(), CITIES)
+            self.assertEqual(ask(server, "GET", "/v1/schemas/cities", who="tom").body.decode(), OLD)
+            answer = ask(server, "POST", "/v1/prompts", {"prompt": PROMPT, "max_tokens": 1}).json
+            self.assertIn("disk", {part["tier"] for part in answer["reprise"]["parts"] if part["reused"]})
+            self.assertEqual([line["event"] for line in server.log() if "event" in line], ["a schema is not loaded"])
+
+    def test_a_folder_that_cannot_be(self):
+        with tempfile.NamedTemporaryFile() as f:
+            done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--port", "0", "--schema-dir", f.name + "/x"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
 
 
 if __name__ == "__main__":
