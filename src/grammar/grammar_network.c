@@ -116,12 +116,60 @@ static uint32_t build_bytes(builder *b, const grammar_expr *e, uint32_t next) {
     return next;
 }
 
-static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
-    uint32_t all = GRAMMAR_NONE;
-    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = b->t->exprs[i].next) {
-        uint32_t one = build(b, i, next);
-        all = all == GRAMMAR_NONE ? one : add_node(b, (grammar_node){GRAMMAR_SPLIT, one, all}, e->at);
+/* Either of two; GRAMMAR_NONE: nothing yet. */
+static uint32_t either(builder *b, uint32_t all, uint32_t one, uint32_t at) {
+    return all == GRAMMAR_NONE ? one : add_node(b, (grammar_node){GRAMMAR_SPLIT, one, all}, at);
+}
+
+/* Literals of a choice, sorted: what begins alike is one piece, so that a long list of words is not followed word by word. */
+typedef struct word {
+    const uint8_t *bytes;
+    uint32_t n;
+} word;
+
+static int by_bytes(const void *a, const void *b) {
+    const word *x = a, *y = b;
+    int order = memcmp(x->bytes, y->bytes, BASE_MIN(x->n, y->n));
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* n >= 1 words from their byte `depth` on. Goes deeper by a byte at least, at places where words part: so some hundred times at most, for
+ * their bytes together are bounded. */
+static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t depth, uint32_t next, uint32_t at) {
+    const word *first = &words[0], *last = &words[n - 1];
+    uint32_t common = depth, all = GRAMMAR_NONE;
+    while (common < first->n && common < last->n && first->bytes[common] == last->bytes[common]) common++;
+    for (size_t i = 0, end; i < n && !b->rc; i = end) {
+        bool goes_on = words[i].n > common; /* then those behind it do, too */
+        for (end = i + 1; goes_on && end < n && words[end].bytes[common] == words[i].bytes[common];) end++;
+        if (goes_on) all = either(b, all, build_words(b, words + i, end - i, common, next, at), at);
+        else if (all == GRAMMAR_NONE) all = next; /* the same word again is no other way */
     }
+    for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
+    return all;
+}
+
+static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
+    static const uint8_t none = 0;
+    const grammar_expr *exprs = b->t->exprs;
+    uint32_t all = GRAMMAR_NONE;
+    size_t n = 0;
+    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = exprs[i].next) {
+        if (exprs[i].kind == EXPR_BYTES) n++;
+        else all = either(b, all, build(b, i, next), e->at);
+    }
+    word *words = n > 0 ? base_alloc(n * sizeof(*words)) : NULL;
+    if (n > 0 && !words && !b->rc) b->rc = base_fail_memory(b->t->err, n * sizeof(*words), "a grammar");
+    if (b->rc || n == 0) {
+        base_free(words);
+        return n == 0 ? all : next;
+    }
+    n = 0;
+    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = exprs[i].next)
+        if (exprs[i].kind == EXPR_BYTES) words[n++] = (word){exprs[i].n > 0 ? b->t->bytes + exprs[i].first : &none, exprs[i].n};
+    qsort(words, n, sizeof(*words), by_bytes);
+    all = either(b, all, build_words(b, words, n, 0, next, e->at), e->at);
+    base_free(words);
     return all;
 }
 
@@ -251,8 +299,8 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     }
     if (rule != GRAMMAR_NONE) {
         const grammar_name *name = &b->t->rules[rule];
-        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: put "
-                          "what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
+        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: "
+                          "put what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);

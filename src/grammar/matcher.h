@@ -26,7 +26,7 @@
 #define MATCHER_MAX_NESTING 4096
 #define MATCHER_MAX_CONFIGS 16384              /* of a place */
 #define MATCHER_MAX_ITEMS 65536                /* nodes that are passed between two bytes */
-#define MATCHER_MAX_WORK ((uint64_t)1 << 22)   /* configs and nodes looked at for one token: below 0.1 s */
+#define MATCHER_MAX_WORK ((uint64_t)1 << 20)   /* configs and nodes looked at for one token: about 0.1 s */
 #define MATCHER_POOL_BYTES ((size_t)4 << 20)
 #define MATCHER_MASKS 16                       /* sets of tokens that are kept */
 

@@ -417,7 +417,7 @@ static void test_greedy_story(void **state) {
 }
 
 static void expect_run_object(const char *o) {
-    static const char *const timings[] = {"load_ms", "encode_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second"};
+    static const char *const timings[] = {"load_ms", "encode_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second", "saved_ms"};
     const char *usage = json_field(o, "usage"), *plan = json_field(o, "plan");
     assert_int_equal(*json_field(o, "text"), '"');
     assert_int_equal(json_length(json_field(o, "tokens")), json_long(usage, "completion_tokens"));
@@ -509,6 +509,26 @@ static void test_sampling_is_seeded(void **state) {
     outcome_free(&greedy);
     outcome_free(&forgetful);
     outcome_free(&penalized);
+}
+
+static void test_grammar(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    const char *good = write_file("good.gbnf", "root ::= [a-z]{3} \" \" [0-9]{2} # a word and a number\n");
+    outcome o = run("", "run", "-m", model, "--text", "Once", "--grammar", good, NULL);
+    expect_fine(&o);
+    assert_int_equal(o.n_out, 6);
+    assert_true(o.out[3] == ' ' && o.out[4] >= '0' && o.out[4] <= '9');
+    outcome_free(&o);
+    o = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--grammar", good, "--grammar-trigger", "a", "--json", NULL);
+    expect_fine(&o);
+    assert_true(json_is(o.out, "finish_reason", "stop"));
+    outcome_free(&o);
+    const char *bad = write_file("bad.gbnf", "root ::= one\noen ::= \"a\"\n");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", bad, NULL), 1,
+                 "grammar:1:10: there is no rule 'one': did you mean 'oen'?");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
 }
 
 /* The answer ends before the text, which stands in several tokens, and its beginning is not shown before it is known. */
@@ -854,6 +874,7 @@ int main(void) {
         cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_families), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
         cmocka_unit_test(test_svg),          cmocka_unit_test(test_sampling_is_seeded), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),      cmocka_unit_test(test_run_tenant),
     };
     return cmocka_run_group_tests_name("cli", tests, set_up, tear_down);

@@ -65,6 +65,7 @@ static int run(things *t, int i, rp_reuse reuse, rp_error *err) {
     q.stops = stops;
     q.n_stops = 2;
     q.n_logprobs = 3;
+    if (i == 2) q.grammar = "root ::= word+\nword ::= [a-z\u00E9]{1,9} \" \"?", q.grammar_trigger = "e";
     return rp_engine_run(t->engine, &q, &t->result[i], err);
 }
 

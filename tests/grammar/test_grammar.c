@@ -451,7 +451,8 @@ static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     /* every x may belong to any of the levels, and each has its own way back */
     char text[4096] = "root ::= r0 \"!\"\n";
     for (int i = 0; i < 12; i++)
-        sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12, (i + 5) % 12, i);
+        sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
+                (i + 5) % 12, i);
     fixture f;
     bool fits = true;
     int rc = RP_OK, n = 0;
