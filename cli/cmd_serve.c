@@ -14,6 +14,7 @@
 #include "console.h"
 #include "loader.h"
 #include "reprise_server.h"
+#include "serve_notify.h"
 #include "serve_reload.h"
 
 typedef struct serve_options {
@@ -190,7 +191,11 @@ static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
     serve_reload reload = {0};
     status = serve_reload_start(&reload, l->engine, &o->schemas);
     if (status == CLI_OK) status = say("ready%s\n", "");
-    if (status == CLI_OK) rp_server_run(server);
+    if (status == CLI_OK) {
+        serve_notify("READY=1");
+        rp_server_run(server);
+        serve_notify("STOPPING=1");
+    }
     serve_reload_stop(&reload);
     return status;
 }

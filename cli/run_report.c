@@ -55,6 +55,7 @@ static json_t *timings_object(const rp_timings *t) {
     cli_json_set(timings, "prefill_ms", cli_json_real(t->prefill_ms));
     cli_json_set(timings, "ttft_ms", cli_json_real(t->ttft_ms));
     cli_json_set(timings, "decode_ms", cli_json_real(t->decode_ms));
+    cli_json_set(timings, "saved_ms", cli_json_real(t->saved_ms));
     cli_json_set(timings, "decode_tokens_per_second", cli_json_real(t->decode_tokens_per_second));
     return timings;
 }

@@ -1,5 +1,5 @@
 /* fuzz_requests.c: any bytes as the body of a request, in every dialect: it is refused with one line, or what is asked for is within its
- * limits. The first byte chooses the dialect. */
+ * limits; tools and schemas of answers become a grammar, or a problem. The first byte chooses the dialect. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,11 +9,13 @@
 #include "server/dialects.h"
 #include "server/openai.h"
 #include "server/pml_dialect.h"
+#include "server/tool_calls.h"
+#include "server/tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const server_ask_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
-                                            llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse};
+                                            llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse};
 
 static void check(bool ok) {
     if (!ok) abort();
@@ -33,8 +35,9 @@ static void check_problem(const server_problem *p) {
 
 static void check_ask(const server_ask *a) {
     const rp_sampling *s = &a->sampling;
-    check((a->n_messages > 0) + (a->n_texts > 0) + (a->pml != NULL) == 1);
-    check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_texts <= SERVER_MAX_CHOICES);
+    check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) == 1);
+    check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_prompts <= SERVER_MAX_CHOICES);
+    for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1);
     check(a->max_tokens == -1 || a->max_tokens >= 1);
     check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1);
     check(a->n_stops >= 0 && a->n_stops <= RP_MAX_STOPS && a->n_logprobs >= -1 && a->n_logprobs <= RP_MAX_LOGPROBS);
@@ -53,15 +56,43 @@ static void check_ask(const server_ask *a) {
     }
 }
 
+/* Every message is found again, longer or as it was, and parts stand inside of their messages. */
+static void check_prepared(const server_ask *a) {
+    check(a->n_calls == 0 || a->n_messages == 0);
+    check(!(tools_are_on(a) || a->wants_json) || a->grammar);
+    for (size_t i = 0; i < a->n_messages; i++) check(strlen(a->messages[i].text) == a->messages[i].n);
+    for (size_t i = 0; i < a->n_parts; i++) {
+        const server_part *part = &a->parts[i];
+        check(part->message < a->n_messages && part->begin <= part->end && part->end <= a->messages[part->message].n);
+    }
+    check(a->n_marked <= a->n_messages);
+}
+
+/* The request itself as an answer: what is found in it is all of it. */
+static void check_finder(const server_ask *a, const uint8_t *data, size_t n) {
+    tool_finder f;
+    size_t at = 0;
+    tool_finder_init(&f, a, NULL, NULL);
+    for (size_t step = 1; at < n; at += step, step = step % 7 + 1)
+        check(tool_finder_feed(&f, (const char *)data + at, BASE_MIN(step, n - at)) == 0);
+    check(tool_finder_finish(&f) == 0);
+    size_t told = 0;
+    for (size_t i = 0; i < f.n_items; i++) told += f.items[i].text.len;
+    check(told <= n && (f.n_calls > 0 || told == n));
+    tool_finder_free(&f);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     server_problem p = {0};
     server_ask ask = {0};
     if (n == 0) return 0;
     json_t *root = server_json_parse((const char *)data + 1, n - 1, &p);
-    if (root) server_ask_parse(&ask, root, parsers[data[0] % BASE_ARRAY_LEN(parsers)], &p);
+    if (root) server_ask_parse(&ask, root, parsers[data[0] % 16 % BASE_ARRAY_LEN(parsers)], &p);
     json_decref(root);
+    if (!p.kind) check_ask(&ask);
+    if (!p.kind && !tools_prepare(&ask, n % 2 ? "chatml" : "plain", &p)) check_prepared(&ask);
     if (p.kind) check_problem(&p);
-    else check_ask(&ask);
+    else check_finder(&ask, data, n);
     server_ask_free(&ask);
     return 0;
 }

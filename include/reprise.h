@@ -54,7 +54,7 @@ extern "C" {
 #define RP_ERRORS(X) \
     X(OK, 0, "no error") \
     X(ERR_INVALID, -1, "an argument is not valid") \
-    X(ERR_MEMORY, -2, "out of memory, or the state budget cannot hold it") \
+    X(ERR_MEMORY, -2, "out of memory") \
     X(ERR_IO, -3, "a file cannot be read or written") \
     X(ERR_FORMAT, -4, "a file is damaged or not of the expected format") \
     X(ERR_UNSUPPORTED, -5, "the model needs something that is not supported") \
@@ -67,7 +67,8 @@ extern "C" {
     X(ERR_CANCELLED, -12, "stopped by the caller") \
     X(ERR_INTERNAL, -13, "a fault of this library") \
     X(ERR_BUSY, -14, "too many requests wait: try again later") \
-    X(ERR_DEADLINE, -15, "not begun before its deadline")
+    X(ERR_DEADLINE, -15, "not begun before its deadline") \
+    X(ERR_ROOM, -16, "the budget of attention states cannot hold it")
 
 typedef enum rp_code {
 #define X(name, value, text) RP_##name = value,
@@ -263,11 +264,20 @@ typedef struct rp_engine_options {
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY (of
- * ram_bytes, too: it says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
+/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
+ * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
+
+/* How an engine was made, and how busy it is. */
+typedef struct rp_engine_info {
+    int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue; /* as rp_engine_options; none is 0 */
+    rp_state_format state_format;
+    bool prepared;            /* rp_engine_prepare, or a first request, was there */
+    int32_t running, waiting; /* calls that run, as after the last step; that have not ended, beside them */
+} rp_engine_info;
+RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 
 /* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
  * does it where this was not called. RP_ERR_MEMORY. */
@@ -434,16 +444,20 @@ typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
     const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
-    const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `text` */
+    const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `tokens`, or `text` */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
     const char *schema;      /* PML: a schema of this request alone, which `prompt` is over, in place of one that was loaded. Its modules are
                                 the tenant's, and are found by all requests of the tenant whose schemas have the same ones; `src` is
                                 refused. NULL: none */
     const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
-                                   borrowed until the call is submitted. NULL: none */
+                                   borrowed until the call is submitted. With reuse on (and not no_prefix) the text of an assistant's
+                                   message that is an answer of this engine, behind the same tokens and for the same tenant, becomes the
+                                   tokens that were sampled, as long as they are remembered (docs/requests.md). NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
     bool continues_last;     /* the answer goes on where the last message ends, or the role that the PML document ends with, as if the model
                                 had written that */
+    const int32_t *tokens;   /* n_tokens ids, with nothing put before them; borrowed until the call is submitted. NULL: none */
+    int32_t n_tokens;
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
     bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
@@ -525,6 +539,8 @@ typedef struct rp_timings {
     double prefill_ms; /* computing the prompt's own text */
     double ttft_ms;   /* from the request to its first token with every module in place (all of the above but encode_ms) */
     double decode_ms; /* the tokens after the first */
+    double saved_ms;  /* what computing the reused states would have taken, about: of each span what the cost model expected of it when it
+                         was kept, in proportion to the tokens that were used; what eviction weighs spans by */
     double decode_tokens_per_second;
 } rp_timings;
 
@@ -539,6 +555,7 @@ typedef struct rp_result {
     const char *finish_reason; /* "stop" (end of text, stop string, the grammar's end), "length" (max_tokens, n_forced, the context or the
                                   state budget), "grammar" (no token can go on as the grammar wants, or it is too ambiguous to be
                                   followed: the text is only the beginning of one), "cancelled", "deadline"; static */
+    const char *stop;          /* the stop string that ended it, or NULL */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;     /* states that were reused */
     int32_t fresh_tokens;      /* computed for this request */
@@ -559,13 +576,13 @@ typedef struct rp_call rp_call;
 /* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
  * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first, then
  * earlier deadlines, then in order of arrival.
- * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_MEMORY (the budget cannot hold prompt and answer even when nothing else
- * runs), RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
+ * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_ROOM (the budget cannot hold prompt and answer even when nothing else
+ * runs), RP_ERR_MEMORY, RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
 RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_call **out, rp_error *err);
 /* Waits until the call has ended, for up to timeout_ms (-1: for ever). Returns whether it has. */
 RP_API bool rp_call_wait(rp_call *call, int64_t timeout_ms);
 /* Waits, then moves the result out (once: RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (before an answer began; after that a result
- * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_MEMORY. */
+ * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_ROOM, RP_ERR_MEMORY. */
 RP_API int rp_call_result(rp_call *call, rp_result **out, rp_error *err);
 /* Ends the call before the next step; returns at once. */
 RP_API void rp_call_cancel(rp_call *call);
@@ -582,7 +599,8 @@ typedef enum rp_call_state {
 typedef struct rp_call_status {
     rp_call_state state;
     int32_t queue_position;  /* 1: the next; 0: it does not wait */
-    int32_t prompt_tokens;
+    int32_t prompt_tokens;   /* as in the result */
+    int32_t cached_tokens;   /* likewise, from the moment on when the prompt is composed: before its first token; else 0 */
     int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
     int32_t answer_tokens;
 } rp_call_status;
@@ -594,14 +612,18 @@ RP_API uint64_t rp_call_number(const rp_call *call); /* from 1, in order of subm
  * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant; a
  * grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with "grammar:line:column"), RP_ERR_NAME (schema, module, argument;
  * with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both
- * lengths), RP_ERR_CONTEXT, RP_ERR_MEMORY. */
+ * lengths), RP_ERR_CONTEXT, RP_ERR_ROOM, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 
 /* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. The schema is the one that a
- * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
+ * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_ROOM, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
 RP_API int rp_schema_encode(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_error *err);
+/* The same as a call that may be waited for and cancelled, and has no result: rp_call_result gives NULL, and its error. Modules that were
+ * computed until then are kept. The schema may be replaced meanwhile. */
+RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
+                            rp_call **out, rp_error *err);
 
 /* Of all tenants together: for the operator. */
 typedef struct rp_store_stats {
@@ -703,6 +725,7 @@ typedef enum rp_cache_kind {
     RP_CACHE_UNKNOWN, /* nothing but the file is known */
 } rp_cache_kind;
 
+/* What is kept under a key: of a folder, or of an engine (rp_engine_cache_list), which leaves out what its comment says. */
 typedef struct rp_cache_entry {
     char key[65];         /* 64 hexadecimal digits */
     char model[65];       /* "" unknown */
@@ -711,8 +734,11 @@ typedef struct rp_cache_entry {
     const char *fault;    /* why its header cannot be read here: "cipher", "version", ...; "" it can be. Static */
     bool encrypted, pinned;
     bool expired;         /* `expires` is over */
+    bool in_ram, on_disk;
+    bool in_use;          /* by calls that run or wait, or by the disk's writer */
     int32_t n_tokens;     /* that it holds states of */
-    uint64_t bytes;
+    uint64_t bytes;       /* that it takes, in RAM and on disk together; */
+    uint64_t ram_bytes;   /* in RAM */
     uint64_t cost_us;     /* what computing it took */
     uint64_t uses;
     int64_t last_use;     /* 0: unknown */
@@ -723,7 +749,8 @@ typedef struct rp_cache_entry {
 typedef struct rp_cache_listing {
     rp_cache_entry *entries;
     size_t n_entries;
-    void *owner; /* internal */
+    bool has_more; /* of an engine: there is more than was asked for */
+    void *owner;   /* internal */
 } rp_cache_listing;
 
 /* Which records are meant: those that all that is set is true of. Strings are borrowed during the call. */
@@ -731,6 +758,7 @@ typedef struct rp_cache_selection {
     const char *name;  /* a label: its records and those below it: "cities" means "cities/plan", too, and not "citiesandtowns" */
     const char *key;   /* the first 4 to 64 digits of a key */
     const char *model; /* likewise of a model */
+    bool modules, texts; /* of these kinds; both or none: of any */
     bool expired;
     bool all;          /* says that nothing else needs to be set: every record */
 } rp_cache_selection;
@@ -841,6 +869,44 @@ RP_API int rp_cache_export(rp_cache *cache, const char *name, const char *path, 
  * RP_ERR_FORMAT (no bundle, damaged, of another version), RP_ERR_LIMIT, RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_cache_import(rp_cache *cache, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
                            rp_error *err);
+
+/* ---- What an engine keeps ----------------------------------------------------------------------------------------- */
+
+/* The attention states of all tenants in RAM and on disk, while the engine runs: for its operator. Texts are not shown, nor whose they are:
+ * of an entry `model`, `fault` and `encrypted` are not filled in, and a module's label is "" where it came from disk encrypted. Any
+ * thread but the engine's; each of these waits for the end of a step, and holds up the next one while it looks at all that is kept.
+ * In selections `model` is NULL.
+ *
+ * Errors of all: RP_ERR_INVALID (nothing is set; digits; values), RP_ERR_NAME (a name or a key that nothing has), RP_ERR_MEMORY. */
+
+#define RP_CACHE_MOST_LISTED 10000
+#define RP_CACHE_MOST_TTL_S 3153600000 /* a hundred years */
+
+typedef enum rp_cache_order {
+    RP_CACHE_BY_KEY,   /* rising */
+    RP_CACHE_BY_BYTES, /* falling */
+} rp_cache_order;
+
+/* How much of what is meant, and in which order. All zero: by key, as much as there may be. */
+typedef struct rp_cache_page {
+    rp_cache_order order;
+    size_t limit;      /* up to RP_CACHE_MOST_LISTED; 0: that */
+    const char *after; /* a whole key: what comes behind it, by key; NULL: from the first on. Borrowed during the call */
+} rp_cache_page;
+
+/* selection NULL: all; page NULL: all zero. *out: owned by the caller, rp_cache_listing_free. */
+RP_API int rp_engine_cache_list(rp_engine *engine, const rp_cache_selection *selection, const rp_cache_page *page, rp_cache_listing **out,
+                                rp_error *err);
+/* Pins the modules that are meant, or takes pins away, as rp_cache_pin. A module that its schema pins is pinned again when it is used.
+ * *changed (may be NULL), here and below: how many. RP_ERR_INVALID (texts alone, which cannot be pinned), RP_ERR_CONFLICT (the store on
+ * disk was opened read-only). */
+RP_API int rp_engine_cache_pin(rp_engine *engine, const rp_cache_selection *selection, bool pinned, size_t *changed, rp_error *err);
+/* What is meant goes when it was not used for so long, from now on; 0: it does not. A `ttl` in a schema holds again when its module is
+ * used. RP_ERR_CONFLICT as above. */
+RP_API int rp_engine_cache_set_ttl(rp_engine *engine, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err);
+/* Removes what is meant from RAM and disk, pinned or not. What calls hold stays valid for them, is found by no others, and goes when they
+ * end. RP_ERR_CONFLICT as above. */
+RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *selection, size_t *removed, rp_error *err);
 
 /* ---- Looking inside -------------------------------------------------------------------------------------------- */
 

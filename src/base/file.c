@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -173,6 +172,11 @@ static uint64_t read_clock(clockid_t clock) {
     struct timespec ts = {0};
     clock_gettime(clock, &ts);
     return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+struct timespec base_clock_after(int64_t ms) {
+    uint64_t us = base_clock_us() + (uint64_t)ms * 1000u;
+    return (struct timespec){(time_t)(us / 1000000u), (long)(us % 1000000u) * 1000};
 }
 
 uint64_t base_clock_us(void) { return read_clock(CLOCK_MONOTONIC); }

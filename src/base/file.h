@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/buffer.h"
 #include "reprise.h"
@@ -43,6 +44,8 @@ void base_new_file_abandon(base_new_file *f);
 
 /* Monotonic time in microseconds. */
 uint64_t base_clock_us(void);
+/* When so many milliseconds are over on that clock: for timed waits. */
+struct timespec base_clock_after(int64_t ms);
 /* What the calling thread has had of processors, in microseconds. */
 uint64_t base_clock_thread_us(void);
 /* The calling thread does nothing for so long. A signal may end it early. */

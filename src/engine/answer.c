@@ -131,7 +131,7 @@ static int choose(answer *a, const float *logits, int32_t *token, rp_error *err)
 
 /* A token was told, and its text. */
 static void settle(answer *a, bool too_hard) {
-    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.at_stop ? "stop" : too_hard ? "grammar" : NULL;
+    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
     if (!reason && a->guide.grammar && guide_must_end(&a->guide)) reason = "stop";
     if (reason) a->result->finish_reason = reason;
     else a->over = a->result->n_tokens == a->most;

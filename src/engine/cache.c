@@ -3,11 +3,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/cache_selection.h"
 #include "store/record_bundle.h"
 #include "store/store_bundle.h"
-
-#define LEAST_DIGITS 4 /* of a key or a model: fewer would mean very many by a slip */
-#define KEY_DIGITS 64
 
 struct rp_cache {
     store_admin *admin;
@@ -32,29 +30,6 @@ void rp_cache_close(rp_cache *c) {
     base_free(c);
 }
 
-/* ---- which records ---- */
-
-static int check_digits(const char *what, const char *digits, rp_error *err) {
-    size_t n = digits ? strlen(digits) : LEAST_DIGITS;
-    if (n >= LEAST_DIGITS && n <= KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS,
-                     KEY_DIGITS);
-}
-
-static int check_selection(const rp_cache_selection *s, rp_error *err) {
-    if (!s->all && !s->name && !s->key && !s->model && !s->expired)
-        return base_fail(err, RP_ERR_INVALID, "nothing says which records are meant: give a name, a key, a model, expired, or all");
-    int rc = check_digits("the key", s->key, err);
-    return rc ? rc : check_digits("the model", s->model, err);
-}
-
-static bool begins(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
-
-static bool is_meant(const rp_cache_selection *s, const rp_cache_entry *e) {
-    return begins(e->key, s->key) && begins(e->model, s->model) && (!s->name || record_label_is_below(e->label, s->name)) &&
-           (!s->expired || e->expired);
-}
-
 /* ---- listing ---- */
 
 typedef struct gathering {
@@ -73,6 +48,7 @@ static void describe(const store_item *item, rp_cache_entry *e) {
                           .label = row->record.label,
                           .fault = item->fault ? record_fault_name(item->fault) : "",
                           .encrypted = item->encrypted,
+                          .on_disk = true,
                           .pinned = row->pinned,
                           .expired = item->expired,
                           .n_tokens = row->record.form.n_tokens,
@@ -81,8 +57,8 @@ static void describe(const store_item *item, rp_cache_entry *e) {
                           .uses = row->uses,
                           .last_use = row->last_use,
                           .expires = row->expires};
-    base_key_hex(&row->record.key, e->key, KEY_DIGITS);
-    if (known) base_key_hex(&row->fingerprint, e->model, KEY_DIGITS);
+    base_key_hex(&row->record.key, e->key, CACHE_KEY_DIGITS);
+    if (known) base_key_hex(&row->fingerprint, e->model, CACHE_KEY_DIGITS);
 }
 
 static int gather(void *user, const store_item *item, rp_error *err) {
@@ -91,7 +67,7 @@ static int gather(void *user, const store_item *item, rp_error *err) {
     rp_cache_entry e;
     describe(item, &e);
     g->n_hidden += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
-    if (!is_meant(g->selection, &e)) return RP_OK;
+    if (!cache_selection_means(g->selection, &e)) return RP_OK;
     size_t need = l->n_entries + 1;
     e.label = e.label[0] ? base_strdup(e.label) : "";
     if (!e.label || base_grow((void **)&l->entries, &g->cap_entries, need, SIZE_MAX, sizeof(*l->entries)) ||
@@ -131,15 +107,14 @@ static int fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
 static int find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
     static const rp_cache_selection everything = {.all = true};
     gathering g = {.selection = selection ? selection : &everything};
-    int rc = check_selection(g.selection, err);
+    int rc = cache_selection_check(g.selection, err);
     *out = NULL;
     if (rc) return rc;
     g.listing = base_calloc(1, sizeof(*g.listing));
     if (!g.listing) return base_fail_memory(err, sizeof(*g.listing), "a list of records");
     rc = store_admin_each(c->admin, gather, &g, err);
     g.listing->owner = g.keys;
-    bool is_named = g.selection->name || g.selection->key || g.selection->model;
-    if (!rc && g.listing->n_entries == 0 && is_named) rc = fail_none(c, &g, err);
+    if (!rc && g.listing->n_entries == 0 && cache_selection_is_named(g.selection)) rc = fail_none(c, &g, err);
     if (rc) rp_cache_listing_free(g.listing);
     else *out = g.listing;
     return rc;

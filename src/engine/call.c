@@ -1,10 +1,7 @@
 /* call.c: the life of a call, and the functions of rp_call. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime, pthread_condattr_setclock */
-
 #include "engine/call.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -60,7 +57,7 @@ int call_queue(rp_call *c, rp_error *err) {
     } else {
         c->number = ++e->n_calls;
         e->n_live++;
-        c->status = (rp_call_status){.prompt_tokens = c->n_prompt};
+        c->status = (rp_call_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
         *e->inbox_end = c;
         e->inbox_end = &c->next;
         pthread_cond_signal(&e->wake);
@@ -82,6 +79,7 @@ void call_publish(rp_call *c, int rc, const rp_error *err) {
     }
     c->status.state = RP_CALL_DONE;
     c->status.queue_position = 0;
+    if (c->result) c->status.computed_tokens = c->status.prompt_tokens, c->status.answer_tokens = c->result->n_tokens;
     e->n_live--;
     e->call_ms += (ms - e->call_ms) * CALL_MS_WEIGHT;
     c->ended = true;
@@ -102,21 +100,9 @@ int rp_engine_submit(rp_engine *e, const rp_request *request, rp_call **out, rp_
     return rc;
 }
 
-static struct timespec time_after(int64_t ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
 bool rp_call_wait(rp_call *c, int64_t timeout_ms) {
     rp_engine *e = c->engine;
-    struct timespec until = time_after(BASE_MAX(timeout_ms, 0));
+    struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
     int rc = 0;
     pthread_mutex_lock(&e->lock);
     while (!c->ended && rc != ETIMEDOUT)
@@ -187,17 +173,35 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
     return run(c, out, err);
 }
 
-int rp_schema_encode(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
-    rp_call *c;
-    int rc = call_new(&c, e, CALL_ENCODE, err);
+/* A call that computes a schema's modules, not queued yet. */
+static int new_encode(rp_call **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
+                      rp_error *err) {
+    int rc = call_new(out, e, CALL_ENCODE, err);
     if (rc) return rc;
+    rp_call *c = *out;
     c->options.on_progress = on_progress;
     c->options.user = user;
     if ((rc = engine_salt(e, tenant, &c->root.salt, err)) || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
         call_free(c);
-        return rc;
+        *out = NULL;
     }
-    return run(c, NULL, err);
+    return rc;
+}
+
+int rp_schema_encode(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
+    rp_call *c;
+    int rc = new_encode(&c, e, tenant, name, on_progress, user, err);
+    return rc ? rc : run(c, NULL, err);
+}
+
+int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_call **out,
+                     rp_error *err) {
+    int rc = new_encode(out, e, tenant, name, on_progress, user, err);
+    if (!rc && (rc = call_queue(*out, err))) {
+        call_free(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 static bool is_prepared(rp_engine *e) {

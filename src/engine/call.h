@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "engine/answer.h"
+#include "engine/answer_memory.h"
 #include "engine/draft.h"
 #include "engine/look_ahead.h"
 #include "engine/segment_jobs.h"
@@ -64,6 +65,8 @@ struct rp_call {
     /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: with those of the answer; n_runs: stretches of consecutive positions in the prompt */
+    base_key before;   /* of a conversation: names what stands before its answer; */
+    bool remembers;    /* the answer is kept as tokens (conversation.c) */
     uint64_t submitted_us, planned_us; /* planned_us: how long planning took */
     uint64_t deadline_us;              /* 0: none */
 
@@ -92,6 +95,7 @@ struct rp_call {
     call_moved moved;
     int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */
     uint64_t copied_bytes; /* of states, while it was composed */
+    uint64_t saved_us;     /* what computing the states that were found would have taken */
 
     /* shared */
     atomic_bool cancelled;
@@ -123,6 +127,8 @@ void call_publish(rp_call *c, int rc, const rp_error *err);
 
 /* ---- result.c: engine's thread ---- */
 
+/* The call is composed: counts what was found. */
+void call_count_found(rp_call *c);
 /* Fills in the result of an answer that is over: plan, counts, timings. RP_ERR_MEMORY. */
 int call_describe(rp_call *c, rp_error *err);
 

@@ -148,6 +148,26 @@ static int add_views(rp_call *c, rp_error *err) {
     return rc;
 }
 
+void edits_take_back(rp_call *c) {
+    const call_moved *m = &c->moved;
+    int32_t at = 0;
+    if (m->n == 0) return;
+    size_t behind = (size_t)(c->n_tokens - m->first) * sizeof(int32_t);
+    memmove(c->tokens + m->first + m->n, c->tokens + m->first, behind);
+    memmove(c->positions + m->first + m->n, c->positions + m->first, behind);
+    for (size_t i = 0; i < m->path.n_steps; at += m->path.steps[i++].n_tokens) {
+        int32_t pos;
+        const int32_t *tokens = span_step_tokens(&m->path.steps[i], &pos);
+        for (int32_t k = BASE_MAX(m->from - at, 0); k < m->path.steps[i].n_tokens && at + k < m->from + m->n; k++)
+            c->tokens[m->first + at + k - m->from] = tokens[k];
+    }
+    for (int32_t k = 0; k < m->n; k++) c->positions[m->first + k] = m->pos + k;
+    c->n_tokens += m->n;
+    c->n_prompt += m->n;
+    c->n_runs--;
+    c->moved.n = 0;
+}
+
 int edits_compose(rp_call *c, rp_error *err) {
     int32_t n = c->moved.n, first = c->moved.first;
     if (n == 0) return RP_OK;

@@ -161,7 +161,7 @@ static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
     if (left >= LEAST_STATE_BYTES) return RP_OK;
-    return base_fail(err, RP_ERR_MEMORY,
+    return base_fail(err, RP_ERR_ROOM,
                      "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; raise it"
                      " (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
@@ -172,16 +172,16 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     kv_format format = o->state_format == RP_STATE_F32 ? KV_F32 : KV_F16;
     kv_shape shape = e->states.shape = model_state_shape(e->model, format);
     uint64_t budget;
-    int32_t threads = o->n_threads ? o->n_threads : base_cpu_count();
     int rc = base_cpu_detect(&level, err);
     if (rc) return rc;
-    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = threads, .max_rows = e->max_rows};
+    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = state_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
+    if ((rc = answer_memory_new(&e->answers, err))) return rc;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     span_store_set_room(e->store, room, e);
     make_fingerprint(e);
@@ -191,6 +191,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
+    e->n_threads = o->n_threads ? o->n_threads : base_cpu_count();
     e->n_ctx = o->n_ctx ? o->n_ctx : e->model->hp.n_ctx_train;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : defaults.chunk_tokens;
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
@@ -236,6 +237,7 @@ void rp_engine_free(rp_engine *e) {
     if (!e) return;
     if (e->has_thread) stop_thread(e);
     engine_schemas_free(e);
+    answer_memory_free(e->answers);
     model_forward_free(e->forward);
     span_tree_free(e->tree);
     span_store_free(e->store);
@@ -265,6 +267,20 @@ void engine_tell(rp_engine *e) {
     memory.token_trie = e->memory.token_trie;
     e->memory = memory;
     e->stats = stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void rp_engine_describe(rp_engine *e, rp_engine_info *out) {
+    *out = (rp_engine_info){.n_threads = e->n_threads,
+                            .n_ctx = e->n_ctx,
+                            .chunk_tokens = e->chunk_tokens,
+                            .max_sequences = e->max_sequences,
+                            .max_queue = e->max_queue,
+                            .state_format = e->states.shape.format == KV_F32 ? RP_STATE_F32 : RP_STATE_F16};
+    pthread_mutex_lock(&e->lock);
+    out->prepared = e->prepared;
+    out->running = BASE_MIN(e->told_running, e->n_live);
+    out->waiting = e->n_live - out->running;
     pthread_mutex_unlock(&e->lock);
 }
 

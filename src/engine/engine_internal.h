@@ -9,6 +9,7 @@
  *   steps.c         what a step computes, and what becomes of it
  *   prefix.c        what was read before: found, waited for, given
  *   edits.c         what was read before behind another piece: found, moved
+ *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
  *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
  *   inspect.c       what rp_engine_inspect tells
  *
@@ -46,7 +47,7 @@ typedef struct step_part {
 
 struct rp_engine {
     rp_model *model;
-    int32_t n_ctx, chunk_tokens, max_sequences, max_queue;
+    int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue;
     double token_goal_us; /* 0: by what a step without prompts takes */
     rp_on_step on_step;
     void *step_user;
@@ -67,7 +68,9 @@ struct rp_engine {
     rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
     engine_errand *errands;      /* of threads that wait for them */
     int32_t n_live;              /* calls that have not ended */
+    int32_t told_running;        /* of them: how many run, as after the last step */
     uint64_t n_calls;            /* ever: the last one's number */
+    answer_memory *answers; /* as tokens */
     rp_schema **schemas; /* by salt, then by name */
     size_t n_schemas, cap_schemas;
     rp_memory memory;
@@ -165,11 +168,20 @@ void prefix_give(rp_call *c, bool all);
 /* Tokens that a call has computed states of, found ones included. */
 static inline int32_t prefix_computed(const rp_call *c) { return c->n_found + c->seq.done; }
 
+/* ---- conversation.c ---- */
+
+/* Plans a request's messages; earlier answers that are remembered stand in it as their tokens. Errors as pml_plan_messages. */
+int conversation_plan(rp_call *c, const rp_request *request, rp_error *err);
+/* Keeps the tokens of an answer that has its text. */
+void conversation_remember(rp_call *c);
+
 /* ---- edits.c ---- */
 
 /* Behind prefix_find: finds tokens behind an edit that were read before at other positions: c->moved. */
 void edits_find(rp_call *c);
 /* Adds their views to the call's context, behind those of the path, and takes them out of its tokens. */
 int edits_compose(rp_call *c, rp_error *err);
+/* A call that is composed begins anew: puts them back, while the path is there. */
+void edits_take_back(rp_call *c);
 
 #endif

@@ -16,7 +16,8 @@ rp_request rp_request_defaults(void) {
 
 static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
-    if (!o->prompt && !o->messages && !o->text) return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages or a text");
+    if (!o->prompt && !o->messages && !o->tokens && !o->text)
+        return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
     if (o->schema && !o->prompt) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
@@ -45,11 +46,12 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, prompt_name, schema, messages and text are used up before the call is queued; what is read later is copied. */
+/* tenant, prompt, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
     c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
+    c->options.tokens = NULL;
     c->options.stops = NULL;
     if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
         !copy_items((void **)&c->forced, o->forced, o->n_forced, sizeof(*c->forced)) || !copy_stops(c, o))
@@ -75,8 +77,8 @@ static int find_schema(rp_call *c, const rp_request *o, rp_error *err) {
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (rc) return rc;
-    if (!o->prompt && o->messages)
-        return pml_plan_messages(&c->plan, c->engine->model, o->messages, (size_t)BASE_MAX(o->n_messages, 0), o->continues_last, err);
+    if (!o->prompt && o->messages) return conversation_plan(c, o, err);
+    if (!o->prompt && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
     if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
@@ -199,7 +201,7 @@ static int check_budget(rp_call *c, rp_error *err) {
     int64_t room = capacity(c->engine);
     int64_t least = least_blocks(c, c->n_prompt);
     if (least > room)
-        return base_fail(err, RP_ERR_MEMORY,
+        return base_fail(err, RP_ERR_ROOM,
                          "the prompt takes %lld blocks of attention states, the budget holds %lld (%llu bytes): raise it (--ram), or shorten "
                          "the prompt",
                          (long long)least, (long long)room, (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
@@ -229,6 +231,12 @@ static int read_back(rp_call *c, rp_error *err) {
     return rc;
 }
 
+/* Does nothing stand before the answer but, perhaps, the beginning-of-text token? */
+static bool begins_text(const rp_model *m, const rp_request *o) {
+    if (o->prompt || o->messages) return false;
+    return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
+}
+
 static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
     const rp_model *m = c->engine->model;
     answer_place place = {
@@ -236,7 +244,7 @@ static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
         .n_vocab = m->hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
         .room = (int64_t)c->engine->n_ctx - c->plan->end + 1, /* the last token need not be computed */
-        .begins_text = !o->prompt && !o->messages && o->text[0] == '\0',
+        .begins_text = begins_text(m, o),
     };
     c->result = base_calloc(1, sizeof(*c->result));
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");

@@ -9,9 +9,10 @@
 
 #define AROUND_BYTES ((size_t)1 << 16) /* of RP_DIVERGENCE_TOKENS tokens */
 
-/* Strings that a result's plan points to. */
+/* Strings that a result points to. */
 typedef struct result_owner {
     char *paths; /* [items of the plan][CALL_PATH_BYTES] */
+    char *stop;
 } result_owner;
 
 /* ---- the plan ---- */
@@ -130,6 +131,31 @@ static int describe_plan(rp_call *c, rp_error *err) {
     return RP_OK;
 }
 
+/* ---- what was found, before there is a result ---- */
+
+/* Tokens of a view, and what computing them would have taken. */
+static int32_t count_view(rp_call *c, const kv_view *v) {
+    int32_t n = kv_mask_count(v->mask);
+    c->saved_us += span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
+    return n;
+}
+
+void call_count_found(rp_call *c) {
+    const kv_context *context = &c->seq.context;
+    size_t v = 0;
+    int32_t n = 0;
+    c->saved_us = 0;
+    for (int32_t k = 0; k < c->needs.n; k++) /* modules stand first */
+        for (int32_t i = 0; i < c->needs.items[k].n_spans; i++, v++)
+            if (!c->needs.items[k].missed) n += count_view(c, &context->views[v]);
+    while (v < context->n_views) n += count_view(c, &context->views[v++]);
+    pthread_mutex_lock(&c->engine->lock);
+    c->status.cached_tokens = n;
+    c->status.state = RP_CALL_PREFILL;
+    c->status.queue_position = 0;
+    pthread_mutex_unlock(&c->engine->lock);
+}
+
 /* ---- the divergence ---- */
 
 /* Text of n tokens; owned by the caller. NULL: no memory. */
@@ -212,7 +238,16 @@ static void fill_timings(rp_call *c) {
     t->prefill_ms = ms_between(c->composed_us, c->prefilled_us) + (own ? modules : 0);
     t->ttft_ms = ms_between(c->submitted_us, first) - t->encode_ms;
     t->decode_ms = ms_between(first, end);
+    t->saved_ms = (double)c->saved_us / 1e3;
     if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
+}
+
+static int describe_stop(rp_call *c, rp_error *err) {
+    const char *stop = c->answer.stream.stop;
+    result_owner *owner = c->result->owner;
+    if (!stop) return RP_OK;
+    c->result->stop = owner->stop = base_strdup(stop);
+    return owner->stop ? RP_OK : base_fail_memory(err, RP_MAX_STOP_BYTES, "a result");
 }
 
 /* What the call's context holds, modules that others hold too included. */
@@ -225,6 +260,7 @@ static uint64_t state_bytes(const kv_context *c) {
 int call_describe(rp_call *c, rp_error *err) {
     int rc = describe_plan(c, err);
     if (!rc) rc = describe_divergence(c, err);
+    if (!rc) rc = describe_stop(c, err);
     c->result->bytes_copied = c->copied_bytes;
     c->result->state_bytes = state_bytes(&c->seq.context);
     fill_timings(c);
@@ -234,7 +270,10 @@ int call_describe(rp_call *c, rp_error *err) {
 void rp_result_free(rp_result *r) {
     if (!r) return;
     result_owner *owner = r->owner;
-    if (owner) base_free(owner->paths);
+    if (owner) {
+        base_free(owner->paths);
+        base_free(owner->stop);
+    }
     base_free(owner);
     base_free(r->text);
     base_free(r->tokens);

@@ -7,17 +7,13 @@
  * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit. Of the next
  * ones the states that are there are held, and read from disk, as far as there is room (look_ahead.h).
  */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
-
-#include <time.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"
 
 /* Between two looks at callers while nothing can be computed. */
-#define MOMENT_NS 2000000
+#define MOMENT_MS 2
 
 /* ---- order ---- */
 
@@ -98,6 +94,7 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
         c->seq.reserved = 0; /* it takes no more */
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
+        if (!rc) conversation_remember(c);
         if (!rc) rc = call_describe(c, &own);
         err = &own;
     }
@@ -124,6 +121,7 @@ void scheduler_begin_anew(rp_engine *e, rp_call *c) {
     BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
     stop_running(e, c);
     forget(e, c);
+    edits_take_back(c);
     release(e, c);
     e->n_ended++; /* there is room again */
     start_waiting(e, c);
@@ -247,7 +245,7 @@ static int try_alone(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     c->shares = false;
     int rc = try_admit(e, c, v, err);
     if (rc || *v == ADMITTED) return rc;
-    return base_fail(err, RP_ERR_MEMORY,
+    return base_fail(err, RP_ERR_ROOM,
                      "the state budget cannot hold the prompt with its modules and their scopes: raise it (--ram), or shorten the prompt");
 }
 
@@ -266,6 +264,7 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     c->seq.slots = kv_context_slots(context);
     c->phase = CALL_PREFILL;
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
+    call_count_found(c);
     c->composed_us = base_clock_us();
     c->compose_us = c->composed_us - start;
     return rc;
@@ -385,15 +384,24 @@ static void take_up(rp_engine *e, rp_call *inbox) {
     }
 }
 
-/* What rp_call_get_status says. Locked. */
+/* Tokens of its prompt whose states are there: behind the views, and, once it is composed, those of the views. */
+static int32_t computed_tokens(const rp_call *c) {
+    bool composed = c->phase >= CALL_PREFILL && c->kind == CALL_REQUEST;
+    int32_t views = composed && c->options.reuse != RP_REUSE_EXACT ? c->plan->n_cached : 0;
+    return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
+}
+
+/* What rp_call_get_status and rp_engine_describe say. Locked. */
 static void tell_status(rp_engine *e) {
     int32_t position = 0;
+    e->told_running = e->n_running;
+    for (const rp_call *c = e->flushing; c; c = c->next) e->told_running++;
     for (rp_call *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_call *c = e->running[i];
         c->status.queue_position = 0;
         c->status.state = c->phase == CALL_DECODE ? RP_CALL_DECODE : RP_CALL_PREFILL;
-        c->status.computed_tokens = BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n;
+        c->status.computed_tokens = computed_tokens(c);
         if (c->result) c->status.answer_tokens = c->result->n_tokens;
     }
 }
@@ -402,11 +410,7 @@ static bool has_work(const rp_engine *e) { return e->inbox || e->errands || e->s
 
 /* All that run, or wait for room, wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += MOMENT_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = base_clock_after(MOMENT_MS);
     if (!e->inbox && !e->errands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 

@@ -39,14 +39,14 @@ void stop_matcher_close(stop_matcher *m) {
     *m = (stop_matcher){0};
 }
 
-size_t stop_matcher_next(stop_matcher *m, char byte) {
-    int32_t longest = 0;
+const stop_string *stop_matcher_next(stop_matcher *m, char byte) {
+    const stop_string *longest = NULL;
     for (int32_t i = 0; i < m->n_stops; i++) {
         stop_string *s = &m->stops[i];
         s->matched = advance(s, s->matched, byte);
-        if (s->matched == s->n) longest = BASE_MAX(longest, s->n);
+        if (s->matched == s->n && (!longest || s->n > longest->n)) longest = s;
     }
-    return (size_t)longest;
+    return longest;
 }
 
 size_t stop_matcher_held(const stop_matcher *m) {

@@ -12,11 +12,11 @@ static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     int rc = base_buffer_append(&s->text, bytes, n);
     if (rc) return base_fail(err, rc, "the answer's text does not fit into memory");
     for (size_t i = 0; i < n; i++) {
-        size_t stop = stop_matcher_next(&s->stops, bytes[i]);
-        if (stop == 0) continue;
+        const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
+        if (!stop) continue;
         assert(i + 1 == n); /* stop strings are whole characters too */
-        base_buffer_truncate(&s->text, s->text.len - stop);
-        s->at_stop = true;
+        base_buffer_truncate(&s->text, s->text.len - (size_t)stop->n);
+        s->stop = stop->text;
     }
     return RP_OK;
 }
@@ -33,7 +33,7 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     bool alone = s->n_pending == 1;
     s->n_pending = 0;
     int rc = put(s, "\xef\xbf\xbd", 3, err);
-    return rc || alone || s->at_stop ? rc : add_byte(s, byte, err);
+    return rc || alone || s->stop ? rc : add_byte(s, byte, err);
 }
 
 /* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
@@ -50,11 +50,11 @@ static void release(text_stream *s, size_t held) {
 }
 
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
-    for (size_t i = 0; i < n && !s->at_stop; i++) {
+    for (size_t i = 0; i < n && !s->stop; i++) {
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    release(s, s->at_stop ? 0 : stop_matcher_held(&s->stops));
+    release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
     return RP_OK;
 }
 

@@ -29,8 +29,8 @@ typedef struct stop_matcher {
 /* Zero-initialise. The strings are checked ones and borrowed. RP_ERR_MEMORY; close it after that too. */
 int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err);
 void stop_matcher_close(stop_matcher *m);
-/* Takes the next byte of the text. Returns the length of the longest stop string that ends with it, or 0; after that it is of no use. */
-size_t stop_matcher_next(stop_matcher *m, char byte);
+/* Takes the next byte of the text. Returns the longest stop string that ends with it, or NULL; after that it is of no use. */
+const stop_string *stop_matcher_next(stop_matcher *m, char byte);
 /* Bytes at the end of the text that may become a stop string. */
 size_t stop_matcher_held(const stop_matcher *m);
 
@@ -44,7 +44,7 @@ typedef struct text_stream {
     stop_matcher stops;
     rp_on_text on_text;
     void *user;
-    bool at_stop;   /* a stop string was complete: nothing more is taken */
+    const char *stop; /* the stop string that was complete: nothing more is taken; NULL: none was */
     bool cancelled; /* on_text returned false */
 } text_stream;
 

@@ -57,7 +57,7 @@ size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a
 /* Bytes that one token takes in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
 
-/* Takes n blocks into out[0..n), all or none. RP_ERR_MEMORY: over the budget even after reclaiming, or the machine has no more. */
+/* Takes n blocks into out[0..n), all or none. RP_ERR_ROOM: over the budget even after reclaiming; RP_ERR_MEMORY: the machine has no more. */
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
 

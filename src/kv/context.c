@@ -118,6 +118,6 @@ void kv_context_close(kv_context *c) { c->open = false; }
 int64_t kv_context_slots(const kv_context *c) {
     int64_t n = 0;
     for (size_t i = 0; i < c->n_views; i++)
-        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) n += base_popcount64(c->views[i].mask[b]);
+        n += kv_mask_count(c->views[i].mask);
     return n;
 }

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -197,6 +198,12 @@ void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
 void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end) {
     kv_mask_first(mask, end);
     kv_mask_clear(mask, 0, begin);
+}
+
+int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]) {
+    int32_t n = 0;
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) n += base_popcount64(mask[b]);
+    return n;
 }
 
 uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {

@@ -33,7 +33,7 @@ void kv_span_unref(kv_span *s); /* NULL is fine */
 bool kv_span_is_unshared(const kv_span *s);
 
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
- * RP_ERR_MEMORY: the span is unchanged. */
+ * RP_ERR_ROOM (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
 /* Takes back the last n tokens of an open span; their blocks stay for those that come instead. */
 void kv_span_truncate(kv_span *s, int32_t n);
@@ -61,7 +61,8 @@ typedef struct kv_span_form {
 } kv_span_form;
 
 /* A sealed span with one reference whose blocks are there and not filled in yet: it is read layer by layer, and no layer may be looked at
- * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_MEMORY. */
+ * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_ROOM,
+ * RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
 /* By the thread that fills it in: layers [0, n) are there now. Wakes those who wait. */
 void kv_span_set_ready(kv_span *s, int32_t n);
@@ -104,6 +105,9 @@ void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
 void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 /* Clears slots [begin, end), which may reach outside 0..256. */
 void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
+
+/* Slots that are set. */
+int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]);
 
 /* The slots of one block of a view that a token at position pos sees: those that count and stand at pos or before, and, if there is a
  * window, less than `window` before. */

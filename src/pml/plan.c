@@ -241,44 +241,67 @@ int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error 
     return finish_run(out, p, rc, err);
 }
 
+static int append_tokens(const rp_model *m, const int32_t *tokens, size_t n, token_list *out, rp_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= m->hp.n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, the vocabulary has %d", i, tokens[i], m->hp.n_vocab);
+        int rc = token_list_push(out, tokens[i]);
+        if (rc) return base_fail(err, rc, "no room for a prompt of %zu tokens", n);
+    }
+    return RP_OK;
+}
+
+int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err) {
+    *out = NULL;
+    pml_plan *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
+    return finish_run(out, p, append_tokens(m, tokens, n, &p->tokens, err), err);
+}
+
 /* ---- conversations ---- */
 
-static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open, token_list *out, rp_error *err) {
+static bool is_known(const rp_message *message, const pml_recall *recall, token_list *out) {
+    return recall && message->role == RP_ROLE_ASSISTANT && recall->find(recall->user, message->text, message->n, out);
+}
+
+static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open, const pml_recall *recall, token_list *out,
+                          rp_error *err) {
     if ((unsigned)message->role >= RP_N_ROLES || !message->text)
         return base_fail(err, RP_ERR_INVALID, "a message has no %s: give a role of rp_role and a text",
                          message->text ? "known role" : "text");
     chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
     *previous = (int)message->role;
     int rc = pml_append_role_text(m, around.before, out, err);
-    if (!rc) rc = pml_append_text(m, message->text, message->n, false, out, err);
+    if (!rc && !is_known(message, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
 /* turns: n of them, or NULL. */
-static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, pml_turn *turns,
-                           rp_error *err) {
+static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall, token_list *out,
+                           pml_turn *turns, rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;
     if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "a conversation has no message: give one at least");
     if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
     if ((rc = append_bos(m, out, err))) return rc;
     for (size_t i = 0; i < n; i++) {
-        if ((rc = append_message(m, &messages[i], &previous, continues && i + 1 == n, out, err))) return rc;
+        if ((rc = append_message(m, &messages[i], &previous, continues && i + 1 == n, recall, out, err))) return rc;
         if (turns) turns[i] = (pml_turn){out->n, (int)messages[i].role};
     }
     return continues ? RP_OK : pml_append_role_text(m, chat_format_answer(m->chat, previous), out, err);
 }
 
 int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
-    return append_messages(m, messages, n, continues, out, NULL, err);
+    return append_messages(m, messages, n, continues, NULL, out, NULL, err);
 }
 
-int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, rp_error *err) {
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall,
+                      rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->n_turns = BASE_MIN(n, (size_t)RP_MAX_MESSAGES);
     p->turns = base_calloc(BASE_MAX(p->n_turns, 1), sizeof(*p->turns));
-    int rc = p->turns ? append_messages(m, messages, n, continues, &p->tokens, p->turns, err) : base_fail_memory(err, n, "a plan");
+    int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p->turns, err) : base_fail_memory(err, n, "a plan");
     return finish_run(out, p, rc, err);
 }
 

@@ -48,8 +48,17 @@ typedef struct pml_plan {
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
-/* Plans a conversation (rp_tokenize_messages), as one run. */
-int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, rp_error *err);
+/* Plans tokens as they are, as one run. RP_ERR_INVALID (an id that the model has not). */
+int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
+/* Who knows which tokens an assistant's text was: appends them to what stands before it, which out holds; false: nobody does. */
+typedef struct pml_recall {
+    bool (*find)(void *user, const char *text, size_t n, token_list *out);
+    void *user;
+} pml_recall;
+
+/* Plans a conversation (rp_tokenize_messages), as one run. recall NULL: every text is tokenized. */
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall,
+                      rp_error *err);
 void pml_plan_free(pml_plan *p);
 
 /* Appends the tokens of a conversation, with all that the model's chat format puts around it. RP_ERR_INVALID, RP_ERR_MEMORY,

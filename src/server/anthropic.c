@@ -2,18 +2,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/anthropic.h"
 #include "server/compose.h"
 #include "server/dialects.h"
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 /* ---- fields ---- */
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
-
-static const char *const text_types[] = {"text", NULL};
 
 /* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it there? How long states live is the store's business, so that the
  * ttl has to be right and changes nothing. */
@@ -41,7 +41,7 @@ static int count_marks(const json_t *list, const char *name, server_problem *p) 
 }
 
 static int add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    server_ask_message(ask, role, content, text_types, name, p);
+    anthropic_add_content(ask, role, content, name, p);
     int n = count_marks(content, name, p);
     if (n > 0) ask->n_marked = ask->n_messages;
     return n;
@@ -65,13 +65,28 @@ static int parse_message(server_ask *ask, const json_t *message, size_t i, serve
     return 0;
 }
 
+/* Is the last message a beginning of the answer? One with calls is not: their results are missing. */
+static bool ends_with_text(const server_ask *ask) {
+    if (ask->n_messages == 0 || ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
+    return ask->n_calls == 0 || ask->calls[ask->n_calls - 1].message != ask->n_messages - 1;
+}
+
+/* Nothing here thinks: not to, or as the model likes it, is what it does. */
+static void check_thinking(const server_fields *f) {
+    const json_t *thinking = server_field_object(f, "thinking");
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    if (thinking && !(type && (strcmp(type, "disabled") == 0 || strcmp(type, "adaptive") == 0)))
+        server_fail(f->problem, SERVER_UNSUPPORTED, "thinking", "thinking: is not supported: leave it out, or give {\"type\": \"disabled\"}");
+}
+
 static void parse_conversation(server_ask *ask, const server_fields *f) {
-    static const char *const unknown[] = {"tools", "thinking", "mcp_servers", NULL};
+    static const char *const unknown[] = {"mcp_servers", NULL};
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
     server_field_text(f, "model", &ask->model);
     if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
     int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
+    ask->marks_tools = marks > 0;
     if (system) marks += add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
         marks += parse_message(ask, json_array_get(messages, i), i, f->problem);
@@ -81,7 +96,10 @@ static void parse_conversation(server_ask *ask, const server_fields *f) {
     }
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: stands at %d blocks: give it to at most %d", marks, MAX_MARKS);
-    if (ask->n_messages > 0) ask->continues_last = ask->messages[ask->n_messages - 1].role == RP_ROLE_ASSISTANT;
+    check_thinking(f);
+    anthropic_parse_tools(ask, f);
+    openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
+    ask->continues_last = ends_with_text(ask);
     openai_refuse(f, unknown);
 }
 
@@ -115,19 +133,28 @@ static size_t count(const server_exchange *x, size_t n_messages, bool open) {
     return n;
 }
 
-static json_t *usage(const server_exchange *x) {
-    server_usage u = report_usage(x);
+static json_t *usage_of(const server_exchange *x, server_usage u) {
     int64_t marked = (int64_t)count(x, x->ask.n_marked, true);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
 }
 
+static json_t *usage(const server_exchange *x) { return usage_of(x, report_usage(x)); }
+
+/* Before there is a result: the first text has come, so the prompt is composed. */
+static json_t *usage_now(const server_exchange *x) {
+    rp_call_status status;
+    rp_call_get_status(x->choices[0].call, &status);
+    return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
+}
+
 /* ---- replies ---- */
 
-static const char *reason(const server_exchange *x, const server_choice *c) {
+static const char *reason(const server_choice *c) {
     if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
-    return report_stop(x, c) ? "stop_sequence" : "end_turn";
+    if (c->finder.n_calls > 0) return "tool_use";
+    return c->result->stop ? "stop_sequence" : "end_turn";
 }
 
 static json_t *message(const server_exchange *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
@@ -139,35 +166,30 @@ static json_t *message(const server_exchange *x, json_t *content, const char *st
 
 static json_t *whole(server_exchange *x) {
     const server_choice *c = &x->choices[0];
-    json_t *content = json_pack("[{s:s, s:o}]", "type", "text", "text", server_json_text(c->result->text, strlen(c->result->text)));
-    json_t *all = message(x, content, reason(x, c), report_stop(x, c), usage(x));
+    json_t *all = message(x, anthropic_content(x, c), reason(c), c->result->stop, usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
 
-/* What was cached is known at the end, in message_delta, whose counts replace these. */
 static int open_stream(server_exchange *x) {
-    json_t *used = json_pack("{s:I, s:i, s:i, s:i}", "input_tokens", (json_int_t)count(x, x->ask.n_messages, x->ask.continues_last),
-                             "cache_creation_input_tokens", 0, "cache_read_input_tokens", 0, "output_tokens", 0);
-    int rc = exchange_frame(x, "message_start",
-                            json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, used)));
-    if (!rc)
-        rc = exchange_frame(
-            x, "content_block_start",
-            json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_start", "index", 0, "content_block", "type", "text", "text", ""));
+    int rc = exchange_frame(
+        x, "message_start",
+        json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, usage_now(x))));
+    if (!rc && !tools_are_on(&x->ask)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
     return rc ? rc : exchange_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    (void)c;
+    int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
+    if (rc) return rc;
     return exchange_frame(x, "content_block_delta",
-                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", 0, "delta", "type", "text_delta",
-                                    "text", server_json_text(piece->text, piece->n)));
+                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                    "text_delta", "text", server_json_text(piece->text, piece->n)));
 }
 
 static int close_choice(server_exchange *x, server_choice *c) {
-    int rc = exchange_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", 0));
-    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(x, c), "stop_sequence", report_stop(x, c));
+    int rc = anthropic_end_block(x, c);
+    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(c), "stop_sequence", c->result->stop);
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
     return rc || exchange_frame(x, "message_delta", all);
@@ -177,7 +199,7 @@ static int end_stream(server_exchange *x) { return exchange_frame(x, "message_st
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_anthropic(p)); }
 
-static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream};
+static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream, anthropic_tell_call};
 
 void handle_anthropic_messages(server_exchange *x) { generate_handle(x, &form); }
 
@@ -186,6 +208,7 @@ void handle_anthropic_count(server_exchange *x) {
     if (root) server_ask_parse(&x->ask, root, anthropic_parse_count, &x->problem);
     json_decref(root);
     size_t n = 0;
+    tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (x->problem.kind || compose_count(x, &n)) exchange_reply_problem(x);
     else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)n));
 }

@@ -8,6 +8,7 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p);
 int llamacpp_parse_messages(server_ask *ask, server_problem *p); /* of /apply-template */
 int anthropic_parse(server_ask *ask, server_problem *p);
 int anthropic_parse_count(server_ask *ask, server_problem *p);   /* without max_tokens */
+int responses_parse(server_ask *ask, server_problem *p);         /* of /v1/responses */
 int gemini_parse(server_ask *ask, server_problem *p);
 int gemini_parse_content(server_ask *ask, server_problem *p);    /* of cachedContents */
 void gemini_parse_conversation(server_ask *ask, const server_fields *f); /* the contents and the system's message */

@@ -77,6 +77,7 @@ void exchange_abandon(server_exchange *x) {
     pthread_mutex_lock(&x->lock);
     x->gone = true;
     generate_cancel(x);
+    if (x->encoding) rp_call_cancel(x->encoding);
     if (x->stage == SERVER_STREAMING) exchange_resume(x);
     pthread_mutex_unlock(&x->lock);
 }

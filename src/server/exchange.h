@@ -89,6 +89,7 @@ typedef struct server_exchange {
     int32_t n_done;  /* choices whose calls are over */
     bool held;       /* a worker goes on with it while it streams, and ends that by exchange_release */
     server_progress progress; /* of a schema (schemas_http.c) */
+    rp_call *encoding;        /* what a worker waits for; NULL: nothing. Cancelled with the exchange */
 } server_exchange;
 
 /* NULL: no memory. */

@@ -4,19 +4,20 @@
 
 #include "server/compose.h"
 #include "server/dialects.h"
+#include "server/gemini.h"
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 /* ---- fields ---- */
 
 /* A content's parts as one message: {"parts": [{"text": ...}]}. */
 static void parse_content(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    static const char *const types[] = {"text", NULL};
     const json_t *parts = json_object_get(content, "parts");
     if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' has no array 'parts'", name);
-    else server_ask_message(ask, role, parts, types, name, p);
+    else gemini_add_parts(ask, role, parts, name, p);
 }
 
 static void parse_contents(server_ask *ask, const server_fields *f) {
@@ -27,7 +28,7 @@ static void parse_contents(server_ask *ask, const server_fields *f) {
         char name[48];
         snprintf(name, sizeof(name), "contents[%zu]", i);
         bool model = role && strcmp(role, "model") == 0;
-        if (role && !model && strcmp(role, "user") != 0)
+        if (role && !model && strcmp(role, "user") != 0 && strcmp(role, "function") != 0)
             server_fail(f->problem, SERVER_INVALID, name, "'%s.role' is '%.40s': give user or model", name, role);
         else parse_content(ask, model ? RP_ROLE_ASSISTANT : RP_ROLE_USER, content, name, f->problem);
     }
@@ -35,7 +36,6 @@ static void parse_contents(server_ask *ask, const server_fields *f) {
 
 static void parse_config(server_ask *ask, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
-    static const char *const unknown[] = {"responseSchema", "responseJsonSchema", NULL};
     server_fields g = {config, f->problem, "generationConfig."};
     rp_sampling *s = &ask->sampling;
     if (!config) return;
@@ -48,17 +48,16 @@ static void parse_config(server_ask *ask, const server_fields *f) {
     server_field_real(&g, "frequencyPenalty", -2, 2, &s->frequency_penalty);
     ask->has_seed = server_field_seed(&g, "seed", &s->seed);
     server_ask_stops(ask, &g, "stopSequences");
-    openai_refuse(&g, unknown);
+    gemini_parse_format(ask, &g);
 }
 
 void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
-    static const char *const unknown[] = {"tools", NULL};
     const json_t *system = server_field_object(f, "systemInstruction");
     if (!system) system = server_field_object(f, "system_instruction");
     if (system) parse_content(ask, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
     parse_contents(ask, f);
     if (ask->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
-    openai_refuse(f, unknown);
+    gemini_parse_tools(ask, f);
 }
 
 int gemini_parse(server_ask *ask, server_problem *p) {
@@ -76,8 +75,9 @@ int gemini_parse(server_ask *ask, server_problem *p) {
 
 /* ---- replies ---- */
 
-static json_t *candidate(const server_choice *c, json_t *text, const char *finish) {
-    json_t *all = json_pack("{s:{s:[{s:o}], s:s}, s:i}", "content", "parts", "text", text, "role", "model", "index", (int)c->index);
+/* Takes the parts over. */
+static json_t *candidate(const server_choice *c, json_t *parts, const char *finish) {
+    json_t *all = json_pack("{s:{s:o, s:s}, s:i}", "content", "parts", parts, "role", "model", "index", (int)c->index);
     if (all && finish) json_object_set_new(all, "finishReason", json_string(finish));
     return all;
 }
@@ -98,7 +98,7 @@ static json_t *whole(server_exchange *x) {
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++) {
         const server_choice *c = &x->choices[i];
-        json_array_append_new(list, candidate(c, server_json_text(c->result->text, strlen(c->result->text)), finish_of(c)));
+        json_array_append_new(list, candidate(c, gemini_parts(c), finish_of(c)));
     }
     json_t *all = response(x, list);
     if (all) json_object_set_new(all, "usageMetadata", usage(x));
@@ -107,18 +107,28 @@ static json_t *whole(server_exchange *x) {
 }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, server_json_text(piece->text, piece->n), NULL))));
+    json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
+    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
+}
+
+/* A call is told when it is whole: its arguments are an object. */
+static int tell_call(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    (void)bytes;
+    (void)n;
+    if (event != TOOL_END) return 0;
+    json_t *parts = json_pack("[o]", gemini_part_of(c, item));
+    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
 }
 
 static int close_choice(server_exchange *x, server_choice *c) {
-    json_t *all = response(x, json_pack("[o]", candidate(c, json_string(""), finish_of(c))));
+    json_t *all = response(x, json_pack("[o]", candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
     if (all) json_object_set_new(all, "usageMetadata", usage(x));
     return exchange_frame(x, NULL, all);
 }
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_gemini(p)); }
 
-static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_choice, NULL, fail_stream};
+static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_choice, NULL, fail_stream, tell_call};
 
 /* ---- verbs ---- */
 
@@ -146,6 +156,7 @@ void handle_gemini(server_exchange *x) {
     json_decref(root);
     x->ask.model = x->name;
     x->ask.stream = streams;
+    if (counts) tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (x->problem.kind) exchange_reply_problem(x);
     else if (counts) count_tokens(x);
     else generate_begin(x, &form);

@@ -9,8 +9,10 @@
 #include "base/memory.h"
 #include "server/compose.h"
 #include "server/hints.h"
+#include "server/prompt_tokens.h"
 #include "server/report.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 /* ---- callbacks ---- */
 
@@ -79,6 +81,31 @@ static void on_done(void *user) {
     pthread_mutex_unlock(&x->lock);
 }
 
+/* ---- calls of tools in an answer ---- */
+
+/* In a stream, what the finder tells goes to the reader. The tokens of what was taken go with its first text. */
+static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    server_choice *c = user;
+    server_exchange *x = c->x;
+    if (!x->is_stream) return 0;
+    if (event != TOOL_TEXT) return x->form->call ? x->form->call(x, c, event, item, bytes, n) : 0;
+    server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
+    c->piece.tokens = c->piece.tokens_end = NULL;
+    return x->form->piece ? x->form->piece(x, c, &piece) : 0;
+}
+
+/* Is the choice's answer searched for calls? */
+static bool has_finder(const server_choice *c) { return c->finder.ask != NULL; }
+
+json_t *generate_text(const server_choice *c) {
+    base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
+    json_t *value = NULL;
+    if (!has_finder(c)) return server_json_text(c->result->text, strlen(c->result->text));
+    if (tool_finder_text(&c->finder, &text) == 0) value = server_json_text(text.data, text.len);
+    base_buffer_free(&text);
+    return value;
+}
+
 /* ---- submitting ---- */
 
 /* Nobody else can be the tenant that a salt makes. */
@@ -125,12 +152,18 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     return q;
 }
 
+static void set_prompt(rp_request *q, const server_prompt *prompt) {
+    q->text = prompt->text;
+    q->tokens = prompt->tokens;
+    q->n_tokens = (int32_t)prompt->n_tokens;
+}
+
 static int submit(server_exchange *x, int32_t i, const char *tenant) {
     server_choice *c = &x->choices[i];
     rp_request q = make_request(x, tenant);
     rp_error err;
     rp_call *call;
-    if (x->ask.n_texts > 0) q.text = x->ask.texts[i / x->ask.n];
+    if (x->ask.n_prompts > 0) set_prompt(&q, &x->ask.prompts[i / x->ask.n]);
     q.sampling.seed = x->seed + (uint64_t)(i % x->ask.n);
     q.user = c;
     int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
@@ -144,7 +177,7 @@ static int submit(server_exchange *x, int32_t i, const char *tenant) {
 }
 
 static int make_choices(server_exchange *x) {
-    int32_t n = (int32_t)BASE_MAX(x->ask.n_texts, 1) * x->ask.n;
+    int32_t n = (int32_t)BASE_MAX(x->ask.n_prompts, 1) * x->ask.n;
     server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
     if (!choices) return server_fail_memory(&x->problem);
     for (int32_t i = 0; i < n; i++)
@@ -154,6 +187,7 @@ static int make_choices(server_exchange *x) {
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+    for (int32_t i = 0; i < n && tools_are_on(&x->ask); i++) tool_finder_init(&choices[i].finder, &x->ask, on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* exchange_abandon may look */
     x->choices = choices;
     x->n_choices = n;
@@ -188,7 +222,9 @@ void generate_begin(server_exchange *x, const server_form *form) {
     x->is_stream = x->ask.stream;
     x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
+    if (!kind) kind = prompt_tokens_fill(&x->ask, x->server->model, &x->problem);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
+    if (!kind) kind = tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
@@ -219,9 +255,17 @@ static void collect(server_choice *c) {
     else report_count(c->x, c);
 }
 
+/* In an answer that is told as a whole. */
+static void find_calls(server_choice *c) {
+    if (!c->result || !has_finder(c) || c->x->is_stream) return;
+    int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
+    if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
+}
+
 void generate_finish(server_exchange *x) {
     for (int32_t i = 0; i < x->n_choices; i++) {
         collect(&x->choices[i]);
+        find_calls(&x->choices[i]);
         if (x->choices[i].problem.kind && !x->problem.kind) x->problem = x->choices[i].problem;
     }
     if (x->problem.kind) {
@@ -266,6 +310,13 @@ static int tell_piece(server_exchange *x, server_choice *c) {
         piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
         piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
     }
+    if (has_finder(c)) {
+        c->piece = piece;
+        int rc = tool_finder_feed(&c->finder, piece.text, piece.n);
+        if (rc) return rc;
+        piece = (server_piece){"", 0, c->piece.tokens, c->piece.tokens_end};
+        c->piece = (server_piece){0};
+    }
     if ((piece.n == 0 && piece.tokens == piece.tokens_end) || !x->form->piece) return 0;
     return x->form->piece(x, c, &piece);
 }
@@ -278,6 +329,8 @@ static int tell_choice(server_exchange *x, server_choice *c) {
     c->ended = true;
     collect(c);
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
+    if (c->result && has_finder(c)) rc = tool_finder_finish(&c->finder);
+    if (rc) return rc;
     return c->result && x->form->close ? x->form->close(x, c) : 0;
 }
 
@@ -343,9 +396,11 @@ void generate_free(server_exchange *x) {
     pthread_mutex_unlock(&x->lock);
     for (int32_t i = 0; i < n; i++) {
         server_choice *c = &x->choices[i];
-        if (c->call) atomic_fetch_sub(&x->server->counts.calls_open, 1);
-        rp_call_free(c->call);
+        bool called = c->call != NULL;
+        rp_call_free(c->call); /* waits until the engine has ended it: then it counts no more */
+        if (called) atomic_fetch_sub(&x->server->counts.calls_open, 1);
         rp_result_free(c->result);
+        tool_finder_free(&c->finder);
         base_buffer_free(&c->text);
         base_buffer_free(&c->tokens);
         base_buffer_free(&c->taken_text);

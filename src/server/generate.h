@@ -8,6 +8,7 @@
 #define SERVER_GENERATE_H
 
 #include "server/exchange.h"
+#include "server/tool_calls.h"
 
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)   /* of a choice; beyond it the reader is too slow */
 #define SERVER_PENDING_TOKENS_BYTES ((size_t)32 << 20)
@@ -46,6 +47,11 @@ typedef struct server_choice {
     /* the I/O thread's, of a stream; else the worker's that has the exchange */
     base_buffer taken_text, taken_tokens;
     bool ended, collected;
+    server_piece piece; /* what the finder reads */
+    tool_finder finder; /* finds calls in what was taken, where the ask has tools; else it is empty */
+    int32_t n_blocks;    /* parts of the answer whose beginning was told, where the dialect numbers them; the last is open or not */
+    bool block_is_open;
+    int32_t n_events;    /* that were told, where the dialect numbers them */
     size_t told_bytes; /* of tokens whose probability was told: text may come behind its token */
     rp_result *result; /* or NULL and a problem */
     server_problem problem;
@@ -60,6 +66,7 @@ typedef struct server_form {
     int (*close)(server_exchange *x, server_choice *c); /* behind its last piece: it has its result */
     int (*end)(server_exchange *x);
     int (*fail)(server_exchange *x, const server_problem *p); /* in mid-stream; the stream ends */
+    int (*call)(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 } server_form;
 
 #define SERVER_SALTED_BYTES (2 * 32 + 1)
@@ -80,6 +87,8 @@ void generate_take(server_exchange *x);
 void generate_keep_alive(server_exchange *x, uint64_t after_us);
 /* Any thread, locked: cancels the calls. */
 void generate_cancel(server_exchange *x);
+/* The text of a choice that has its result, without calls. NULL: no memory. */
+json_t *generate_text(const server_choice *c);
 /* Frees the choices, calls first. */
 void generate_free(server_exchange *x);
 

@@ -13,6 +13,12 @@ void handle_cache(server_exchange *x);
 void handle_requests(server_exchange *x);
 void handle_explain(server_exchange *x);
 
+/* cache_http.c */
+void handle_cache_entries(server_exchange *x);
+void handle_cache_entry(server_exchange *x);
+void handle_cache_change(server_exchange *x);
+void handle_cache_remove(server_exchange *x);
+
 /* page_http.c */
 void handle_page(server_exchange *x);
 
@@ -28,6 +34,11 @@ void handle_openapi(server_exchange *x);
 /* openai_chat.c, openai_text.c */
 void handle_openai_chat(server_exchange *x);
 void handle_openai_text(server_exchange *x);
+
+/* responses.c */
+void handle_response_create(server_exchange *x);
+void handle_response_get(server_exchange *x);
+void handle_response_delete(server_exchange *x);
 
 /* schemas_http.c, prompts_http.c */
 void handle_schema_list(server_exchange *x);

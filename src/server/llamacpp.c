@@ -11,13 +11,6 @@
 
 /* ---- fields ---- */
 
-static void parse_prompt(server_ask *ask, const server_fields *f) {
-    const json_t *prompt = server_field(f, "prompt");
-    if (!prompt) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is missing: give a string");
-    else if (json_is_string(prompt)) server_ask_add_text(ask, json_string_value(prompt), f->problem);
-    else server_field_wrong(f, "prompt", prompt, "a string");
-}
-
 /* Negative: as the server does without being told. */
 static void parse_length(server_ask *ask, const server_fields *f, const char *name) {
     server_field_int(f, name, -2, INT32_MAX, &ask->max_tokens);
@@ -33,7 +26,7 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
-    parse_prompt(ask, &f);
+    server_ask_prompts(ask, &f, "prompt", true);
     server_field_bool(&f, "stream", &ask->stream);
     parse_length(ask, &f, "max_tokens");
     parse_length(ask, &f, "n_predict");
@@ -47,6 +40,7 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
     server_ask_stops(ask, &f, "stop");
     server_ask_bias(ask, &f, "logit_bias");
     server_ask_extras(ask, &f);
+    openai_parse_json_schema(ask, &f);
     server_field_bool(&f, "cache_prompt", &cache_prompt);
     if (!cache_prompt) ask->reuse = RP_REUSE_OFF;
     return (int)p->kind;
@@ -85,8 +79,8 @@ static json_t *probabilities(const server_exchange *x, const rp_result *r) {
 /* content: what is told now, taken over. */
 static json_t *end_of(const server_exchange *x, const server_choice *c, json_t *content) {
     const rp_result *r = c->result;
-    const char *stop = report_stop(x, c), *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : stop ? "word" : "eos";
-    json_t *word = stop ? json_string(stop) : json_string("");
+    const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
+    json_t *word = json_string(r->stop ? r->stop : "");
     json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
                             "id_slot", 0, "stop", 1, "model", x->server->model_name, "tokens_predicted", (int)r->n_tokens,
                             "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
@@ -95,9 +89,17 @@ static json_t *end_of(const server_exchange *x, const server_choice *c, json_t *
     return all;
 }
 
+static json_t *whole_of(const server_exchange *x, const server_choice *c) {
+    return end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+}
+
+/* Several prompts have a list of answers. */
 static json_t *whole(server_exchange *x) {
-    const char *text = x->choices[0].result->text;
-    return end_of(x, &x->choices[0], server_json_text(text, strlen(text)));
+    if (x->n_choices == 1) return whole_of(x, &x->choices[0]);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < x->n_choices && list; i++)
+        if (json_array_append_new(list, whole_of(x, &x->choices[i]))) return json_decref(list), NULL;
+    return list;
 }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
@@ -111,6 +113,6 @@ static int close_choice(server_exchange *x, server_choice *c) { return exchange_
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_llamacpp(p)); }
 
-static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream};
+static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream, NULL};
 
 void handle_llamacpp_completion(server_exchange *x) { generate_handle(x, &form); }

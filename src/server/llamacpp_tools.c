@@ -4,7 +4,9 @@
 #include "server/dialects.h"
 #include "server/handlers.h"
 #include "server/openai.h"
+#include "server/prompt_tokens.h"
 #include "server/server_internal.h"
+#include "server/tools.h"
 
 #define MAX_DETOKENIZE ((size_t)1 << 20)
 #define MAX_SLOTS 4096 /* told */
@@ -57,17 +59,6 @@ void handle_llamacpp_tokenize(server_exchange *x) {
     reply(x, root, json_pack("{s:o*}", "tokens", list));
 }
 
-/* Appends the text of tokens, names of control tokens included. */
-static int append_text(const rp_model *m, const int32_t *tokens, size_t n, base_buffer *out) {
-    int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) {
-        size_t bytes = 0;
-        const char *text = rp_token_bytes(m, tokens[i], true, &bytes);
-        if (text) rc = base_buffer_append(out, text, bytes);
-    }
-    return rc;
-}
-
 static void detokenize(server_exchange *x, const json_t *tokens, base_buffer *out) {
     size_t n = json_array_size(tokens);
     if (n > MAX_DETOKENIZE)
@@ -78,7 +69,7 @@ static void detokenize(server_exchange *x, const json_t *tokens, base_buffer *ou
         int32_t token = (int32_t)id;
         if (id < 0 || id >= x->server->info.n_vocab)
             server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is no id from 0 to %d", i, (int)x->server->info.n_vocab - 1);
-        else if (append_text(x->server->model, &token, 1, out)) server_fail_memory(&x->problem);
+        else if (prompt_tokens_text(x->server->model, &token, 1, out)) server_fail_memory(&x->problem);
     }
 }
 
@@ -105,7 +96,7 @@ static json_t *render(server_exchange *x) {
     json_t *prompt = NULL;
     if (rp_tokenize_messages(x->server->model, x->ask.messages, x->ask.n_messages, x->ask.continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
-    else if (append_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
+    else if (prompt_tokens_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = server_json_text(text.data, text.len);
     rp_free(tokens);
     base_buffer_free(&text);
@@ -121,7 +112,9 @@ int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
 void handle_llamacpp_template(server_exchange *x) {
     json_t *root = body_of(x), *object = NULL;
     if (!root) return;
-    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem)) object = render(x);
+    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem) &&
+        !tools_prepare(&x->ask, x->server->info.chat_format, &x->problem))
+        object = render(x);
     reply(x, root, object);
 }
 
@@ -129,10 +122,15 @@ void handle_llamacpp_template(server_exchange *x) {
 
 void handle_llamacpp_props(server_exchange *x) {
     const rp_server *s = x->server;
-    exchange_reply_json(x, 200,
-                        json_pack("{s:{s:i}, s:s, s:s, s:s, s:s}", "default_generation_settings", "n_ctx", (int)s->info.n_ctx_train,
-                                  "model_alias", s->model_name, "chat_format", s->info.chat_format, "fingerprint", s->info.fingerprint,
-                                  "build_info", rp_version()));
+    rp_engine_info e;
+    rp_engine_describe(s->engine, &e);
+    exchange_reply_json(
+        x, 200,
+        json_pack("{s:{s:i}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
+                  (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", s->model_name, "chat_format", s->info.chat_format,
+                  "fingerprint", s->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)s->info.n_ctx_train,
+                  "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences, "max_queue", (int)e.max_queue, "running",
+                  (int)e.running, "waiting", (int)e.waiting));
 }
 
 typedef struct slot_list {
@@ -149,17 +147,19 @@ static void add_slots(server_exchange *x, void *user) {
         if (x->choices[i].call) rp_call_get_status(x->choices[i].call, &status);
         if (status.state == RP_CALL_DONE) continue;
         json_array_append_new(slots->list,
-                              json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
+                              json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
                                         (json_int_t)rp_call_number(x->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
                                         states[status.state], "queue_position", (int)status.queue_position, "prompt_tokens",
-                                        (int)status.prompt_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
+                                        (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
                                         (int)status.answer_tokens));
     }
     pthread_mutex_unlock(&x->lock);
 }
 
 void handle_llamacpp_slots(server_exchange *x) {
-    slot_list slots = {json_array(), x->server->info.n_ctx_train};
+    rp_engine_info e;
+    rp_engine_describe(x->server->engine, &e);
+    slot_list slots = {json_array(), e.n_ctx};
     guard_visit(x->server->guard, add_slots, &slots);
     exchange_reply_json(x, 200, slots.list);
 }

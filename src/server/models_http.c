@@ -31,9 +31,11 @@ static json_t *model(const rp_server *s) {
 }
 
 static json_t *gemini_model(const rp_server *s) {
+    rp_engine_info e;
+    rp_engine_describe(s->engine, &e);
     return json_pack("{s:o, s:s, s:s, s:i, s:i, s:[s, s, s]}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
-                     "displayName", s->model_name, "inputTokenLimit", (int)s->info.n_ctx_train, "outputTokenLimit",
-                     (int)s->info.n_ctx_train, "supportedGenerationMethods", "generateContent", "streamGenerateContent", "countTokens");
+                     "displayName", s->model_name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
+                     "supportedGenerationMethods", "generateContent", "streamGenerateContent", "countTokens");
 }
 
 static void reply_model(server_exchange *x, json_t *(*describe)(const rp_server *s)) {

@@ -8,6 +8,25 @@
 int openai_parse_chat(server_ask *ask, server_problem *p);
 int openai_parse_text(server_ask *ask, server_problem *p);
 
+/* ---- openai_tools.c ---- */
+
+/* Where dialects differ in how they nest: chat has {"type": "function", "function": {...}}, responses has {"type": "function", ...}. */
+typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
+
+/* tools, tool_choice, parallel_tool_calls. */
+void openai_parse_tools(server_ask *ask, const server_fields *f, openai_nesting nesting);
+/* A form of the answer: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */
+void openai_parse_format(server_ask *ask, const server_fields *f, const char *name, openai_nesting nesting);
+/* json_schema: a schema itself, as llama.cpp's server takes it. */
+void openai_parse_json_schema(server_ask *ask, const server_fields *f);
+/* The calls of a message of the assistant that was just added. */
+void openai_parse_calls(server_ask *ask, const server_fields *message);
+/* message.content and message.tool_calls of an answer. */
+json_t *openai_message(const server_exchange *x, const server_choice *c);
+/* A delta of a stream for an event of a call. */
+json_t *openai_call_delta(const server_exchange *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                          size_t n);
+
 /* The fields that both have. */
 void openai_parse_common(server_ask *ask, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
@@ -15,7 +34,7 @@ void openai_refuse(const server_fields *f, const char *const *names);
 
 /* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}} */
 json_t *openai_usage(const server_exchange *x);
-/* "stop" or "length" */
+/* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);
 int64_t openai_created(const server_exchange *x);
 

@@ -19,9 +19,19 @@ static const struct {
 } roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
              {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
 
+static void parse_calls_and_results(server_ask *ask, rp_role role, const server_fields *f) {
+    const char *id = NULL;
+    char name[64];
+    snprintf(name, sizeof(name), "%.40stool_call_id", f->prefix);
+    if (role == RP_ROLE_ASSISTANT) openai_parse_calls(ask, f);
+    if (role != RP_ROLE_TOOL) return;
+    server_field_text(f, "tool_call_id", &id);
+    server_ask_add_result(ask, id, false, name, f->problem);
+}
+
 static void parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
     static const char *const types[] = {"text", "input_text", "output_text", "refusal", NULL};
-    static const char *const unknown[] = {"tool_calls", "function_call", NULL};
+    static const char *const unknown[] = {"function_call", NULL};
     char prefix[48], content[64];
     const char *name = NULL;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
@@ -37,6 +47,7 @@ static void parse_message(server_ask *ask, const json_t *message, size_t i, serv
     for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
         if (strcmp(roles[k].name, name) == 0) {
             server_ask_message(ask, roles[k].role, json_object_get(message, "content"), types, content, p);
+            parse_calls_and_results(ask, roles[k].role, &f);
             return;
         }
     server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
@@ -60,26 +71,17 @@ static void parse_logprobs(server_ask *ask, const server_fields *f) {
     if (wanted) ask->n_logprobs = top;
 }
 
-/* {"type": "text"} is what there is without it. */
-static void parse_response_format(const server_fields *f) {
-    const json_t *format = server_field_object(f, "response_format");
-    const char *type = "text";
-    if (!format) return;
-    server_fields inside = {format, f->problem, "response_format."};
-    server_field_text(&inside, "type", &type);
-    if (strcmp(type, "text") != 0)
-        server_fail(f->problem, SERVER_UNSUPPORTED, "response_format", "'response_format' %.40s is not supported yet: leave it out", type);
-}
-
 int openai_parse_chat(server_ask *ask, server_problem *p) {
-    static const char *const unknown[] = {"tools", "functions", "audio", NULL};
+    static const char *const unknown[] = {"functions", "audio", NULL};
     server_fields f = {ask->root, p, ""};
     openai_parse_common(ask, &f);
     server_field_int(&f, "max_completion_tokens", 1, INT32_MAX, &ask->max_tokens);
     server_field_bool(&f, "continue_final_message", &ask->continues_last);
     parse_messages(ask, &f);
     parse_logprobs(ask, &f);
-    parse_response_format(&f);
+    openai_parse_tools(ask, &f, OPENAI_NESTED);
+    openai_parse_format(ask, &f, "response_format", OPENAI_NESTED);
+    openai_parse_json_schema(ask, &f);
     openai_refuse(&f, unknown);
     if (!p->kind && ask->continues_last && ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
@@ -126,9 +128,8 @@ static json_t *logprobs_of_piece(const server_exchange *x, const server_piece *p
 /* ---- whole ---- */
 
 static json_t *choice_of(const server_exchange *x, const server_choice *c) {
-    return json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", (int)c->index, "message", "role", "assistant", "content",
-                     server_json_text(c->result->text, strlen(c->result->text)), "refusal", "logprobs", logprobs_of_result(x, c->result),
-                     "finish_reason", openai_finish(c));
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs",
+                     logprobs_of_result(x, c->result), "finish_reason", openai_finish(c));
 }
 
 static json_t *head(const server_exchange *x, const char *object, json_t *choices) {
@@ -171,6 +172,10 @@ static int tell_piece(server_exchange *x, server_choice *c, const server_piece *
     return chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
 }
 
+static int tell_call(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    return event == TOOL_END ? 0 : chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
+}
+
 static int close_choice(server_exchange *x, server_choice *c) { return chunk(x, c, json_object(), json_null(), openai_finish(c)); }
 
 /* The usage, where it is asked for, comes in a chunk of its own without choices. */
@@ -184,6 +189,6 @@ static int end_stream(server_exchange *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_chat, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail};
+static const server_form form = {openai_parse_chat, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, tell_call};
 
 void handle_openai_chat(server_exchange *x) { generate_handle(x, &form); }

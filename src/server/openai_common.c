@@ -59,7 +59,10 @@ json_t *openai_usage(const server_exchange *x) {
                      "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached);
 }
 
-const char *openai_finish(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "stop" : "length"; }
+const char *openai_finish(const server_choice *c) {
+    if (report_finish(c->result) != SERVER_FINISH_STOP) return "length";
+    return c->finder.n_calls > 0 ? "tool_calls" : "stop";
+}
 
 int64_t openai_created(const server_exchange *x) {
     (void)x;

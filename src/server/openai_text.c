@@ -14,26 +14,13 @@
 
 /* ---- fields ---- */
 
-static void parse_prompts(server_ask *ask, const server_fields *f) {
-    const json_t *prompt = server_field(f, "prompt");
-    if (!prompt) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is missing: give a string");
-    else if (json_is_string(prompt)) server_ask_add_text(ask, json_string_value(prompt), f->problem);
-    else if (!json_is_array(prompt)) server_field_wrong(f, "prompt", prompt, "a string or an array of strings");
-    else if (json_array_size(prompt) == 0) server_fail(f->problem, SERVER_INVALID, "prompt", "'prompt' is an empty array: give a string");
-    for (size_t i = 0; json_is_array(prompt) && i < json_array_size(prompt) && !f->problem->kind; i++) {
-        const json_t *one = json_array_get(prompt, i);
-        if (json_is_string(one)) server_ask_add_text(ask, json_string_value(one), f->problem);
-        else server_fail(f->problem, SERVER_UNSUPPORTED, "prompt", "'prompt[%zu]' is no string: prompts of token ids are not supported", i);
-    }
-}
-
 int openai_parse_text(server_ask *ask, server_problem *p) {
     static const char *const unknown[] = {"suffix", NULL};
     server_fields f = {ask->root, p, ""};
     int32_t best_of = 0;
     ask->max_tokens = DEFAULT_TOKENS;
     openai_parse_common(ask, &f);
-    parse_prompts(ask, &f);
+    server_ask_prompts(ask, &f, "prompt", false);
     server_field_bool(&f, "echo", &ask->echo);
     server_field_int(&f, "logprobs", 0, MAX_LOGPROBS, &ask->n_logprobs);
     server_field_int(&f, "best_of", 1, SERVER_MAX_CHOICES, &best_of);
@@ -76,7 +63,7 @@ static json_t *end_columns(const columns *c) {
 }
 
 static const char *prompt_of(const server_exchange *x, const server_choice *c) {
-    return x->ask.echo ? x->ask.texts[c->index / x->ask.n] : "";
+    return x->ask.echo ? x->ask.prompts[c->index / x->ask.n].text : "";
 }
 
 static json_t *logprobs_of_result(const server_exchange *x, const server_choice *choice) {
@@ -137,7 +124,7 @@ static int chunk(server_exchange *x, const server_choice *c, json_t *text, json_
 static int open_stream(server_exchange *x) {
     int rc = 0;
     for (int32_t i = 0; i < x->n_choices && x->ask.echo && !rc; i++)
-        rc = chunk(x, &x->choices[i], json_string(prompt_of(x, &x->choices[i])), json_null(), NULL);
+        rc = chunk(x, &x->choices[i], server_json_text(prompt_of(x, &x->choices[i]), strlen(prompt_of(x, &x->choices[i]))), json_null(), NULL);
     return rc;
 }
 
@@ -157,6 +144,6 @@ static int end_stream(server_exchange *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail};
+static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, NULL};
 
 void handle_openai_text(server_exchange *x) { generate_handle(x, &form); }

@@ -112,8 +112,12 @@ static int append_server(base_buffer *b, rp_server *s) {
 
 static int append_store(base_buffer *b, rp_server *s) {
     rp_store_stats t;
+    rp_engine_info e;
     rp_engine_store_stats(s->engine, &t);
+    rp_engine_describe(s->engine, &e);
     const metric list[] = {
+        {"calls_running", "gauge", "Calls that the engine computes.", (uint64_t)BASE_MAX(e.running, 0)},
+        {"calls_waiting", "gauge", "Calls that wait for their turn.", (uint64_t)BASE_MAX(e.waiting, 0)},
         {"store_spans", "gauge", "Spans in RAM.", t.spans},
         {"store_bytes", "gauge", "Attention states in RAM.", t.bytes},
         {"store_used_bytes", "gauge", "The same, with what calls hold that is not kept yet.", t.used_bytes},

@@ -49,7 +49,7 @@ static int end_stream(server_exchange *x) { return exchange_frame(x, "done", rep
 
 static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_openai(p)); }
 
-static const server_form form = {pml_parse_prompt, whole, NULL, tell_piece, NULL, end_stream, fail_stream};
+static const server_form form = {pml_parse_prompt, whole, NULL, tell_piece, NULL, end_stream, fail_stream, NULL};
 
 /* The document itself, with defaults for everything. */
 static void handle_document(server_exchange *x) {

@@ -27,31 +27,6 @@ server_finish report_finish(const rp_result *r) {
     return strcmp(r->finish_reason, "stop") == 0 ? SERVER_FINISH_STOP : SERVER_FINISH_LENGTH;
 }
 
-/* Bytes of the answer's tokens, its text first. */
-static int append_tokens(base_buffer *b, const rp_model *m, const rp_result *r) {
-    int rc = 0;
-    for (int32_t i = 0; i < r->n_tokens && !rc; i++) {
-        size_t n = 0;
-        const char *bytes = rp_token_bytes(m, r->tokens[i], false, &n);
-        if (bytes) rc = base_buffer_append(b, bytes, n);
-    }
-    return rc;
-}
-
-const char *report_stop(const server_exchange *x, const server_choice *c) {
-    base_buffer all = BASE_BUFFER(SERVER_REPLY_BYTES);
-    const char *found = NULL;
-    size_t text = strlen(c->result->text);
-    if (x->ask.n_stops == 0 || report_finish(c->result) != SERVER_FINISH_STOP) return NULL;
-    if (append_tokens(&all, x->server->model, c->result) == 0 && all.len > text)
-        for (int32_t i = 0; i < x->ask.n_stops; i++) {
-            const char *stop = x->ask.stops[i];
-            if (strncmp(all.data + text, stop, strlen(stop)) == 0 && (!found || strlen(stop) > strlen(found))) found = stop;
-        }
-    base_buffer_free(&all);
-    return found;
-}
-
 /* What of a prompt came from where; all else of it was computed. */
 static void count_tiers(server_counts *n, const rp_result *r) {
     for (int32_t i = 0; i < r->n_plan; i++) {
@@ -95,9 +70,9 @@ static json_t *parts(const rp_result *r) {
 }
 
 static json_t *timings(const rp_timings *t) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "queue", rounded(t->queue_ms), "encode", rounded(t->encode_ms), "plan",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", rounded(t->queue_ms), "encode", rounded(t->encode_ms), "plan",
                      rounded(t->plan_ms), "prefill", rounded(t->prefill_ms), "first_token", rounded(t->ttft_ms), "decode",
-                     rounded(t->decode_ms));
+                     rounded(t->decode_ms), "saved", rounded(t->saved_ms));
 }
 
 static json_t *divergence(const rp_divergence *d) {

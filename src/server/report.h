@@ -19,9 +19,6 @@ json_t *report_reprise(const server_exchange *x);
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
 server_finish report_finish(const rp_result *r);
 
-/* The stop string that ended a choice's answer, or NULL. The library does not tell; the answer's tokens hold it, and its text does not. */
-const char *report_stop(const server_exchange *x, const server_choice *c);
-
 /* Adds a choice's result to the server's counts. */
 void report_count(server_exchange *x, const server_choice *c);
 /* Keeps the report of an exchange that is over, under its id, for its tenant. */

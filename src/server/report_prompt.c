@@ -58,6 +58,12 @@ static void add_message(chunker *c, const rp_message *m) {
     add_bytes(c, "\n", 1);
 }
 
+/* Of token ids: as they lie in memory. */
+static void add_prompt(chunker *c, const server_prompt *p) {
+    if (p->ids) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
+    else add_bytes(c, p->text, strlen(p->text));
+}
+
 static json_t *describe_message(const rp_message *m) {
     char hash[MESSAGE_DIGITS + 1];
     size_t cut = BASE_MIN(m->n, (size_t)BEGINS_BYTES);
@@ -73,7 +79,7 @@ json_t *report_prompt(const server_exchange *x) {
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
     for (size_t i = 0; i < a->n_messages && !a->pml; i++) add_message(&c, &a->messages[i]);
-    if (a->n_texts > 0) add_bytes(&c, a->texts[0], strlen(a->texts[0]));
+    if (a->n_prompts > 0) add_prompt(&c, &a->prompts[0]);
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)
         if (json_array_append_new(messages, describe_message(&a->messages[i]))) break;

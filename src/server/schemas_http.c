@@ -1,7 +1,7 @@
 /* schemas_http.c: /v1/schemas: PML in and out, modules computed as it comes in.
  *
  * PUT answers when the modules are computed, or, to a client that accepts events, with "progress" events while they are and "done" at the
- * end. rp_schema_encode waits for the engine, so a worker is held meanwhile; SERVER_MAX_ENCODES at one time.
+ * end. A worker waits for them; SERVER_MAX_ENCODES at one time. A client that goes has that cancelled.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +146,21 @@ static void on_progress(void *user, uint64_t n, uint64_t total) {
 
 static void encode(server_exchange *x) {
     rp_error err;
-    if (rp_schema_encode(x->server->engine, x->key->tenant, x->name, on_progress, x, &err)) server_fail_library(&x->problem, &err);
+    rp_call *call;
+    rp_result *none;
+    if (rp_schema_submit(x->server->engine, x->key->tenant, x->name, on_progress, x, &call, &err)) {
+        server_fail_library(&x->problem, &err);
+        return;
+    }
+    pthread_mutex_lock(&x->lock);
+    x->encoding = call;
+    if (x->gone) rp_call_cancel(call);
+    pthread_mutex_unlock(&x->lock);
+    if (rp_call_result(call, &none, &err)) server_fail_library(&x->problem, &err);
+    pthread_mutex_lock(&x->lock);
+    x->encoding = NULL;
+    pthread_mutex_unlock(&x->lock);
+    rp_call_free(call);
 }
 
 /* I/O thread. What the worker has written under the lock is read under it. */

@@ -86,7 +86,8 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
         (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_shelf_new(&s->contents, err)) ||
-        (rc = report_ring_new(&s->reports, err)) || (rc = guard_new(&s->guard, (uint64_t)o->keep_alive_ms * 1000, err)) ||
+        (rc = response_shelf_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
+        (rc = guard_new(&s->guard, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
@@ -137,21 +138,9 @@ void rp_server_stop(rp_server *s) {
     errno = saved;
 }
 
-static struct timespec after_ms(int64_t ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
 /* Waits until *count is 0, for up to `ms` (-1: for ever). */
 static void wait_idle(rp_server *s, const int *count, int64_t ms) {
-    struct timespec until = after_ms(ms < 0 ? 0 : ms);
+    struct timespec until = base_clock_after(BASE_MAX(ms, 0));
     int rc = 0;
     pthread_mutex_lock(&s->lock);
     while (*count > 0 && rc != ETIMEDOUT)
@@ -189,6 +178,7 @@ void rp_server_free(rp_server *s) {
     schema_folder_free(s->folder);
     content_shelf_free(s->contents);
     report_ring_free(s->reports);
+    response_shelf_free(s->responses);
     api_keys_free(s->keys);
     if (s->stop_event >= 0) close(s->stop_event);
     if (s->has_lock) {

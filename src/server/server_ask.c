@@ -14,9 +14,9 @@ int server_ask_parse(server_ask *ask, json_t *root, server_ask_parser parse, ser
     *ask = (server_ask){
         .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .relink = -1};
     int kind = parse(ask, p);
-    if (!kind && (int64_t)BASE_MAX(ask->n_texts, 1) * ask->n > SERVER_MAX_CHOICES)
+    if (!kind && (int64_t)BASE_MAX(ask->n_prompts, 1) * ask->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers are asked for: ask for at most %d at once",
-                           BASE_MAX(ask->n_texts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
+                           BASE_MAX(ask->n_prompts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
     return kind;
 }
 
@@ -25,13 +25,17 @@ void server_ask_free(server_ask *ask) {
     base_free(ask->owned);
     base_free(ask->messages);
     base_free(ask->parts);
-    base_free(ask->texts);
+    for (size_t i = 0; i < ask->n_prompts; i++) base_free(ask->prompts[i].tokens);
+    base_free(ask->prompts);
     base_free(ask->bias);
+    base_free(ask->tools);
+    base_free(ask->calls);
+    base_free(ask->results);
     json_decref(ask->root);
     *ask = (server_ask){0};
 }
 
-/* ---- texts and messages ---- */
+/* ---- prompts and messages ---- */
 
 const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
     int rc =
@@ -44,11 +48,52 @@ const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
     return ask->owned[ask->n_owned++] = text;
 }
 
-void server_ask_add_text(server_ask *ask, const char *text, server_problem *p) {
-    int rc = base_grow((void **)&ask->texts, &ask->cap_texts, ask->n_texts + 1, SERVER_MAX_CHOICES, sizeof(*ask->texts));
+static void add_prompt(server_ask *ask, const char *text, const json_t *ids, server_problem *p) {
+    int rc = base_grow((void **)&ask->prompts, &ask->cap_prompts, ask->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*ask->prompts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
-    else ask->texts[ask->n_texts++] = text;
+    else ask->prompts[ask->n_prompts++] = (server_prompt){.text = text, .ids = ids};
+}
+
+static bool is_id(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= INT32_MAX;
+}
+
+static void add_ids(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (!is_id(one) && !(mixed && json_is_string(one)))
+            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry %zu among token ids that is none: give whole numbers%s", name, i,
+                        mixed ? " and strings" : "");
+    }
+    if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
+    if (!f->problem->kind) add_prompt(ask, NULL, list, f->problem);
+}
+
+static bool has_number(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_is_number(json_array_get(list, i))) return true;
+    return false;
+}
+
+static void add_prompts(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (json_is_string(one)) add_prompt(ask, json_string_value(one), NULL, f->problem);
+        else if (json_is_array(one)) add_ids(ask, f, name, one, mixed);
+        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' is neither a string nor an array of token ids", name, i);
+    }
+}
+
+void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed) {
+    const json_t *all = server_field(f, name);
+    if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
+    else if (json_is_string(all)) add_prompt(ask, json_string_value(all), NULL, f->problem);
+    else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
+    else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
+    else if (has_number(all)) add_ids(ask, f, name, all, mixed);
+    else add_prompts(ask, f, name, all, mixed);
 }
 
 static void add_message(server_ask *ask, rp_role role, const char *text, size_t n, server_problem *p) {
@@ -66,7 +111,7 @@ static bool is_listed(const char *type, const char *const *types) {
 
 /* ---- parts of a content ---- */
 
-static void add_part(server_ask *ask, const server_part *part, server_problem *p) {
+void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p) {
     int rc = base_grow((void **)&ask->parts, &ask->cap_parts, ask->n_parts + 1, SERVER_MAX_PARTS, sizeof(*ask->parts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
@@ -87,7 +132,7 @@ static void append_text(server_ask *ask, base_buffer *joined, const server_field
     if (f->problem->kind) return;
     if (base_buffer_append_str(joined, text)) server_fail_memory(f->problem);
     part.end = joined->len;
-    if (part.end > part.begin) add_part(ask, &part, f->problem);
+    if (part.end > part.begin) server_ask_add_part(ask, &part, f->problem);
 }
 
 /* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...} */
@@ -108,14 +153,14 @@ static void append_document(server_ask *ask, base_buffer *joined, const server_f
         if (text[i] && (base_buffer_append_str(joined, text[i]) || base_buffer_append_str(joined, i < 2 ? "\n" : "\n\n")))
             server_fail_memory(f->problem);
     part.end = joined->len;
-    if (!f->problem->kind) add_part(ask, &part, f->problem);
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
 }
 
 static void append_pml(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
     server_part part = part_at(ask, joined, SERVER_PART_PML);
     server_field_text(f, "text", &part.pml);
     if (!part.pml) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>", name);
-    if (!f->problem->kind) add_part(ask, &part, f->problem);
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
 }
 
 static void append_module(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
@@ -125,7 +170,7 @@ static void append_module(server_ask *ask, const base_buffer *joined, const serv
     part.args = server_field_object(f, "args");
     if (!part.schema || !part.name)
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name, part.schema ? "name" : "schema");
-    if (!f->problem->kind) add_part(ask, &part, f->problem);
+    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
 }
 
 static void append_part(server_ask *ask, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
@@ -165,6 +210,80 @@ void server_ask_message(server_ask *ask, rp_role role, const json_t *content, co
     else if (json_is_string(content)) add_message(ask, role, json_string_value(content), json_string_length(content), p);
     else if (json_is_array(content)) join_parts(ask, role, content, types, name, p);
     else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
+}
+
+void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p) {
+    if (!p->kind) add_message(ask, role, text, strlen(text), p);
+}
+
+const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p) {
+    return p->kind ? NULL : server_ask_own(ask, base_strdup(text), p);
+}
+
+/* ---- tools ---- */
+
+/* What all vendors take: letters, digits, '_', '-', and '.' and ':' as Gemini does. */
+static bool is_tool_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 0 && n <= SERVER_MAX_TOOL_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
+}
+
+static server_tool *find_tool(const server_ask *ask, const char *name) {
+    for (size_t i = 0; i < ask->n_tools; i++)
+        if (strcmp(ask->tools[i].name, name) == 0) return &ask->tools[i];
+    return NULL;
+}
+
+void server_ask_add_tool(server_ask *ask, const server_tool *tool, server_problem *p) {
+    if (p->kind) return;
+    if (!is_tool_name(tool->name)) {
+        server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name is of up to %d letters, digits and _-.:", tool->name,
+                    SERVER_MAX_TOOL_NAME);
+        return;
+    }
+    if (find_tool(ask, tool->name)) {
+        server_fail(p, SERVER_INVALID, "tools", "there are two tools '%.80s': give one", tool->name);
+        return;
+    }
+    int rc = base_grow((void **)&ask->tools, &ask->cap_tools, ask->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*ask->tools));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
+    else if (rc) server_fail_memory(p);
+    else ask->tools[ask->n_tools++] = *tool;
+}
+
+void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p) {
+    for (size_t i = 0; i < ask->n_tools; i++) ask->tools[i].barred = true;
+    for (size_t i = 0; i < n && !p->kind; i++) {
+        server_tool *tool = find_tool(ask, names[i]);
+        if (tool) tool->barred = false;
+        else server_fail(p, SERVER_INVALID, field, "'%s': there is no tool '%.80s'", field, names[i]);
+    }
+}
+
+void server_ask_add_call(server_ask *ask, const char *id, const char *name, const char *arguments, server_problem *p) {
+    if (p->kind) return;
+    int rc = base_grow((void **)&ask->calls, &ask->cap_calls, ask->n_calls + 1, SERVER_MAX_CALLS, sizeof(*ask->calls));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d calls of tools: give fewer", SERVER_MAX_CALLS);
+    else if (rc) server_fail_memory(p);
+    else ask->calls[ask->n_calls++] = (server_ask_call){ask->n_messages - 1, id, name, arguments};
+}
+
+static bool is_called(const server_ask *ask, const char *id) {
+    for (size_t i = ask->n_calls; i-- > 0;)
+        if (ask->calls[i].id && strcmp(ask->calls[i].id, id) == 0) return true;
+    return false;
+}
+
+void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p) {
+    if (p->kind) return;
+    if (id && !is_called(ask, id)) {
+        server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no call before it has that id", field, id);
+        return;
+    }
+    if (base_grow((void **)&ask->results, &ask->cap_results, ask->n_results + 1, RP_MAX_MESSAGES, sizeof(*ask->results)))
+        server_fail_memory(p); /* there are no more of them than messages */
+    else ask->results[ask->n_results++] = (server_ask_result){ask->n_messages - 1, id, is_error};
 }
 
 /* ---- sampling ---- */

@@ -12,6 +12,44 @@
 #define SERVER_MAX_BIAS 1024
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
+#define SERVER_MAX_PROMPT_TOKENS ((size_t)1 << 24) /* that come as ids */
+
+/* A prompt of a completion: a text, or token ids (prompt_tokens.h). */
+typedef struct server_prompt {
+    const char *text;   /* of ids: NULL, or what is echoed */
+    const json_t *ids;  /* whole numbers, and texts where the dialect allows them; NULL: a text */
+    int32_t *tokens;    /* [n_tokens] of ids; the ask's */
+    size_t n_tokens;
+} server_prompt;
+
+#define SERVER_MAX_TOOLS 512
+#define SERVER_MAX_TOOL_NAME 128 /* bytes */
+#define SERVER_MAX_CALLS 4096    /* in a conversation */
+
+/* May the answer call tools, and does it have to? */
+typedef enum server_tool_choice { SERVER_TOOLS_AUTO, SERVER_TOOLS_NONE, SERVER_TOOLS_REQUIRED } server_tool_choice;
+
+/* A function that the model may call. */
+typedef struct server_tool {
+    const char *name, *description; /* description: NULL where there is none */
+    const json_t *schema;           /* of its arguments; NULL: it has none */
+    const char *place;              /* of the schema, for problems */
+    bool strict;                    /* what of its schema cannot be honoured is a problem */
+    bool barred;                    /* the choice leaves it out */
+} server_tool;
+
+/* A call that stands in the conversation. */
+typedef struct server_ask_call {
+    size_t message; /* index of the assistant's message that it belongs to */
+    const char *id, *name, *arguments; /* id: NULL where it has none; arguments: JSON, an object */
+} server_ask_call;
+
+/* What came of one: says of a message of role tool whose result it is. */
+typedef struct server_ask_result {
+    size_t message;
+    const char *id; /* NULL: it does not say */
+    bool is_error;
+} server_ask_result;
 
 /* What a message's content holds beside plain text, or as a part of its own: compose.h makes a PML prompt of it. */
 typedef enum server_part_kind {
@@ -25,6 +63,7 @@ typedef struct server_part {
     server_part_kind kind;
     size_t message;    /* its index */
     size_t begin, end; /* in its text */
+    size_t order;      /* among those of one place (tools.c) */
     const char *pml;           /* PML: the document */
     const char *schema, *name; /* MODULE: and the module's path, "plan/miami" */
     const json_t *args;        /* MODULE: an object, or NULL */
@@ -44,10 +83,25 @@ typedef struct server_ask {
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
     bool has_markup;        /* some are PML or modules */
-    const char **texts; /* of /v1/completions: each gets n answers */
-    size_t n_texts, cap_texts;
+    server_prompt *prompts; /* of completions: each gets n answers */
+    size_t n_prompts, cap_prompts;
     const char *pml;
     const char *schema;     /* the text of one, for this request alone; or NULL */
+
+    /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
+    server_tool *tools;
+    size_t n_tools, cap_tools;
+    server_tool_choice tool_choice;
+    bool one_call;    /* at most */
+    bool marks_tools; /* they ask to be cached (Anthropic) */
+    server_ask_call *calls; /* by rising message */
+    size_t n_calls, cap_calls;
+    server_ask_result *results; /* likewise */
+    size_t n_results, cap_results;
+    bool wants_json;           /* the answer is an object, or what answer_schema says */
+    const json_t *answer_schema; /* NULL: none */
+    const char *answer_place;  /* of the schema, for problems */
+    const char *grammar, *grammar_trigger; /* the client's, or made by tools_prepare; NULL: none */
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
@@ -59,7 +113,6 @@ typedef struct server_ask {
     bool has_seed;
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
-    const char *grammar, *grammar_trigger; /* NULL: none */
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
     int32_t priority, n_draft, relink, reuse, deadline_ms;
     bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
@@ -80,9 +133,24 @@ void server_ask_free(server_ask *ask);
  * {"type": "document", "source": {"type": "text", "data"}}. name: how problems call the content. NULL content: "". */
 void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
+/* Adds a part; its message need not be there yet. */
+void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p);
+/* Adds a message of that text, which is borrowed. */
+void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p);
+/* A text, an array of ids, or an array of those. mixed: texts may stand among ids. */
+void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed);
 /* Takes the string over, until the ask is freed; NULL if there is no memory. */
 const char *server_ask_own(server_ask *ask, char *text, server_problem *p);
-void server_ask_add_text(server_ask *ask, const char *text, server_problem *p);
+/* A copy of the text that the ask keeps; NULL: a problem. */
+const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p);
+/* Adds a tool whose schema and place are set. Refuses names that are no names, or that are there already. */
+void server_ask_add_tool(server_ask *ask, const server_tool *tool, server_problem *p);
+/* Adds a call to the last message, which is the assistant's. */
+void server_ask_add_call(server_ask *ask, const char *id, const char *name, const char *arguments, server_problem *p);
+/* Says whose result the last message is. field: what names it in problems. */
+void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p);
+/* The only tools that may be called: bars all others. */
+void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p);
 /* A string or an array of strings. */
 void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */

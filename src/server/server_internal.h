@@ -16,6 +16,7 @@
 #include "server/histogram.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
+#include "server/response_shelf.h"
 #include "server/schema_folder.h"
 #include "server/schema_shelf.h"
 #include "server/work_queue.h"
@@ -62,6 +63,7 @@ struct rp_server {
     schema_folder *folder;     /* NULL: schemas that come by HTTP live as long as the process */
     content_shelf *contents;
     report_ring *reports;
+    response_shelf *responses;
     server_counts counts;
     _Atomic uint64_t body_bytes; /* of all bodies that are there */
     _Atomic int n_encodes;

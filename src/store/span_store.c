@@ -114,6 +114,7 @@ void span_store_forget(span_store *s, uint32_t i) {
     clear_bucket(s, find_bucket(s, &e->key));
     span_store_unwatch(s, i);
     s->stats.evictions++;
+    base_free(e->label);
     *e = (span_entry){.links[0].older = s->free_list};
     s->free_list = i;
     s->n_used--;
@@ -132,6 +133,17 @@ int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
     s->stats.spans++;
     s->stats.bytes += kv_span_bytes(span);
     return RP_OK;
+}
+
+void span_store_fail(span_store *s, uint32_t i) {
+    s->n_failed += !s->entries[i].failed;
+    s->entries[i].failed = true;
+}
+
+void span_store_set_label(span_entry *e, const char *label) {
+    if (!label || !label[0]) return; /* a note without a record needs none */
+    base_free(e->label);
+    e->label = base_strdup(label);
 }
 
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
@@ -163,6 +175,14 @@ void *span_store_owner(const span_store *s, const base_key *key) {
     return i == NONE ? NULL : s->entries[i].owner;
 }
 
+/* Does the span in RAM hold states that may be found? */
+static bool can_use(const span_entry *e) { return !e->failed && !kv_span_has_failed(e->span); }
+
+uint64_t span_store_cost(const span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    return i == NONE ? 0 : s->entries[i].cost_us;
+}
+
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     uint32_t i = span_store_find(s, key);
     span_found f = SPAN_FOUND_NOTHING;
@@ -173,7 +193,7 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     }
     if (i != NONE && s->entries[i].span) {
         bool fetched = s->entries[i].fetched;
-        if (!kv_span_has_failed(s->entries[i].span)) span = kv_span_ref(s->entries[i].span), f = fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
+        if (can_use(&s->entries[i])) span = kv_span_ref(s->entries[i].span), f = fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
         s->entries[i].fetched = false;
     } else if (i != NONE && span_store_can_read(&s->entries[i])) {
         span = span_store_read(s, i);
@@ -187,7 +207,7 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
 kv_span *span_store_fetch(span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
     if (i == NONE) return NULL;
-    if (s->entries[i].span) return kv_span_has_failed(s->entries[i].span) ? NULL : kv_span_ref(s->entries[i].span);
+    if (s->entries[i].span) return can_use(&s->entries[i]) ? kv_span_ref(s->entries[i].span) : NULL;
     kv_span *span = span_store_can_read(&s->entries[i]) ? span_store_read(s, i) : NULL;
     if (span) s->entries[i].fetched = true;
     return span;
@@ -198,6 +218,7 @@ static void note_entry(span_entry *e, const span_note *note) {
     e->tenant = note->tenant;
     e->is_text = note->kind == RECORD_TEXT;
     e->parent = note->parent;
+    span_store_set_label(e, note->label);
 }
 
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {

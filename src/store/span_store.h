@@ -49,6 +49,8 @@ bool span_store_has(const span_store *s, const base_key *key);
 /* Is it there, but as a record that cannot be read? */
 bool span_store_is_lost(const span_store *s, const base_key *key);
 void *span_store_owner(const span_store *s, const base_key *key); /* NULL: none, or it is not there */
+/* What computing it took, about, in us; 0 if it is not there. */
+uint64_t span_store_cost(const span_store *s, const base_key *key);
 
 /* What whoever uses a span wants of it. What was wanted once holds on. */
 typedef struct span_terms {
@@ -94,6 +96,34 @@ void span_store_set_room(span_store *s, span_store_room fn, void *user);
 bool span_store_reclaim(void *store);
 /* From now on a tenant keeps so many bytes in RAM and on disk at most; 0: as many as there is room for. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes);
+
+/* ---- for who looks after it while it is used ---- */
+
+/* What is known of an entry. The label is borrowed. */
+typedef struct span_about {
+    base_key key;
+    record_kind kind;
+    const char *label; /* of a module; "" of text, and where it came from disk encrypted */
+    int32_t n_tokens;
+    uint64_t ram_bytes, disk_bytes; /* 0: it is not there */
+    uint64_t cost_us, uses;
+    int64_t last_use, expires; /* as in record_index.h */
+    bool pinned, expired;
+    bool held; /* by others than the store */
+} span_about;
+
+/* Calls fn with every entry, in no order. */
+typedef void (*span_store_about_fn)(void *user, const span_about *about);
+void span_store_each(const span_store *s, span_store_about_fn fn, void *user);
+/* Is there a disk that nothing may be changed on? */
+bool span_store_is_read_only(const span_store *s);
+/* Each of these changes one entry, and what the index says of it; false: it is not there, or it is a text, which cannot be pinned. */
+bool span_store_pin(span_store *s, const base_key *key, bool pinned);
+/* It goes when it was not used for so long from now on; 0: it does not. */
+bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s);
+/* It goes from both tiers. What is held stays valid for those that hold it, is found by nobody else, and goes from RAM after them. */
+bool span_store_remove(span_store *s, const base_key *key);
+
 /* For tests: seconds since 1970. */
 void span_store_set_clock(span_store *s, int64_t (*now)(void));
 

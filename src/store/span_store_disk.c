@@ -105,15 +105,14 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     s->stats.disk_faults++;
     base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "left alone" : "set aside", record_fault_name(event->fault),
              event->err.message);
-    e->failed = true;
-    s->n_failed++;
+    span_store_fail(s, i);
     if (!e->file) return;
     e->file->unreadable = true;
     span_store_set_cost(s, i);
     if (!stays) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE, false);
 }
 
-static void drop_failed(span_store *s) {
+void span_store_drop_failed(span_store *s) {
     for (uint32_t i = s->lists[LIST_RAM].newest, next; i != NONE && s->n_failed > 0; i = next) {
         next = s->entries[i].links[LIST_RAM].older;
         if (!s->entries[i].failed || !kv_span_is_unshared(s->entries[i].span)) continue;
@@ -288,14 +287,13 @@ bool span_store_poll(span_store *s) {
     disk_event event;
     bool any = false;
     span_store_sweep(s);
-    if (!s->tier) return false;
-    while (disk_tier_next(s->tier, &event)) {
+    while (s->tier && disk_tier_next(s->tier, &event)) {
         if (event.kind == DISK_READ) take_read(s, &event);
         else take_write(s, &event);
         kv_span_unref(event.span);
         any = true;
     }
-    if (s->n_failed > 0) drop_failed(s);
+    if (s->n_failed > 0) span_store_drop_failed(s);
     write_waiting(s);
     return any;
 }
@@ -322,6 +320,7 @@ static void know_use(span_entry *e, const record_row *row) {
     e->tenant = row->record.tenant;
     e->is_text = row->record.kind == RECORD_TEXT;
     e->parent = row->record.parent;
+    span_store_set_label(e, row->record.label);
     e->uses = row->uses;
     e->last_use = row->last_use;
     e->expires = row->expires;
@@ -387,6 +386,7 @@ static int check_budget(const span_store *s, const span_store_disk *disk, rp_err
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
     opening o = {.s = s, .own = own, .user = user};
     s->format = disk->tier.format;
+    s->read_only = disk->tier.read_only;
     s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     disk_tier_options tier = disk->tier;
@@ -407,7 +407,7 @@ void span_store_fit_disk(span_store *s) {
     make_room(s, 0, 0);
 }
 
-static void note_use(span_store *s, uint32_t i) {
+void span_store_note_use(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     if (e->file && !e->noted) disk_tier_note(s->tier, &e->key, &(record_use){e->uses, e->last_use, e->expires, e->pinned});
 }
@@ -420,7 +420,7 @@ static void flush(span_store *s) {
         span_store_poll(s);
         if (s->lists[LIST_UNWRITTEN].oldest == before) disk_tier_wait(s->tier);
     }
-    for (uint32_t i = 0; i < s->n_entries; i++) note_use(s, i);
+    for (uint32_t i = 0; i < s->n_entries; i++) span_store_note_use(s, i);
 }
 
 void span_store_free(span_store *s) {
@@ -431,6 +431,7 @@ void span_store_free(span_store *s) {
         kv_span_unref(s->entries[i].span);
         base_free(s->entries[i].file);
         base_free(s->entries[i].row);
+        base_free(s->entries[i].label);
     }
     span_store_close_room(s);
     base_free(s->entries);

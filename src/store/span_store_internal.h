@@ -1,4 +1,5 @@
-/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does) and span_store_disk.c share. */
+/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does), span_store_disk.c and
+ * span_store_live.c (for who looks after it) share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
 
@@ -28,12 +29,14 @@ typedef struct span_file {
 
 typedef struct span_entry {
     bool used;       /* else it is on the free list */
-    bool failed;     /* its span could not be read, and goes from RAM as soon as nobody holds it */
+    bool failed;     /* its span could not be read, or was removed while it was held: it is found no more, and goes from RAM as soon as nobody
+                        holds it */
     bool arriving;   /* it came into RAM for a use that is not noted yet */
     bool noted;      /* the index knows what follows from uses to pinned */
     base_key key;
     bool is_text;    /* else it stands alone, and may be pinned */
     base_key parent; /* of a text: another's, or a root's */
+    char *label;     /* of a module; NULL: none is known */
     bool fetched;    /* it was read, and nobody has got it yet */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
@@ -85,6 +88,7 @@ struct span_store {
     disk_tier *tier; /* NULL: none */
     const record_format *format;
     span_store_write write;
+    bool read_only; /* the disk */
     uint64_t disk_budget, request, flushed;
     uint64_t retry_us; /* after a failed write: not before */
     bool told_failure;
@@ -100,6 +104,11 @@ void span_store_unlink(span_store *s, span_list_kind list, uint32_t i);
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room);
 /* The entry is neither in RAM nor on disk any more: it goes, and its owner is told. */
 void span_store_forget(span_store *s, uint32_t i);
+/* An entry in RAM is found no more, and goes as soon as nobody holds it. */
+void span_store_fail(span_store *s, uint32_t i);
+/* The label, as far as there is memory for it. */
+void span_store_set_label(span_entry *e, const char *label);
+
 /* ---- span_store_room.c ---- */
 
 int span_store_open_room(span_store *s); /* RP_ERR_MEMORY */
@@ -109,6 +118,8 @@ int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t by
 void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room);
 /* Items of all entries that are on disk stand on their parents from now on. */
 void span_store_settle_disk(span_store *s);
+/* It stays, as far as there is room for pins, or not any more. */
+void span_store_set_pinned(span_store *s, uint32_t i, bool pinned);
 /* Notes a use. terms: NULL: none. */
 void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms);
 /* When the entry expires is watched; without memory for that it is found out when it is asked for. */
@@ -134,6 +145,10 @@ kv_span *span_store_read(span_store *s, uint32_t i);
 void span_store_write_entry(span_store *s, uint32_t i, const span_note *note);
 /* Is there a record that can be read, as far as is known? */
 static inline bool span_store_can_read(const span_entry *e) { return e->file && !e->file->unreadable; }
+/* Drops what has failed and nobody holds. */
+void span_store_drop_failed(span_store *s);
+/* Has the index say of a record what became of it since it was written. */
+void span_store_note_use(span_store *s, uint32_t i);
 /* Takes the record from disk; the entry stays. */
 void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside, bool for_room);
 

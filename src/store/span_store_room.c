@@ -127,13 +127,22 @@ static void renew(span_store *s, uint32_t i) {
     span_store_watch(s, i);
 }
 
+void span_store_set_pinned(span_store *s, uint32_t i, bool pinned) {
+    span_entry *e = &s->entries[i];
+    if (e->pinned == pinned || e->is_text) return;
+    e->pinned = pinned;
+    if (pinned && e->span) pin_in(s, TIER_RAM, i, kv_span_bytes(e->span));
+    if (pinned && e->file) pin_in(s, TIER_DISK, i, e->file->bytes);
+    for (int tier = 0; tier < N_TIERS && !pinned; tier++) {
+        if (e->pinned_bytes[tier] > 0) eviction_set_pinned(s->tiers[tier], i, false);
+        unpin_in(s, (span_tier)tier, i);
+    }
+}
+
 static void set_terms(span_store *s, uint32_t i, const span_terms *terms) {
     span_entry *e = &s->entries[i];
     if (terms->ttl_s > 0) e->ttl_s = terms->ttl_s;
-    if (!terms->pin || e->pinned || e->is_text) return;
-    e->pinned = true;
-    if (e->span) pin_in(s, TIER_RAM, i, kv_span_bytes(e->span));
-    if (e->file) pin_in(s, TIER_DISK, i, e->file->bytes);
+    if (terms->pin) span_store_set_pinned(s, i, true);
 }
 
 void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {

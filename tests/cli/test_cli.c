@@ -417,7 +417,7 @@ static void test_greedy_story(void **state) {
 }
 
 static void expect_run_object(const char *o) {
-    static const char *const timings[] = {"load_ms", "encode_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second"};
+    static const char *const timings[] = {"load_ms", "encode_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second", "saved_ms"};
     const char *usage = json_field(o, "usage"), *plan = json_field(o, "plan");
     assert_int_equal(*json_field(o, "text"), '"');
     assert_int_equal(json_length(json_field(o, "tokens")), json_long(usage, "completion_tokens"));

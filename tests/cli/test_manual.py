@@ -112,7 +112,8 @@ class Completion(unittest.TestCase):
     def test_fish(self):
         if not shutil.which("fish"):
             self.skipTest("fish is not here")
-        lines = [["reprise", *c, "--"] for c in all_commands()] + [["reprise", "bench", "--load", "soak", "--sec"], ["reprise", ""], ["reprise", "cache", ""], ["reprise", "serve", "--log", ""]]
+        lines = [["reprise", *c, "--"] for c in all_commands()]
+        lines += [["reprise", *c] for c in (["bench", "--load", "soak", "--sec"], [""], ["cache", ""], ["serve", "--log", ""])]
         asked = "".join(f"complete -C '{' '.join(line)}'; echo ==\n" for line in lines)
         with tempfile.TemporaryDirectory() as home:
             done = subprocess.run(["fish", "-N"], input=said("completion", "fish") + asked, capture_output=True, text=True, check=True,

@@ -33,6 +33,7 @@ test("messages", async () => {
     assert.equal(message.content[0].type, "text");
     assert.equal((await anthropic.messages.create({...short, max_tokens: 1})).stop_reason, "max_tokens");
     assert.match(message._request_id, /./);
+    assert.deepEqual((await anthropic.messages.create({...short, thinking: {type: "disabled"}})).content, message.content);
 });
 
 test("usage leaves out what was read from the cache and what was kept there", async () => {
@@ -90,6 +91,30 @@ test("documents in any order", async () => {
     assert.ok(second.cache_read_input_tokens > second.input_tokens);
 });
 
+test("tools", async () => {
+    const zones = ["utc", "local"];
+    const input_schema = {type: "object", properties: {zone: {enum: zones}}, required: ["zone"], additionalProperties: false};
+    const tools = [{name: "time", description: "Tells the time.", input_schema, cache_control: {type: "ephemeral"}}];
+    const tool_choice = {type: "tool", name: "time", disable_parallel_tool_use: true};
+    const must = {...short, max_tokens: 300, tools, tool_choice, cache_salt: "tools"};
+    const first = await anthropic.messages.create(must);
+    assert.equal(first.stop_reason, "tool_use");
+    const call = first.content.find((block) => block.type === "tool_use");
+    assert.equal(call.name, "time");
+    assert.ok(zones.includes(call.input.zone));
+    assert.ok(first.usage.cache_creation_input_tokens > 0);
+    const streamed = await anthropic.messages.stream(must).finalMessage();
+    assert.equal(streamed.stop_reason, "tool_use");
+    assert.deepEqual(streamed.content.find((block) => block.type === "tool_use").input, call.input);
+    assert.ok(streamed.usage.cache_read_input_tokens > 0);
+    const conversation = [...messages, {role: "assistant", content: first.content},
+                          {role: "user", content: [{type: "tool_result", tool_use_id: call.id, content: "noon"}]}];
+    assert.equal((await anthropic.messages.create({...short, tools, messages: conversation})).type, "message");
+    const {input_tokens: with_tools} = await anthropic.messages.countTokens({model: MODEL, messages, tools});
+    assert.ok(with_tools > (await anthropic.messages.countTokens({model: MODEL, messages})).input_tokens);
+    await assert.rejects(anthropic.messages.create({...must, tool_choice: {type: "tool", name: "nobody"}}), Anthropic.BadRequestError);
+});
+
 test("errors are the client's own", async () => {
     const create = (fields) => anthropic.messages.create({...short, ...fields});
     const says = (kind, type) => (e) => e instanceof kind && e.error.error.type === type && e.error.type === "error";
@@ -98,7 +123,8 @@ test("errors are the client's own", async () => {
     await assert.rejects(create({max_tokens: undefined}), says(Anthropic.BadRequestError, "invalid_request_error"));
     await assert.rejects(create({messages: [{role: "user", content: "word ".repeat(5000)}]}),
                          says(Anthropic.BadRequestError, "invalid_request_error"));
-    await assert.rejects(clientOf("a-key-that-nobody-has").messages.create(short), says(Anthropic.AuthenticationError, "authentication_error"));
+    await assert.rejects(clientOf("a-key-that-nobody-has").messages.create(short),
+                         says(Anthropic.AuthenticationError, "authentication_error"));
     await assert.rejects(anthropic.messages.stream({...short, temperature: 9}).finalMessage(), Anthropic.BadRequestError);
 });
 

@@ -4,7 +4,7 @@ import {after, before, test} from "node:test";
 
 import {client, KEY, MODEL, QUESTION, Server} from "./reprise_server.mjs";
 
-const {ApiError, FinishReason, GoogleGenAI} = client("@google/genai");
+const {ApiError, FinishReason, GoogleGenAI, Type} = client("@google/genai");
 let server, ai;
 
 const clientOf = (apiKey) => new GoogleGenAI({apiKey, httpOptions: {baseUrl: server.url}});
@@ -86,6 +86,31 @@ test("cached contents", async () => {
     assert.deepEqual(listed, [cache.name]);
     await ai.caches.delete({name: cache.name});
     await assert.rejects(ai.caches.get({name: cache.name}), (e) => e instanceof ApiError && e.status === 404);
+});
+
+test("tools and answers of a form", async () => {
+    const zones = ["utc", "local"];
+    const parametersJsonSchema = {type: "object", properties: {zone: {type: "string", enum: zones}}, required: ["zone"]};
+    const time = {name: "time", description: "Tells the time.", parametersJsonSchema};
+    const config = {maxOutputTokens: 300, tools: [{functionDeclarations: [time]}],
+                    toolConfig: {functionCallingConfig: {mode: "ANY", allowedFunctionNames: ["time"]}}};
+    const answer = await ai.models.generateContent(asked(config));
+    assert.ok(answer.functionCalls.length >= 1);
+    assert.equal(answer.functionCalls[0].name, "time");
+    assert.ok(zones.includes(answer.functionCalls[0].args.zone));
+    const streamed = [];
+    for await (const chunk of await ai.models.generateContentStream(asked(config))) streamed.push(...(chunk.functionCalls ?? []));
+    assert.deepEqual(streamed.map((c) => c.args), answer.functionCalls.map((c) => c.args));
+    const results = answer.functionCalls.map((c) => ({functionResponse: {id: c.id, name: c.name, response: {time: "noon"}}}));
+    const next = await ai.models.generateContent(asked({tools: config.tools}, {contents: [
+        {role: "user", parts: [{text: QUESTION}]}, answer.candidates[0].content,
+        {role: "user", parts: results}]}));
+    assert.equal(next.candidates.length, 1);
+    for (const form of [{responseSchema: {type: Type.OBJECT, properties: {zone: {type: Type.STRING, enum: zones}}, required: ["zone"]}},
+                        {responseJsonSchema: parametersJsonSchema}]) {
+        const formed = await ai.models.generateContent(asked({maxOutputTokens: 100, responseMimeType: "application/json", ...form}));
+        assert.ok(zones.includes(JSON.parse(formed.text).zone));
+    }
 });
 
 test("errors are the client's own", async () => {

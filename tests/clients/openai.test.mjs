@@ -92,11 +92,12 @@ test("stop strings and lengths", async () => {
 });
 
 test("completions", async () => {
-    const whole = await openai.completions.create({model: MODEL, prompt: ["Tom had a", "One day"], temperature: 0, max_tokens: 4, logprobs: 1});
+    const asked = {model: MODEL, prompt: "Tom had a", temperature: 0, max_tokens: 4};
+    const whole = await openai.completions.create({...asked, prompt: ["Tom had a", "One day"], logprobs: 1});
     assert.equal(whole.choices.length, 2);
     assert.equal(whole.choices[0].logprobs.tokens.length, 4);
     let text = "";
-    for await (const chunk of await openai.completions.create({model: MODEL, prompt: "Tom had a", temperature: 0, max_tokens: 4, stream: true}))
+    for await (const chunk of await openai.completions.create({...asked, stream: true}))
         text += chunk.choices[0].text;
     assert.equal(text, whole.choices[0].text);
 });
@@ -118,6 +119,76 @@ test("modules and documents as content parts", async () => {
     const first = await order(documents), second = await order([...documents].reverse());
     assert.equal(first.usage.prompt_tokens_details.cached_tokens < second.usage.prompt_tokens_details.cached_tokens, true);
     assert.ok(second.usage.prompt_tokens_details.cached_tokens > second.usage.prompt_tokens / 2);
+});
+
+const zone = {type: "object", properties: {zone: {enum: ["utc", "local"]}}, required: ["zone"], additionalProperties: false};
+const zones = ["utc", "local"];
+const tools = [{type: "function", function: {name: "time", description: "Tells the time.", parameters: zone, strict: true}}];
+const must = {...short, tools, tool_choice: "required", parallel_tool_calls: false, max_tokens: 300};
+
+test("tools", async () => {
+    const {choices: [choice]} = await openai.chat.completions.create(must);
+    assert.equal(choice.finish_reason, "tool_calls");
+    const [call] = choice.message.tool_calls;
+    assert.equal(call.function.name, "time");
+    assert.ok(zones.includes(JSON.parse(call.function.arguments).zone));
+    const streamed = await openai.chat.completions.stream(must).finalChatCompletion();
+    assert.equal(streamed.choices[0].finish_reason, "tool_calls");
+    assert.equal(streamed.choices[0].message.tool_calls[0].function.arguments, call.function.arguments);
+    const next = await openai.chat.completions.create({...short, tools, messages: [
+        ...messages, choice.message, {role: "tool", tool_call_id: call.id, content: "noon"}]});
+    assert.equal(typeof next.choices[0].message.content, "string");
+    let asked;
+    const runner = openai.chat.completions.runTools({...must, tool_choice: {type: "function", function: {name: "time"}}, tools: [{
+        type: "function", function: {...tools[0].function, parse: JSON.parse, function: (args) => { asked = args; return "noon"; }}}]});
+    await runner.done();
+    assert.ok(zones.includes(asked.zone));
+    await assert.rejects(openai.chat.completions.create({...must, tools: [{type: "function", function: {name: "a b"}}]}),
+                         OpenAI.BadRequestError);
+});
+
+test("answers of a form", async () => {
+    const response_format = {type: "json_schema", json_schema: {name: "when", schema: zone, strict: true}};
+    const parsed = await openai.chat.completions.parse({...short, max_tokens: 100, response_format});
+    assert.ok(zones.includes(JSON.parse(parsed.choices[0].message.content).zone));
+    const object = {...short, max_tokens: 200, seed: 1, temperature: 1, response_format: {type: "json_object"}};
+    const any = await openai.chat.completions.create(object);
+    if (any.choices[0].finish_reason === "stop") assert.equal(typeof JSON.parse(any.choices[0].message.content), "object");
+    const unknown = {type: "json_schema", json_schema: {name: "x", schema: {not: {}}}};
+    await assert.rejects(openai.chat.completions.create({...short, response_format: unknown}), OpenAI.BadRequestError);
+});
+
+test("responses", async () => {
+    const asked = {model: MODEL, input: QUESTION, temperature: 0, max_output_tokens: 8, instructions: "Be brief."};
+    const first = await openai.responses.create({...asked, cache_salt: "responses"});
+    assert.equal(first.status, "completed");
+    assert.equal(first.usage.input_tokens_details.cached_tokens, 0);
+    const again = await openai.responses.create({...asked, cache_salt: "responses"});
+    assert.equal(again.output_text, first.output_text);
+    assert.equal(again.usage.input_tokens_details.cached_tokens, first.usage.input_tokens - 1);
+    let text = "", last;
+    for await (const event of await openai.responses.create({...asked, stream: true})) {
+        if (event.type === "response.output_text.delta") text += event.delta;
+        last = event;
+    }
+    assert.equal(last.type, "response.completed");
+    assert.equal(text, first.output_text);
+    assert.equal((await openai.responses.stream(asked).finalResponse()).output_text, text);
+    const next = await openai.responses.create({...asked, input: "And Ann?", previous_response_id: first.id});
+    assert.equal(next.previous_response_id, first.id);
+    assert.ok(next.usage.input_tokens > first.usage.input_tokens);
+    assert.equal((await openai.responses.retrieve(first.id)).output_text, first.output_text);
+    await openai.responses.delete(first.id);
+    await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+    const called = await openai.responses.create({...asked, tools: [{type: "function", name: "time", parameters: zone, strict: true}],
+                                                  tool_choice: "required", parallel_tool_calls: false, max_output_tokens: 300});
+    const [call] = called.output;
+    assert.deepEqual([call.type, call.name], ["function_call", "time"]);
+    assert.ok(zones.includes(JSON.parse(call.arguments).zone));
+    const format = {type: "json_schema", name: "when", schema: zone, strict: true};
+    const formed = await openai.responses.parse({...asked, max_output_tokens: 100, text: {format}});
+    assert.ok(zones.includes(JSON.parse(formed.output_text).zone));
+    await assert.rejects(openai.responses.create({...asked, temperature: 9}), OpenAI.BadRequestError);
 });
 
 test("errors are the client's own", async () => {
@@ -159,12 +230,13 @@ test("cancelled answers leave nothing behind", async () => {
 
 test("a full server is tried again", async () => {
     const full = await Server.start("--sequences", "1", "--queue", "1");
-    const ask = (fields, options) => new OpenAI({baseURL: full.url + "/v1", apiKey: KEY, maxRetries: 0, ...options}).chat.completions.create(fields);
+    const clientWith = (options) => new OpenAI({baseURL: full.url + "/v1", apiKey: KEY, maxRetries: 0, ...options});
+    const ask = (fields, options) => clientWith(options).chat.completions.create(fields);
     const first = await ask({...endless, stream: true});
     await first[Symbol.asyncIterator]().next();
     const second = ask(short);
     while (await full.metric("reprise_calls_open") < 2);
-    await assert.rejects(ask(short), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.get("retry-after") !== null);
+    await assert.rejects(ask(short), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.has("retry-after"));
     const third = ask(short, {maxRetries: 5});
     while (await full.metric('reprise_rejections_total{reason="overloaded"}') < 2);
     first.controller.abort();

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Debian's python3-openai and python3-anthropic, unchanged, against a `reprise serve` at REPRISE_URL: tests/clients/run_python starts it."""
 import datetime
+import json
 import os
 import unittest
 import urllib.request
@@ -14,6 +15,7 @@ MODEL = "reprise-mini"
 QUESTION = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
 SHORT = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 8}
 ENDLESS = {"model": MODEL, "messages": QUESTION, "max_tokens": 1900, "extra_body": {"ignore_eos": True}}
+ZONE = {"type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "required": ["zone"], "additionalProperties": False}
 
 
 def wait_idle():
@@ -67,6 +69,34 @@ class OpenAI(unittest.TestCase):
         whole = self.client.completions.create(model=MODEL, prompt="Tom had a", temperature=0, max_tokens=4)
         stream = self.client.completions.create(model=MODEL, prompt="Tom had a", temperature=0, max_tokens=4, stream=True)
         self.assertEqual("".join(chunk.choices[0].text for chunk in stream), whole.choices[0].text)
+
+    def test_tools(self):
+        asked = {"tools": [{"type": "function", "function": {"name": "time", "parameters": ZONE}}], "tool_choice": "required",
+                 "parallel_tool_calls": False, "max_tokens": 300}
+        choice = self.chat(**asked).choices[0]
+        self.assertEqual((choice.finish_reason, choice.message.tool_calls[0].function.name), ("tool_calls", "time"))
+        self.assertIn(json.loads(choice.message.tool_calls[0].function.arguments)["zone"], ("utc", "local"))
+        streamed = ""
+        for chunk in self.chat(**asked, stream=True):
+            for call in chunk.choices[0].delta.tool_calls or []:
+                streamed += call.function.arguments or ""
+        self.assertEqual(streamed, choice.message.tool_calls[0].function.arguments)
+
+    def test_answers_of_a_form(self):
+        form = {"type": "json_schema", "json_schema": {"name": "when", "schema": ZONE, "strict": True}}
+        self.assertIn(json.loads(self.chat(max_tokens=100, response_format=form).choices[0].message.content)["zone"], ("utc", "local"))
+
+    def test_responses(self):
+        asked = {"model": MODEL, "input": QUESTION[0]["content"], "temperature": 0, "max_output_tokens": 8}
+        whole, text = self.client.responses.create(**asked), ""
+        for event in self.client.responses.create(**asked, stream=True):
+            text += event.delta if event.type == "response.output_text.delta" else ""
+        self.assertEqual((whole.status, whole.output_text), ("completed", text))
+        following = self.client.responses.create(**{**asked, "input": "And Ann?"}, previous_response_id=whole.id)
+        self.assertGreater(following.usage.input_tokens_details.cached_tokens, whole.usage.input_tokens - 2)
+        self.client.responses.delete(whole.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(whole.id)
 
     def test_errors(self):
         for fields, kind, code in (({"model": "other"}, openai.NotFoundError, "model_not_found"),
@@ -122,6 +152,18 @@ class Anthropic(unittest.TestCase):
             final = stream.get_final_message()
         self.assertEqual(text, whole.content[0].text)
         self.assertEqual((final.stop_reason, final.usage.output_tokens), ("end_turn", whole.usage.output_tokens))
+
+    def test_tools(self):
+        asked = {"tools": [{"name": "time", "input_schema": ZONE}], "tool_choice": {"type": "tool", "name": "time"}, "max_tokens": 300}
+        message = self.message(**asked)
+        call = next(block for block in message.content if block.type == "tool_use")
+        self.assertEqual((message.stop_reason, call.name), ("tool_use", "time"))
+        self.assertIn(call.input["zone"], ("utc", "local"))
+        streamed = ""  # not by messages.stream, whose reader of JSON does not go with sid's jiter
+        for event in self.message(**asked, stream=True):
+            if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                streamed += event.delta.partial_json
+        self.assertEqual(json.loads(streamed), call.input)
 
     def test_stop(self):
         word = self.message().content[0].text[2:5]

@@ -250,7 +250,7 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     rp_request q = request(text, 1);
     rp_call *c;
     rp_error err = {0};
-    assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_MEMORY);
+    assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_ROOM);
     assert_non_null(strstr(err.message, "budget"));
     q = request("short", 1000);
     rp_result *r = run(e, &q);
@@ -329,6 +329,204 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     rp_result_free(second);
     assert_string_equal(last_item(third)->reason, "scope");
     rp_result_free(third);
+    rp_engine_free(e);
+}
+
+/* ---- what a call and its engine say meanwhile ---- */
+
+/* Holds a request at its first token and compares what its call says with its result, which is the caller's. */
+static rp_result *run_watched(rp_engine *e, const rp_request *q) {
+    rp_call_status held, ended;
+    gate g;
+    gate_close(&g, e, q);
+    rp_call_get_status(g.call, &held);
+    gate_open(&g);
+    rp_result *r = result_of(g.call);
+    rp_call_get_status(g.call, &ended);
+    rp_call_free(g.call);
+    assert_int_equal(held.state, RP_CALL_PREFILL);
+    assert_true(held.computed_tokens <= held.prompt_tokens);
+    assert_int_equal(held.prompt_tokens, r->prompt_tokens);
+    assert_int_equal(held.cached_tokens, r->cached_tokens);
+    assert_int_equal(ended.prompt_tokens, r->prompt_tokens);
+    assert_int_equal(ended.cached_tokens, r->cached_tokens);
+    assert_int_equal(ended.computed_tokens, r->prompt_tokens);
+    assert_int_equal(ended.answer_tokens, r->n_tokens);
+    return r;
+}
+
+/* Modules, found and missed, text that was read before, and what stands behind an edit: all count before the first token. */
+static void a_call_counts_its_prompt_before_the_first_token(void **state) {
+    (void)state;
+    static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
+    static const char *const prompts[] = {"<prompt schema='s'><a/><user>What is this?</user></prompt>",
+                                          "<prompt schema='s'><a/><user>What is this? And that?</user></prompt>",
+                                          "<prompt schema='s'><a/><b/><user>What is this?</user></prompt>"};
+    static const rp_reuse reuses[] = {RP_REUSE_ON, RP_REUSE_OFF, RP_REUSE_EXACT};
+    rp_engine *e = new_engine(NULL);
+    char *rest = text_of(3, 200), *texts[] = {malloc(4096), malloc(4096)};
+    int32_t found = 0;
+    assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(prompts); i++)
+        for (size_t k = 0; k < BASE_ARRAY_LEN(reuses); k++) {
+            rp_request q = request(NULL, 2);
+            q.prompt = prompts[i];
+            q.reuse = reuses[k];
+            rp_result *r = run_watched(e, &q);
+            assert_true((r->cached_tokens > 0) == (r->timings.saved_ms > 0));
+            found += r->cached_tokens > 0;
+            rp_result_free(r);
+        }
+    assert_true(found >= 2);
+    for (int i = 0; i < 2; i++) {
+        snprintf(texts[i], 4096, "Before it, %s word. %s", i ? "another" : "one", rest);
+        rp_request q = request(texts[i], 2);
+        q.relink = 4;
+        rp_result *r = run_watched(e, &q);
+        if (i == 1) assert_true(r->cached_tokens > 200 && r->plan[r->n_plan - 1].position > 200); /* moved */
+        rp_result_free(r);
+        free(texts[i]);
+    }
+    free(rest);
+    rp_engine_free(e);
+}
+
+static void an_engine_describes_itself(void **state) {
+    (void)state;
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine_info info;
+    o.n_threads = 1;
+    o.n_ctx = 512;
+    o.max_sequences = 1;
+    o.max_queue = 7;
+    rp_engine *e = new_engine(&o);
+    rp_engine_describe(e, &info);
+    assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 && !info.prepared);
+    assert_true(info.chunk_tokens > 0 && info.state_format == RP_STATE_F16 && info.running == 0 && info.waiting == 0);
+    rp_request q = request("hello", 1);
+    gate g;
+    close_gate(&g, e);
+    rp_call *waiting = submit(e, &q);
+    rp_engine_describe(e, &info);
+    assert_int_equal(info.running + info.waiting, 2);
+    open_gate(&g);
+    rp_result_free(result_of(waiting));
+    rp_call_free(waiting);
+    rp_engine_describe(e, &info);
+    assert_true(info.running == 0 && info.waiting == 0 && info.prepared);
+    rp_engine_free(e);
+}
+
+/* A schema that is computed by a call can be waited for, or cancelled in the middle, and what it has by then is kept. */
+static void computing_a_schema_can_be_cancelled(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL);
+    char *schema = malloc(1 << 16), *end = schema + sprintf(schema, "<schema name='s'>");
+    for (int i = 0; i < 8; i++) {
+        char *text = text_of(i, 60);
+        end += sprintf(end, "<module name='m%d'>%s</module>", i, text);
+        free(text);
+    }
+    sprintf(end, "</schema>");
+    assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
+    rp_request q = request("hello", 1);
+    rp_call *call = NULL;
+    rp_result *none;
+    rp_error err;
+    gate g;
+    assert_int_equal(rp_schema_submit(e, NULL, "other", NULL, NULL, &call, &err), RP_ERR_NAME);
+    assert_null(call);
+    close_gate(&g, e);
+    assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
+    rp_call_cancel(call);
+    open_gate(&g);
+    assert_int_equal(rp_call_result(call, &none, &err), RP_ERR_CANCELLED);
+    rp_call_free(call);
+    assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
+    assert_int_equal(rp_call_result(call, &none, &err), RP_OK);
+    assert_null(none);
+    rp_call_free(call);
+    q.text = NULL;
+    q.prompt = "<prompt schema='s'><m0/><m7/> And?</prompt>";
+    rp_result *r = run(e, &q);
+    assert_true(r->cached_tokens > 100);
+    rp_result_free(r);
+    free(schema);
+    rp_engine_free(e);
+}
+
+/* ---- prompts of token ids ---- */
+
+/* They are the prompt as they are: a text's are found where the text was read, and give its answer. */
+static void token_ids_are_a_prompt(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL);
+    rp_model_info info;
+    rp_model_describe(model, &info);
+    char *text = text_of(5, 60);
+    int32_t *tokens, bad[] = {1, info.n_vocab};
+    size_t n;
+    rp_error err;
+    rp_result *none;
+    rp_request q = request(text, 6);
+    rp_result *first = run(e, &q);
+    assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
+    q.text = NULL;
+    q.tokens = tokens;
+    q.n_tokens = (int32_t)n;
+    rp_result *second = run(e, &q);
+    assert_int_equal(second->prompt_tokens, first->prompt_tokens);
+    assert_int_equal(second->cached_tokens, first->prompt_tokens - 1);
+    assert_string_equal(second->text, first->text);
+    q.n_tokens = 0;
+    assert_int_equal(rp_engine_run(e, &q, &none, &err), RP_ERR_INVALID);
+    q.tokens = bad;
+    q.n_tokens = 2;
+    assert_int_equal(rp_engine_run(e, &q, &none, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "token 1"));
+    bad[0] = -1;
+    assert_int_equal(rp_engine_run(e, &q, &none, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "token 0"));
+    rp_result_free(first);
+    rp_result_free(second);
+    rp_free(tokens);
+    free(text);
+    rp_engine_free(e);
+}
+
+/* ---- stop strings ---- */
+
+/* Three ASCII characters of a text, of which the last two stand nowhere before. */
+static const char *find_stop(const char *text) {
+    for (const char *s = text; strlen(s) > 3; s++) {
+        char two[3] = {s[1], s[2]};
+        if ((s[0] | s[1] | s[2]) > 0 && strstr(text, two) == s + 1) return s;
+    }
+    fail_msg("'%s' has none", text);
+    return NULL;
+}
+
+static void a_result_names_the_stop_string(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL);
+    rp_request q = request("Where is", 60);
+    rp_result *whole = run(e, &q);
+    char shorter[4] = "", longer[4] = "";
+    const char *stops[] = {"no such thing", shorter, longer}, *at = find_stop(whole->text);
+    assert_null(whole->stop);
+    memcpy(shorter, at + 1, 2); /* both end at the same byte: the longer one counts */
+    memcpy(longer, at, 3);
+    q.stops = stops;
+    q.n_stops = 3;
+    rp_result *stopped = run(e, &q);
+    assert_string_equal(stopped->stop, longer);
+    assert_int_equal(strlen(stopped->text), at - whole->text);
+    q.n_stops = 1;
+    rp_result *missed = run(e, &q);
+    assert_null(missed->stop);
+    rp_result_free(whole);
+    rp_result_free(stopped);
+    rp_result_free(missed);
     rp_engine_free(e);
 }
 
@@ -473,6 +671,11 @@ int main(void) {
         cmocka_unit_test(a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budget),
         cmocka_unit_test(a_text_is_read_once),
         cmocka_unit_test(a_conversation_goes_on_behind_its_modules),
+        cmocka_unit_test(a_call_counts_its_prompt_before_the_first_token),
+        cmocka_unit_test(an_engine_describes_itself),
+        cmocka_unit_test(computing_a_schema_can_be_cancelled),
+        cmocka_unit_test(token_ids_are_a_prompt),
+        cmocka_unit_test(a_result_names_the_stop_string),
         cmocka_unit_test(what_was_dropped_says_so),
         cmocka_unit_test(the_same_new_prompt_is_computed_once),
         cmocka_unit_test(drafts_change_steps_and_nothing_else),

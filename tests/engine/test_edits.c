@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "support/forward_run.h"
 #include "support/oracle_run.h"
+#include "support/store_folder.h"
 
 #define MAX_WORDS 900
 #define CTX 4096
@@ -115,14 +116,17 @@ static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
 
 /* ---- tests ---- */
 
-static rp_engine *new_engine(void) {
+static rp_engine *open_engine(const char *store_dir) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e;
     o.state_format = RP_STATE_F32;
     o.n_threads = 1;
+    o.store_dir = store_dir;
     if (rp_engine_new(&e, model.model, &o, NULL)) abort();
     return e;
 }
+
+static rp_engine *new_engine(void) { return open_engine(NULL); }
 
 static void ask(oracle_run *run, rp_engine *e, const char *text, int32_t relink) {
     rp_request q = rp_request_defaults();
@@ -199,7 +203,39 @@ static void what_stands_behind_an_edit_is_moved(void **state) {
     if (rounds >= 10) assert_true(n_moved > rounds / 2);
 }
 
+/* States on disk are there to be moved, and turn out to be damaged in the middle of the step: the prompt is again what it was, and read
+ * as if nothing had been known of it. */
+static void what_cannot_be_read_is_not_moved(void **state) {
+    tiny_random r = {.state = seed};
+    char dir[STORE_FOLDER_BYTES];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        edit x = {0};
+        oracle_run first, run, plain;
+        store_folder_make(dir);
+        make_edit(&x, &r);
+        rp_engine *e = open_engine(dir);
+        ask(&first, e, x.old_text, -1);
+        rp_engine_free(e);
+        store_folder_flip(dir, ".rps");
+        e = open_engine(dir);
+        ask(&run, e, x.new_text, 8);
+        rp_engine_free(e);
+        e = new_engine();
+        ask(&plain, e, x.new_text, -1);
+        assert_int_equal(run.result->prompt_tokens, x.n_new);
+        assert_int_equal(run.result->cached_tokens, 0);
+        assert_true(oracle_run_same(&plain, &run));
+        rp_engine_free(e);
+        oracle_run_free(&first);
+        oracle_run_free(&run);
+        oracle_run_free(&plain);
+        free_edit(&x);
+        store_folder_remove(dir);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved), cmocka_unit_test(what_cannot_be_read_is_not_moved)};
     return cmocka_run_group_tests_name("edits", tests, open_model, close_model);
 }

@@ -121,7 +121,7 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_non_null(strstr(err.message, "the context holds 12"));
     rp_engine_free(e);
     e = new_engine(1, 0);
-    assert_int_equal(run(e, "<prompt schema='s'><plan/></prompt>", 0, 0, &r, &err), RP_ERR_MEMORY);
+    assert_int_equal(run(e, "<prompt schema='s'><plan/></prompt>", 0, 0, &r, &err), RP_ERR_ROOM);
     assert_non_null(strstr(err.message, "budget"));
     rp_engine_free(e);
 }

@@ -78,14 +78,14 @@ static void listener_open(listener *l, const char *const *stops, int32_t n_stops
 }
 
 static void add(listener *l, const char *bytes, size_t n) {
-    if (!l->stream.at_stop && !l->stream.cancelled) assert_int_equal(text_stream_add(&l->stream, bytes, n, NULL), RP_OK);
+    if (!l->stream.stop && !l->stream.cancelled) assert_int_equal(text_stream_add(&l->stream, bytes, n, NULL), RP_OK);
 }
 
 /* Ends the text and checks what came of it. */
 static void check_end(listener *l, const char *expected, size_t n, bool at_stop) {
     text_stream_end(&l->stream);
-    if (l->stream.text.len != n || (n > 0 && memcmp(l->stream.text.data, expected, n) != 0) || l->stream.at_stop != at_stop)
-        fail_msg("'%.*s', at a stop: %d; should be '%.*s', %d", (int)l->stream.text.len, l->stream.text.data, l->stream.at_stop, (int)n,
+    if (l->stream.text.len != n || (n > 0 && memcmp(l->stream.text.data, expected, n) != 0) || (l->stream.stop != NULL) != at_stop)
+        fail_msg("'%.*s', at a stop: %d; should be '%.*s', %d", (int)l->stream.text.len, l->stream.text.data, l->stream.stop != NULL, (int)n,
                  expected, at_stop);
     assert_int_equal(l->n_seen, n);
     assert_memory_equal(l->seen, expected, n);
@@ -165,11 +165,11 @@ static void no_more_is_held_back_than_must_be(void **state) {
         size_t left = slow_end(text, n, stops, n_stops, &at_stop);
         listener l;
         listener_open(&l, stops, n_stops);
-        for (size_t i = 0; i < n && !l.stream.at_stop;) {
+        for (size_t i = 0; i < n && !l.stream.stop;) {
             size_t piece = 1 + tiny_random_below(&r, BASE_MIN(n - i, 9));
             add(&l, text + i, piece);
             i += piece;
-            if (l.stream.at_stop) break;
+            if (l.stream.stop) break;
             size_t whole = i - l.stream.n_pending;
             assert_int_equal(l.n_seen, whole - slow_held(text, whole, stops, n_stops));
         }

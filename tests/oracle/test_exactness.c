@@ -343,7 +343,7 @@ static void check_budget(const random_pml *pml, const base_buffer *prompts, cons
     for (int i = 0; i < 2 * n; i++) {
         oracle_run run;
         ask(&run, engine, prompts[i % n].data, RP_REUSE_ON, 0);
-        if (run.rc == RP_ERR_MEMORY && expected[i % n].rc == 0) t->refused++;
+        if (run.rc == RP_ERR_ROOM && expected[i % n].rc == 0) t->refused++;
         else {
             check_same(&expected[i % n], &run, pml->schema.data, prompts[i % n].data, "with a small budget");
             t->same++;

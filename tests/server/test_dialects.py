@@ -51,6 +51,21 @@ class LlamaCpp(Dialects):
         entries = self.complete(n_probs=3).json["completion_probabilities"]
         self.assertEqual([len(e["top_logprobs"]) for e in entries], [3] * 6)
 
+    def test_prompts_of_token_ids(self):
+        ids = self.server.post("/tokenize", {"content": "Tom had a", "add_special": True}).json["tokens"]
+        plain = self.complete().json["content"]
+        self.assertEqual(self.complete(prompt=ids).json["content"], plain)
+        self.assertEqual(self.complete(prompt=["Tom had a", "Tom had a"]).json[1]["content"], plain)
+        mixed = self.complete(prompt=["Tom had a", ids[-1]]).json
+        self.assertEqual(mixed["tokens_evaluated"], len(ids) + 1)
+        self.assertEqual([a["tokens_evaluated"] for a in self.complete(prompt=[["Tom had a", ids[-1]], ids, "Tom had a"]).json],
+                         [len(ids) + 1, len(ids), len(ids)])
+        frames = [json.loads(data) for _, data in self.complete(prompt=[ids, ids], stream=True).frames]
+        self.assertEqual(["".join(f["content"] for f in frames if f["index"] == i) for i in (0, 1)], [plain] * 2)
+        for bad in ([-1], [1.5], [], [[]], [1, None], ["a", {}]):
+            self.refused(self.complete(prompt=bad), 400, "prompt")
+        self.refused(self.complete(prompt=[99999999]), 400, "99999999")
+
     def test_tokens(self):
         tokens = self.server.post("/tokenize", {"content": TEXT}).json["tokens"]
         self.assertEqual(self.server.post("/detokenize", {"tokens": tokens}).json, {"content": TEXT})
@@ -69,7 +84,9 @@ class LlamaCpp(Dialects):
         self.refused(self.server.post("/apply-template", {}), 400, "messages")
 
     def test_props_and_slots(self):
-        self.assertEqual(self.server.get("/props").json["default_generation_settings"]["n_ctx"], 2048)
+        props = self.server.get("/props").json
+        self.assertEqual((props["default_generation_settings"]["n_ctx"], props["total_slots"]), (2048, props["engine"]["max_sequences"]))
+        self.assertEqual((props["engine"]["threads"], props["engine"]["running"], props["engine"]["waiting"]), (1, 0, 0))
         self.assertEqual(self.server.get("/slots").json, [])
         s = self.server.socket()
         body = json.dumps({"prompt": "x", "n_predict": 1900, "stream": True, "ignore_eos": True})
@@ -138,6 +155,23 @@ class Anthropic(Dialects):
         self.assertEqual(delta["delta"], {"stop_reason": "end_turn", "stop_sequence": None})
         self.assertEqual(set(delta["usage"]), {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"})
         self.assertEqual(frames[0][1]["message"]["content"], [])
+        begins = frames[0][1]["message"]["usage"]
+        self.assertGreater(begins["cache_read_input_tokens"], 0)
+        self.assertEqual({**begins, "output_tokens": 0}, {**delta["usage"], "output_tokens": 0})
+
+    def test_stream_counts_what_is_to_be_kept(self):
+        fields = {"system": [{"type": "text", "text": "A system message that is to be kept.", "cache_control": {"type": "ephemeral"}}],
+                  "cache_salt": "stream", "stream": True}
+        for read in (False, True):
+            frames = [json.loads(data) for _, data in self.message(**fields).frames]
+            begins, ends = frames[0]["message"]["usage"], frames[-2]["usage"]
+            self.assertEqual({**begins, "output_tokens": 0}, {**ends, "output_tokens": 0})
+            self.assertEqual((begins["cache_read_input_tokens"] > 0, begins["cache_creation_input_tokens"] > 0), (read, not read))
+
+    def test_thinking(self):
+        for kind in ("disabled", "adaptive"):
+            self.assertEqual(self.message(thinking={"type": kind}).json["content"], self.message().json["content"])
+        self.refused(self.message(thinking={"type": "enabled", "budget_tokens": 1024}), 400, "invalid_request_error", "thinking")
 
     def test_stop_and_continued_answers(self):
         word = self.message().json["content"][0]["text"][2:5]

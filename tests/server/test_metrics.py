@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`reprise serve`, /metrics: the text is what Prometheus reads, and what is counted is what happened."""
+import json
 import math
 import re
 import tempfile
@@ -99,6 +100,19 @@ class Metrics(unittest.TestCase):
         self.assertLessEqual(grown["step"], 16)
         for name in ("time_to_first_token", "step"):
             self.assertGreater(after.get(f"{name}_seconds_sum"), before.get(f"{name}_seconds_sum"))
+
+    def test_waiting(self):
+        server = Server("--log", "off", "--sequences", "1").wait_ready()
+        self.addCleanup(server.stop)
+        body = json.dumps({**PROMPT, "max_tokens": 1500, "stream": True, "n": 3})
+        s = server.socket()
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        while ((now := self.read(server)).get("calls_running"), now.get("calls_waiting")) != (1, 2):
+            pass
+        s.close()
+        server.wait_idle()
+        while (now := self.read(server)).get("calls_running") + now.get("calls_waiting") > 0:
+            server.post("/v1/completions", {**PROMPT, "max_tokens": 1})  # they are counted as after the last step
 
     def test_tokens_by_source(self):
         body = {**PROMPT, "cache_salt": "sources"}

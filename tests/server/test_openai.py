@@ -146,6 +146,23 @@ class OpenAI(unittest.TestCase):
                 streamed += chunk["choices"][0]["logprobs"]["text_offset"]
         self.assertEqual(streamed, logprobs["text_offset"])
 
+    def test_prompts_of_token_ids(self):
+        ids = self.server.post("/tokenize", {"content": "Tom had a", "add_special": True}).json["tokens"]
+        plain = self.text().json
+        self.assertEqual(self.text(prompt=ids).json["choices"][0]["text"], plain["choices"][0]["text"])
+        self.assertEqual(self.text(prompt=ids).json["usage"]["prompt_tokens"], len(ids))
+        several = self.text(prompt=["Tom had a", ids, [ids[-1]]], n=2).json["choices"]
+        self.assertEqual(len(several), 6)
+        self.assertEqual(several[2]["text"], plain["choices"][0]["text"])
+        echoed = self.text(prompt=[ids, ids], echo=True).json["choices"][1]["text"]
+        self.assertTrue(echoed.endswith("Tom had a" + plain["choices"][0]["text"]), echoed)
+        streamed = self.stream(self.text(prompt=ids, echo=True, stream=True))
+        self.assertEqual("".join(choice["text"] for chunk in streamed for choice in chunk["choices"]), echoed)
+        for bad in ([-1], [1.5], [1, "a"], [[1, "a"]], [[]], [True], [2 ** 31], [{}], [[1], 2]):
+            with self.subTest(prompt=bad):
+                self.refused(self.text(prompt=bad), 400, "prompt")
+        self.refused(self.text(prompt=[99999999]), 400, None, says="99999999")
+
     def test_bias(self):
         token = self.chat(logprobs=True).json["choices"][0]["logprobs"]["content"][0]["token"]
         for bias in ({str(i): -1000 for i in range(1000)}, {}):
@@ -191,15 +208,14 @@ class OpenAI(unittest.TestCase):
                 self.refused(self.chat(messages=messages), 400, field)
         image = [{"type": "image_url", "image_url": {"url": "data:"}}]
         self.refused(self.chat(messages=[{"role": "user", "content": image}]), 400, "messages[0].content", "unsupported_value")
-        self.refused(self.chat(tools=[{"type": "function"}]), 400, "tools", "unsupported_value")
-        self.refused(self.chat(response_format={"type": "json_object"}), 400, "response_format", "unsupported_value")
+        self.refused(self.chat(functions=[{}]), 400, "functions", "unsupported_value")
+        self.refused(self.chat(response_format={"type": "xml"}), 400, "response_format", "unsupported_value")
         self.assertEqual(self.chat(response_format={"type": "text"}).status, 200)
 
     def test_wrong_prompts(self):
         for prompt in (3, {}, [], None):
             with self.subTest(prompt=prompt):
                 self.refused(self.text(prompt=prompt), 400, "prompt")
-        self.refused(self.text(prompt=[[1, 2]]), 400, "prompt", "unsupported_value")
         self.refused(self.text(suffix="x"), 400, "suffix", "unsupported_value")
 
     def test_models_and_context(self):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""`reprise serve`: SIGHUP reads the files of --schema again, and what did not change keeps its states."""
+"""`reprise serve` as a service: SIGHUP reads the files of --schema again, and what did not change keeps its states; systemd is told when the
+server is ready."""
 import os
 import signal
+import socket
 import tempfile
 import unittest
 
-from server_process import Server
+from server_process import WAIT_S, Server
 
 SCHEMA = "<schema name='facts'><module name='tom'>Tom had a red ball.</module><module name='ann'>{}</module></schema>"
 PROMPT = "<prompt schema='facts'><tom/><ann/> Who had it?</prompt>"
@@ -69,6 +71,22 @@ class Reload(unittest.TestCase):
         self.addCleanup(server.stop)
         server.process.send_signal(signal.SIGHUP)
         self.assertEqual(server.process.stdout.readline(), "reloaded 0 of 0 schemas\n")
+
+
+class Notify(unittest.TestCase):
+    def test_systemd(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "notify")
+            for name, address in ((path, path), (f"@reprise-{os.getpid()}", f"\0reprise-{os.getpid()}")):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+                    told.bind(address)
+                    told.settimeout(WAIT_S)
+                    server = Server("--log", "off", env={**os.environ, "NOTIFY_SOCKET": name}).wait_ready()
+                    self.assertEqual(told.recv(100), b"READY=1")
+                    server.stop()
+                    self.assertEqual(told.recv(100), b"STOPPING=1")
+        for name in ("/nowhere/at/all", "relative", "@", "/" + "x" * 200):
+            Server("--log", "off", env={**os.environ, "NOTIFY_SOCKET": name}).wait_ready().stop()
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ static void the_pool_reclaims_from_the_store(void **state) {
     int32_t slot;
     assert_int_equal(kv_span_new(&big, pool, 0, NULL), RP_OK);
     for (int i = 0; i < 192; i++) assert_int_equal(kv_span_append(big, &slot, &err), RP_OK);
-    assert_int_equal(kv_span_append(big, &slot, &err), RP_ERR_MEMORY);
+    assert_int_equal(kv_span_append(big, &slot, &err), RP_ERR_ROOM);
     assert_non_null(strstr(err.message, "budget"));
     kv_span_unref(big);
     kv_span_unref(held);

@@ -472,7 +472,7 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
 }
 
 static void check_error(schedule *s, const slot *c, int rc, const rp_error *err) {
-    bool no_memory = rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT;
+    bool no_memory = rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT || rc == RP_ERR_ROOM;
     if (rc != (int)err->code || !err->message[0]) refuse(c, "error %d does not say what it is: '%s'", rc, err->message);
     if (rc == RP_ERR_CANCELLED && c->may_end_early) s->tally->cancelled++;
     else if (rc == RP_ERR_DEADLINE && c->may_end_early) s->tally->expired++;
@@ -532,7 +532,7 @@ static void submit_rest(schedule *s) {
 
 static void check_client(const schedule *s, const client *k) {
     int rc = k->encode_rc;
-    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_MEMORY && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
+    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_ROOM && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
     if (rc && !may) refuse(&s->slots[0], "encoding or loading the schema: %s", rp_code_name((rp_code)rc));
 }
 

@@ -1,0 +1,87 @@
+/* conversation.c: what was sampled is kept as tokens: an answer is remembered when its call ends (the engine's thread), and stands in the next
+ * turn's prompt as those tokens (the submitting thread), where the same tenant gives its very text behind the very tokens.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+/* ---- remembered ---- */
+
+/* How many of an answer's tokens are its text, byte for byte; -1: they do not end where the text does, or one of them stands for no text. */
+static int32_t tokens_of_text(const rp_call *c, size_t n_bytes) {
+    const rp_result *r = c->result;
+    size_t done = 0;
+    int32_t i = 0;
+    for (; i < r->n_tokens && done < n_bytes; i++) {
+        size_t n = 0;
+        const char *bytes = tokenizer_bytes(c->engine->model->tokenizer, r->tokens[i], false, &n);
+        if (!bytes || n == 0 || n > n_bytes - done || memcmp(r->text + done, bytes, n) != 0) return -1;
+        done += n;
+    }
+    return i > 0 && done == n_bytes ? i : -1;
+}
+
+void conversation_remember(rp_call *c) {
+    rp_engine *e = c->engine;
+    if (!c->remembers) return;
+    size_t n_bytes = strlen(c->result->text);
+    int32_t n = tokens_of_text(c, n_bytes);
+    int32_t *tokens = n > 0 ? base_alloc((size_t)n * sizeof(*tokens)) : NULL;
+    if (!tokens) return; /* the next turn reads the text */
+    memcpy(tokens, c->result->tokens, (size_t)n * sizeof(*tokens));
+    base_key key = answer_memory_key(&c->before, c->result->text, n_bytes);
+    pthread_mutex_lock(&e->lock);
+    answer_memory_put(e->answers, &key, tokens, (size_t)n);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- recalled ---- */
+
+/* A copy, as long as somebody may forget it. NULL: not known, no memory. */
+static int32_t *copy_of(rp_engine *e, const base_key *key, size_t *n) {
+    pthread_mutex_lock(&e->lock);
+    const int32_t *known = answer_memory_find(e->answers, key, n);
+    int32_t *copy = known ? base_alloc(*n * sizeof(*copy)) : NULL;
+    if (copy) memcpy(copy, known, *n * sizeof(*copy));
+    pthread_mutex_unlock(&e->lock);
+    return copy;
+}
+
+typedef struct recalling {
+    rp_engine *e;
+    answer_before before;
+} recalling;
+
+static void read_on(recalling *r, const token_list *tokens) {
+    answer_before_add(&r->before, tokens->ids + r->before.n, tokens->n - r->before.n);
+}
+
+/* Of a pml_recall. */
+static bool recall(void *user, const char *text, size_t n_bytes, token_list *out) {
+    recalling *r = user;
+    size_t n = 0, n_before = out->n;
+    read_on(r, out);
+    base_key before = answer_before_key(&r->before), key = answer_memory_key(&before, text, n_bytes);
+    int32_t *tokens = copy_of(r->e, &key, &n);
+    bool ok = tokens != NULL;
+    for (size_t i = 0; i < n && ok; i++) ok = token_list_push(out, tokens[i]) == RP_OK;
+    if (!ok) out->n = n_before;
+    base_free(tokens);
+    return ok;
+}
+
+int conversation_plan(rp_call *c, const rp_request *o, rp_error *err) {
+    const rp_model *m = c->engine->model;
+    size_t n = (size_t)BASE_MAX(o->n_messages, 0);
+    recalling r = {.e = c->engine};
+    if (o->reuse != RP_REUSE_ON || o->no_prefix) return pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, NULL, err);
+    answer_before_init(&r.before, &c->root.salt);
+    int rc = pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, &(pml_recall){recall, &r}, err);
+    if (rc) return rc;
+    read_on(&r, &c->plan->tokens);
+    c->before = answer_before_key(&r.before);
+    c->remembers = !o->continues_last; /* else its text is a part of a message alone */
+    return RP_OK;
+}

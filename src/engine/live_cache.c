@@ -1,0 +1,197 @@
+/* live_cache.c: what an engine that runs keeps, for its operator: listed and changed on the engine's thread, between two steps.
+ *
+ * Of a listing only what is told is held, twice that at most while the entries are looked at.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/cache_selection.h"
+#include "engine/engine_internal.h"
+
+typedef enum live_change { LIVE_PIN, LIVE_TTL, LIVE_REMOVE } live_change;
+
+/* What is wanted of the engine's thread. */
+typedef struct live_errand {
+    const rp_cache_selection *selection;
+    rp_cache_page page;
+    rp_cache_listing *listing; /* NULL: a change */
+    live_change change;
+    bool pinned;
+    int64_t ttl_s;
+    span_about *found; /* labels are the store's */
+    size_t n, cap;
+    size_t n_meant;
+    size_t n_changed;
+    int rc;
+    rp_error err;
+} live_errand;
+
+/* ---- which ---- */
+
+/* As far as a selection looks at it, or all of it. */
+static rp_cache_entry describe(const span_about *a, bool whole, const rp_cache_selection *s) {
+    rp_cache_entry e = {.kind = a->kind == RECORD_MODULE ? RP_CACHE_MODULE : RP_CACHE_TEXT, .label = a->label, .fault = "",
+                        .expired = a->expired};
+    if (whole || s->key) base_key_hex(&a->key, e.key, CACHE_KEY_DIGITS);
+    if (!whole) return e;
+    e.pinned = a->pinned;
+    e.in_ram = a->ram_bytes > 0;
+    e.on_disk = a->disk_bytes > 0;
+    e.in_use = a->held;
+    e.n_tokens = a->n_tokens;
+    e.ram_bytes = a->ram_bytes;
+    e.bytes = a->ram_bytes + a->disk_bytes;
+    e.cost_us = a->cost_us;
+    e.uses = a->uses;
+    e.last_use = a->last_use;
+    e.expires = a->expires;
+    return e;
+}
+
+static int compare_keys(const void *a, const void *b) {
+    return memcmp(&((const span_about *)a)->key, &((const span_about *)b)->key, sizeof(base_key));
+}
+
+static int compare_bytes(const void *a, const void *b) {
+    const span_about *x = a, *y = b;
+    uint64_t m = x->ram_bytes + x->disk_bytes, n = y->ram_bytes + y->disk_bytes;
+    return m != n ? (m < n) - (m > n) : compare_keys(a, b);
+}
+
+/* Leaves the first ones. */
+static void cut(live_errand *r) {
+    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), r->page.order == RP_CACHE_BY_BYTES ? compare_bytes : compare_keys);
+    r->n = BASE_MIN(r->n, r->page.limit);
+}
+
+static bool is_behind(const live_errand *r, const span_about *a) {
+    char key[CACHE_KEY_DIGITS + 1];
+    if (!r->page.after) return true;
+    base_key_hex(&a->key, key, CACHE_KEY_DIGITS);
+    return strcmp(key, r->page.after) > 0;
+}
+
+/* A span_store_about_fn. */
+static void look_at(void *user, const span_about *about) {
+    live_errand *r = user;
+    rp_cache_entry e = describe(about, false, r->selection);
+    if (r->rc || !cache_selection_means(r->selection, &e) || !is_behind(r, about)) return;
+    r->n_meant++;
+    if (r->listing && r->n == 2 * r->page.limit) cut(r);
+    if (base_grow((void **)&r->found, &r->cap, r->n + 1, SPAN_STORE_MAX, sizeof(*r->found)))
+        r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of what is kept");
+    else r->found[r->n++] = *about;
+}
+
+/* ---- on the engine's thread ---- */
+
+static int fill_listing(live_errand *r) {
+    rp_cache_listing *l = r->listing;
+    cut(r);
+    l->has_more = r->n_meant > r->n;
+    if (r->n == 0) return RP_OK;
+    if (!(l->entries = base_calloc(r->n, sizeof(*l->entries)))) return base_fail_memory(&r->err, r->n * sizeof(*l->entries), "a listing");
+    for (size_t i = 0; i < r->n; i++) {
+        rp_cache_entry e = describe(&r->found[i], true, r->selection);
+        if (e.label[0] && !(e.label = base_strdup(e.label))) return base_fail_memory(&r->err, RECORD_MAX_LABEL, "a listing");
+        l->entries[l->n_entries++] = e;
+    }
+    return RP_OK;
+}
+
+static int fail_none(live_errand *r) {
+    const rp_cache_selection *s = r->selection;
+    return base_fail(&r->err, RP_ERR_NAME, s->name ? "nothing that is kept is called '%s' or lies below it"
+                                                   : "no key of what is kept begins with '%s'", s->name ? s->name : s->key);
+}
+
+static bool change_one(rp_engine *e, const live_errand *r, const base_key *key) {
+    if (r->change == LIVE_PIN) return span_store_pin(e->store, key, r->pinned);
+    if (r->change == LIVE_TTL) return span_store_set_ttl(e->store, key, r->ttl_s);
+    return span_store_remove(e->store, key);
+}
+
+static int change(rp_engine *e, live_errand *r) {
+    if (span_store_is_read_only(e->store))
+        return base_fail(&r->err, RP_ERR_CONFLICT, "the store was opened read-only: nothing that is kept can be changed");
+    for (size_t i = 0; i < r->n; i++) r->n_changed += change_one(e, r, &r->found[i].key);
+    if (r->n > 0 && r->n_changed == 0 && r->change == LIVE_PIN && r->pinned)
+        return base_fail(&r->err, RP_ERR_INVALID,
+                         "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
+    e->n_ended++; /* there may be room */
+    return RP_OK;
+}
+
+static void run(rp_engine *e, void *arg) {
+    live_errand *r = arg;
+    span_store_each(e->store, look_at, r);
+    if (!r->rc && r->n_meant == 0 && cache_selection_is_named(r->selection) && !r->page.after) r->rc = fail_none(r);
+    if (!r->rc) r->rc = r->listing ? fill_listing(r) : change(e, r);
+    base_free(r->found);
+}
+
+/* ---- for callers ---- */
+
+static int check(const rp_cache_selection *s, rp_error *err) {
+    if (s->model) return base_fail(err, RP_ERR_INVALID, "an engine keeps states of its own model: name none");
+    return cache_selection_check(s, err);
+}
+
+static int check_page(const rp_cache_page *p, rp_error *err) {
+    if (p->limit > RP_CACHE_MOST_LISTED)
+        return base_fail(err, RP_ERR_INVALID, "%zu entries are asked for: ask for at most %d at once", p->limit, RP_CACHE_MOST_LISTED);
+    if (p->after && (p->order != RP_CACHE_BY_KEY || strlen(p->after) != CACHE_KEY_DIGITS))
+        return base_fail(err, RP_ERR_INVALID, "a listing goes on behind a whole key, in the order of keys alone");
+    return RP_OK;
+}
+
+static int do_errand(rp_engine *e, live_errand *r, rp_error *err) {
+    int rc = engine_do(e, run, r, err);
+    if (rc) return rc;
+    if (r->rc && err) *err = r->err;
+    return r->rc;
+}
+
+int rp_engine_cache_list(rp_engine *e, const rp_cache_selection *selection, const rp_cache_page *page, rp_cache_listing **out,
+                         rp_error *err) {
+    static const rp_cache_selection everything = {.all = true};
+    live_errand r = {.selection = selection ? selection : &everything};
+    *out = NULL;
+    if (page) r.page = *page;
+    int rc = check(r.selection, err);
+    if (!rc) rc = check_page(&r.page, err);
+    if (rc) return rc;
+    if (r.page.limit == 0) r.page.limit = RP_CACHE_MOST_LISTED;
+    if (!(r.listing = base_calloc(1, sizeof(*r.listing)))) return base_fail_memory(err, sizeof(*r.listing), "a listing");
+    rc = do_errand(e, &r, err);
+    if (rc) rp_cache_listing_free(r.listing);
+    else *out = r.listing;
+    return rc;
+}
+
+static int change_all(rp_engine *e, const rp_cache_selection *selection, live_errand *r, size_t *changed, rp_error *err) {
+    if (!selection) return base_fail(err, RP_ERR_INVALID, "a selection is needed");
+    int rc = check(selection, err);
+    if (rc) return rc;
+    r->selection = selection;
+    rc = do_errand(e, r, err);
+    if (changed) *changed = r->n_changed;
+    return rc;
+}
+
+int rp_engine_cache_pin(rp_engine *e, const rp_cache_selection *selection, bool pinned, size_t *changed, rp_error *err) {
+    return change_all(e, selection, &(live_errand){.change = LIVE_PIN, .pinned = pinned}, changed, err);
+}
+
+int rp_engine_cache_set_ttl(rp_engine *e, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err) {
+    if (ttl_s < 0 || ttl_s > RP_CACHE_MOST_TTL_S)
+        return base_fail(err, RP_ERR_INVALID, "a time to live of %lld seconds: give 0 for none, or up to %lld", (long long)ttl_s,
+                         (long long)RP_CACHE_MOST_TTL_S);
+    return change_all(e, selection, &(live_errand){.change = LIVE_TTL, .ttl_s = ttl_s}, changed, err);
+}
+
+int rp_engine_cache_remove(rp_engine *e, const rp_cache_selection *selection, size_t *removed, rp_error *err) {
+    return change_all(e, selection, &(live_errand){.change = LIVE_REMOVE}, removed, err);
+}

@@ -1,0 +1,146 @@
+/* cache_http.c: /v1/cache/entries: what the engine keeps, for its operator: listed, pinned, given a time to live, removed. An entry is named
+ * by its key in the path, modules by their label in ?name=. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define DEFAULT_LISTED 100
+#define MOST_LISTED 1000
+#define MOST_TTL_S INT32_MAX
+
+/* ---- an entry as JSON ---- */
+
+static json_t *tiers(const rp_cache_entry *e) {
+    json_t *list = json_array();
+    if (e->in_ram) json_array_append_new(list, json_string("ram"));
+    if (e->on_disk) json_array_append_new(list, json_string("disk"));
+    return list;
+}
+
+static json_t *entry(const rp_cache_entry *e) {
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object", "cache.entry", "key", e->key,
+                     "kind", e->kind == RP_CACHE_MODULE ? "module" : "text", "label", server_json_text(e->label, strlen(e->label)), "tiers",
+                     tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",
+                     (json_int_t)e->uses, "last_use", (json_int_t)e->last_use, "pinned", e->pinned, "in_use", e->in_use, "expires",
+                     e->expires > 0 ? json_integer(e->expires) : json_null(), "cost_ms", (double)e->cost_us / 1e3);
+}
+
+static json_t *entries(const rp_cache_listing *l) {
+    json_t *list = json_array();
+    for (size_t i = 0; l && i < l->n_entries && list; i++)
+        if (json_array_append_new(list, entry(&l->entries[i]))) return json_decref(list), NULL;
+    return list;
+}
+
+/* ---- what is meant ---- */
+
+static rp_cache_selection selection_of(server_exchange *x) {
+    rp_cache_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : exchange_query(x, "name")};
+    if (s.key && strlen(s.key) != sizeof(((rp_cache_entry *)NULL)->key) - 1)
+        server_fail(&x->problem, SERVER_NOT_FOUND, "key", "'%.70s' is no key: give its 64 digits", s.key);
+    return s;
+}
+
+static void fail(server_exchange *x, const rp_error *err) { server_fail_library(&x->problem, err); }
+
+static void reply(server_exchange *x, json_t *object) {
+    if (!x->problem.kind) exchange_reply_json(x, 200, object);
+    else {
+        json_decref(object);
+        exchange_reply_problem(x);
+    }
+}
+
+/* ---- GET ---- */
+
+static void take_kind(server_exchange *x, rp_cache_selection *s) {
+    const char *kind = exchange_query(x, "kind");
+    if (!kind) return;
+    s->modules = strcmp(kind, "module") == 0;
+    s->texts = strcmp(kind, "text") == 0;
+    if (!s->modules && !s->texts) server_fail(&x->problem, SERVER_INVALID, "kind", "'kind' is '%.40s': give module or text", kind);
+}
+
+static void take_page(server_exchange *x, rp_cache_page *page) {
+    const char *limit = exchange_query(x, "limit"), *sort = exchange_query(x, "sort");
+    char *end = NULL;
+    long n = limit ? strtol(limit, &end, 10) : DEFAULT_LISTED;
+    if (limit && (end == limit || *end || n < 1 || n > MOST_LISTED))
+        server_fail(&x->problem, SERVER_INVALID, "limit", "'limit' is '%.40s': give 1 to %d", limit, MOST_LISTED);
+    if (sort && strcmp(sort, "key") != 0 && strcmp(sort, "bytes") != 0)
+        server_fail(&x->problem, SERVER_INVALID, "sort", "'sort' is '%.40s': give key or bytes", sort);
+    page->limit = (size_t)n;
+    page->order = sort && strcmp(sort, "bytes") == 0 ? RP_CACHE_BY_BYTES : RP_CACHE_BY_KEY;
+    page->after = exchange_query(x, "after");
+}
+
+void handle_cache_entries(server_exchange *x) {
+    rp_cache_selection s = selection_of(x);
+    rp_cache_page page = {0};
+    rp_cache_listing *l = NULL;
+    rp_error err;
+    take_kind(x, &s);
+    take_page(x, &page);
+    s.all = true;
+    int rc = x->problem.kind ? 0 : rp_engine_cache_list(x->server->engine, &s, &page, &l, &err);
+    if (rc && rc != RP_ERR_NAME) fail(x, &err); /* nothing of that name: an empty list */
+    json_t *list = json_pack("{s:s, s:o, s:b}", "object", "list", "data", entries(l), "has_more", l && l->has_more);
+    rp_cache_listing_free(l);
+    reply(x, list);
+}
+
+void handle_cache_entry(server_exchange *x) {
+    rp_cache_selection s = selection_of(x);
+    rp_cache_listing *l = NULL;
+    rp_error err;
+    if (!x->problem.kind && rp_engine_cache_list(x->server->engine, &s, NULL, &l, &err)) fail(x, &err);
+    json_t *one = l && l->n_entries > 0 ? entry(&l->entries[0]) : NULL;
+    rp_cache_listing_free(l);
+    reply(x, one);
+}
+
+/* ---- PATCH and DELETE ---- */
+
+static bool is_meant(server_exchange *x, const rp_cache_selection *s) {
+    if (!x->problem.kind && !s->key && !s->name)
+        server_fail(&x->problem, SERVER_INVALID, "name", "nothing says what is meant: give a key in the path, or ?name=");
+    return !x->problem.kind;
+}
+
+static void set_ttl(server_exchange *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
+    int32_t ttl = 0; /* null: none */
+    rp_error err;
+    server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
+    if (!x->problem.kind && rp_engine_cache_set_ttl(x->server->engine, s, ttl, n, &err)) fail(x, &err);
+}
+
+static void set_pinned(server_exchange *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
+    bool pinned = false;
+    rp_error err;
+    server_field_bool(f, "pinned", &pinned);
+    if (!x->problem.kind && rp_engine_cache_pin(x->server->engine, s, pinned, n, &err)) fail(x, &err);
+}
+
+void handle_cache_change(server_exchange *x) {
+    rp_cache_selection s = selection_of(x);
+    json_t *root = is_meant(x, &s) ? server_json_parse(x->body.data, x->body.len, &x->problem) : NULL;
+    server_fields f = {root, &x->problem, ""};
+    size_t n = 0;
+    if (root && !server_field(&f, "pinned") && !json_object_get(root, "ttl"))
+        server_fail(&x->problem, SERVER_INVALID, NULL, "nothing is to change: give 'pinned', or 'ttl' in seconds or null");
+    if (root && server_field(&f, "pinned")) set_pinned(x, &s, &f, &n);
+    if (root && !x->problem.kind && json_object_get(root, "ttl")) set_ttl(x, &s, &f, &n);
+    json_decref(root);
+    if (x->problem.kind || s.name) reply(x, json_pack("{s:s, s:I}", "object", "cache.changed", "changed", (json_int_t)n));
+    else handle_cache_entry(x);
+}
+
+void handle_cache_remove(server_exchange *x) {
+    rp_cache_selection s = selection_of(x);
+    rp_error err;
+    size_t n = 0;
+    if (is_meant(x, &s) && rp_engine_cache_remove(x->server->engine, &s, &n, &err)) fail(x, &err);
+    reply(x, json_pack("{s:s, s:I}", "object", "cache.removed", "removed", (json_int_t)n));
+}

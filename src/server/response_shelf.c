@@ -1,0 +1,98 @@
+/* response_shelf.c: see response_shelf.h. An array in order of arrival; what goes is taken out of it. */
+#include "server/response_shelf.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* One allocation: id, tenant and text, the first two with their NUL. */
+typedef struct kept_response {
+    char *id;
+    const char *tenant, *text;
+    size_t n;
+} kept_response;
+
+struct response_shelf {
+    pthread_mutex_t lock;
+    kept_response items[SERVER_MAX_RESPONSES]; /* the oldest first */
+    size_t n, bytes;
+};
+
+int response_shelf_new(response_shelf **out, rp_error *err) {
+    *out = base_calloc(1, sizeof(**out));
+    if (!*out) return base_fail_memory(err, sizeof(**out), "answers");
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return RP_OK;
+}
+
+void response_shelf_free(response_shelf *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n; i++) base_free(s->items[i].id);
+    pthread_mutex_destroy(&s->lock);
+    base_free(s);
+}
+
+static bool make(kept_response *k, const char *id, const char *tenant, const char *text, size_t n) {
+    size_t id_bytes = strlen(id) + 1, tenant_bytes = strlen(tenant) + 1;
+    char *p = n <= SERVER_MAX_RESPONSE_BYTES ? base_alloc(id_bytes + tenant_bytes + n) : NULL;
+    if (!p) return false;
+    memcpy(p, id, id_bytes);
+    memcpy(p + id_bytes, tenant, tenant_bytes);
+    memcpy(p + id_bytes + tenant_bytes, text, n);
+    *k = (kept_response){p, p + id_bytes, p + id_bytes + tenant_bytes, n};
+    return true;
+}
+
+static void take_out(response_shelf *s, size_t i) {
+    s->bytes -= s->items[i].n;
+    base_free(s->items[i].id);
+    s->n--;
+    memmove(&s->items[i], &s->items[i + 1], (s->n - i) * sizeof(s->items[0]));
+}
+
+static void make_room(response_shelf *s, const char *tenant, size_t n) {
+    size_t own = 0, oldest = 0;
+    for (size_t i = s->n; i-- > 0;) {
+        if (strcmp(s->items[i].tenant, tenant) != 0) continue;
+        own++;
+        oldest = i;
+    }
+    if (own == SERVER_MAX_TENANT_RESPONSES) take_out(s, oldest);
+    while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) take_out(s, 0);
+}
+
+void response_shelf_put(response_shelf *s, const char *id, const char *tenant, const char *text, size_t n) {
+    kept_response kept;
+    if (!make(&kept, id, tenant ? tenant : "", text, n)) return;
+    pthread_mutex_lock(&s->lock);
+    make_room(s, kept.tenant, n);
+    s->items[s->n++] = kept;
+    s->bytes += n;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* s->n: there is none. Locked. */
+static size_t find(const response_shelf *s, const char *id, const char *tenant) {
+    size_t i = 0;
+    while (i < s->n && (strcmp(s->items[i].id, id) != 0 || strcmp(s->items[i].tenant, tenant ? tenant : "") != 0)) i++;
+    return i;
+}
+
+int response_shelf_get(response_shelf *s, const char *id, const char *tenant, base_buffer *out) {
+    pthread_mutex_lock(&s->lock);
+    size_t i = find(s, id, tenant);
+    int rc = i < s->n ? base_buffer_append(out, s->items[i].text, s->items[i].n) : RP_ERR_NAME;
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+int response_shelf_remove(response_shelf *s, const char *id, const char *tenant) {
+    pthread_mutex_lock(&s->lock);
+    size_t i = find(s, id, tenant);
+    bool found = i < s->n;
+    if (found) take_out(s, i);
+    pthread_mutex_unlock(&s->lock);
+    return found ? RP_OK : RP_ERR_NAME;
+}

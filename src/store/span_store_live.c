@@ -1,0 +1,72 @@
+/* span_store_live.c: see span_store.h: entries for who looks after an engine that runs: told, pinned, given a time to live, removed. */
+#include "base/memory.h"
+#include "store/span_store_internal.h"
+
+#define NONE SPAN_STORE_NONE
+
+static bool is_held(const span_entry *e) { return e->span && !kv_span_is_unshared(e->span); }
+
+void span_store_each(const span_store *s, span_store_about_fn fn, void *user) {
+    for (uint32_t i = 0; i < s->n_entries; i++) {
+        const span_entry *e = &s->entries[i];
+        if (!e->used || e->failed) continue;
+        span_about about = {.key = e->key,
+                            .kind = e->is_text ? RECORD_TEXT : RECORD_MODULE,
+                            .label = e->label ? e->label : "",
+                            .n_tokens = e->span ? kv_span_tokens(e->span) : e->file->form.n_tokens,
+                            .ram_bytes = e->span ? kv_span_bytes(e->span) : 0,
+                            .disk_bytes = e->file ? e->file->bytes : 0,
+                            .cost_us = e->cost_us,
+                            .uses = e->uses,
+                            .last_use = e->last_use,
+                            .expires = e->expires,
+                            .pinned = e->pinned,
+                            .expired = e->expires > 0 && !e->pinned && s->now() >= e->expires,
+                            .held = is_held(e)};
+        fn(user, &about);
+    }
+}
+
+bool span_store_is_read_only(const span_store *s) { return s->read_only; }
+
+/* What the index says of it is what is so from now on, also after a crash. */
+static void note(span_store *s, uint32_t i) {
+    s->entries[i].noted = false;
+    span_store_note_use(s, i);
+}
+
+bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
+    uint32_t i = span_store_find(s, key);
+    if (i == NONE || s->entries[i].failed || (s->entries[i].is_text && pinned)) return false;
+    span_store_set_pinned(s, i, pinned);
+    note(s, i);
+    return true;
+}
+
+bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s) {
+    uint32_t i = span_store_find(s, key);
+    if (i == NONE || s->entries[i].failed) return false;
+    span_entry *e = &s->entries[i];
+    e->ttl_s = ttl_s;
+    e->expires = ttl_s > 0 ? s->now() + ttl_s : 0;
+    if (ttl_s > 0) span_store_watch(s, i);
+    else span_store_unwatch(s, i);
+    note(s, i);
+    return true;
+}
+
+bool span_store_remove(span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    if (i == NONE || s->entries[i].failed) return false;
+    span_entry *e = &s->entries[i];
+    if (!is_held(e)) {
+        span_store_drop(s, key);
+        return true;
+    }
+    if (e->row) span_store_unlink(s, LIST_UNWRITTEN, i);
+    base_free(e->row);
+    e->row = NULL;
+    if (e->file) span_store_leave_disk(s, i, false, false);
+    span_store_fail(s, i);
+    return true;
+}

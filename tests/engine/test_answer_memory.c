@@ -1,0 +1,247 @@
+/* test_answer_memory.c: answers as tokens: the memory beside a naive one, its bounds; and turns of a conversation, which go on with the tokens
+ * that were sampled where a text's own cut would leave them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "engine/answer_memory.h"
+#include "support/tiny_model.h"
+#include "support/tiny_random.h"
+
+/* ---- the memory ---- */
+
+#define N_KEYS (2 * ANSWER_MEMORY_ANSWERS)
+
+static base_key key_of(uint64_t i) {
+    base_key k;
+    base_hash h;
+    base_hash_init(&h, "test");
+    base_hash_u64(&h, i);
+    base_hash_final(&h, &k);
+    return k;
+}
+
+static void put(answer_memory *m, uint64_t i, size_t n) {
+    base_key key = key_of(i);
+    int32_t *tokens = base_alloc(n * sizeof(*tokens));
+    for (size_t k = 0; k < n; k++) tokens[k] = (int32_t)(i + k);
+    answer_memory_put(m, &key, tokens, n);
+}
+
+/* So many of its tokens are known; 0: none. */
+static size_t known(answer_memory *m, uint64_t i) {
+    base_key key = key_of(i);
+    size_t n = 0;
+    const int32_t *tokens = answer_memory_find(m, &key, &n);
+    for (size_t k = 0; k < n; k++) assert_int_equal(tokens[k], i + k);
+    return tokens ? n : 0;
+}
+
+static void what_was_used_last_is_known(void **state) {
+    (void)state;
+    static uint64_t used[N_KEYS]; /* when; 0: it is not there */
+    static size_t length[N_KEYS];
+    tiny_random r = {20260101};
+    answer_memory *m;
+    assert_int_equal(answer_memory_new(&m, NULL), RP_OK);
+    size_t n = 0;
+    for (uint64_t t = 1; t < 40000; t++) {
+        uint64_t i = tiny_random_below(&r, N_KEYS);
+        if (tiny_random_below(&r, 3) == 0) {
+            assert_int_equal(known(m, i), used[i] ? length[i] : 0);
+            if (used[i]) used[i] = t;
+            continue;
+        }
+        n += used[i] == 0;
+        used[i] = t;
+        put(m, i, length[i] = 1 + tiny_random_below(&r, 50));
+        if (n <= ANSWER_MEMORY_ANSWERS) continue;
+        uint64_t oldest = i;
+        for (uint64_t k = 0; k < N_KEYS; k++)
+            if (used[k] && used[k] < used[oldest]) oldest = k;
+        used[oldest] = 0;
+        n--;
+    }
+    assert_int_equal(n, ANSWER_MEMORY_ANSWERS);
+    answer_memory_free(m);
+}
+
+static void tokens_are_bounded(void **state) {
+    (void)state;
+    answer_memory *m;
+    assert_int_equal(answer_memory_new(&m, NULL), RP_OK);
+    put(m, 1, ANSWER_MEMORY_TOKENS / 2);
+    put(m, 2, ANSWER_MEMORY_TOKENS / 2);
+    assert_int_equal(known(m, 1), ANSWER_MEMORY_TOKENS / 2);
+    put(m, 3, 1); /* 2 was used longest ago */
+    assert_true(known(m, 1) > 0 && known(m, 2) == 0 && known(m, 3) == 1);
+    put(m, 3, ANSWER_MEMORY_TOKENS + 1); /* more than there may be: nothing of that key is known */
+    assert_true(known(m, 1) > 0 && known(m, 3) == 0);
+    put(m, 4, ANSWER_MEMORY_TOKENS);
+    assert_true(known(m, 1) == 0 && known(m, 4) == ANSWER_MEMORY_TOKENS);
+    answer_memory_free(m);
+}
+
+/* ---- turns ---- */
+
+typedef struct turn {
+    rp_model *model;
+    rp_engine *engine;
+    rp_message messages[3];
+    rp_result *first; /* the answer to messages[0], which is messages[1] */
+} turn;
+
+static rp_result *run(rp_engine *e, const rp_request *q) {
+    rp_result *r;
+    rp_error err;
+    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
+    return r;
+}
+
+static rp_request ask(const turn *t, int32_t n_messages) {
+    rp_request q = rp_request_defaults();
+    q.messages = t->messages;
+    q.n_messages = n_messages;
+    q.max_tokens = 24;
+    q.sampling.temperature = 1;
+    return q;
+}
+
+/* What the messages are without a memory. *tokens: the caller's. */
+static size_t cut(const turn *t, int32_t n, int32_t **tokens) {
+    size_t n_tokens;
+    rp_error err;
+    if (rp_tokenize_messages(t->model, t->messages, (size_t)n, false, tokens, &n_tokens, &err)) fail_msg("%s", err.message);
+    return n_tokens;
+}
+
+static bool is_text(const turn *t, const rp_result *r) {
+    size_t done = 0, n = 0;
+    for (int32_t i = 0; i < r->n_tokens; i++, done += n) {
+        const char *bytes = rp_token_bytes(t->model, r->tokens[i], false, &n);
+        if (n == 0 || strncmp(r->text + done, bytes, n) != 0) return false;
+    }
+    return done > 0 && r->text[done] == '\0';
+}
+
+/* Samples answers until one is its tokens' text, and other tokens than its text's own cut. */
+static void open_turn(turn *t) {
+    tiny_model_shape shape = tiny_model_defaults();
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_error err;
+    shape.n_ctx = 1024;
+    o.n_threads = 1;
+    *t = (turn){.model = tiny_model_open(&shape, "chatml"), .messages = {{RP_ROLE_USER, "Where is it?", 12}, {.role = RP_ROLE_ASSISTANT},
+                                                                          {RP_ROLE_USER, "Why?", 4}}};
+    if (rp_engine_new(&t->engine, t->model, &o, &err)) fail_msg("%s", err.message);
+    for (uint64_t seed = 1; !t->first && seed < 100; seed++) {
+        rp_request q = ask(t, 1);
+        q.sampling.seed = seed;
+        rp_result *r = run(t->engine, &q);
+        int32_t *first, *both;
+        t->messages[1] = (rp_message){RP_ROLE_ASSISTANT, r->text, strlen(r->text)};
+        size_t n = cut(t, 1, &first), m = cut(t, 2, &both);
+        bool same = m >= n + (size_t)r->n_tokens && memcmp(both + n, r->tokens, (size_t)r->n_tokens * sizeof(*both)) == 0;
+        assert_int_equal(n, r->prompt_tokens);
+        rp_free(first);
+        rp_free(both);
+        if (is_text(t, r) && !same) t->first = r;
+        else rp_result_free(r);
+    }
+    assert_non_null(t->first);
+}
+
+static void close_turn(turn *t) {
+    rp_result_free(t->first);
+    rp_engine_free(t->engine);
+    rp_model_close(t->model);
+}
+
+/* The last token of an answer is sampled and, if the answer does not end with it, not computed. */
+static int32_t earlier_tokens(const turn *t) { return t->first->prompt_tokens + t->first->n_tokens - 1; }
+
+static void the_next_turn_goes_on_with_the_tokens(void **state) {
+    (void)state;
+    turn t;
+    int32_t *tokens;
+    open_turn(&t);
+    size_t n = cut(&t, 3, &tokens);
+    rp_request q = ask(&t, 0);
+    q.messages = NULL;
+    q.tokens = tokens; /* the same conversation, cut anew: it leaves the earlier turn within its answer */
+    q.n_tokens = (int32_t)n;
+    rp_result *anew = run(t.engine, &q);
+    assert_true(anew->cached_tokens < earlier_tokens(&t));
+    assert_true(anew->divergence.token >= t.first->prompt_tokens);
+    q = ask(&t, 3);
+    rp_result *goes_on = run(t.engine, &q);
+    assert_true(goes_on->cached_tokens >= earlier_tokens(&t));
+    /* another turn: both answers stand in it as they were sampled */
+    rp_message messages[5] = {t.messages[0], t.messages[1], t.messages[2], {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)},
+                              {RP_ROLE_USER, "Where?", 6}};
+    q.messages = messages;
+    q.n_messages = 5;
+    rp_result *third = run(t.engine, &q);
+    if (is_text(&t, goes_on)) assert_true(third->cached_tokens >= goes_on->prompt_tokens + goes_on->n_tokens - 1);
+    assert_true(third->cached_tokens >= earlier_tokens(&t));
+    rp_result_free(third);
+    rp_result_free(anew);
+    rp_result_free(goes_on);
+    rp_free(tokens);
+    close_turn(&t);
+}
+
+/* Its text is cut anew: in ways of reuse that promise it, for others, and where it is not the very text behind the very tokens. */
+static void elsewhere_the_text_counts(void **state) {
+    (void)state;
+    turn t;
+    int32_t *tokens;
+    open_turn(&t);
+    size_t n = cut(&t, 3, &tokens);
+    rp_request with[5];
+    for (int i = 0; i < 5; i++) with[i] = ask(&t, 3);
+    with[1].reuse = RP_REUSE_OFF;
+    with[2].reuse = RP_REUSE_EXACT;
+    with[3].no_prefix = true;
+    with[4].tenant = "another";
+    for (int i = 0; i < 5; i++) {
+        rp_result *r = run(t.engine, &with[i]), *same;
+        rp_request q = with[i];
+        q.messages = NULL;
+        q.tokens = tokens;
+        q.n_tokens = (int32_t)n;
+        same = run(t.engine, &q);
+        bool equal = r->prompt_tokens == same->prompt_tokens && r->n_tokens == same->n_tokens &&
+                     memcmp(r->tokens, same->tokens, (size_t)r->n_tokens * sizeof(*r->tokens)) == 0;
+        assert_true(equal == (i > 0));
+        rp_result_free(r);
+        rp_result_free(same);
+    }
+    rp_free(tokens);
+    t.messages[1].n--; /* a client that trims what it sends back */
+    n = cut(&t, 3, &tokens);
+    rp_request q = ask(&t, 3);
+    rp_result *trimmed = run(t.engine, &q);
+    assert_int_equal(trimmed->prompt_tokens, n);
+    rp_result_free(trimmed);
+    rp_free(tokens);
+    close_turn(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_used_last_is_known),
+        cmocka_unit_test(tokens_are_bounded),
+        cmocka_unit_test(the_next_turn_goes_on_with_the_tokens),
+        cmocka_unit_test(elsewhere_the_text_counts),
+    };
+    return cmocka_run_group_tests_name("answer memory", tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/* test_live_cache.c: what an engine keeps, as its operator lists and changes it: selections, order and bounds; pins and times to live that hold
+ * over a restart; what is removed is computed again, and what a running call holds of it stays right.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/gate.h"
+#include "support/oracle_run.h"
+#include "support/store_folder.h"
+
+static const char schema_text[] = "<schema name='s'>Once <module name='one'>the river of the city</module>"
+                                  "<module name='two'>the hills of the river</module></schema>";
+static const char both[] = "<prompt schema='s'><one/><two/> and a word</prompt>";
+static const rp_cache_selection all = {.all = true};
+
+static rp_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    tiny_model_shape shape = tiny_model_defaults();
+    model = tiny_model_open(&shape, "chatml");
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    rp_model_close(model);
+    return 0;
+}
+
+static rp_engine *open_engine(const char *dir, bool read_only) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e = NULL;
+    rp_error err;
+    o.n_threads = 1;
+    o.n_ctx = 1024;
+    o.store_dir = dir;
+    o.store_read_only = read_only;
+    o.store_write = RP_STORE_WRITE_THROUGH;
+    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+static rp_request request(const char *prompt, const char *text) {
+    rp_request q = rp_request_defaults();
+    q.prompt = prompt;
+    q.text = text;
+    q.max_tokens = 4;
+    q.ignore_eos = true;
+    return q;
+}
+
+static rp_result *run(rp_engine *e, const rp_request *q) {
+    rp_result *r;
+    rp_error err;
+    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
+    return r;
+}
+
+static int32_t cached(rp_engine *e, const char *prompt, const char *text) {
+    rp_request q = request(prompt, text);
+    rp_result *r = run(e, &q);
+    int32_t n = r->cached_tokens;
+    rp_result_free(r);
+    return n;
+}
+
+static rp_cache_listing *list(rp_engine *e, const rp_cache_selection *s, const rp_cache_page *page) {
+    rp_cache_listing *l;
+    rp_error err;
+    if (rp_engine_cache_list(e, s, page, &l, &err)) fail_msg("%s", err.message);
+    return l;
+}
+
+/* The entry of a module, whose label is borrowed from nobody: it is not looked at. */
+static rp_cache_entry entry_of(rp_engine *e, const char *label) {
+    rp_cache_listing *l = list(e, &(rp_cache_selection){.name = label}, NULL);
+    assert_int_equal(l->n_entries, 1);
+    rp_cache_entry entry = l->entries[0];
+    assert_string_equal(entry.label, label);
+    rp_cache_listing_free(l);
+    return entry;
+}
+
+static size_t count(rp_engine *e, const rp_cache_selection *s) {
+    rp_cache_listing *l = list(e, s, NULL);
+    size_t n = l->n_entries;
+    rp_cache_listing_free(l);
+    return n;
+}
+
+static void fill(rp_engine *e) {
+    cached(e, both, NULL);
+    for (int i = 0; i < 5; i++) {
+        char text[600] = "";
+        snprintf(text, sizeof(text), "%d rivers", i);
+        for (int k = 0; k < 30 * i; k++) strcat(text, " of");
+        cached(e, NULL, text);
+    }
+}
+
+static void entries_are_listed_in_pages(void **state) {
+    (void)state;
+    rp_engine *e = open_engine(NULL, false);
+    rp_store_stats stats;
+    uint64_t bytes = 0, last = UINT64_MAX;
+    fill(e);
+    rp_cache_listing *l = list(e, &all, NULL);
+    rp_engine_store_stats(e, &stats);
+    assert_int_equal(l->n_entries, stats.spans);
+    assert_false(l->has_more);
+    for (size_t i = 0; i < l->n_entries; i++) {
+        const rp_cache_entry *x = &l->entries[i];
+        if (i > 0) assert_true(strcmp(l->entries[i - 1].key, x->key) < 0);
+        assert_true(x->in_ram && !x->on_disk && !x->in_use && !x->pinned && x->n_tokens > 0 && x->uses > 0 && x->last_use > 0);
+        assert_true((x->kind == RP_CACHE_MODULE) == (x->label[0] != '\0'));
+        assert_int_equal(x->bytes, x->ram_bytes);
+        bytes += x->bytes;
+    }
+    assert_int_equal(bytes, stats.bytes);
+    size_t n = 0;
+    char after[65] = "";
+    for (bool more = true; more;) { /* two at a time */
+        rp_cache_listing *page = list(e, &all, &(rp_cache_page){.limit = 2, .after = after[0] ? after : NULL});
+        for (size_t i = 0; i < page->n_entries; i++) assert_string_equal(page->entries[i].key, l->entries[n++].key);
+        more = page->has_more;
+        snprintf(after, sizeof(after), "%s", page->entries[page->n_entries - 1].key);
+        rp_cache_listing_free(page);
+    }
+    assert_int_equal(n, l->n_entries);
+    rp_cache_listing *large = list(e, NULL, &(rp_cache_page){.order = RP_CACHE_BY_BYTES, .limit = 3});
+    assert_true(large->n_entries == 3 && large->has_more);
+    for (size_t i = 0; i < 3; last = large->entries[i++].bytes) assert_true(large->entries[i].bytes <= last);
+    for (size_t i = 0, above = 0; i < l->n_entries; i++) {
+        above += l->entries[i].bytes > last;
+        assert_true(above <= 3);
+    }
+    rp_cache_listing_free(large);
+    rp_cache_listing_free(l);
+    rp_engine_free(e);
+}
+
+static void selections_name_what_is_meant(void **state) {
+    (void)state;
+    rp_engine *e = open_engine(NULL, false);
+    rp_cache_listing *l;
+    rp_error err;
+    fill(e);
+    rp_cache_entry one = entry_of(e, "s/one");
+    assert_int_equal(count(e, &(rp_cache_selection){.key = one.key}), 1);
+    assert_true(count(e, &(rp_cache_selection){.name = "s"}) >= 3);
+    assert_int_equal(count(e, &(rp_cache_selection){.modules = true}), count(e, &(rp_cache_selection){.name = "s"}));
+    assert_int_equal(count(e, &(rp_cache_selection){.modules = true}) + count(e, &(rp_cache_selection){.texts = true}), count(e, &all));
+    assert_int_equal(count(e, &(rp_cache_selection){.expired = true}), 0);
+    assert_int_equal(rp_engine_cache_list(e, &(rp_cache_selection){.name = "s/on"}, NULL, &l, &err), RP_ERR_NAME);
+    assert_null(l);
+    assert_int_equal(rp_engine_cache_list(e, &(rp_cache_selection){.key = "00000000000"}, NULL, &l, &err), RP_ERR_NAME);
+    const rp_cache_selection wrong[] = {{0}, {.key = "xyz0"}, {.key = "abc"}, {.model = "abcd"}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        assert_int_equal(rp_engine_cache_list(e, &wrong[i], NULL, &l, &err), RP_ERR_INVALID);
+        assert_int_equal(rp_engine_cache_remove(e, &wrong[i], NULL, &err), RP_ERR_INVALID);
+    }
+    const rp_cache_page pages[] = {{.limit = RP_CACHE_MOST_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_CACHE_BY_BYTES}};
+    for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
+        assert_int_equal(rp_engine_cache_list(e, &all, &pages[i], &l, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_engine_cache_pin(e, NULL, true, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_engine_cache_set_ttl(e, &all, -1, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.texts = true}, true, NULL, &err), RP_ERR_INVALID);
+    rp_engine_free(e);
+}
+
+static void what_is_said_holds_over_a_restart(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_cache_listing *l;
+    rp_error err;
+    size_t n = 0;
+    store_folder_make(dir);
+    rp_engine *e = open_engine(dir, false);
+    fill(e);
+    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.name = "s/one"}, true, &n, &err), RP_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(rp_engine_cache_set_ttl(e, &(rp_cache_selection){.name = "s/two"}, 1000, &n, &err), RP_OK);
+    rp_cache_entry one = entry_of(e, "s/one"), two = entry_of(e, "s/two");
+    assert_true(one.pinned && one.on_disk && one.in_ram && one.bytes > one.ram_bytes && one.expires == 0);
+    assert_true(!two.pinned && two.expires >= two.last_use + 1000);
+    rp_engine_free(e);
+    e = open_engine(dir, true); /* its index, which knows pins and times, is not open */
+    one = entry_of(e, "s/one");
+    assert_true(one.on_disk && !one.in_ram);
+    assert_int_equal(one.ram_bytes, 0);
+    assert_int_equal(rp_engine_cache_list(e, &all, NULL, &l, &err), RP_OK);
+    rp_cache_listing_free(l);
+    assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_engine_cache_pin(e, &all, true, &n, &err), RP_ERR_CONFLICT);
+    rp_engine_free(e);
+    e = open_engine(dir, false);
+    assert_true(entry_of(e, "s/one").pinned);
+    assert_int_equal(entry_of(e, "s/two").expires, two.expires);
+    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.key = one.key}, false, &n, &err), RP_OK);
+    assert_int_equal(rp_engine_cache_set_ttl(e, &(rp_cache_selection){.key = two.key}, 0, &n, &err), RP_OK);
+    assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
+    rp_engine_free(e);
+    e = open_engine(dir, false);
+    assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
+    assert_true(cached(e, both, NULL) > 0);
+    assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
+    assert_true(n > 2);
+    assert_int_equal(count(e, &all), 0);
+    assert_int_equal(cached(e, both, NULL), 0);
+    rp_engine_free(e);
+    store_folder_remove(dir);
+}
+
+/* All that a call in the middle of its answer holds is removed: it goes on as if nothing had been, nobody else finds it, and when the
+ * call has ended it is gone. */
+static void what_is_held_stays_valid(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_error err;
+    store_folder_make(dir);
+    for (int with_disk = 0; with_disk < 2; with_disk++) {
+        rp_engine *e = open_engine(with_disk ? dir : NULL, false);
+        rp_request q = request(both, NULL);
+        q.max_tokens = 200;
+        rp_result *before = run(e, &q), *held, *after;
+        size_t n;
+        gate g;
+        q.max_tokens = 20;
+        gate_close(&g, e, &q); /* stands in its first token; the errand waits behind that step */
+        gate_open(&g);
+        assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
+        assert_true(n > 2);
+        if (rp_call_result(g.call, &held, &err)) fail_msg("%s", err.message);
+        rp_call_free(g.call);
+        assert_true(held->cached_tokens > 0);
+        assert_memory_equal(held->tokens, before->tokens, 20 * sizeof(*held->tokens));
+        assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */
+        assert_int_equal(count(e, &all), 0);
+        q.max_tokens = 200;
+        after = run(e, &q);
+        assert_int_equal(after->cached_tokens, 0);
+        assert_int_equal(after->n_tokens, before->n_tokens);
+        assert_memory_equal(after->tokens, before->tokens, (size_t)before->n_tokens * sizeof(*before->tokens));
+        assert_int_equal(cached(e, both, NULL), after->prompt_tokens - 1); /* kept again */
+        rp_result_free(before);
+        rp_result_free(held);
+        rp_result_free(after);
+        rp_engine_free(e);
+    }
+    store_folder_remove(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(entries_are_listed_in_pages),
+        cmocka_unit_test(selections_name_what_is_meant),
+        cmocka_unit_test(what_is_said_holds_over_a_restart),
+        cmocka_unit_test(what_is_held_stays_valid),
+    };
+    return cmocka_run_group_tests_name("live cache", tests, open_model, close_model);
+}
