@@ -7,8 +7,9 @@ import { lineChart } from './linechart.js';
 import { count, duration, percent } from './words.js';
 
 const EVERY_MS = 2000;
-const SAMPLES = 150;
-const SPAN = '5 min'; // SAMPLES x EVERY_MS
+const PER_MINUTE = 60000 / EVERY_MS; // samples
+const MINUTES = [1, 2, 5]; // of the time axis, as there are samples for it
+const SAMPLES = 5 * PER_MINUTE;
 const WINDOW = 5; // samples that a rate is taken over
 
 let samples = []; // {at, m: values by name}, oldest first
@@ -116,6 +117,7 @@ function draw() {
   const columns = view.clientWidth >= 900 ? 3 : 1;
   const width = Math.max(Math.floor((view.clientWidth - 48 * columns) / columns), 240);
   const { m } = samples[samples.length - 1];
+  const minutes = MINUTES.find((n) => samples.length <= n * PER_MINUTE);
   put(
     view,
     title,
@@ -128,9 +130,9 @@ function draw() {
           ...chart,
           values: samples.map((_, i) => chart.of(i)),
           overall: chart.overall(m),
-          capacity: SAMPLES,
+          capacity: minutes * PER_MINUTE,
           width,
-          span: SPAN,
+          span: `${minutes} min`,
         }),
       ),
     ),

@@ -396,8 +396,9 @@ void generate_free(server_exchange *x) {
     pthread_mutex_unlock(&x->lock);
     for (int32_t i = 0; i < n; i++) {
         server_choice *c = &x->choices[i];
-        if (c->call) atomic_fetch_sub(&x->server->counts.calls_open, 1);
-        rp_call_free(c->call);
+        bool called = c->call != NULL;
+        rp_call_free(c->call); /* waits until the engine has ended it: then it counts no more */
+        if (called) atomic_fetch_sub(&x->server->counts.calls_open, 1);
         rp_result_free(c->result);
         tool_finder_free(&c->finder);
         base_buffer_free(&c->text);

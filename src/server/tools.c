@@ -95,12 +95,22 @@ static void add_built(server_ask *ask, message_list *l, rp_role role, base_buffe
     base_buffer_clear(b);
 }
 
+/* What was moved to the message's end (hints.h) stays behind what does not change: the definitions, too. */
 static void add_system(server_ask *ask, message_list *l, base_buffer *b, server_problem *p) {
+    const char *moved = NULL;
     if (ask->n_messages > 0 && ask->messages[0].role == RP_ROLE_SYSTEM && ask->messages[0].n > 0) {
         put(b, ask->messages[0].text, p);
+        if (ask->stable_bytes > 0 && !p->kind) {
+            moved = ask->messages[0].text + ask->stable_bytes;
+            base_buffer_truncate(b, ask->stable_bytes);
+        }
         put(b, "\n\n", p);
     }
     put_definitions(ask, b, p);
+    if (moved) {
+        ask->stable_bytes = b->len;
+        put(b, moved, p);
+    }
     add_built(ask, l, RP_ROLE_SYSTEM, b, p);
     if (ask->marks_tools) l->n_marked = l->n;
 }

@@ -131,6 +131,23 @@ class Compose(unittest.TestCase):
         counted = self.answered(self.server.post("/v1beta/models/default:countTokens", body))
         self.assertEqual(counted["totalTokens"], usage["prompt_tokens"])
 
+    def test_with_tools(self):
+        """The system message that definitions make stands before the others, and modules stay in theirs."""
+        tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
+        content = [text("Look: "), module("rule"), text(QUESTION)]
+        chat = self.answered(self.chat(("user", "Hello."), ("assistant", "Yes?"), ("user", content), tools=tools))
+        self.assertIn("rule", [p["module"] for p in chat["reprise"]["parts"]])
+        prompt = self.answered(self.server.post("/v1/prompts", {"max_tokens": 1, "prompt": "<prompt schema='shop' xml:space='preserve'>"
+                               f"<user>Hello.</user><assistant>Yes?</assistant><user>Look: <rule/>{QUESTION}</user></prompt>"}))
+        behind = [(p["module"], p["tokens"]) for p in prompt["reprise"]["parts"]]
+        at = [p["module"] for p in chat["reprise"]["parts"]].index("rule")
+        tokens = [sum(p["tokens"] for p in parts) for parts in (chat["reprise"]["parts"][at + 1:], prompt["reprise"]["parts"][
+            [m for m, _ in behind].index("rule") + 1:])]
+        self.assertEqual(*tokens)  # nothing of the message went elsewhere
+        response = self.answered(self.server.post("/v1/responses", {"max_output_tokens": 4, "input": [{"role": "user", "content": [
+            module("rule"), {"type": "input_text", "text": QUESTION}]}]}))
+        self.assertIn("rule", [p["module"] for p in response["reprise"]["parts"]])
+
     def test_refused(self):
         pml = lambda s: {"type": "pml", "text": s}
         for content, status, says in (([module("rule"), module("rule", "other")], 400, "modules of one"),

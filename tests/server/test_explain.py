@@ -148,6 +148,10 @@ class StableSystem(Asked):
         self.assertEqual([h["what"] for h in again["reprise"]["hints"]], ["header", "date"])
         for hint in again["reprise"]["hints"]:
             self.assertIn("moved", hint["do"])
+        tools = [{"type": "function", "function": {"name": f"get_{i}", "description": "Counts boxes."}} for i in range(3)]
+        for day in ("2026-11-22", "2027-10-13"):
+            answer = self.chat(("system", f"Today is {day}.\n{RULES}"), ("user", "How many?"), tools=tools, tool_choice="auto")
+        self.assertGreater(self.cached(answer), answer["usage"]["prompt_tokens"] - 60)
         alone = self.chat(("system", "Today is 2026-11-22."), ("user", "x"))["reprise"]["hints"]
         self.assertIn("last message", alone[0]["do"])  # there is nothing to move it behind
 

@@ -4,7 +4,7 @@ import json
 import re
 import unittest
 
-from server_process import Server
+from server_process import Server, in_parallel
 
 QUESTION = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
 DATE = 'root ::= [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9]'
@@ -27,6 +27,14 @@ class Grammar(unittest.TestCase):
 
     def complete(self, **fields):
         return self.server.post("/completion", {"prompt": "Tom had a", "temperature": 0, "n_predict": 60, **fields})
+
+    def test_all_at_once(self):
+        """The first of them makes the tree of tokens, and the others wait for it."""
+        replies = []
+        in_parallel([lambda i=i: replies.append(self.chat(grammar=DATE, temperature=i % 2, seed=i)) for i in range(8)])
+        self.assertEqual(len(replies), 8)
+        for reply in replies:
+            self.assertRegex(reply.json["choices"][0]["message"]["content"], r"^\d{4}-[01]\d-[0-3]\d$")
 
     def test_every_dialect(self):
         choice = self.chat(grammar=DATE).json["choices"][0]

@@ -222,8 +222,9 @@ class Keys(unittest.TestCase):
 
     def test_log_has_no_key(self):
         self.text(ANN)
-        said = self.server.said()
-        self.assertIn('"tenant":"ann"', said)
+        said = ""
+        while '"tenant":"ann"' not in said:  # the line is written when the client has the reply already
+            said = self.server.said()
         self.assertNotIn(ANN, said)
 
     def test_files_that_are_refused(self):

@@ -118,6 +118,22 @@ class OpenAI(Tools):
         self.assertEqual(texts[0], texts[1])
         self.assertIn('{"function":{"description":"Tells the weather.","name":"weather","parameters":{"additionalProperties":false', texts[0])
 
+    def test_modular_definitions_in_any_order(self):
+        text = " ".join(f"Tom had {i} red balls." for i in range(20))
+        document = {"type": "document", "source": {"type": "text", "data": text}}
+        messages = [{"role": "user", "content": [document, {"type": "text", "text": "How many?"}]},
+                    {"role": "assistant", "content": "I look.", "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "time", "arguments": "{}"}}]},
+                    {"role": "tool", "tool_call_id": "c1", "content": [{**document, "title": "Balls"}]}]
+
+        def modules(tools):
+            whole = self.chat(messages=messages, tools=tools, reuse="modular", cache_salt="modular", max_tokens=1).json
+            return {p["module"]: (p["tokens"], p["reused"]) for p in whole["reprise"]["parts"] if p["module"] not in ("", "prompt")}
+        first, again = modules(TOOLS), modules(TOOLS[::-1])
+        self.assertEqual(len(first), 4)  # two tools, and the document as it is and with its title
+        self.assertEqual(again, {name: (tokens, True) for name, (tokens, _) in first.items()})
+        self.assertFalse(any(reused for _, reused in first.values()))
+
     def test_conversation_with_calls(self):
         call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
         other = {"id": "c2", "type": "function", "function": {"name": "time", "arguments": ""}}
