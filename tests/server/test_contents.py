@@ -3,6 +3,7 @@
 import datetime
 import subprocess
 import tempfile
+import time
 import unittest
 
 from server_process import PROGRAM, Server
