@@ -6,9 +6,10 @@
  *
  *   one by one   --requests (40) pairs: a streamed completion of --prompt (64) new tokens and --answer (16) of an answer, by either way; which
  *                one goes first alternates. Times are a caller's: to the first text, and to the end.
- *   together     --rounds (6) times: --parallel (8) callers who ask again and again, 4 times each, by either way; tokens a second, and the
+ *   together     --rounds (6) times: --parallel (8) callers who ask again and again, 8 times each, by either way; tokens a second, and the
  *                processor time of the whole process for each request, which tells more on a machine that others use, too (with --threads 1:
- *                threads of the engine that wait for each other take some).
+ *                threads of the engine that wait for each other take some). Answers have half to one and a half times --answer tokens: of
+ *                equal ones all end in one step, and who asks again a moment later than others misses the next one, as nobody's callers do.
  *
  * Every prompt is new words, so that neither way finds what the other computed. --whole: replies are not streamed. Public interfaces, and
  * the program's own HTTP client (cli/http_client.h), one connection that stays open for each caller.
@@ -28,7 +29,7 @@
 
 #define MAX_SAMPLES 4096
 #define MAX_CALLERS 256
-#define ASKS_EACH 4
+#define ASKS_EACH 8
 
 typedef enum way { LIBRARY, HTTP, WAYS } way;
 static const char *const way_names[] = {"library", "HTTP"};
@@ -47,6 +48,8 @@ typedef struct bench {
 /* Somebody who asks, by one way or the other. */
 typedef struct caller {
     bench *b;
+    int index;
+    int answer; /* tokens of what it asks for now */
     int fd; /* -1: not connected yet */
     unsigned seed;
     way way;
@@ -73,7 +76,7 @@ static void ask_library(caller *c, const char *text) {
     rp_result *r;
     rp_error err;
     q.text = text;
-    q.max_tokens = c->b->answer;
+    q.max_tokens = c->answer;
     q.ignore_eos = true;
     q.on_text = c->b->whole ? NULL : on_text;
     q.user = c;
@@ -101,7 +104,7 @@ static void send_request(caller *c, const char *text) {
     bench_text body = {0};
     size_t n, sent = 0;
     bench_text_add(&body, "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}", text,
-                   c->b->answer, c->b->whole ? "false" : "true");
+                   c->answer, c->b->whole ? "false" : "true");
     http_request q = {.method = "POST", .path = "/v1/completions", .body = body.bytes, .n_body = body.n};
     char *bytes = http_request_bytes(&c->b->target, &q, &n);
     while (sent < n) {
@@ -128,7 +131,7 @@ static void ask_http(caller *c, const char *text) {
         state = http_reader_feed(&c->reader, bytes, (size_t)n, &used);
     }
     if (state != HTTP_DONE || c->reader.status != 200 || !c->said_done || !c->reader.keeps_open) bench_die("no answer over HTTP", NULL);
-    c->tokens += c->b->answer;
+    c->tokens += c->answer;
 }
 
 /* One request with a new prompt. Returns when it was sent. */
@@ -148,6 +151,8 @@ static caller *callers_new(bench *b, int n) {
     caller *all = cli_alloc((size_t)n * sizeof *all);
     for (int i = 0; i < n; i++) {
         all[i].b = b;
+        all[i].index = i;
+        all[i].answer = b->answer;
         all[i].fd = -1;
         all[i].seed = seed += 1000;
     }
@@ -181,7 +186,10 @@ static void run_pairs(bench *b) {
 
 static void *ask_again(void *user) {
     caller *c = user;
-    for (int i = 0; i < ASKS_EACH; i++) ask(c);
+    for (int i = 0; i < ASKS_EACH; i++) {
+        c->answer = (c->b->answer + 1) / 2 + (37 * c->index + 11 * i) % (c->b->answer + 1); /* the same by either way */
+        ask(c);
+    }
     return NULL;
 }
 
