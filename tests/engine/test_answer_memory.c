@@ -99,13 +99,6 @@ typedef struct turn {
     rp_result *first; /* the answer to messages[0], which is messages[1] */
 } turn;
 
-static rp_result *run(rp_engine *e, const rp_request *q) {
-    rp_result *r;
-    rp_error err;
-    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
-    return r;
-}
-
 static rp_request ask(const turn *t, int32_t n_messages) {
     rp_request q = rp_request_defaults();
     q.messages = t->messages;
@@ -145,7 +138,7 @@ static void open_turn(turn *t) {
     for (uint64_t seed = 1; !t->first && seed < 100; seed++) {
         rp_request q = ask(t, 1);
         q.sampling.seed = seed;
-        rp_result *r = run(t->engine, &q);
+        rp_result *r = tiny_model_answer(t->engine, &q);
         int32_t *first, *both;
         t->messages[1] = (rp_message){RP_ROLE_ASSISTANT, r->text, strlen(r->text)};
         size_t n = cut(t, 1, &first), m = cut(t, 2, &both);
@@ -178,18 +171,18 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     q.messages = NULL;
     q.tokens = tokens; /* the same conversation, cut anew: it leaves the earlier turn within its answer */
     q.n_tokens = (int32_t)n;
-    rp_result *anew = run(t.engine, &q);
+    rp_result *anew = tiny_model_answer(t.engine, &q);
     assert_true(anew->cached_tokens < earlier_tokens(&t));
     assert_true(anew->divergence.token >= t.first->prompt_tokens);
     q = ask(&t, 3);
-    rp_result *goes_on = run(t.engine, &q);
+    rp_result *goes_on = tiny_model_answer(t.engine, &q);
     assert_true(goes_on->cached_tokens >= earlier_tokens(&t));
     /* another turn: both answers stand in it as they were sampled */
     rp_message messages[5] = {t.messages[0], t.messages[1], t.messages[2], {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)},
                               {RP_ROLE_USER, "Where?", 6}};
     q.messages = messages;
     q.n_messages = 5;
-    rp_result *third = run(t.engine, &q);
+    rp_result *third = tiny_model_answer(t.engine, &q);
     if (is_text(&t, goes_on)) assert_true(third->cached_tokens >= goes_on->prompt_tokens + goes_on->n_tokens - 1);
     assert_true(third->cached_tokens >= earlier_tokens(&t));
     rp_result_free(third);
@@ -213,12 +206,12 @@ static void elsewhere_the_text_counts(void **state) {
     with[3].no_prefix = true;
     with[4].tenant = "another";
     for (int i = 0; i < 5; i++) {
-        rp_result *r = run(t.engine, &with[i]), *same;
+        rp_result *r = tiny_model_answer(t.engine, &with[i]), *same;
         rp_request q = with[i];
         q.messages = NULL;
         q.tokens = tokens;
         q.n_tokens = (int32_t)n;
-        same = run(t.engine, &q);
+        same = tiny_model_answer(t.engine, &q);
         bool equal = r->prompt_tokens == same->prompt_tokens && r->n_tokens == same->n_tokens &&
                      memcmp(r->tokens, same->tokens, (size_t)r->n_tokens * sizeof(*r->tokens)) == 0;
         assert_true(equal == (i > 0));
@@ -229,7 +222,7 @@ static void elsewhere_the_text_counts(void **state) {
     t.messages[1].n--; /* a client that trims what it sends back */
     n = cut(&t, 3, &tokens);
     rp_request q = ask(&t, 3);
-    rp_result *trimmed = run(t.engine, &q);
+    rp_result *trimmed = tiny_model_answer(t.engine, &q);
     assert_int_equal(trimmed->prompt_tokens, n);
     rp_result_free(trimmed);
     rp_free(tokens);

@@ -65,13 +65,6 @@ static rp_result *result_of(rp_call *c) {
     return r;
 }
 
-static rp_result *run(rp_engine *e, const rp_request *q) {
-    rp_result *r;
-    rp_error err;
-    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
-    return r;
-}
-
 /* n different words after a number that makes the text like no other one. Owned by the caller. */
 static char *text_of(int number, int n) {
     char *text = malloc((size_t)n * 8 + 32), *end = text + sprintf(text, "%d:", number * 7919);
@@ -201,7 +194,7 @@ static void deadlines_end_calls(void **state) {
     until = base_clock_us() + 250000;
     q.on_token = spin_past_deadline;
     q.user = &until;
-    rp_result *cut = run(e, &q);
+    rp_result *cut = tiny_model_answer(e, &q);
     assert_string_equal(cut->finish_reason, "deadline");
     assert_true(cut->n_tokens >= 1 && cut->n_tokens < 5);
     rp_result_free(cut);
@@ -233,7 +226,7 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     rp_call_free(waiting);
     rp_call_free(g.call);
     rp_call_free(freed);
-    rp_result *after = run(e, &q);
+    rp_result *after = tiny_model_answer(e, &q);
     assert_int_equal(after->n_tokens, 3);
     rp_result_free(after);
     rp_engine_free(e);
@@ -253,7 +246,7 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_ROOM);
     assert_non_null(strstr(err.message, "budget"));
     q = request("short", 1000);
-    rp_result *r = run(e, &q);
+    rp_result *r = tiny_model_answer(e, &q);
     assert_string_equal(r->finish_reason, "length");
     assert_true(r->n_tokens > 100 && r->prompt_tokens + r->n_tokens <= 257);
     rp_result_free(r);
@@ -275,7 +268,7 @@ static void a_text_is_read_once(void **state) {
     rp_engine *e = new_engine(NULL);
     char *text = text_of(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
     rp_request q = request(text, 4), more = request(other, 1), off = request(text, 1), other_end;
-    rp_result *first = run(e, &q), *second = run(e, &q), *longer = run(e, &more);
+    rp_result *first = tiny_model_answer(e, &q), *second = tiny_model_answer(e, &q), *longer = tiny_model_answer(e, &more);
     assert_int_equal(first->cached_tokens, 0);
     assert_string_equal(last_item(first)->reason, "new");
     assert_int_equal(second->cached_tokens, second->prompt_tokens - 1);
@@ -286,12 +279,12 @@ static void a_text_is_read_once(void **state) {
     assert_string_equal(longer->plan[0].tier, "ram");
     assert_int_equal(strlen(longer->plan[0].key), 16);
     off.no_prefix = true;
-    rp_result *without = run(e, &off);
+    rp_result *without = tiny_model_answer(e, &off);
     assert_int_equal(without->cached_tokens, 0);
     assert_string_equal(last_item(without)->reason, "off");
     strcpy(cut + strlen(cut) - 4, " zzz");
     other_end = request(cut, 1);
-    rp_result *diverges = run(e, &other_end);
+    rp_result *diverges = tiny_model_answer(e, &other_end);
     assert_int_equal(diverges->divergence.token, diverges->cached_tokens);
     assert_true(strlen(diverges->divergence.before) > 0 && strcmp(diverges->divergence.found, diverges->divergence.known) != 0);
     assert_string_equal(diverges->divergence.module, "prompt");
@@ -312,13 +305,13 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     q.max_tokens = 2;
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>";
-    rp_result *first = run(e, &q);
+    rp_result *first = tiny_model_answer(e, &q);
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>";
-    rp_result *second = run(e, &q);
+    rp_result *second = tiny_model_answer(e, &q);
     q.prompt = "<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>";
-    rp_result *third = run(e, &q);
+    rp_result *third = tiny_model_answer(e, &q);
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>";
-    rp_result *fourth = run(e, &q);
+    rp_result *fourth = tiny_model_answer(e, &q);
     assert_string_equal(fourth->divergence.message, "user 2");
     assert_string_equal(fourth->divergence.module, "prompt");
     rp_result_free(fourth);
@@ -448,7 +441,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     rp_call_free(call);
     q.text = NULL;
     q.prompt = "<prompt schema='s'><m0/><m7/> And?</prompt>";
-    rp_result *r = run(e, &q);
+    rp_result *r = tiny_model_answer(e, &q);
     assert_true(r->cached_tokens > 100);
     rp_result_free(r);
     free(schema);
@@ -469,12 +462,12 @@ static void token_ids_are_a_prompt(void **state) {
     rp_error err;
     rp_result *none;
     rp_request q = request(text, 6);
-    rp_result *first = run(e, &q);
+    rp_result *first = tiny_model_answer(e, &q);
     assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
     q.text = NULL;
     q.tokens = tokens;
     q.n_tokens = (int32_t)n;
-    rp_result *second = run(e, &q);
+    rp_result *second = tiny_model_answer(e, &q);
     assert_int_equal(second->prompt_tokens, first->prompt_tokens);
     assert_int_equal(second->cached_tokens, first->prompt_tokens - 1);
     assert_string_equal(second->text, first->text);
@@ -510,7 +503,7 @@ static void a_result_names_the_stop_string(void **state) {
     (void)state;
     rp_engine *e = new_engine(NULL);
     rp_request q = request("Where is", 60);
-    rp_result *whole = run(e, &q);
+    rp_result *whole = tiny_model_answer(e, &q);
     char shorter[4] = "", longer[4] = "";
     const char *stops[] = {"no such thing", shorter, longer}, *at = find_stop(whole->text);
     assert_null(whole->stop);
@@ -518,11 +511,11 @@ static void a_result_names_the_stop_string(void **state) {
     memcpy(longer, at, 3);
     q.stops = stops;
     q.n_stops = 3;
-    rp_result *stopped = run(e, &q);
+    rp_result *stopped = tiny_model_answer(e, &q);
     assert_string_equal(stopped->stop, longer);
     assert_int_equal(strlen(stopped->text), at - whole->text);
     q.n_stops = 1;
-    rp_result *missed = run(e, &q);
+    rp_result *missed = tiny_model_answer(e, &q);
     assert_null(missed->stop);
     rp_result_free(whole);
     rp_result_free(stopped);
@@ -539,14 +532,14 @@ static void what_was_dropped_says_so(void **state) {
     rp_engine *e = new_engine(&o);
     char *text = text_of(0, 100), *others = NULL;
     rp_request q = request(text, 1);
-    rp_result_free(run(e, &q));
+    rp_result_free(tiny_model_answer(e, &q));
     for (int i = 1; i < 100; i++) { /* what was slow to compute stays longer: one slow step does not make up for so many */
         others = text_of(i, 100);
         rp_request other = request(others, 1);
-        rp_result_free(run(e, &other));
+        rp_result_free(tiny_model_answer(e, &other));
         free(others);
     }
-    rp_result *again = run(e, &q);
+    rp_result *again = tiny_model_answer(e, &q);
     rp_store_stats stats;
     assert_string_equal(last_item(again)->reason, "dropped");
     rp_engine_store_stats(e, &stats);
@@ -592,9 +585,9 @@ static void drafts_change_steps_and_nothing_else(void **state) {
         rp_request q = request("a b c d a b c d a b c d a b", 200);
         q.sampling.temperature = warm ? 0.7f : 0;
         q.sampling.seed = 5;
-        rp_result *plain = run(e, &q);
+        rp_result *plain = tiny_model_answer(e, &q);
         q.n_draft = RP_MAX_DRAFT;
-        rp_result *drafted = run(e, &q);
+        rp_result *drafted = tiny_model_answer(e, &q);
         assert_int_equal(plain->n_tokens, drafted->n_tokens);
         assert_memory_equal(plain->tokens, drafted->tokens, (size_t)plain->n_tokens * sizeof(int32_t));
         assert_string_equal(plain->text, drafted->text);

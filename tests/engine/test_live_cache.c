@@ -57,16 +57,9 @@ static rp_request request(const char *prompt, const char *text) {
     return q;
 }
 
-static rp_result *run(rp_engine *e, const rp_request *q) {
-    rp_result *r;
-    rp_error err;
-    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
-    return r;
-}
-
 static int32_t cached(rp_engine *e, const char *prompt, const char *text) {
     rp_request q = request(prompt, text);
-    rp_result *r = run(e, &q);
+    rp_result *r = tiny_model_answer(e, &q);
     int32_t n = r->cached_tokens;
     rp_result_free(r);
     return n;
@@ -230,7 +223,7 @@ static void what_is_held_stays_valid(void **state) {
         rp_engine *e = open_engine(with_disk ? dir : NULL, false);
         rp_request q = request(both, NULL);
         q.max_tokens = 200;
-        rp_result *before = run(e, &q), *held, *after;
+        rp_result *before = tiny_model_answer(e, &q), *held, *after;
         size_t n;
         gate g;
         q.max_tokens = 20;
@@ -245,7 +238,7 @@ static void what_is_held_stays_valid(void **state) {
         assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */
         assert_int_equal(count(e, &all), 0);
         q.max_tokens = 200;
-        after = run(e, &q);
+        after = tiny_model_answer(e, &q);
         assert_int_equal(after->cached_tokens, 0);
         assert_int_equal(after->n_tokens, before->n_tokens);
         assert_memory_equal(after->tokens, before->tokens, (size_t)before->n_tokens * sizeof(*before->tokens));

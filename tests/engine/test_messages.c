@@ -50,11 +50,13 @@ static rp_request ask(const rp_message *messages, size_t n) {
     return q;
 }
 
-static rp_result *run(rp_engine *e, const rp_request *q) {
-    rp_result *r;
-    rp_error err;
-    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
-    return r;
+/* Neither failed, and both are one; frees them. */
+static void check_same(const char *chat_format, oracle_run *a, oracle_run *b) {
+    if (a->rc || b->rc) fail_msg("%s: %s%s", chat_format, a->rc ? a->err.message : "", b->rc ? b->err.message : "");
+    assert_int_equal(a->result->prompt_tokens, b->result->prompt_tokens);
+    assert_true(oracle_run_same(a, b));
+    oracle_run_free(a);
+    oracle_run_free(b);
 }
 
 static void test_is_what_pml_says(void **state) {
@@ -70,11 +72,7 @@ static void test_is_what_pml_says(void **state) {
         q.prompt = same_prompt;
         q.reuse = RP_REUSE_EXACT;
         oracle_run_make(&b, e, &q);
-        if (a.rc || b.rc) fail_msg("%s: %s%s", rp_chat_format_name(i), a.rc ? a.err.message : "", b.rc ? b.err.message : "");
-        assert_int_equal(a.result->prompt_tokens, b.result->prompt_tokens);
-        assert_true(oracle_run_same(&a, &b));
-        oracle_run_free(&a);
-        oracle_run_free(&b);
+        check_same(rp_chat_format_name(i), &a, &b);
         rp_engine_free(e);
         rp_model_close(m);
     }
@@ -85,10 +83,10 @@ static void test_goes_on_where_it_was(void **state) {
     rp_model *m = open_model("chatml");
     rp_engine *e = open_engine(m);
     rp_request q = ask(conversation, 2);
-    rp_result *first = run(e, &q);
+    rp_result *first = tiny_model_answer(e, &q);
     assert_int_equal(first->cached_tokens, 0);
     q = ask(conversation, BASE_ARRAY_LEN(conversation));
-    rp_result *second = run(e, &q);
+    rp_result *second = tiny_model_answer(e, &q);
     assert_true(second->cached_tokens >= first->prompt_tokens);
     rp_result_free(first);
     rp_result_free(second);
@@ -115,7 +113,7 @@ static void test_tokens(void **state) {
     size_t n;
     rp_error err;
     rp_request q = ask(conversation, 2);
-    rp_result *r = run(e, &q);
+    rp_result *r = tiny_model_answer(e, &q);
     assert_int_equal(r->prompt_tokens, count(m, conversation, 2, false));
     rp_result_free(r);
     assert_true(count(m, sly, 1, false) > count(m, plain, 1, false) + 4); /* letters, not a control token */
@@ -148,11 +146,7 @@ static void test_continues_a_document(void **state) {
         q.prompt = open_prompt;
         q.reuse = RP_REUSE_EXACT;
         oracle_run_make(&b, e, &q);
-        if (a.rc || b.rc) fail_msg("%s: %s%s", rp_chat_format_name(i), a.rc ? a.err.message : "", b.rc ? b.err.message : "");
-        assert_int_equal(a.result->prompt_tokens, b.result->prompt_tokens);
-        assert_true(oracle_run_same(&a, &b));
-        oracle_run_free(&a);
-        oracle_run_free(&b);
+        check_same(rp_chat_format_name(i), &a, &b);
         rp_result *r;
         rp_error err;
         q.prompt = no_role;
@@ -178,18 +172,18 @@ static void test_schema_of_a_request(void **state) {
     q.schema = one;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID); /* and no prompt */
     q.prompt = "<prompt schema='own'><user><a/><b/> When?</user></prompt>";
-    rp_result *first = run(e, &q);
+    rp_result *first = tiny_model_answer(e, &q);
     assert_true(first->cached_tokens < 5);
     q.schema = other;
     q.prompt = "<prompt schema='own'><user><b/><a/> Where?</user></prompt>";
-    rp_result *second = run(e, &q);
+    rp_result *second = tiny_model_answer(e, &q);
     for (int32_t i = 0; i < second->n_plan; i++)
         if (second->plan[i].is_view) assert_string_equal(second->plan[i].tier, "ram");
     assert_true(second->cached_tokens > 10);
     rp_result_free(first);
     rp_result_free(second);
     q.tenant = "u";
-    rp_result *stranger = run(e, &q);
+    rp_result *stranger = tiny_model_answer(e, &q);
     for (int32_t i = 0; i < stranger->n_plan; i++)
         if (stranger->plan[i].is_view) assert_string_equal(stranger->plan[i].tier, "computed");
     rp_result_free(stranger);
@@ -218,7 +212,7 @@ static void test_unload(void **state) {
     q.prompt = same_prompt;
     q.tenant = "a";
     q.max_tokens = 1;
-    rp_result_free(run(e, &q)); /* the shared one */
+    rp_result_free(tiny_model_answer(e, &q)); /* the shared one */
     assert_int_equal(rp_schema_unload(e, NULL, "s", &err), RP_OK);
     rp_result *r;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);

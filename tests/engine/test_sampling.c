@@ -59,13 +59,6 @@ static rp_request request_of(int32_t max_tokens) {
     return q;
 }
 
-static rp_result *run(rp_engine *e, const rp_request *q) {
-    rp_result *r;
-    rp_error err;
-    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
-    return r;
-}
-
 /* All steps are on. */
 static rp_sampling all_on(uint64_t seed) {
     static const rp_logit_bias bias[] = {{300, 1.5f}, {301, -INFINITY}};
@@ -173,7 +166,7 @@ static void stop_strings_that_cannot_be_are_refused(void **state) {
     many[1] = longest;
     expect_refused(&q, RP_ERR_LIMIT, "stop string 2 has 1025 bytes: give at most 1024");
     longest[RP_MAX_STOP_BYTES] = '\0';
-    rp_result_free(run(engine, &q));
+    rp_result_free(tiny_model_answer(engine, &q));
 }
 
 /* ---- the same text ---- */
@@ -184,11 +177,11 @@ static void threads_and_reuse_do_not_change_what_is_drawn(void **state) {
     for (uint64_t seed = 0; seed < 8; seed++) {
         rp_request q = request_of(24);
         q.sampling = all_on(seed);
-        rp_result *a = run(engine, &q), *b = run(many, &q), *c = run(engine, &q);
+        rp_result *a = tiny_model_answer(engine, &q), *b = tiny_model_answer(many, &q), *c = tiny_model_answer(engine, &q);
         q.reuse = RP_REUSE_OFF;
-        rp_result *d = run(many, &q);
+        rp_result *d = tiny_model_answer(many, &q);
         q.sampling.seed += 100;
-        rp_result *other = run(engine, &q);
+        rp_result *other = tiny_model_answer(engine, &q);
         assert_int_equal(a->n_tokens, 24);
         assert_memory_equal(a->tokens, b->tokens, 24 * sizeof(int32_t));
         assert_memory_equal(a->tokens, c->tokens, 24 * sizeof(int32_t));
@@ -207,9 +200,9 @@ static void threads_and_reuse_do_not_change_what_is_drawn(void **state) {
 static void greedy_is_not_moved_by_filters_and_seed(void **state) {
     (void)state;
     rp_request q = request_of(16);
-    rp_result *a = run(engine, &q);
+    rp_result *a = tiny_model_answer(engine, &q);
     q.sampling = (rp_sampling){.top_k = 3, .typical = 0.2f, .top_p = 0.3f, .min_p = 0.4f, .repeat_penalty = 1, .seed = 5};
-    rp_result *b = run(engine, &q);
+    rp_result *b = tiny_model_answer(engine, &q);
     assert_memory_equal(a->tokens, b->tokens, 16 * sizeof(int32_t));
     rp_result_free(a);
     rp_result_free(b);
@@ -291,7 +284,7 @@ static void logprobs_are_told_with_each_token(void **state) {
         q.n_logprobs = 5;
         if (way == 1) q.sampling = all_on(3);
         if (way == 2) q.forced = forced, q.n_forced = 4;
-        rp_result *r = run(engine, &q);
+        rp_result *r = tiny_model_answer(engine, &q);
         assert_int_equal(r->n_top, 5);
         assert_int_equal(r->n_tokens, way == 2 ? 4 : 12);
         check_logprobs(r, l);
@@ -307,7 +300,7 @@ static void logprobs_are_left_out_unless_asked_for(void **state) {
     listener l = {.stop_at = -1};
     rp_request q = request_of(6);
     listen(&l, &q);
-    rp_result *r = run(engine, &q);
+    rp_result *r = tiny_model_answer(engine, &q);
     assert_true(!r->logprobs && !r->top_logprobs && r->n_top == 0);
     assert_int_equal(l.n_tokens, 6);
     for (int i = 0; i < 6; i++) assert_true(l.tokens[i].id == r->tokens[i] && !l.tokens[i].top && l.tokens[i].n_top == 0);
@@ -318,11 +311,11 @@ static void logprobs_are_left_out_unless_asked_for(void **state) {
 static void an_answer_ends_at_the_token_where_the_caller_says_so(void **state) {
     (void)state;
     rp_request q = request_of(10);
-    rp_result *whole = run(engine, &q);
+    rp_result *whole = tiny_model_answer(engine, &q);
     for (int32_t at = 0; at < 10; at++) {
         listener l = {.stop_at = at};
         listen(&l, &q);
-        rp_result *r = run(engine, &q);
+        rp_result *r = tiny_model_answer(engine, &q);
         assert_string_equal(r->finish_reason, "cancelled");
         assert_int_equal(r->n_tokens, at + 1);
         assert_memory_equal(r->tokens, whole->tokens, (size_t)r->n_tokens * sizeof(int32_t));
@@ -339,7 +332,7 @@ static void an_answer_ends_at_the_token_where_the_caller_says_so(void **state) {
 static void an_answer_ends_before_its_stop_string(void **state) {
     (void)state;
     rp_request q = request_of(16);
-    rp_result *whole = run(engine, &q);
+    rp_result *whole = tiny_model_answer(engine, &q);
     size_t n = strlen(whole->text);
     assert_true(n > 12);
     for (size_t i = 0; i < n; i++)
@@ -352,7 +345,7 @@ static void an_answer_ends_before_its_stop_string(void **state) {
             listen(&l, &q);
             q.stops = stops;
             q.n_stops = 2;
-            rp_result *r = run(engine, &q);
+            rp_result *r = tiny_model_answer(engine, &q);
             size_t left = (size_t)(strstr(whole->text, stop) - whole->text);
             assert_string_equal(r->finish_reason, "stop");
             assert_int_equal(strlen(r->text), left);
@@ -362,7 +355,7 @@ static void an_answer_ends_before_its_stop_string(void **state) {
             assert_memory_equal(r->tokens, whole->tokens, (size_t)r->n_tokens * sizeof(int32_t));
             /* It was complete with the last of the tokens and not before. */
             rp_request shorter = request_of(r->n_tokens - 1);
-            rp_result *before = r->n_tokens > 1 ? run(engine, &shorter) : NULL;
+            rp_result *before = r->n_tokens > 1 ? tiny_model_answer(engine, &shorter) : NULL;
             if (before) assert_null(strstr(before->text, stop));
             rp_result_free(before);
             rp_result_free(r);
@@ -374,7 +367,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     (void)state;
     listener l = {.stop_at = -1};
     rp_request q = request_of(16);
-    rp_result *whole = run(engine, &q);
+    rp_result *whole = tiny_model_answer(engine, &q);
     size_t end = strlen(whole->text) - 1;
     while (((unsigned char)whole->text[end] & 0xc0) == 0x80) end--;
     char stop[16];
@@ -383,7 +376,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     listen(&l, &q);
     q.stops = stops;
     q.n_stops = 1;
-    rp_result *r = run(engine, &q);
+    rp_result *r = tiny_model_answer(engine, &q);
     assert_string_equal(r->finish_reason, "length");
     assert_string_equal(r->text, whole->text);
     assert_string_equal(l.text, whole->text);
@@ -394,7 +387,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     stop[strlen(stop) - 1] = '\0';
     l.text[0] = '\0';
     l.n_tokens = 0;
-    r = run(engine, &q);
+    r = tiny_model_answer(engine, &q);
     assert_string_equal(r->text, whole->text);
     rp_result_free(r);
     rp_result_free(whole);
@@ -405,15 +398,15 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
 static void a_bias_forbids_and_forces(void **state) {
     (void)state;
     rp_request q = request_of(12);
-    rp_result *a = run(engine, &q);
+    rp_result *a = tiny_model_answer(engine, &q);
     rp_logit_bias bias[] = {{a->tokens[0], -INFINITY}, {7, 600}};
     q.sampling.bias = bias;
     q.sampling.n_bias = 1;
-    rp_result *b = run(engine, &q);
+    rp_result *b = tiny_model_answer(engine, &q);
     for (int i = 0; i < 12; i++) assert_int_not_equal(b->tokens[i], a->tokens[0]);
     q.sampling.n_bias = 2;
     q.sampling.temperature = 1;
-    rp_result *c = run(engine, &q);
+    rp_result *c = tiny_model_answer(engine, &q);
     for (int i = 0; i < 12; i++) assert_int_equal(c->tokens[i], 7);
     rp_result_free(a);
     rp_result_free(b);
@@ -434,7 +427,7 @@ static void penalties_see_prompt_and_answer(void **state) {
     for (size_t k = 0; k < LEN(looks_back); k++) {
         q.sampling.presence_penalty = 100;
         q.sampling.repeat_last = looks_back[k];
-        rp_result *r = run(engine, &q);
+        rp_result *r = tiny_model_answer(engine, &q);
         memcpy(window, prompt, n_prompt * sizeof *prompt);
         memcpy(window + n_prompt, r->tokens, (size_t)r->n_tokens * sizeof *prompt);
         for (size_t i = n_prompt; i < n_prompt + (size_t)r->n_tokens; i++) {
@@ -454,9 +447,9 @@ static void penalties_see_the_same_prompt_composed_and_plain(void **state) {
         q.sampling.repeat_penalty = 3;
         q.sampling.frequency_penalty = 2;
         q.sampling.repeat_last = last;
-        rp_result *a = run(engine, &q);
+        rp_result *a = tiny_model_answer(engine, &q);
         q.reuse = RP_REUSE_OFF;
-        rp_result *b = run(engine, &q);
+        rp_result *b = tiny_model_answer(engine, &q);
         assert_memory_equal(a->tokens, b->tokens, 12 * sizeof(int32_t));
         rp_result_free(a);
         rp_result_free(b);
@@ -490,7 +483,7 @@ static void a_generated_token_allocates_nothing(void **state) {
     q.n_stops = 1;
     q.on_token = count_allocations;
     q.user = &c;
-    rp_result_free(run(engine, &q));
+    rp_result_free(tiny_model_answer(engine, &q));
     assert_int_equal(c.n_tokens, 150);
     assert_int_equal(c.n, 0);
 }

@@ -233,3 +233,13 @@ rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format
     unlink(path); /* it stays mapped */
     return model;
 }
+
+rp_result *tiny_model_answer(rp_engine *engine, const rp_request *request) {
+    rp_result *result = NULL;
+    rp_error err = {0};
+    if (rp_engine_run(engine, request, &result, &err)) {
+        fprintf(stderr, "a request failed: %s\n", err.message);
+        abort();
+    }
+    return result;
+}

@@ -49,6 +49,9 @@ int tiny_model_write_memory(uint8_t **data, size_t *bytes, const tiny_model_shap
 /* Writes one and opens it. chat_format: NULL for what the file says. It ends the program where that cannot be done. */
 rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format);
 
+/* A request's result, the caller's (rp_result_free). One that fails ends the program. */
+rp_result *tiny_model_answer(rp_engine *engine, const rp_request *request);
+
 /* Where rows of n elements cannot have type t: the type that they get instead. */
 kernel_type tiny_model_row_type(kernel_type t, int64_t n);
 
