@@ -283,7 +283,7 @@ static int make_modules(planning *w) {
     for (uint32_t i = 0; i < w->s->n_parts && !rc; i++)
         for (uint32_t next, from = w->s->parts[i].n > 0 && !w->followed[i] ? i : SPLIT_NONE; from != SPLIT_NONE && !rc; from = next)
             rc = join_chain(w, from, &next);
-    if (w->p->n_modules > 0) qsort(w->p->modules, w->p->n_modules, sizeof(*w->p->modules), compare_modules);
+    if (!rc && w->p->n_modules > 0) qsort(w->p->modules, w->p->n_modules, sizeof(*w->p->modules), compare_modules);
     return rc;
 }
 
