@@ -99,9 +99,9 @@ split_border split_border_at(const split_corpus *c, uint32_t atom);
 int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp_error *err);
 void split_corpus_free(split_corpus *c);
 
-/* min_bytes: of a module; smaller parts are found, too, for they may become one together. */
+/* min_bytes: of a module; smaller parts are found, too, for they may become one together. What is left of a part that prompts repeat may be
+ * nothing: n is 0 then. */
 int split_shares_find(split_shares *s, const split_corpus *c, size_t min_bytes, rp_error *err);
-/* Parts that stand in one prompt only, or nowhere any more, have n = 0. */
 void split_shares_free(split_shares *s);
 
 int split_plan_make(split_plan *p, const split_corpus *c, split_shares *s, size_t min_bytes, rp_error *err);

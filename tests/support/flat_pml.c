@@ -163,3 +163,15 @@ void flat_pml_free(flat_pml *f) {
     for (size_t i = 0; i < f->n; i++) base_buffer_free(&f->messages[i].text);
     base_free(f->messages);
 }
+
+bool flat_pml_equals(const flat_pml *f, const rp_split_prompt *prompt) {
+    if (prompt->plain && prompt->messages[0].n == 0) return f->n == 0;
+    if (f->n != prompt->n_messages) return false;
+    for (size_t i = 0; i < f->n; i++) {
+        const flat_message *have = &f->messages[i];
+        const rp_message *want = &prompt->messages[i];
+        if (have->role != (prompt->plain ? FLAT_NO_ROLE : (int)want->role) || have->text.len != want->n) return false;
+        if (want->n > 0 && memcmp(have->text.data, want->text, want->n) != 0) return false;
+    }
+    return true;
+}

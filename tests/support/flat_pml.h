@@ -24,4 +24,7 @@ typedef struct flat_pml {
 void flat_pml_make(flat_pml *out, const pml_document *schema, const pml_document *prompt);
 void flat_pml_free(flat_pml *f);
 
+/* Is it that prompt, byte for byte? An empty text without a role is no message. */
+bool flat_pml_equals(const flat_pml *f, const rp_split_prompt *prompt);
+
 #endif
