@@ -1,4 +1,5 @@
-/* cmd_split.c: `reprise split`: proposes a schema for plain prompts. Owns the options and what is printed; rp_split does the work. One thread. */
+/* cmd_split.c: `reprise split`: proposes a schema for plain prompts. Owns the options and what is printed; rp_split does the work. One
+ * thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,11 @@ static totals add_up(const rp_split_result *r) {
 
 static double share(uint64_t part, uint64_t whole) { return whole > 0 ? 100.0 * (double)part / (double)whole : 0; }
 
+/* A line of the summary, with its share of `whole`. */
+static void print_figure(FILE *to, const char *what, uint64_t n, uint64_t whole) {
+    fprintf(to, "%-52s %10llu  %5.1f %%\n", what, (unsigned long long)n, share(n, whole));
+}
+
 static void print_summary(FILE *to, const rp_split_result *r) {
     totals t = add_up(r);
     const char *unit = r->counts_tokens ? "tokens" : "bytes";
@@ -75,13 +81,13 @@ static void print_summary(FILE *to, const rp_split_result *r) {
     if (r->n_modules > 0) fprintf(to, "\n%-40s %8s %8s %10s\n", "module", "bytes", "prompts", "parameters");
     for (size_t i = 0; i < r->n_modules; i++) {
         const rp_split_module *m = &r->modules[i];
-        fprintf(to, "%-40s %8zu %8d %10d%s\n", m->name, m->n_bytes, (int)m->n_prompts, (int)m->n_params, m->is_alternative ? "  alternative" : "");
+        fprintf(to, "%-40s %8zu %8d %10d%s\n", m->name, m->n_bytes, (int)m->n_prompts, (int)m->n_params,
+                m->is_alternative ? "  alternative" : "");
     }
-    fprintf(to, "\n%-52s %10llu\n", r->counts_tokens ? "tokens of the prompts" : "bytes of the prompts", (unsigned long long)t.total);
-    fprintf(to, "%-52s %10llu  %5.1f %%\n", "cached, with the schema encoded before", (unsigned long long)t.cached, share(t.cached, t.total));
-    fprintf(to, "%-52s %10llu  %5.1f %%\n", "cached, each part computed by its first prompt", (unsigned long long)(t.cached - t.first),
-            share(t.cached - t.first, t.total));
-    fprintf(to, "%-52s %10llu  %5.1f %%\n", "found by a cache of prefixes, in this order", (unsigned long long)t.prefix, share(t.prefix, t.total));
+    fprintf(to, "\n%s%-*s %10llu\n", unit, 52 - (int)strlen(unit), " of the prompts", (unsigned long long)t.total);
+    print_figure(to, "cached, with the schema encoded before", t.cached, t.total);
+    print_figure(to, "cached, each part computed by its first prompt", t.cached - t.first, t.total);
+    print_figure(to, "found by a cache of prefixes, in this order", t.prefix, t.total);
     fprintf(to, "%-52s %10.1f %s\n", "cached per prompt", r->n_prompts > 0 ? (double)t.cached / (double)r->n_prompts : 0, unit);
 }
 

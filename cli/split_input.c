@@ -29,7 +29,7 @@ static rp_message *add(split_input *in, const char *name, size_t n_messages, boo
         in->prompts = cli_realloc(in->prompts, in->cap * sizeof(*in->prompts));
     }
     rp_message *messages = cli_alloc(n_messages * sizeof(*messages));
-    in->prompts[in->n++] = (rp_split_prompt){.name = copy(name, strlen(name)), .messages = messages, .n_messages = n_messages, .plain = plain};
+    in->prompts[in->n++] = (rp_split_prompt){copy(name, strlen(name)), messages, n_messages, plain};
     return messages;
 }
 
@@ -43,7 +43,8 @@ static bool role_of(const char *name, rp_role *out) {
     static const struct {
         const char *name;
         rp_role role;
-    } roles[] = {{"system", RP_ROLE_SYSTEM}, {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL}};
+    } roles[] = {{"system", RP_ROLE_SYSTEM}, {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT},
+                 {"tool", RP_ROLE_TOOL}};
     for (size_t i = 0; name != NULL && i < sizeof roles / sizeof *roles; i++) {
         if (strcmp(roles[i].name, name) != 0) continue;
         *out = roles[i].role;

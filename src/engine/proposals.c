@@ -53,8 +53,8 @@ static int check(const rp_split_prompt *prompts, size_t n, const rp_split_option
     if (o->min_bytes < 1 || o->min_bytes > MAX_MIN_BYTES)
         return base_fail(err, RP_ERR_INVALID, "modules of %d bytes at least: give 1 to %d", o->min_bytes, MAX_MIN_BYTES);
     if (o->model && !model_is_movable(o->model))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "the model's positions cannot move, so its modules stand in one order: a schema for it cannot "
-                                                  "be found in prompts");
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "the model's positions cannot move, and proposed modules come in any order: give another model, or none");
     int rc = base_buffer_printf(&probe, "<schema name=\"%s\"/>", o->name);
     if (rc) return base_fail_memory(err, strlen(o->name), "a name");
     rc = strpbrk(o->name, "\"<>&") ? RP_ERR_SYNTAX : pml_schema_parse(&d, probe.data, probe.len, "name", NULL, NULL, err);

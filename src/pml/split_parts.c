@@ -256,7 +256,8 @@ static int join_chain(planning *w, uint32_t first, uint32_t *next) {
         if (!joined) begins[n_pieces++] = i;
         ends[n_pieces - 1] = i;
     }
-    for (uint32_t k = 0; k < n_pieces; k++) bytes += split_bytes(w->c, parts[begins[k]].at[0], parts[ends[k]].at[0] + parts[ends[k]].n_atoms);
+    for (uint32_t k = 0; k < n_pieces; k++)
+        bytes += split_bytes(w->c, parts[begins[k]].at[0], parts[ends[k]].at[0] + parts[ends[k]].n_atoms);
     if (bytes < w->min_bytes) return RP_OK;
     split_module *m;
     int rc = add_module(w, n_pieces, parts[first].n, &m);
@@ -287,8 +288,8 @@ static int make_modules(planning *w) {
     return rc;
 }
 
-/* Only modules inside a role keep it open for what prompts say in it. Without any, the open message's beginning is a module, or stays in the
- * prompts if it is too short. */
+/* Only modules inside a role keep it open for what prompts say in it. Without any, the open message's beginning is a module, or stays
+ * in the prompts if it is too short. */
 static int close_lead(planning *w) {
     split_lead *lead = &w->p->lead;
     if (lead->n_atoms == 0 || w->p->n_modules > 0 || message_of(w->c, 0, lead->n_messages)->role == SPLIT_PLAIN) return RP_OK;

@@ -1,16 +1,16 @@
 /* split_share.c: which passages stand in several places.
  *
  *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. Where two are equal, their atoms become one class each (union and find).
- *   2. A run of classes of which each has the next one behind it wherever it stands, and that one has it before it, is a passage with one set of
- *      places:
+ *   2. A run of classes of which each has the next one behind it wherever it stands, and that one has it before it, is a passage with
+ *      one set of places:
  *
  *        prompt 0   A A A A B B B C C C C        A stands before B and before C: a cut
  *        prompt 1   A A A A C C C C D D D
  *
  *      (Maximal paths without a branch, as genomes are assembled from; Zerbino and Birney 2008.)
  *   3. Passages that stand at most once in a prompt are parts. A part takes what stands beside all its places and belongs to nobody: first
- *      back to the best border before it, so that what opens a document stays with it, then all that is equal, behind and before it. So what
- *      a document says twice, or has in common with another by chance, comes back to it.
+ *      back to the best border before it, so that what opens a document stays with it, then all that is equal, behind and before it. So
+ *      what a document says twice, or has in common with another by chance, comes back to it.
  *   4. What is left of passages that prompts say twice: its first place in each prompt.
  *
  * Time is linear in the atoms, but for sorting parts and for hashes.
@@ -59,8 +59,9 @@ static uint64_t hash_window(const uint32_t *ids) {
 
 /* The first window equal to the one at a, which may be a itself. */
 static uint32_t first_window(const split_corpus *c, uint32_t *table, size_t mask, uint32_t a) {
+    const size_t bytes = SPLIT_WINDOW * sizeof(*c->id);
     size_t slot = hash_window(c->id + a) & mask;
-    while (table[slot] != SPLIT_NONE && memcmp(c->id + table[slot], c->id + a, SPLIT_WINDOW * sizeof(*c->id)) != 0) slot = (slot + 1) & mask;
+    while (table[slot] != SPLIT_NONE && memcmp(c->id + table[slot], c->id + a, bytes) != 0) slot = (slot + 1) & mask;
     if (table[slot] == SPLIT_NONE) table[slot] = a;
     return table[slot];
 }

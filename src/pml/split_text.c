@@ -2,8 +2,8 @@
  *
  *   "Plan a trip.\n\nLisbon"  ->  "Plan" " a" " trip" "." "\n\n" "Lisbon"
  *
- * A word is letters, digits and all characters beyond ASCII, with single points, hyphens and apostrophes within. One space belongs to the word
- * behind it, as vocabularies have it; other white space is an atom of its own, and so is a run of one sign ("-----"). Ideographs and
+ * A word is letters, digits and all characters beyond ASCII, with single points, hyphens and apostrophes within. One space belongs to the
+ * word behind it, as vocabularies have it; other white space is an atom of its own, and so is a run of one sign ("-----"). Ideographs and
  * kana are words each, for nothing stands between them. Equal atoms get equal numbers, by a table of hashes whose entries are compared.
  */
 #include <string.h>

@@ -215,7 +215,7 @@ static int take_document(writing *w, pml_split_document *out) {
 
 /* ---- The schema ---- */
 
-/* Tokens that an argument takes where no model says: a letter or a space is half of one, anything else is one for each byte, and two more. */
+/* Tokens of an argument where no model says: a letter or a space is half of one, any other byte is one, and two more. */
 static size_t guess_tokens(const char *text, size_t n) {
     size_t halves = 5;
     for (size_t i = 0; i < n; i++) halves += is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
@@ -353,7 +353,8 @@ static int write_prompt(writing *w, uint32_t prompt) {
     pml_split_figures *figures = &w->out->figures[prompt];
     figures->cached = w->out->lead_bytes;
     figures->first = prompt == 0 ? figures->cached : 0;
-    for (uint32_t i = messages.first; i < messages.end; i++) figures->total += split_bytes(w->c, w->c->messages[i].first, w->c->messages[i].end);
+    for (uint32_t i = messages.first; i < messages.end; i++)
+        figures->total += split_bytes(w->c, w->c->messages[i].first, w->c->messages[i].end);
     int rc;
     if ((rc = put_string(w, "<prompt")) || (rc = put_attribute(w, "schema", w->name)) ||
         (rc = put_string(w, " xml:space=\"preserve\"\n>")))

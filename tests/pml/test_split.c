@@ -245,8 +245,10 @@ static void a_role_stays_open(void **state) {
 static void odd_prompts_stay_what_they_are(void **state) {
     (void)state;
     static const char *const texts[] = {"", " ", "\n\n", "x", "a a a a a a a a a a a a a a a a a a a a a a a a a a", "\t" GUIDE GUIDE " ",
-                                        "  " GUIDE MIAMI MIAMI "\r\n\r", "&amp;<!-- no --><![CDATA[ x ]]>", GUIDE "xml system prompt module",
-                                        "\xE7\xAC\xAC\xE4\xB8\x80\xE7\xAB\xA0\xE3\x80\x82\xE7\xAC\xAC\xE4\xBA\x8C\xE7\xAB\xA0", "----- ----- -----"};
+                                        "  " GUIDE MIAMI MIAMI "\r\n\r", "&amp;<!-- no --><![CDATA[ x ]]>",
+                                        GUIDE "xml system prompt module",
+                                        "\xE7\xAC\xAC\xE4\xB8\x80\xE7\xAB\xA0\xE3\x80\x82\xE7\xAC\xAC\xE4\xBA\x8C\xE7\xAB\xA0",
+                                        "----- ----- -----"};
     size_t n = sizeof texts / sizeof *texts;
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++) {
@@ -355,7 +357,8 @@ static void put_words(world *w, base_buffer *to, uint64_t n) {
         uint64_t word = tiny_random_below(&w->r, 3000), kind = tiny_random_below(&w->r, 40);
         if (i > 0) put(to, kind == 0 ? ".\n" : kind == 1 ? ". " : kind == 2 ? " <&> " : kind == 3 ? ", " : " ");
         for (uint64_t k = 0; k < 3; k++, word /= 15) {
-            static const char *const syllables[] = {"ba", "re", "ti", "mo", "lu", "ka", "ne", "si", "vo", "du", "ga", "he", "\xC3\xA9l", "po", "ru"};
+            static const char *const syllables[] = {"ba", "re", "ti", "mo", "lu", "ka", "ne", "si",
+                                                    "vo", "du", "ga", "he", "\xC3\xA9l", "po", "ru"};
             put(to, syllables[word % 15]);
         }
     }
@@ -517,7 +520,8 @@ static pml_document *load_schema(const char *folder, const char *file) {
     base_buffer bytes = BASE_BUFFER(PML_MAX_BYTES);
     rp_error err = {0};
     pml_document *schema;
-    snprintf(dir, sizeof dir, "%s/%s", strncmp(folder, "examples", 8) == 0 ? getenv("REPRISE_SOURCE_DIR") : getenv("REPRISE_TEST_DATA"), folder);
+    const char *root = getenv(strncmp(folder, "examples", 8) == 0 ? "REPRISE_SOURCE_DIR" : "REPRISE_TEST_DATA");
+    snprintf(dir, sizeof dir, "%s/%s", root, folder);
     snprintf(path, sizeof path, "%s/%s", dir, file);
     if (base_file_read(path, PML_MAX_BYTES, &bytes, &err) || pml_schema_parse(&schema, bytes.data, bytes.len, file, dir, NULL, &err))
         fail_msg("%s", err.message);
@@ -563,8 +567,8 @@ static size_t add_bundled(corpus *c, const pml_document *schema, const char *fol
     return given;
 }
 
-/* The prompts of a folder of examples, and twenty-four random ones: how much of what the schema gave comes from the proposed one again. What
- * stands in one prompt only, or is shorter than a module, cannot. */
+/* The prompts of a folder of examples, and twenty-four random ones: how much of what the schema gave comes from the proposed one again.
+ * What stands in one prompt only, or is shorter than a module, cannot. */
 static void modules_of_a_schema_are_found_again(const char *folder, const char *file, unsigned at_least) {
     pml_document *schema = load_schema(folder, file);
     tiny_random r = {4711};
