@@ -128,6 +128,13 @@ static int free_last_token(pml_plan *p, rp_error *err) {
 
 /* ---- exactness ---- */
 
+/* Are the states of what a prompt holds those that a scope names? An anchor is there where the anonymous text begins with that token alone. */
+static bool is_same(const pml_layout *l, int32_t held, int32_t named) {
+    if (held == named) return true;
+    const pml_segment *a = &l->segments[held], *b = &l->segments[named];
+    return named < l->first_plain && a->n_tokens == b->n_tokens && base_key_equal(pml_segment_keys(l, a), pml_segment_keys(l, b));
+}
+
 /* Is the scope of a view just the views before it, all of them exact, at the same distances? */
 static bool view_is_exact(const pml_plan *p, size_t index) {
     const pml_item *v = &p->items[index];
@@ -138,7 +145,7 @@ static bool view_is_exact(const pml_plan *p, size_t index) {
     for (size_t i = 0; i < index; i++) {
         const pml_item *before = &p->items[i];
         int32_t in_frame = pml_scope_position(p->layout, s, (int32_t)i, &cursor);
-        if (before->segment != scope[i] || before->pos - v->pos != in_frame - s->pos) return false;
+        if (!is_same(p->layout, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos) return false;
     }
     return true;
 }

@@ -69,7 +69,9 @@ static void note_role(random_pml *p, int32_t module) {
 }
 
 static void element_attributes(random_pml *p) {
-    if (chance(p, 5)) put(&p->schema, chance(p, 2) ? " scope=\"module\"" : " scope=\"path\"");
+    bool path = false;
+    if (chance(p, 5)) put(&p->schema, (path = chance(p, 2)) ? " scope=\"path\"" : " scope=\"module\"");
+    if (!path && chance(p, 6)) put(&p->schema, chance(p, 3) ? " anchor=\"none\"" : " anchor=\"bos\"");
     if (chance(p, 12)) put(&p->schema, " xml:space=\"preserve\"");
 }
 
@@ -209,6 +211,7 @@ void random_pml_schema(random_pml *p) {
     if (p->fixed) put(&p->schema, " layout=\"fixed\"");
     else if (chance(p, 2)) put(&p->schema, " layout=\"packed\"");
     if (chance(p, 3)) put(&p->schema, " scope=\"module\"");
+    if (chance(p, 3)) put(&p->schema, " anchor=\"bos\"");
     if (chance(p, 20)) put(&p->schema, " xml:space=\"preserve\"");
     put(&p->schema, ">");
     content(p, -1, 0, false);
