@@ -67,7 +67,7 @@ bench-writer: all $(BENCH_MODEL) ## what writing states does to answers under wa
 
 .PHONY: bench-serve bench-serve-peers abuse
 bench-serve: all $(BENCH_MODEL) ## what the server costs beside the library (about five minutes; OPTIONS="--parallel 4")
-	@build/bench/bench_http models/reprise-mini.gguf --answer 64 $(OPTIONS)
+	@build/bench/bench_http models/reprise-mini.gguf --answer 64 --requests 100 --rounds 40 $(OPTIONS)
 	@build/bench/bench_http $(BENCH_MODEL) $(OPTIONS)
 
 bench-serve-peers: all ## the server beside llama.cpp's, documents in changing order (an hour; OPTIONS="--rounds 1 --rates 0.1")

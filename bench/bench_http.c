@@ -6,10 +6,11 @@
  *
  *   one by one   --requests (40) pairs: a streamed completion of --prompt (64) new tokens and --answer (16) of an answer, by either way; which
  *                one goes first alternates. Times are a caller's: to the first text, and to the end.
- *   together     --rounds (6) times: --parallel (8) callers who ask again and again, 8 times each, by either way; tokens a second, and the
+ *   together     --rounds (6) times: --parallel (16) callers who ask again and again, 8 times each, by either way; tokens a second, and the
  *                processor time of the whole process for each request, which tells more on a machine that others use, too (with --threads 1:
- *                threads of the engine that wait for each other take some). Answers have half to one and a half times --answer tokens: of
- *                equal ones all end in one step, and who asks again a moment later than others misses the next one, as nobody's callers do.
+ *                threads of the engine that wait for each other take some). The engine runs half as many together, so it always has
+ *                somebody to compute for, and what a caller takes to ask again is not throughput. Answers have half to one and a half
+ *                times --answer tokens: of equal ones all end in one step.
  *
  * Every prompt is new words, so that neither way finds what the other computed. --whole: replies are not streamed. Public interfaces, and
  * the program's own HTTP client (cli/http_client.h), one connection that stays open for each caller.
@@ -268,7 +269,7 @@ static void open_all(bench *b, const char *path) {
     rp_error err;
     s.port = 0;
     e.n_threads = b->threads;
-    e.max_sequences = b->parallel > 1 ? b->parallel : 2;
+    e.max_sequences = b->parallel > 3 ? b->parallel / 2 : 2;
     if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
     if (rp_engine_new(&b->engine, b->model, &e, &err)) bench_die("engine", &err);
     if (rp_engine_prepare(b->engine, NULL, NULL, &err)) bench_die("prepare", &err);
@@ -286,7 +287,7 @@ static int number_after(int argc, char **argv, const char *name, int otherwise, 
 static bool read_arguments(bench *b, int argc, char **argv) {
     b->requests = number_after(argc, argv, "--requests", 40, MAX_SAMPLES);
     b->rounds = number_after(argc, argv, "--rounds", 6, MAX_SAMPLES);
-    b->parallel = number_after(argc, argv, "--parallel", 8, MAX_CALLERS);
+    b->parallel = number_after(argc, argv, "--parallel", 16, MAX_CALLERS);
     b->prompt = number_after(argc, argv, "--prompt", 64, 100000);
     b->answer = number_after(argc, argv, "--answer", 16, 100000);
     b->threads = number_after(argc, argv, "--threads", 2, BENCH_MAX_THREADS);

@@ -95,6 +95,7 @@ struct rp_engine {
     cost_model cost;
     uint64_t last_plain; /* number of the last step of answers alone */
     uint64_t n_steps;
+    bool told_first; /* somebody got a first token in this step: who reads it goes before the next step, where threads take all processors */
     step_part *parts;             /* [max_parts] */
     rp_step_part *told;           /* [max_parts] */
     const kv_context **contexts;  /* [max_parts] */

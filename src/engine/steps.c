@@ -5,8 +5,11 @@
  * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows stand together changes no result (DESIGN.md, the
  * exactness rule).
  */
+#define _POSIX_C_SOURCE 200809L /* sched_yield */
+
 #include <assert.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -189,6 +192,7 @@ static void settle_job(rp_engine *e, segment_job *j, const step_part *p) {
 /* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
 static int draw(rp_engine *e, rp_call *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
+    e->told_first |= !c->answer.first_us;
     int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
     while (!rc && !c->answer.over && right < n_drafts && token == c->draft.tokens[right]) {
         push_token(c, token);
@@ -311,5 +315,7 @@ bool steps_run(rp_engine *e) {
         tell(&s);
     }
     settle(&s, rc, &err);
+    if (e->told_first) sched_yield();
+    e->told_first = false;
     return true;
 }

@@ -55,6 +55,7 @@ typedef struct pml_node {
     pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
     pml_anchor anchor;   /* SCHEMA (never INHERIT: none if not said), MODULE */
     pml_layout_kind layout; /* SCHEMA */
+    rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
     bool cache;          /* MODULE */
     bool pin;            /* MODULE */
     int64_t ttl_seconds; /* MODULE; 0: none */

@@ -82,9 +82,9 @@ void generate_begin(server_exchange *x, const server_form *form);
 void generate_finish(server_exchange *x);
 /* I/O thread, STREAMING, not locked: appends the frames of what has come. */
 void generate_take(server_exchange *x);
-/* The guard's thread: tells the reader of a stream that nothing has come of for `after_us` that it goes on: a comment, which clients pass over.
- * So it also learns of a reader that is gone, and no proxy takes the connection for dead. */
-void generate_keep_alive(server_exchange *x, uint64_t after_us);
+/* The guard's thread: tells the reader of a stream what is held back for the next frame; and, where nothing has come for `keep_alive_us` (0: never),
+ * that it goes on: a comment, which clients pass over. So it also learns of a reader that is gone, and no proxy takes the connection for dead. */
+void generate_look(server_exchange *x, uint64_t keep_alive_us);
 /* Any thread, locked: cancels the calls. */
 void generate_cancel(server_exchange *x);
 /* The text of a choice that has its result, without calls. NULL: no memory. */

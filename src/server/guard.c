@@ -17,7 +17,7 @@
 #include "server/exchange.h"
 #include "server/generate.h"
 
-#define LOOK_MS 250 /* how often deadlines are looked at */
+#define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
 
 struct server_guard {
@@ -54,8 +54,8 @@ static void see_deadlines(server_guard *g) {
 }
 
 static void see_streams(server_guard *g) {
-    for (server_peer *p = g->peers; p && g->keep_alive_us > 0; p = p->next)
-        if (p->exchange) generate_keep_alive(p->exchange, g->keep_alive_us);
+    for (server_peer *p = g->peers; p; p = p->next)
+        if (p->exchange) generate_look(p->exchange, g->keep_alive_us);
 }
 
 static void *guard_main(void *arg) {

@@ -23,7 +23,7 @@ typedef struct server_peer {
 
 typedef struct server_guard server_guard;
 
-/* keep_alive_us: see generate_keep_alive; 0: readers are told nothing. RP_ERR_IO, RP_ERR_MEMORY. */
+/* keep_alive_us: see generate_look; 0: readers are told nothing. RP_ERR_IO, RP_ERR_MEMORY. */
 int guard_new(server_guard **out, uint64_t keep_alive_us, rp_error *err);
 void guard_free(server_guard *g);                 /* after all peers were removed */
 
