@@ -182,12 +182,13 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     rp_request r = rp_request_defaults();
     r.prompt = item->prompt;
     r.reuse = setting->reuse;
-    r.quality = setting->quality;
     r.no_prefix = true; /* what is compared is modules; an item read twice would be found by its beginning */
     r.max_tokens = 1;
+    r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
     if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* every module is in place then */
     rp_result_free(*result);
     *result = NULL;
+    r.quality = setting->quality;
     r.max_tokens = s->options->max_tokens;
     r.forced = forced;
     r.n_forced = (int32_t)n;
