@@ -22,7 +22,7 @@
 #include "loader.h"
 
 typedef struct eval_options {
-    const char *model, *chat_format, *output, *items;
+    const char *model, *chat_format, *output, *items, *svg;
     cli_list tasks, settings;
     cli_engine_args engine;
     int32_t max_tokens, limit, resamples;
@@ -39,7 +39,7 @@ static const cli_option options[] = {
     {.name = "tasks", .letter = 't', .kind = CLI_LIST, .value = "FILE", .offset = AT(tasks),
      .help = "a task file: JSON lines with schema, prompt, answers and metric; may be given several times; needed"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
-     .help = "a way to compute the prompts, words joined by '+': exact or off; path or module; packed or fixed; scaffold. May be given "
+     .help = "a way to compute the prompts, words joined by '+': exact, off, link:K or blend:R; path or module; packed or fixed; scaffold; bos. May be given "
              "several times (exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of an answer at most (32)"},
@@ -51,6 +51,8 @@ static const cli_option options[] = {
     {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output),
      .help = "where --json, --csv or --markdown go; the table for people is printed then too (standard output)"},
     {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its values, as JSON lines"},
+    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
+     .help = "draw scores and divergences against the time to the first token"},
     {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000,
      .help = "resamples of the bootstrap behind the intervals (1000)"},
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of the bootstrap (1)"},
@@ -72,7 +74,8 @@ const cli_command cli_command_eval = {
              "  metric   exact, contains, f1, rouge-l; perplexity of the first answer as it stands\n"
              "Columns: score, mean of the items, with the interval that holds 95 % of resampled means; agreement, how often the first\n"
              "token of the answer is that of one plain run, and KL, how far its distribution is from there in nats (perplexity:\n"
-             "at every token); first token, median, every module in place; reused, tokens and bytes of states.\n"
+             "at every token); first token, median, every module in place; reused, tokens and bytes of states;\n"
+             "again, tokens of modules that were computed again, and those that were compared to find them.\n"
              "exit status: 0 done, 1 failed, 2 used wrongly, 130 stopped by Ctrl-C\n",
     .options = options,
     .main = eval_main,
@@ -88,7 +91,7 @@ typedef struct distributions {
 
 /* What a setting did with an item. */
 typedef struct outcome {
-    double score, agreement, kl, ttft_ms, cached_share, state_bytes;
+    double score, agreement, kl, ttft_ms, cached_share, state_bytes, recomputed_tokens, probed_tokens;
 } outcome;
 
 typedef struct eval_state {
@@ -139,7 +142,7 @@ static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_err
 }
 
 static int load_schema(eval_state *s, const eval_item *item, const eval_setting *setting, rp_error *err) {
-    rp_schema_options o = {.scope = setting->scope, .layout = setting->layout};
+    rp_schema_options o = {.scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
     int rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     if (rc != RP_OK || !setting->scaffold) return rc;
@@ -181,9 +184,11 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.reuse = setting->reuse;
     r.no_prefix = true; /* what is compared is modules; an item read twice would be found by its beginning */
     r.max_tokens = 1;
+    r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
     if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* every module is in place then */
     rp_result_free(*result);
     *result = NULL;
+    r.quality = setting->quality;
     r.max_tokens = s->options->max_tokens;
     r.forced = forced;
     r.n_forced = (int32_t)n;
@@ -200,7 +205,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
 static outcome judge(const eval_state *s, const eval_item *item, const rp_result *r, double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
-    outcome o = {.ttft_ms = r->timings.ttft_ms};
+    outcome o = {.ttft_ms = r->timings.ttft_ms, .recomputed_tokens = r->quality.recomputed_tokens,
+                 .probed_tokens = r->quality.probed_tokens};
     o.score = item->metric == EVAL_PERPLEXITY ? likelihood : eval_score(item->metric, r->text, item->answers, item->n_answers);
     for (int32_t i = 0; i < n; i++) {
         const float *a = p->values + (size_t)i * (size_t)p->n_vocab, *b = q->values + (size_t)i * (size_t)q->n_vocab;
@@ -228,6 +234,8 @@ static void write_item(eval_state *s, const eval_task *t, const eval_item *item,
     cli_json_set(object, "ttft_ms", cli_json_real(o->ttft_ms));
     cli_json_set(object, "cached_tokens", json_integer(r->cached_tokens));
     cli_json_set(object, "prompt_tokens", json_integer(r->prompt_tokens));
+    cli_json_set(object, "recomputed_tokens", json_integer(r->quality.recomputed_tokens));
+    cli_json_set(object, "probed_tokens", json_integer(r->quality.probed_tokens));
     json_dumpf(object, s->items, JSON_COMPACT);
     fputc('\n', s->items);
     json_decref(object);
@@ -274,6 +282,8 @@ static void summarize(const eval_state *s, const eval_task *t, const outcome *ou
         ttft[i] = o->ttft_ms;
         row->cached_share += o->cached_share / (double)n;
         row->state_bytes += o->state_bytes / (double)n;
+        row->recomputed_tokens += o->recomputed_tokens / (double)n;
+        row->probed_tokens += o->probed_tokens / (double)n;
     }
     int resamples = s->options->resamples;
     row->items = n;
@@ -364,12 +374,13 @@ static int open_for_writing(const char *path, const char *option, FILE **file) {
     return *file != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give %s a file that can be made", path, option);
 }
 
-static int report(const eval_state *s, FILE *output, size_t n_rows) {
+static int report(const eval_state *s, FILE *output, FILE *svg, size_t n_rows) {
     const eval_options *o = s->options;
     eval_report r = {.model = o->model, .fingerprint = s->info.fingerprint, .resamples = o->resamples, .seed = o->seed, .rows = s->rows,
                      .n_rows = n_rows};
     eval_format format = o->json ? EVAL_JSON : o->csv ? EVAL_CSV : o->markdown ? EVAL_MARKDOWN : EVAL_TABLE;
     if (output != NULL) eval_report_write(&r, format, output);
+    if (svg != NULL) eval_plot_write(&r, svg);
     eval_report_write(&r, output != NULL ? EVAL_TABLE : format, stdout);
     return cli_finish_output();
 }
@@ -382,20 +393,22 @@ static int close_file(FILE *file, const char *path, int status) {
 
 static int eval_with(const eval_options *o) {
     eval_state s = {.options = o};
-    FILE *output = NULL;
+    FILE *output = NULL, *svg = NULL;
     size_t n_rows = 0;
     int status = read_settings(&s);
     if (status == CLI_OK) status = read_tasks(&s);
     if (status == CLI_OK) status = load(&s);
     if (status == CLI_OK) status = open_for_writing(o->output, "--output", &output);
+    if (status == CLI_OK) status = open_for_writing(o->svg, "--svg", &svg);
     if (status == CLI_OK) status = open_for_writing(o->items, "--items", &s.items);
     if (status == CLI_OK) {
         cli_interrupt_catch();
         status = eval_all(&s, &n_rows);
         cli_progress_clear(&s.progress);
     }
-    if (status == CLI_OK) status = report(&s, output, n_rows);
+    if (status == CLI_OK) status = report(&s, output, svg, n_rows);
     status = close_file(output, o->output, status);
+    status = close_file(svg, o->svg, status);
     status = close_file(s.items, o->items, status);
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_tasks; i++) eval_task_free(&s.tasks[i]);

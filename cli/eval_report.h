@@ -20,6 +20,7 @@ typedef struct eval_row {
     double ttft_ms;       /* median; modules in place */
     double cached_share;  /* of the prompt's tokens */
     double state_bytes;   /* of the states that were reused, mean of a prompt */
+    double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt */
 } eval_row;
 
 typedef struct eval_report {
@@ -33,5 +34,7 @@ typedef struct eval_report {
 
 /* Failed writes are said when the file is flushed or closed. */
 void eval_report_write(const eval_report *r, eval_format format, FILE *to);
+/* Scores and divergences against the time to the first token, as SVG (eval_plot.c). */
+void eval_plot_write(const eval_report *r, FILE *to);
 
 #endif

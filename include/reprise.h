@@ -372,6 +372,8 @@ RP_API char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]);
 typedef struct rp_schema rp_schema;
 
 typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
+/* What a module of scope `module` saw before itself when it was computed: nothing, or the beginning-of-text token alone. */
+typedef enum rp_anchor { RP_ANCHOR_AS_WRITTEN, RP_ANCHOR_NONE, RP_ANCHOR_BOS } rp_anchor;
 typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
 
 /* Whose a schema is, and what shall hold instead of what it says: to compare ways of reuse without editing it. All zero: the
@@ -382,6 +384,7 @@ typedef struct rp_schema_options {
     const char *name;     /* what the schema has to call itself, else RP_ERR_INVALID, and nothing is replaced; NULL: anything. Borrowed
                              during the call */
     rp_scope scope;       /* of the schema and of all its modules */
+    rp_anchor anchor;     /* the same; without effect where the scope is path */
     rp_layout layout;
     rp_quality quality;   /* of the schema and of all its modules */
     const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */

@@ -52,7 +52,7 @@ static int32_t depth_of(const pml_document *d, int32_t node) {
 
 /* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last segment. */
 static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *out) {
-    for (int32_t i = 0; i < l->n_plain; i++) {
+    for (int32_t i = l->first_plain; i < l->n_plain; i++) {
         const pml_segment *s = &l->segments[i];
         if (s->holder != node) continue;
         if (out->n_tokens == 0) out->position = s->pos;
@@ -63,7 +63,7 @@ static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *
 
 static void describe_param(const pml_layout *l, int32_t node, rp_inspect_node *out) {
     out->n_tokens = l->schema->nodes[node].param_len;
-    for (int32_t i = 0; i < l->n_plain; i++)
+    for (int32_t i = l->first_plain; i < l->n_plain; i++)
         for (int32_t h = 0; h < l->segments[i].n_holes; h++) {
             const pml_hole *hole = &pml_segment_holes(l, &l->segments[i])[h];
             if (hole->param == node) out->position = l->segments[i].pos + hole->offset;

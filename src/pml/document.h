@@ -31,6 +31,7 @@ typedef enum pml_kind {
 } pml_kind;
 
 typedef enum pml_scope { PML_SCOPE_INHERIT, PML_SCOPE_PATH, PML_SCOPE_MODULE } pml_scope;
+typedef enum pml_anchor { PML_ANCHOR_INHERIT, PML_ANCHOR_NONE, PML_ANCHOR_BOS } pml_anchor;
 /* PML_LAYOUT_DEFAULT: packed where the model's positions can move, else fixed. */
 typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT, PML_LAYOUT_PACKED, PML_LAYOUT_FIXED } pml_layout_kind;
 
@@ -52,6 +53,7 @@ typedef struct pml_node {
     bool border_space;   /* white space stood at a border that is settled later (docs/pml.md, White space). PARAM: before it, so its
                             value begins with one space. TEXT of a prompt: between it and the import behind it */
     pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
+    pml_anchor anchor;   /* SCHEMA (never INHERIT: none if not said), MODULE */
     pml_layout_kind layout; /* SCHEMA */
     rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
     bool cache;          /* MODULE */

@@ -18,6 +18,7 @@ typedef struct reading {
     pml_node *node;
     const char *element, *attribute;
     const char *src; /* module: the path, read when all attributes are known */
+    bool says_path;  /* scope="path" is written */
 } reading;
 
 typedef int (*read_fn)(reading *r, const char *value);
@@ -93,6 +94,14 @@ static int read_scope(reading *r, const char *value) {
     bool module;
     if (read_choice(r, value, "path", "module", &module) != 0) return r->b->rc;
     r->node->scope = module ? PML_SCOPE_MODULE : PML_SCOPE_PATH;
+    r->says_path = !module;
+    return 0;
+}
+
+static int read_anchor(reading *r, const char *value) {
+    bool bos;
+    if (read_choice(r, value, "none", "bos", &bos) != 0) return r->b->rc;
+    r->node->anchor = bos ? PML_ANCHOR_BOS : PML_ANCHOR_NONE;
     return 0;
 }
 
@@ -158,13 +167,14 @@ static int read_scaffold(reading *r, const char *value) { return keep(r, value, 
 
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "one document holds one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
-     {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"quality", read_quality, false}}},
+     {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
+      {"quality", read_quality, false}}},
     {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "one document holds one prompt: remove the tag",
      {{"schema", read_name, true}, {"quality", read_quality, false}}},
     {"module", PML_MODULE, -1, "modules stand in the schema, in modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
-      {"ttl", read_ttl, false}, {"pin", read_pin, false}, {"quality", read_quality, false}}},
+      {"anchor", read_anchor, false}, {"ttl", read_ttl, false}, {"pin", read_pin, false}, {"quality", read_quality, false}}},
     {"union", PML_UNION, -1, "unions stand in the schema, in modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
@@ -327,6 +337,11 @@ static int read_attributes(reading *r, const element_rule *rule, const char **at
         if (rule->attributes[i].required && !has_attribute(attributes, rule->attributes[i].name))
             return fail_missing(r, rule->attributes[i].name);
     if (rule->kind == PML_PARAM && r->node->param_len == 0) return fail_missing(r, "len");
+    if (r->says_path && r->node->anchor == PML_ANCHOR_BOS)
+        return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX,
+                                "anchor=\"bos\" beside scope=\"path\" in <%s>: what has scope path has seen the beginning anyway; write "
+                                "scope=\"module\", or remove the anchor",
+                                rule->name);
     return 0;
 }
 
@@ -379,9 +394,14 @@ static void apply_options(const rp_schema_options *o, pml_node *n) {
         n->layout = o->layout == RP_LAYOUT_FIXED ? PML_LAYOUT_FIXED : PML_LAYOUT_PACKED;
     if (o->quality.mode != RP_QUALITY_AS_WRITTEN && n->kind == PML_SCHEMA) n->quality = o->quality;
     if (o->quality.mode != RP_QUALITY_AS_WRITTEN && n->kind == PML_MODULE) n->quality = (rp_quality){0};
-    if (o->scope == RP_SCOPE_AS_WRITTEN) return;
-    if (n->kind == PML_SCHEMA) n->scope = o->scope == RP_SCOPE_MODULE ? PML_SCOPE_MODULE : PML_SCOPE_PATH;
-    if (n->kind == PML_MODULE) n->scope = PML_SCOPE_INHERIT;
+    if (o->scope != RP_SCOPE_AS_WRITTEN) {
+        if (n->kind == PML_SCHEMA) n->scope = o->scope == RP_SCOPE_MODULE ? PML_SCOPE_MODULE : PML_SCOPE_PATH;
+        if (n->kind == PML_MODULE) n->scope = PML_SCOPE_INHERIT;
+    }
+    if (o->anchor != RP_ANCHOR_AS_WRITTEN) {
+        if (n->kind == PML_SCHEMA) n->anchor = o->anchor == RP_ANCHOR_BOS ? PML_ANCHOR_BOS : PML_ANCHOR_NONE;
+        if (n->kind == PML_MODULE) n->anchor = PML_ANCHOR_INHERIT;
+    }
 }
 
 static int add_scaffold(pml_builder *b, size_t offset, const char *modules) {
@@ -400,6 +420,7 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     r.node->role = rule ? rule->role : -1;
     r.node->cache = r.node->kind == PML_MODULE;
     r.node->scope = r.node->kind == PML_SCHEMA ? PML_SCOPE_PATH : PML_SCOPE_INHERIT;
+    r.node->anchor = r.node->kind == PML_SCHEMA ? PML_ANCHOR_NONE : PML_ANCHOR_INHERIT;
     int rc = rule ? read_attributes(&r, rule, attributes) : read_arguments(&r, name, attributes);
     if (rc != 0) return rc;
     apply_options(&b->options, r.node);

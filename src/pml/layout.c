@@ -103,6 +103,11 @@ static int open_segment(walk *w, frame *f) {
                      .first_token = l->tokens.n, .first_scope = l->n_scopes, .first_hole = l->n_holes};
     bool own_only = l->scope_of[f->node] == PML_SCOPE_MODULE;
     int32_t packed = 0;
+    if (pml_is_anchored(l, f->node)) {
+        int rc = pml_layout_add_scope(l, PML_ANCHOR_SEGMENT, w->err);
+        if (rc) return rc;
+        s.n_scope = packed = 1;
+    }
     for (size_t i = 0; i < w->n_certain; i++) {
         const pml_segment *t = &l->segments[w->certain[i]];
         if (own_only && t->holder != f->node) continue;
@@ -189,9 +194,6 @@ static int walk_role(walk *w, frame *f, int32_t node) {
 
 static int walk_module(walk *w, int32_t node, int role) {
     frame f = {.node = node, .open = -1, .role = role};
-    const pml_node *n = &w->l->schema->nodes[node];
-    int32_t holder = pml_holder(w->l->schema, node);
-    w->l->scope_of[node] = n->scope == PML_SCOPE_INHERIT ? w->l->scope_of[holder] : n->scope;
     w->l->sequence[node] = w->sequence++;
     return walk_children(w, &f, node);
 }
@@ -249,14 +251,43 @@ static int walk_children(walk *w, frame *f, int32_t node) {
     return RP_OK;
 }
 
+/* The token that every text begins with, or -1. */
+static int32_t first_token(const rp_model *m) { return tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1; }
+
+/* Scopes and anchors, inherited ones too: what a module inherits from stands before it. Returns whether a module wants an anchor. */
+static bool resolve_scopes(pml_layout *l) {
+    const pml_document *d = l->schema;
+    bool wanted = false;
+    l->scope_of[0] = d->nodes[0].scope;
+    l->anchor_of[0] = d->nodes[0].anchor;
+    for (int32_t i = 1; i < d->n_nodes; i++) {
+        const pml_node *n = &d->nodes[i];
+        if (n->kind != PML_MODULE) continue;
+        int32_t holder = pml_holder(d, i);
+        l->scope_of[i] = n->scope == PML_SCOPE_INHERIT ? l->scope_of[holder] : n->scope;
+        l->anchor_of[i] = n->anchor == PML_ANCHOR_INHERIT ? l->anchor_of[holder] : n->anchor;
+        wanted |= l->scope_of[i] == PML_SCOPE_MODULE && l->anchor_of[i] == PML_ANCHOR_BOS;
+    }
+    return wanted;
+}
+
+/* The anchor is the beginning of any text, as a segment of its own. */
+static int add_anchor(pml_layout *l, rp_error *err) {
+    pml_segment s = {.sequence = -1, .joint_of = -1, .scaffold = -1, .last_role = CHAT_ROLE_NONE, .n_tokens = 1};
+    if (token_list_push(&l->tokens, first_token(l->model))) return base_fail_memory(err, sizeof(int32_t), "tokens");
+    l->first_plain = 1;
+    return pml_layout_add_segment(l, &s, err);
+}
+
 static int walk_schema(pml_layout *l, rp_error *err) {
     walk w = {.l = l, .previous_role = CHAT_ROLE_NONE, .err = err};
     frame root = {.node = 0, .open = -1, .role = CHAT_ROLE_NONE};
-    int rc = RP_OK;
-    l->scope_of[0] = l->schema->nodes[0].scope;
-    if (tokenizer_adds_bos(l->model->tokenizer) && tokenizer_bos(l->model->tokenizer) >= 0) {
-        if (token_list_push(&l->tokens, tokenizer_bos(l->model->tokenizer))) rc = base_fail_memory(err, 4, "tokens");
-        else rc = count_tokens(&w, &root, 0);
+    int32_t bos = first_token(l->model);
+    int rc = resolve_scopes(l) && bos >= 0 ? add_anchor(l, err) : RP_OK;
+    if (!rc && bos >= 0) {
+        size_t before = l->tokens.n;
+        if (token_list_push(&l->tokens, bos)) rc = base_fail_memory(err, sizeof(bos), "tokens");
+        else rc = count_tokens(&w, &root, before);
     }
     if (!rc) rc = walk_children(&w, &root, 0);
     base_free(w.certain);
@@ -285,7 +316,8 @@ static int build(pml_layout *l, const base_key *salt, rp_error *err) {
     size_t n = (size_t)l->schema->n_nodes;
     l->sequence = base_calloc(n, sizeof(int32_t));
     l->scope_of = base_calloc(n, sizeof(pml_scope));
-    if (!l->sequence || !l->scope_of) return base_fail_memory(err, n * 8, "a layout");
+    l->anchor_of = base_calloc(n, sizeof(pml_anchor));
+    if (!l->sequence || !l->scope_of || !l->anchor_of) return base_fail_memory(err, n * 8, "a layout");
     if (!l->fixed && !model_is_movable(l->model))
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
                         "layout=\"packed\" moves modules, and architecture '%s' has learned positions, which are part of their states: write "
@@ -326,5 +358,6 @@ void pml_layout_free(pml_layout *l) {
     base_free(l->keys);
     base_free(l->sequence);
     base_free(l->scope_of);
+    base_free(l->anchor_of);
     base_free(l);
 }

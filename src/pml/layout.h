@@ -4,6 +4,7 @@
  *
  *   segments   0: A (bos first)   1: B of m   2: C of m   3: D         in document order
  *              then, for each <scaffold>, joint twins of the segments that it holds
+ *              where modules have an anchor, it comes before all of them: bos alone, in scopes and in no prompt
  *
  * A segment is what is computed as one run and becomes spans. Its states are a function of its tokens, its position and its
  * scope: the list of segments that it attends to besides itself, each at a position in the segment's own frame (docs/pml.md,
@@ -22,6 +23,7 @@
 
 #define PML_MAX_SEGMENTS ((size_t)1 << 19)
 #define PML_MAX_SCOPE ((size_t)1 << 25) /* entries of all scopes together */
+#define PML_ANCHOR_SEGMENT 0            /* where there is an anchor */
 
 /* A parameter's place in a segment. */
 typedef struct pml_hole {
@@ -55,7 +57,8 @@ typedef struct pml_layout {
     bool fixed;
     pml_segment *segments;
     int32_t n_segments;       /* joint twins included */
-    int32_t n_plain;          /* without them */
+    int32_t first_plain;      /* the first of a prompt's: 1 behind an anchor, else 0 */
+    int32_t n_plain;          /* where the plain ones end */
     token_list tokens;        /* of all segments */
     int32_t *scopes;          /* segment indices */
     size_t n_scopes, cap_scopes;
@@ -67,6 +70,7 @@ typedef struct pml_layout {
     int32_t n_scaffolds;
     int32_t *sequence;        /* by node: a module's place in the document */
     pml_scope *scope_of;      /* by node: a module's scope, inherited ones resolved */
+    pml_anchor *anchor_of;    /* by node: the same */
     int32_t length;           /* positions of the whole document: the cursor of one walk */
     size_t cap_segments;
 } pml_layout;

@@ -2,7 +2,7 @@
  *
  * A scaffold is a prompt of its own: the modules that it names, what encloses them, and what is certain then. Its segments get
  * joint twins whose scope is every joint segment before them; a twin whose module is named and has scope `module` keeps to the
- * named modules.
+ * named modules, behind its anchor if it has one.
  */
 #include <string.h>
 
@@ -69,6 +69,11 @@ static int add_twin(pml_layout *l, int32_t index, const pml_scaffold *s, int32_t
     twin.scaffold = scaffold;
     twin.first_scope = l->n_scopes;
     twin.n_scope = 0;
+    if (keeps_to_named && pml_is_anchored(l, twin.holder)) {
+        int rc = pml_layout_add_scope(l, PML_ANCHOR_SEGMENT, err);
+        if (rc) return rc;
+        twin.n_scope = packed = 1;
+    }
     for (int32_t i = first; i < end; i++) {
         if (keeps_to_named && !named[l->segments[i].holder]) continue;
         int rc = pml_layout_add_scope(l, i, err);
@@ -85,7 +90,7 @@ static int join(pml_layout *l, int32_t scaffold, bool *named, bool *included, rp
     int rc;
     if ((rc = read_modules(l, s, err)) || (rc = mark_included(l, s, named, included, err))) return rc;
     s->first_segment = l->n_segments;
-    for (int32_t i = 0; i < l->n_plain; i++) {
+    for (int32_t i = l->first_plain; i < l->n_plain; i++) {
         if (!included[l->segments[i].holder]) continue;
         if ((rc = add_twin(l, i, s, scaffold, named, err))) return rc;
         s->n_segments++;

@@ -128,6 +128,15 @@ static int free_last_token(pml_plan *p, rp_error *err) {
 
 /* ---- exactness ---- */
 
+/* Is what a prompt holds what the scope of a segment names? An anchor is there where the anonymous text begins with that token alone,
+ * computed in the same way. */
+static bool is_named(const pml_layout *l, const pml_segment *s, int32_t held, int32_t named) {
+    if (held == named) return true;
+    const pml_segment *h = &l->segments[held];
+    int32_t plain = h->joint_of >= 0 ? h->joint_of : held;
+    return named < l->first_plain && plain == l->first_plain && h->n_tokens == 1 && h->scaffold == s->scaffold;
+}
+
 /* Is the scope of a view just the views before it, all of them exact, at the same distances? */
 static bool view_is_exact(const pml_plan *p, size_t index) {
     const pml_item *v = &p->items[index];
@@ -138,7 +147,7 @@ static bool view_is_exact(const pml_plan *p, size_t index) {
     for (size_t i = 0; i < index; i++) {
         const pml_item *before = &p->items[i];
         int32_t in_frame = pml_scope_position(p->layout, s, (int32_t)i, &cursor);
-        if (before->segment != scope[i] || before->pos - v->pos != in_frame - s->pos) return false;
+        if (!is_named(p->layout, s, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos) return false;
     }
     return true;
 }

@@ -93,7 +93,7 @@ static const pml_scaffold *largest_fitting(const plan_build *b, const bool *clai
 
 static int choose_scaffolds(plan_build *b) {
     const pml_layout *l = b->layout;
-    for (int32_t i = 0; i < l->n_plain; i++) b->instead[i] = i;
+    for (int32_t i = l->first_plain; i < l->n_plain; i++) b->instead[i] = i;
     if (l->n_scaffolds == 0) return RP_OK;
     bool *claimed = base_calloc((size_t)b->schema->n_nodes, sizeof(bool));
     if (!claimed) return base_fail_memory(b->err, (uint64_t)b->schema->n_nodes, "scaffolds");
@@ -116,7 +116,7 @@ static int link_own_segments(plan_build *b) {
     int32_t n_nodes = b->schema->n_nodes;
     int32_t *last = base_alloc((size_t)n_nodes * sizeof(int32_t));
     if (!last) return base_fail_memory(b->err, (uint64_t)n_nodes * 4, "a plan");
-    for (int32_t i = 0; i < b->layout->n_plain; i++) {
+    for (int32_t i = b->layout->first_plain; i < b->layout->n_plain; i++) {
         int32_t holder = b->layout->segments[i].holder;
         b->next_own[i] = -1;
         if (!b->plan->included[holder]) continue;

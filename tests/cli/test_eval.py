@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
@@ -67,6 +68,20 @@ class Eval(unittest.TestCase):
         self.assertLess(rows["scaffold"]["kl"]["mean"], 1e-2)  # computed together: the plain run, but for roundings
         self.assertGreater(rows["module"]["kl"]["mean"], rows["scaffold"]["kl"]["mean"])
 
+    def test_dial(self):
+        """Tokens that are computed again are told, all of them give the plain run, and the drawing has a point for each setting."""
+        svg, settings = os.path.join(self.folder.name, "svg"), ["exact", "module", "module+bos", "module+link:2", "module+link:4096"]
+        rows = {r["setting"]: r for r in self.rows("-t", task("facts-4"), "--limit", "2", "--svg", svg, *(x for s in settings for x in ("-s", s)))}
+        self.assertEqual([rows[s]["recomputed_tokens"] for s in settings[1:3]], [0, 0])
+        self.assertLess(rows["module+link:4096"]["recomputed_tokens"], rows["exact"]["recomputed_tokens"])  # some views are exact already
+        self.assertIn(rows["module+link:2"]["recomputed_tokens"], range(2 * 4, 2 * 5 + 1))  # documents, and text behind them
+        self.assertLess(rows["module+link:4096"]["kl"]["mean"], 1e-3)
+        self.assertNotEqual(rows["module"]["kl"], rows["module+bos"]["kl"])
+        drawing = xml.etree.ElementTree.parse(svg)
+        texts = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        for s in settings:
+            self.assertEqual(texts.count(s), 2, s)  # two diagrams
+
     def test_perplexity(self):
         """Given answers are scored token by token: what the prompt says is likelier than what it does not."""
         lines = [{"schema": SCHEMA, "prompt": PROMPT, "answers": [a], "metric": "perplexity"} for a in ("Not stated.", "zq 7 (x")]
@@ -87,7 +102,7 @@ class Eval(unittest.TestCase):
         self.assertEqual(len(markdown.stdout.splitlines()), 3)
         with open(output, encoding="utf-8") as f:
             lines = f.read().splitlines()
-        self.assertEqual([line.count("|") for line in lines], [10] * 4)
+        self.assertEqual([line.count("|") for line in lines], [11] * 4)
         with open(items, encoding="utf-8") as f:
             self.assertEqual([json.loads(line)["line"] for line in f], [1, 1, 2, 2, 3, 3])
 

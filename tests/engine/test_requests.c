@@ -185,6 +185,8 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
         {{.scope = RP_SCOPE_MODULE}, "<schema name='o' scope='module'>" BARE "</schema>"},
         {{.layout = RP_LAYOUT_FIXED}, "<schema name='o' layout='fixed'>" BODY "</schema>"},
         {{.scope = RP_SCOPE_PATH, .layout = RP_LAYOUT_FIXED}, "<schema name='o' layout='fixed'>" BARE "</schema>"},
+        {{.anchor = RP_ANCHOR_BOS}, "<schema name='o' anchor='bos'>" BODY "</schema>"},
+        {{.anchor = RP_ANCHOR_NONE, .scope = RP_SCOPE_MODULE}, "<schema name='o' scope='module'>" BARE "</schema>"},
         {{.scaffold = "a/b c"}, "<schema name='o'>" BODY "<scaffold modules='a/b c'/></schema>"},
     };
     const char *written = "<schema name='o'>" BODY "</schema>", *prompt = "<prompt schema='o'><a><b/></a><c/> x</prompt>";

@@ -288,12 +288,35 @@ static void nested_modules_give_the_bytes_of_exact(void **state) {
     }
 }
 
+/* The prompt is BOS, a module whose anchor it is, and text. */
+static void an_anchored_module_gives_the_bytes_of_exact(void **state) {
+    tiny_random r = {.state = seed + 5};
+    (void)state;
+    for (int i = 0; i < rounds * 2; i++) {
+        const oracle_model *m = &models[i % N_MODELS];
+        base_buffer schema = BASE_BUFFER(1 << 20), prompt = BASE_BUFFER(1 << 20);
+        put(&schema, i / N_MODELS % 2 ? "<schema name=\"s\" layout=\"fixed\">" : "<schema name=\"s\">");
+        put(&schema, "<module name=\"a\" scope=\"module\" anchor=\"bos\">");
+        put_tokens(&schema, &r, m, some_length(&r));
+        put(&schema, "<module name=\"never\">unseen</module>"); /* so that it has two segments */
+        put_tokens(&schema, &r, m, some_length(&r));
+        put(&schema, "</module></schema>");
+        put(&prompt, "<prompt schema=\"s\"><a/>");
+        put_tokens(&prompt, &r, m, some_length(&r));
+        put(&prompt, "</prompt>");
+        check_plain(m, usual, schema.data, prompt.data);
+        base_buffer_free(&schema);
+        base_buffer_free(&prompt);
+    }
+}
+
 /* Modules side by side and one inside another, all of them named by a scaffold. Scope path allows anonymous text and BOS
- * too; with scope module, members leave those out, so that the prompt must be the members alone. */
+ * too; with scope module, members leave those out, so that the prompt must be the members alone, or they and BOS with an anchor. */
 static void scaffold_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m, bool fixed,
-                               bool scope_module) {
+                               bool scope_module, bool anchored) {
     put(schema, fixed ? "<schema name=\"s\" layout=\"fixed\"" : "<schema name=\"s\"");
-    put(schema, scope_module ? " scope=\"module\">" : ">");
+    put(schema, scope_module ? " scope=\"module\"" : "");
+    put(schema, anchored ? " anchor=\"bos\">" : ">");
     if (!scope_module) put_tokens(schema, r, m, some_length(r));
     put(schema, "<module name=\"a\">");
     put_tokens(schema, r, m, some_length(r));
@@ -318,9 +341,10 @@ static void a_scaffold_of_everything_gives_the_bytes_of_exact(void **state) {
     (void)state;
     for (int i = 0; i < rounds * 4; i++) {
         bool scope_module = i % 2 == 1, fixed = i / 2 % 2 == 1;
-        const oracle_model *m = &models[scope_module ? MODEL_NO_BOS : i / 4 % N_MODELS];
+        bool anchored = tiny_random_below(&r, 2);
+        const oracle_model *m = &models[scope_module && !anchored ? MODEL_NO_BOS : i / 4 % N_MODELS];
         base_buffer schema = BASE_BUFFER(1 << 20), prompt = BASE_BUFFER(1 << 20);
-        scaffold_documents(&schema, &prompt, &r, m, fixed, scope_module);
+        scaffold_documents(&schema, &prompt, &r, m, fixed, scope_module, anchored);
         check_plain(m, usual, schema.data, prompt.data);
         base_buffer_free(&schema);
         base_buffer_free(&prompt);
@@ -391,6 +415,7 @@ int main(void) {
         cmocka_unit_test(on_off_threads_chunks_and_repetition_give_the_same_bytes),
         cmocka_unit_test(a_moved_plan_gives_the_same_logits),
         cmocka_unit_test(nested_modules_give_the_bytes_of_exact),
+        cmocka_unit_test(an_anchored_module_gives_the_bytes_of_exact),
         cmocka_unit_test(a_scaffold_of_everything_gives_the_bytes_of_exact),
         cmocka_unit_test(a_small_budget_gives_the_same_bytes_or_a_clean_error),
     };

@@ -29,6 +29,8 @@ static const wrong wrong_schemas[] = {
     {"<schema name='a b'/>", "d:1:1", "name=\"a b\"", RP_ERR_SYNTAX},
     {"<schema name='s' layout='tight'/>", "d:1:1", "layout=\"tight\"", RP_ERR_SYNTAX},
     {"<schema name='s' scop='path'/>", "d:1:1", "did you mean scope", RP_ERR_SYNTAX},
+    {"<schema name='s' anchor='eos'/>", "d:1:1", "write \"none\" or \"bos\"", RP_ERR_SYNTAX},
+    {"<schema name='s'><module name='m' anchor='bos' scope='path'/></schema>", "d:1:18", "beside scope=\"path\" in <module>", RP_ERR_SYNTAX},
     {"<schema name='s'>\n  <modul name='m'/></schema>", "d:2:3", "did you mean <module>", RP_ERR_SYNTAX},
     {"<schema name='s'>\n\n <module>m</module></schema>", "d:3:2", "has no name", RP_ERR_SYNTAX},
     {"<schema name='s'><module name='user'/></schema>", "d:1:18", "\"user\"", RP_ERR_SYNTAX},

@@ -77,7 +77,9 @@ static void quality(random_pml *p, base_buffer *out, int one_in) {
 
 static void element_attributes(random_pml *p) {
     quality(p, &p->schema, 6);
-    if (chance(p, 5)) put(&p->schema, chance(p, 2) ? " scope=\"module\"" : " scope=\"path\"");
+    bool path = false;
+    if (chance(p, 5)) put(&p->schema, (path = chance(p, 2)) ? " scope=\"path\"" : " scope=\"module\"");
+    if (!path && chance(p, 6)) put(&p->schema, chance(p, 3) ? " anchor=\"none\"" : " anchor=\"bos\"");
     if (chance(p, 12)) put(&p->schema, " xml:space=\"preserve\"");
 }
 
@@ -217,6 +219,7 @@ void random_pml_schema(random_pml *p) {
     if (p->fixed) put(&p->schema, " layout=\"fixed\"");
     else if (chance(p, 2)) put(&p->schema, " layout=\"packed\"");
     if (chance(p, 3)) put(&p->schema, " scope=\"module\"");
+    if (chance(p, 3)) put(&p->schema, " anchor=\"bos\"");
     quality(p, &p->schema, 2);
     if (chance(p, 20)) put(&p->schema, " xml:space=\"preserve\"");
     put(&p->schema, ">");

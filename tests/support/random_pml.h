@@ -1,7 +1,7 @@
 /* random_pml.h: random valid schemas, and random valid prompts for them, for tests.
  *
  * A schema nests up to four modules deep and holds unions with and without defaults, parameters, roles, scaffolds, mixed
- * scopes, cache="false", xml:space and white space of every kind. A prompt takes a subset of its modules in any order, with arguments,
+ * scopes and anchors, cache="false", xml:space and white space of every kind. A prompt takes a subset of its modules in any order, with arguments,
  * text between them, roles and several turns. The same generator state gives the same documents everywhere.
  * Valid means well-formed and without unknown names or excluding members; in a fixed layout a text may still not fit its gap,
  * and one argument in forty is too long on purpose. Running out of memory ends the program.

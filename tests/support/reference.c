@@ -500,12 +500,13 @@ static void keep_sights(reference_prompt *p, sights l) {
     p->n_seen = n;
 }
 
-/* Computes a segment at `position`, seeing n segments whose first tokens are `tokens` and stood at `places`. */
-static int32_t compute_segment(reference_prompt *p, const reference_segment *g, int32_t position,
+/* Computes a segment at `position`, seeing n segments whose first tokens are `tokens` and stood at `places`, and first the anchor (-1: none). */
+static int32_t compute_segment(reference_prompt *p, const reference_segment *g, int32_t position, int32_t anchor,
                                const reference_place *scope, const int32_t *firsts, int32_t n_scope) {
     int32_t first = reference_states_count(p->states);
     for (int32_t i = 0; i < (int32_t)g->tokens.n; i++) {
         sights l = {0};
+        if (anchor >= 0) see(&l, anchor, position + i);
         for (int32_t k = 0; k < n_scope; k++)
             for (int32_t j = 0; j < (int32_t)p->s->segments[scope[k].segment].tokens.n; j++)
                 see(&l, firsts[k] + j, position + i - (scope[k].position + j));
@@ -525,16 +526,20 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
         compute_canonical(p, g->scope[k].segment);
         firsts[k] = p->canonical[g->scope[k].segment];
     }
-    p->canonical[segment] = compute_segment(p, g, g->position, g->scope, firsts, g->n_scope);
+    if (g->anchored) compute_canonical(p, 0); /* it begins with the beginning-of-text token */
+    p->canonical[segment] = compute_segment(p, g, g->position, g->anchored ? p->canonical[0] : -1, g->scope, firsts, g->n_scope);
     free(firsts);
 }
 
 /* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only. Packed:
- * one behind the other from 0, as every scope. Returns how many segments these are; *length: their tokens. */
-static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length) {
+ * one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments these are; *length: where it
+ * stands behind them; *anchored: it has one. */
+static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
+                           bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
     bool members_only = j->named[holder] && reference_scope_is_module(p->d, holder);
-    *length = 0;
+    *anchored = members_only && p->s->segments[i].anchored;
+    *length = *anchored;
     for (int32_t k = 0; k < i; k++) {
         const reference_segment *g = &p->s->segments[k];
         if (!j->taken[g->holder] || (members_only && !j->named[g->holder])) continue;
@@ -551,9 +556,10 @@ static void compute_joint(reference_prompt *p, joint_run *j) {
     for (int32_t i = 0; i < p->s->n_segments; i++) {
         const reference_segment *g = &p->s->segments[i];
         if (!j->taken[g->holder]) continue;
-        int32_t n = joint_scope(p, j, i, scope, &length);
+        bool anchored;
+        int32_t n = joint_scope(p, j, i, scope, &length, &anchored);
         for (int32_t k = 0; k < n; k++) firsts[k] = j->first[scope[k].segment];
-        j->first[i] = compute_segment(p, g, p->s->fixed ? g->fixed : length, scope, firsts, n);
+        j->first[i] = compute_segment(p, g, p->s->fixed ? g->fixed : length, anchored ? j->first[0] : -1, scope, firsts, n);
     }
     free(firsts);
     free(scope);

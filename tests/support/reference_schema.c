@@ -202,6 +202,12 @@ bool reference_scope_is_module(const pml_document *d, int32_t holder) {
     return d->nodes[holder].scope == PML_SCOPE_MODULE;
 }
 
+bool reference_is_anchored(const pml_document *d, const reference_words *w, int32_t holder) {
+    int32_t said = holder;
+    while (d->nodes[said].anchor == PML_ANCHOR_INHERIT && said > 0) said = pml_holder(d, said);
+    return holder > 0 && d->nodes[said].anchor == PML_ANCHOR_BOS && reference_scope_is_module(d, holder) && tokenizer_adds_bos(w->tokenizer);
+}
+
 int32_t reference_default_member(const pml_document *d, int32_t union_node) {
     const char *name = d->nodes[union_node].scaffold;
     if (!name) return -1;
@@ -232,10 +238,12 @@ static void mark_scope(const reference_schema *s, const reference_segment *g, bo
     }
 }
 
-/* Lists the scope in document order. Packed: one behind the other from 0, the segment behind them. Fixed: as in the walk. */
-static void make_scope(reference_schema *s, reference_segment *g) {
+/* Lists the scope in document order. Packed: one behind the other from 0 (1 behind an anchor), the segment behind
+ * them. Fixed: as in the walk. */
+static void make_scope(reference_schema *s, reference_segment *g, const reference_words *w) {
     bool *certain = reference_alloc((size_t)s->d->n_nodes, sizeof *certain);
-    int32_t running = 0;
+    g->anchored = reference_is_anchored(s->d, w, g->holder);
+    int32_t running = g->anchored;
     mark_scope(s, g, certain);
     g->scope = reference_alloc((size_t)s->n_segments, sizeof *g->scope);
     for (int32_t i = 0; &s->segments[i] != g; i++) {
@@ -257,7 +265,7 @@ reference_schema *reference_schema_new(const pml_document *d, const reference_wo
     /* Each role and text begins one segment at most, each role's end another, and BOS one. */
     s->segments = reference_alloc(2 * (size_t)d->n_nodes + 1, sizeof *s->segments);
     walk_schema(&k);
-    for (int32_t i = 0; i < s->n_segments; i++) make_scope(s, &s->segments[i]);
+    for (int32_t i = 0; i < s->n_segments; i++) make_scope(s, &s->segments[i], w);
     return s;
 }
 

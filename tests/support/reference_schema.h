@@ -46,6 +46,7 @@ typedef struct reference_segment {
     int last_role;         /* of the last message that opens in it, CHAT_ROLE_NONE */
     int32_t fixed;         /* position in the walk of layout="fixed" */
     int32_t position;      /* canonical */
+    bool anchored;         /* it sees the beginning-of-text token before its scope, at position 0 */
     reference_place *scope; /* in document order */
     int32_t n_scope;
 } reference_segment;
@@ -64,6 +65,8 @@ void reference_schema_free(reference_schema *s);
 
 /* Is the scope of what `holder` holds "module"? */
 bool reference_scope_is_module(const pml_document *d, int32_t holder);
+/* Do segments of `holder` see the beginning-of-text token first (anchor="bos" of scope "module")? */
+bool reference_is_anchored(const pml_document *d, const reference_words *w, int32_t holder);
 /* Does node `inner` stand inside node `outer` (or is it the same)? */
 bool reference_is_inside(const pml_document *d, int32_t inner, int32_t outer);
 /* The default member of a union, -1 if it has none. */

@@ -1,0 +1,241 @@
+/* eval_plot.c: the drawing of `reprise eval --svg`: what a setting costs and what it gives.
+ *
+ *   right |        blend o---o exact        KL | o reuse
+ *     %   | reuse o--o link                    |   `o--o link     exact
+ *         +-- first token, log ms --          +-----------------o--
+ *
+ * A setting's point is the mean over the tasks: of their medians of the time, of scores, of divergences. Settings of one scope are joined
+ * by a curve, in the order of their time, up to `exact`. Owns nothing. One thread.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "console.h"
+#include "eval_report.h"
+#include "svg.h"
+
+#define TOP (SVG_HEAD_HEIGHT + 26.0)
+#define PLOT_HEIGHT 440.0
+#define BOTTOM (TOP + PLOT_HEIGHT)
+#define PANEL_WIDTH ((SVG_WIDTH - 2 * SVG_MARGIN - 60.0) / 2)
+#define NUMBERS_WIDTH 52.0 /* of a panel, left of its axis */
+#define INSET 34.0         /* between the axes and the first and the last point */
+#define LABEL_HEIGHT 15.0
+
+/* Curves of svg.h. */
+enum { CURVE_PATH, CURVE_MODULE, CURVE_OTHER, N_CURVES };
+static const char *const curve_names[N_CURVES] = {"scope path", "scope module", "others"};
+
+typedef struct setting_point {
+    const char *name;
+    int curve;
+    bool is_exact; /* it ends both curves */
+    double ms, score, kl;
+} setting_point;
+
+typedef struct box {
+    double x, y, w, h;
+} box;
+
+/* One diagram: what it shows of a point, and what its axes reach. */
+typedef struct panel {
+    FILE *to;
+    const char *title;
+    double left, right;       /* of the axis */
+    double ms_low, ms_high;   /* logarithms */
+    double low, high, step;
+    const char *number;       /* format */
+    bool shows_kl;
+    box *taken; /* by marks and labels */
+    size_t n_taken;
+} panel;
+
+/* ---- points ---- */
+
+static bool has_word(const char *name, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = name;; p++) {
+        size_t length = strcspn(p, "+");
+        if (length == n && memcmp(p, word, n) == 0) return true;
+        p += length;
+        if (*p == '\0') return false;
+    }
+}
+
+static int curve_of(const char *name) {
+    if (has_word(name, "fixed") || has_word(name, "scaffold") || has_word(name, "off")) return CURVE_OTHER;
+    return has_word(name, "path") ? CURVE_PATH : has_word(name, "module") ? CURVE_MODULE : CURVE_OTHER;
+}
+
+static int by_time(const void *a, const void *b) {
+    const setting_point *x = a, *y = b;
+    return (x->ms > y->ms) - (x->ms < y->ms);
+}
+
+/* Perplexities and shares do not go together: rows of the first one's kind. */
+static size_t make_points(const eval_report *r, setting_point *points) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const char *name = r->rows[i].setting;
+        size_t k = 0, tasks = 0;
+        while (k < n && strcmp(points[k].name, name) != 0) k++;
+        if (k < n) continue;
+        setting_point *p = &points[n++];
+        *p = (setting_point){.name = name, .curve = curve_of(name), .is_exact = strcmp(name, "exact") == 0};
+        for (size_t t = i; t < r->n_rows; t++) {
+            const eval_row *row = &r->rows[t];
+            if (strcmp(row->setting, name) != 0 || row->perplexity != r->rows[0].perplexity) continue;
+            p->ms += row->ttft_ms;
+            p->score += row->perplexity ? row->score.mean : 100 * row->score.mean;
+            p->kl += row->kl.mean;
+            tasks++;
+        }
+        if (tasks == 0) n--;
+        else {
+            p->ms /= (double)tasks;
+            p->score /= (double)tasks;
+            p->kl /= (double)tasks;
+        }
+    }
+    qsort(points, n, sizeof *points, by_time);
+    return n;
+}
+
+/* ---- axes ---- */
+
+static double value_of(const panel *p, const setting_point *s) { return p->shows_kl ? s->kl : s->score; }
+
+static double x_of(const panel *p, double ms) {
+    double width = p->right - p->left - 2 * INSET;
+    if (p->ms_high <= p->ms_low) return (p->left + p->right) / 2;
+    return p->left + INSET + width * (log10(ms) - p->ms_low) / (p->ms_high - p->ms_low);
+}
+
+static double y_of(const panel *p, double value) { return BOTTOM - PLOT_HEIGHT * (value - p->low) / (p->high - p->low); }
+
+/* The least of 1, 2, 5 times a power of ten with eight lines or fewer. */
+static double grid_step(double range) {
+    for (double decade = 1e-6;; decade *= 10)
+        for (int step = 1; step <= 5; step += step == 1 ? 1 : 3)
+            if (range / (step * decade) <= 8 || decade > 1e6) return step * decade;
+}
+
+static void set_range(panel *p, const setting_point *points, size_t n) {
+    double low = value_of(p, &points[0]), high = low;
+    p->ms_low = p->ms_high = log10(points[0].ms);
+    for (size_t i = 1; i < n; i++) {
+        low = fmin(low, value_of(p, &points[i]));
+        high = fmax(high, value_of(p, &points[i]));
+        p->ms_high = fmax(p->ms_high, log10(points[i].ms));
+    }
+    if (p->shows_kl) low = 0;
+    p->step = grid_step(fmax(high - low, 1e-3));
+    p->low = p->shows_kl ? 0 : p->step * (floor(low / p->step) - (low / p->step - floor(low / p->step) < 0.3));
+    p->high = p->step * (ceil(high / p->step) + (ceil(high / p->step) - high / p->step < 0.3));
+    if (p->high <= p->low) p->high = p->low + p->step;
+}
+
+static void draw_axes(const panel *p) {
+    static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false}, tick = {SVG_SOFT, "middle", SVG_LABEL_PX, false};
+    static const svg_text_style title = {SVG_INK, "start", 15, true};
+    char text[32];
+    svg_text(p->to, p->left - NUMBERS_WIDTH, TOP - 14, &title, p->title);
+    for (int i = 0; p->low + i * p->step <= p->high + p->step / 100; i++) {
+        double y = y_of(p, p->low + i * p->step);
+        snprintf(text, sizeof text, "%g%s", round((p->low + i * p->step) * 1e6) / 1e6, p->number);
+        svg_grid_line(p->to, p->left, y, p->right, y);
+        svg_text(p->to, p->left - 8, y + 4, &number, text);
+    }
+    svg_line(p->to, p->left, BOTTOM, p->right, BOTTOM);
+    for (double decade = 1e-3; decade < 1e7; decade *= 10)
+        for (int step = 1; step <= 5; step += step == 1 ? 1 : 3) {
+            double x = x_of(p, step * decade);
+            if (x < p->left || x > p->right) continue;
+            snprintf(text, sizeof text, "%g", round(step * decade * 1e6) / 1e6);
+            svg_grid_line(p->to, x, TOP, x, BOTTOM);
+            svg_text(p->to, x, BOTTOM + 19, &tick, text);
+        }
+    svg_text(p->to, (p->left + p->right) / 2, BOTTOM + 40, &tick, "first token, ms (logarithmic)");
+}
+
+/* ---- marks and labels ---- */
+
+static bool is_free(const panel *p, box b) {
+    if (b.x < p->left || b.x + b.w > p->right + 8 || b.y < TOP - 8 || b.y + b.h > BOTTOM) return false;
+    for (size_t i = 0; i < p->n_taken; i++) {
+        const box *o = &p->taken[i];
+        if (b.x < o->x + o->w && o->x < b.x + b.w && b.y < o->y + o->h && o->y < b.y + b.h) return false;
+    }
+    return true;
+}
+
+/* Beside its mark, or where there is room nearest above or below. */
+static void draw_label(panel *p, const setting_point *s) {
+    static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
+    double w = svg_text_width(s->name, SVG_LABEL_PX), x = x_of(p, s->ms), y = y_of(p, value_of(p, s)) - LABEL_HEIGHT / 2;
+    box place = {x + 8, y, w, LABEL_HEIGHT};
+    for (int i = 0; i < 40; i++) {
+        double away = (i / 4 + 1) / 2 * (i / 4 % 2 ? -1 : 1) * 8.0; /* 0, -8, 8, -16, 16 ... */
+        double sides[] = {x + 8, x - 8 - w, x - w / 2, x + 8};
+        box candidate = {sides[i % 4], y + away, w, LABEL_HEIGHT};
+        if (!is_free(p, candidate)) continue;
+        place = candidate;
+        break;
+    }
+    p->taken[p->n_taken++] = place;
+    svg_text(p->to, place.x, place.y + LABEL_HEIGHT - 4, &style, s->name);
+}
+
+static void draw_curves(panel *p, const setting_point *points, size_t n) {
+    svg_point *line = cli_alloc((n + 1) * sizeof *line);
+    for (int curve = N_CURVES; curve-- > 0;) {
+        size_t m = 0;
+        for (size_t i = 0; i < n; i++) {
+            bool joins = points[i].curve == curve || (points[i].is_exact && curve != CURVE_OTHER);
+            if (joins) line[m++] = (svg_point){x_of(p, points[i].ms), y_of(p, value_of(p, &points[i]))};
+        }
+        for (size_t i = 0; i < m && curve == CURVE_OTHER; i++) svg_curve(p->to, curve, &line[i], 1);
+        if (curve != CURVE_OTHER && m > 0) svg_curve(p->to, curve, line, m);
+    }
+    free(line);
+}
+
+static void draw_panel(panel *p, const setting_point *points, size_t n) {
+    set_range(p, points, n);
+    draw_axes(p);
+    draw_curves(p, points, n);
+    p->taken = cli_alloc(2 * n * sizeof *p->taken);
+    for (size_t i = 0; i < n; i++)
+        p->taken[p->n_taken++] = (box){x_of(p, points[i].ms) - 5, y_of(p, value_of(p, &points[i])) - 5, 10, 10};
+    for (size_t i = 0; i < n; i++) draw_label(p, &points[i]);
+    free(p->taken);
+}
+
+static size_t n_tasks(const eval_report *r) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_rows; i++) n += i == 0 || strcmp(r->rows[i].task, r->rows[i - 1].task) != 0;
+    return n;
+}
+
+void eval_plot_write(const eval_report *r, FILE *to) {
+    setting_point *points = cli_alloc((r->n_rows + 1) * sizeof *points);
+    size_t n = make_points(r, points), tasks = n_tasks(r);
+    bool perplexity = r->n_rows > 0 && r->rows[0].perplexity;
+    double x = SVG_MARGIN, second = SVG_MARGIN + PANEL_WIDTH + 60;
+    char subtitle[256];
+    const char *slash = strrchr(r->model, '/');
+    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks, every module in place", slash ? slash + 1 : r->model, tasks,
+             tasks == 1 ? "" : "s");
+    svg_begin(to, BOTTOM + 60, "What a setting costs, and what it gives", subtitle);
+    for (int k = 0; k < N_CURVES; k++) x = svg_curve_legend(to, x, k, curve_names[k]);
+    panel score = {.to = to, .title = perplexity ? "Perplexity" : "Right answers", .left = SVG_MARGIN + NUMBERS_WIDTH,
+                   .right = SVG_MARGIN + PANEL_WIDTH, .number = perplexity ? "" : " %"};
+    panel kl = {.to = to, .title = "Divergence of the first token's distribution from exact (KL, nats)", .left = second + NUMBERS_WIDTH,
+                .right = second + PANEL_WIDTH, .number = "", .shows_kl = true};
+    if (perplexity) kl.title = "Divergence of a token's distribution from exact (KL, nats)";
+    if (n > 0) draw_panel(&score, points, n);
+    if (n > 0) draw_panel(&kl, points, n);
+    svg_end(to);
+    free(points);
+}
