@@ -364,8 +364,8 @@ bool steps_run(rp_engine *e) {
         tell(&s);
     }
     settle(&s, rc, &err);
-    if (s.probed) run_probe(&s);
     if (e->told_first) sched_yield();
     e->told_first = false;
+    if (s.probed) run_probe(&s);
     return true;
 }
