@@ -40,8 +40,9 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window", [SPAN_END_ROOM] = "room"};
+    if (item->why && !c->exact) return item->why;
     if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
-    if (item->holder >= 0 && !c->exact) return item->why ? item->why : "uncached";
+    if (item->holder >= 0 && !c->exact) return "uncached";
     if (c->blend.most > 0) return "new"; /* it does not look */
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
