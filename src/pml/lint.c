@@ -71,7 +71,17 @@ static int compare(const void *a, const void *b) {
 
 /* ---- What stands where ---- */
 
-bool lint_is_reused(const lint *x, int32_t holder) { return holder == 0 || x->d->nodes[holder].cache; }
+/* As schema and modules say; a request may ask for another. */
+static rp_quality_mode written_quality(const lint *x, int32_t holder) {
+    for (; holder > 0 && x->d->nodes[holder].quality.mode == RP_QUALITY_AS_WRITTEN; holder = pml_holder(x->d, holder)) {}
+    return x->d->nodes[holder].quality.mode;
+}
+
+bool lint_is_reused(const lint *x, int32_t holder) {
+    return (holder == 0 || x->d->nodes[holder].cache) && written_quality(x, holder) != RP_QUALITY_EXACT;
+}
+
+bool lint_is_read_alone(const lint *x, int32_t holder) { return lint_is_reused(x, holder) && written_quality(x, holder) < RP_QUALITY_SCAFFOLD; }
 
 bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
     const pml_layout *l = x->l;
@@ -153,7 +163,7 @@ static int check_size(lint *x, int32_t m) {
     if (!lint_is_leaf(x, m)) return RP_OK;
     if (n == 0)
         return lint_add(x, RP_LINT_EMPTY, m, "the module holds no text: write what prompts shall reuse into it, or take it out");
-    if (n >= LINT_SMALL_TOKENS || !x->d->nodes[m].cache || x->is_grouped[m]) return RP_OK;
+    if (n >= LINT_SMALL_TOKENS || !lint_is_reused(x, m) || x->is_grouped[m]) return RP_OK;
     return lint_add(x, RP_LINT_SMALL, m,
                     "%d token%s (less than %d): reuse saves computing them, and costs a view that every token behind it reads, and a block of %d slots in each "
                     "layer (%s), %d %% of it empty: write cache=\"false\", or make it part of the text beside it",
@@ -215,7 +225,7 @@ static int check_context(lint *x) {
 static int check_beginning(lint *x) {
     if (x->l->fixed) return RP_OK; /* it leaves room before them */
     for (int32_t m = 1; m < x->d->n_nodes; m++) {
-        if (x->d->nodes[m].kind != PML_MODULE || !x->d->nodes[m].cache || x->l->scope_of[m] == PML_SCOPE_MODULE) continue;
+        if (x->d->nodes[m].kind != PML_MODULE || !lint_is_reused(x, m) || x->l->scope_of[m] == PML_SCOPE_MODULE) continue;
         if (x->tokens[m] < LINT_SMALL_TOKENS) continue;
         const pml_segment *s = &x->l->segments[x->first[m]];
         if (s->pos >= LINT_BEGINNING_TOKENS) return RP_OK;
@@ -238,8 +248,7 @@ static int32_t unseen_tokens(const lint *x, int32_t m) {
 
 static int check_scope(lint *x) {
     for (int32_t m = 1; m < x->d->n_nodes; m++) {
-        const pml_node *n = &x->d->nodes[m];
-        if (n->kind != PML_MODULE || !n->cache || x->tokens[m] == 0 || x->l->scope_of[m] != PML_SCOPE_MODULE) continue;
+        if (x->d->nodes[m].kind != PML_MODULE || !lint_is_reused(x, m) || x->tokens[m] == 0 || x->l->scope_of[m] != PML_SCOPE_MODULE) continue;
         int32_t unseen = unseen_tokens(x, m);
         if (unseen < LINT_BEGINNING_TOKENS) continue;
         return lint_add(x, RP_LINT_SCOPE, m,

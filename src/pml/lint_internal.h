@@ -72,7 +72,10 @@ int32_t lint_next_module(const lint *x, int32_t module);
 /* Nothing but texts and parameters in it. */
 bool lint_is_leaf(const lint *x, int32_t module);
 bool lint_has_params(const lint *x, int32_t module);
-bool lint_is_reused(const lint *x, int32_t holder); /* its states are kept: not cache="false" */
+/* Its states are kept and used as they are: neither cache="false" nor quality="exact". */
+bool lint_is_reused(const lint *x, int32_t holder);
+/* So, and nothing computes them in the company of others: quality is below "scaffold". */
+bool lint_is_read_alone(const lint *x, int32_t holder);
 
 /* Reads the prompts into x->use and adds what they alone tell. */
 int lint_read_use(lint *x, const rp_lint_prompt *prompts, size_t n_prompts);

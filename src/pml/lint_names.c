@@ -11,7 +11,7 @@
  *   a subject      a capitalised name in its first sentence that comes again later in it, or that the module is called by, and that no
  *                  text has in small letters (so it is no word that merely begins a sentence)
  *
- * and nothing that another module introduces, too: what many define, none does. A name that a module has seen somewhere (in its scope) is
+ * and nothing that another module introduces, too, or that more than 64 modules have: what many define, none does. A name that a module has seen somewhere (in its scope) is
  * no news to it, nor is one of a module that no prompt has beside it. What is missed does no harm; a false alarm does.
  */
 #include <stdio.h>
@@ -27,6 +27,7 @@
 #define SENTENCE_BYTES 160            /* that a first sentence has at most */
 #define LEAST_NAME_BYTES 3
 #define MOST_NAME_BYTES 40
+#define MOST_USERS 64                 /* modules: what more of them have is everybody's word */
 #define MOST_LISTED 3                 /* names that a finding tells */
 
 /* ---- Words ---- */
@@ -88,12 +89,13 @@ static bool is_word_at(const words *w, size_t i, const char *p, size_t n) {
     return i < w->n && compare_bytes(w->items[i].p, (size_t)w->items[i].n, p, n) == 0;
 }
 
-/* The first of the words that are these bytes; w->n: there is none. */
-static size_t find_word(const words *w, const char *p, size_t n) {
+/* The first of the words that are these bytes, in a text from this node on; w->n: there is none. */
+static size_t find_word(const words *w, const char *p, size_t n, int32_t node) {
     size_t low = 0, high = w->n;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (compare_bytes(w->items[mid].p, (size_t)w->items[mid].n, p, n) < 0) low = mid + 1;
+        int c = compare_bytes(w->items[mid].p, (size_t)w->items[mid].n, p, n);
+        if (c < 0 || (c == 0 && w->items[mid].node < node)) low = mid + 1;
         else high = mid;
     }
     return is_word_at(w, low, p, n) ? low : w->n;
@@ -160,7 +162,7 @@ static bool is_called(const lint *x, int32_t module, const char *p, size_t n) {
 static int32_t count_uses(const lint *x, const words *w, const char *p, size_t n, int32_t module) {
     int32_t count = 0;
     size_t bytes = word_bytes(p, p + n);
-    for (size_t i = find_word(w, p, bytes); is_word_at(w, i, p, bytes); i++) {
+    for (size_t i = find_word(w, p, bytes, module); is_word_at(w, i, p, bytes) && w->items[i].node < x->end[module]; i++) {
         const pml_node *text = &x->d->nodes[w->items[i].node];
         const char *end = text->text + text->n_text, *at = w->items[i].p;
         if (holder_of(x, w->items[i].node) != module) continue;
@@ -175,7 +177,7 @@ static bool is_proper(const words *w, const char *p, size_t n) {
     size_t bytes = word_bytes(p, p + n);
     if (n > MOST_NAME_BYTES || is_common(p, bytes)) return false;
     for (size_t i = 0; i < bytes; i++) small[i] = lower(p[i]);
-    return find_word(w, small, bytes) == w->n;
+    return find_word(w, small, bytes, 0) == w->n;
 }
 
 /* ---- What a module introduces ---- */
@@ -304,7 +306,7 @@ typedef struct uses {
 static bool is_known(const lint *x, const words *w, const introduced *name, int32_t module) {
     size_t bytes = word_bytes(name->p, name->p + name->n);
     int32_t before = -1;
-    for (size_t i = find_word(w, name->p, bytes); is_word_at(w, i, name->p, bytes); i++) {
+    for (size_t i = find_word(w, name->p, bytes, 0); is_word_at(w, i, name->p, bytes); i++) {
         int32_t holder = holder_of(x, w->items[i].node);
         if (holder == before || holder == module) continue;
         before = holder;
@@ -315,16 +317,29 @@ static bool is_known(const lint *x, const words *w, const introduced *name, int3
 
 /* A module outside, inside or around the one that introduces the name. */
 static bool is_news(const lint *x, const words *w, const introduced *name, int32_t module) {
-    if (module <= 0 || module == name->module || !lint_is_reused(x, module)) return false;
+    if (module <= 0 || module == name->module || !lint_is_read_alone(x, module)) return false;
     for (int32_t m = name->module; m > 0; m = pml_holder(x->d, m))
         if (m == module) return false; /* what holds it introduces it, in a way */
     return !lint_excludes(x, module, name->module) && !lint_is_joint(x, module, name->module) && !is_known(x, w, name, module);
 }
 
+/* How many modules have its first word. */
+static size_t count_users(const lint *x, const words *w, const introduced *name) {
+    size_t bytes = word_bytes(name->p, name->p + name->n), n = 0;
+    int32_t before = -1;
+    for (size_t i = find_word(w, name->p, bytes, 0); is_word_at(w, i, name->p, bytes); i++) {
+        int32_t module = holder_of(x, w->items[i].node);
+        n += module != before;
+        before = module;
+    }
+    return n;
+}
+
 static int collect_uses(lint *x, const words *w, const introduced *name, uses *list) {
     size_t bytes = word_bytes(name->p, name->p + name->n);
     int32_t before = -1;
-    for (size_t i = find_word(w, name->p, bytes); is_word_at(w, i, name->p, bytes); i++) {
+    if (count_users(x, w, name) > MOST_USERS) return RP_OK;
+    for (size_t i = find_word(w, name->p, bytes, 0); is_word_at(w, i, name->p, bytes); i++) {
         int32_t module = holder_of(x, w->items[i].node);
         if (module == before) continue;
         before = module;
@@ -450,7 +465,7 @@ static int check_references(lint *x) {
     int rc = RP_OK;
     for (int32_t i = 1; i < x->d->n_nodes && !rc; i++) {
         int32_t m = x->d->nodes[i].kind == PML_TEXT ? holder_of(x, i) : 0;
-        if (m > 0 && lint_is_reused(x, m)) rc = check_text(x, i, m);
+        if (m > 0 && lint_is_read_alone(x, m)) rc = check_text(x, i, m);
     }
     return rc;
 }

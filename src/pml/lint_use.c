@@ -102,7 +102,7 @@ static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error 
 static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     lint *x = r->x;
     pml_plan *plan;
-    int rc = pml_plan_new(&plan, x->l, r->prompt, false, e);
+    int rc = pml_plan_new(&plan, x->l, r->prompt, false, (rp_quality){.mode = RP_QUALITY_AS_WRITTEN}, e);
     if (rc) return add_failure(x, p, rc, e);
     count_modules(r, plan);
     if (plan->end >= x->n_ctx)
@@ -211,7 +211,7 @@ int lint_check_params(lint *x) {
 /* ---- Text that belongs together ---- */
 
 static bool is_plain_leaf(const lint *x, int32_t m) {
-    return x->d->nodes[m].kind == PML_MODULE && lint_is_leaf(x, m) && x->d->nodes[m].cache && x->tokens[m] > 0;
+    return x->d->nodes[m].kind == PML_MODULE && lint_is_leaf(x, m) && lint_is_reused(x, m) && x->tokens[m] > 0;
 }
 
 /* Would the text of two neighbours say the same as one module? */

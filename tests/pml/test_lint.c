@@ -96,6 +96,8 @@ static const lint_case cases[] = {
     {"the above of the schema", BEGIN "<module name='b'>The above is what we know. " LONG "</module></schema>", {NULL}, 0, 0, ""},
     {"the above at scope module", BEGIN "<module name='b' scope='module'>As mentioned, it was so. " LONG "</module></schema>", {NULL}, 0, 0, "scope:b reference:b"},
     {"the above, computed anew", BEGIN MODULE("a") "<module name='b' cache='false'>The above is what we know. " LONG "</module></schema>", {NULL}, 0, 0, ""},
+    {"the above, in company", BEGIN MODULE("a") "<module name='b' quality='scaffold'>The above is what we know. " LONG "</module></schema>", {NULL}, 0, 0, ""},
+    {"the above, linked", BEGIN MODULE("a") "<module name='b' quality='link:8'>The above is what we know. " LONG "</module></schema>", {NULL}, 0, 0, "reference:b"},
     {"the above far inside", BEGIN MODULE("a") "<module name='b'>" LONG " " LONG " The above is what we know.</module></schema>", {NULL}, 0, 0, ""},
     {"a longer word", BEGIN MODULE("a") "<module name='b'>The aboveground rooms. " LONG "</module></schema>", {NULL}, 0, 0, ""},
     {"see below", BEGIN "<module name='a'>" LONG " For more, see below.</module>" MODULE("b") "</schema>", {NULL}, 0, 0, "reference:a"},
@@ -110,6 +112,8 @@ static const lint_case cases[] = {
 
     {"a small module", BEGIN "<module name='a'>It was so.</module></schema>", {NULL}, 0, 0, "small:a"},
     {"a small module, computed anew", BEGIN "<module name='a' cache='false'>It was so.</module></schema>", {NULL}, 0, 0, ""},
+    {"a small module of an exact schema", "<schema name='s' quality='exact'>We answer from the texts that follow here. <module name='a'>It was so.</module></schema>",
+     {NULL}, 0, 0, ""},
     {"small text around modules", BEGIN "<module name='a'>It was so.<union>" MODULE("b") MODULE("c") "</union></module></schema>", {NULL}, 0, 0, ""},
 
     {"small modules side by side", BEGIN "<module name='a'>It was so.</module> <module name='b'>It was here.</module></schema>", {NULL}, 0, 0, "together:a"},
