@@ -69,7 +69,7 @@ static const lint_case cases[] = {
     {"a word before a parameter", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='4'/>.</module></schema>", {NULL}, 0, 0, "glued:a"},
     {"a word behind a parameter", BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/>days.</module></schema>", {NULL}, 0, 0, "glued:a"},
     {"space on both sides", BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/> days.</module></schema>", {NULL}, 0, 0, ""},
-    {"an argument that is no word", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='4'/>.</module></schema>",
+    {"an argument that is no word", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='5'/>.</module></schema>",
      {AND("<a p=', we say,'/>")}, 0, 0, ""},
     {"a word before a module", "<schema name='s'>We answer from the texts that follow here, in a few plain words as" MODULE("a") "</schema>", {NULL}, 0, 0,
      "glued:a"},
