@@ -1,11 +1,12 @@
-/* fuzz_pml.c: any bytes as a schema and a prompt for it: they are refused with one line, or laid out and planned, and then the plan
- * keeps its promises. The input is split at the first NUL byte: schema, prompt. */
+/* fuzz_pml.c: any bytes as a schema and a prompt for it: they are refused with one line, or laid out, looked over and planned, and then
+ * the plan keeps its promises. The input is split at the first NUL byte: schema, prompt. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "pml/lint.h"
 #include "pml/plan.h"
 #include "support/tiny_model.h"
 
@@ -43,6 +44,16 @@ static void check_plan(const pml_plan *p) {
     if (counted != (int64_t)n) abort();
 }
 
+static void look_over(const pml_layout *layout, const char *prompt, size_t n) {
+    rp_lint_prompt use = {prompt, n, "prompt"};
+    rp_lint *lint;
+    rp_error err = {0};
+    if (pml_lint(layout, &use, 1, 512, &lint, &err)) abort();
+    for (size_t i = 0; i < lint->n_findings; i++)
+        if (!lint->findings[i].message[0] || lint->findings[i].line < 1) abort();
+    pml_lint_free(lint);
+}
+
 static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     static const rp_quality qualities[] = {{0}, {RP_QUALITY_LINK, 3}, {RP_QUALITY_EXACT, 0}, {0}};
     static const base_key salt = {{7}};
@@ -55,6 +66,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
         check_error(rc, &err);
         return;
     }
+    look_over(layout, (const char *)bytes, n);
     rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
     if (rc) check_error(rc, &err);
     else {

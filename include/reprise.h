@@ -1023,6 +1023,85 @@ RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *
                              rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 
+/* ---- What could be better in a schema -------------------------------------------------------------------------- */
+
+typedef enum rp_lint_severity {
+    RP_LINT_ERROR,   /* it does not work so */
+    RP_LINT_WARNING, /* it is hardly meant so */
+    RP_LINT_NOTE,    /* it works, and may cost time, room or answers */
+} rp_lint_severity;
+#define RP_N_LINT_SEVERITIES 3
+
+/* What rp_schema_lint finds: X(NAME, name, severity). docs/lint.md says of each why, and what to do. */
+#define RP_LINTS(X) \
+    X(PROMPT, "prompt", ERROR)             /* a prompt that the schema cannot take */ \
+    X(ARGUMENT, "argument", ERROR)         /* arguments longer than their parameter's len */ \
+    X(CONTEXT, "context", ERROR)           /* positions beyond the context */ \
+    X(GLUED, "glued", WARNING)             /* words run together where a text, a module or a parameter ends */ \
+    X(BORDER, "border", WARNING)           /* a border cuts what would be one token */ \
+    X(INDENT, "indent", WARNING)           /* the document's indentation is part of the texts */ \
+    X(REFERENCE, "reference", WARNING)     /* "the above", which the module has not seen */ \
+    X(PLACEHOLDER, "placeholder", WARNING) /* a parameter's scaffold is longer than len, and cut */ \
+    X(EMPTY, "empty", WARNING)             /* a module without text */ \
+    X(SMALL, "small", NOTE)                /* a module too small to pay */ \
+    X(TOGETHER, "together", NOTE)          /* modules that are one text */ \
+    X(ALWAYS, "always", NOTE)              /* a module that is never left out */ \
+    X(UNION, "union", NOTE)                /* members so different in length that positions stay empty (fixed layout) */ \
+    X(NAME, "name", NOTE)                  /* a name that another module introduces */ \
+    X(HOLE, "hole", NOTE)                  /* a parameter longer than its arguments */ \
+    X(BEHIND, "behind", NOTE)              /* much text that has seen a placeholder in the argument's place */ \
+    X(BEGINNING, "beginning", NOTE)        /* modules with no text before them */ \
+    X(SCOPE, "scope", NOTE)                /* scope="module" where there is more to see */ \
+    X(CROWDED, "crowded", NOTE)            /* no prompt can take all of it */
+
+typedef enum rp_lint_code {
+#define X(id, name, severity) RP_LINT_##id,
+    RP_LINTS(X)
+#undef X
+    RP_N_LINTS
+} rp_lint_code;
+
+RP_API const char *rp_lint_name(rp_lint_code code); /* "small"; static; NULL past the end */
+RP_API const char *rp_lint_severity_name(rp_lint_severity severity); /* "error"; static */
+
+/* A prompt that the schema is used with. Borrowed during the call. */
+typedef struct rp_lint_prompt {
+    const char *pml; /* n bytes of a PML prompt document */
+    size_t n;
+    const char *name; /* how findings call it */
+} rp_lint_prompt;
+
+typedef struct rp_lint_finding {
+    rp_lint_code code;
+    rp_lint_severity severity;
+    const char *document;  /* the schema's name or the prompt's */
+    int32_t line, column;  /* in it, from 1 */
+    const char *module;    /* path; "" for what is no module's */
+    const char *message;   /* one line: what, with numbers, and what to do */
+} rp_lint_finding;
+
+#define RP_LINT_MAX_FINDINGS 10000
+
+typedef struct rp_lint {
+    rp_lint_finding *findings; /* the schema's by line, then the prompts' */
+    size_t n_findings;
+    size_t n_left_out;         /* beyond RP_LINT_MAX_FINDINGS */
+    size_t n_severity[RP_N_LINT_SEVERITIES];
+    size_t n_prompts, n_others; /* prompts over this schema that it can take; prompts over other schemas, which were not looked at */
+    void *owner;               /* internal */
+} rp_lint;
+
+/* Looks a schema over as this model would lay it out; nothing is computed. pml, n, name, dir: as rp_schema_parse. prompts: n_prompts that it
+ * is used with, or NULL: what they import and what arguments they give says more than the schema alone. n_ctx: positions that a prompt and
+ * its answer may take; 0: what the model was trained for.
+ * Findings are no error. *out: the caller's, rp_lint_free. Errors of a schema that cannot be loaded as rp_schema_parse; RP_ERR_MEMORY. */
+RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir, const rp_lint_prompt *prompts,
+                          size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
+/* The same of a schema file, with its own directory for `src`. RP_ERR_IO. */
+RP_API int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx,
+                               rp_lint **out, rp_error *err);
+RP_API void rp_lint_free(rp_lint *lint);
+
 /* ---- Schemas out of prompts ------------------------------------------------------------------------------------ */
 
 #define RP_MAX_SPLIT_PROMPTS 65536

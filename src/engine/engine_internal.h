@@ -13,6 +13,7 @@
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
  *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
  *   inspect.c       what rp_engine_inspect tells
+ *   lint_request.c  what rp_schema_lint tells, without an engine
  *
  * Headers of their own: blend.h, sequence.h, answer.h, draft.h, sampler.h, text_stream.h, cost_model.h.
  */
@@ -130,6 +131,8 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
 /* A schema that nobody else finds, with one reference, the caller's; its modules are named by the salt. As rp_schema_parse otherwise. */
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);
+/* A schema file's bytes, and the folder of its src files: both the caller's (base_buffer_free, base_free), after a failure, too. */
+int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err);
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
 void engine_schema_unref(rp_engine *e, rp_schema *s);
 void engine_schemas_free(rp_engine *e);

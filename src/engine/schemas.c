@@ -153,15 +153,21 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     return rc;
 }
 
-int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *options, rp_schema **out, rp_error *err) {
-    base_buffer bytes = {0};
-    if (out) *out = NULL;
-    int rc = base_file_read(path, PML_MAX_BYTES, &bytes, err);
+int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err) {
+    *dir = NULL;
+    int rc = base_file_read(path, PML_MAX_BYTES, bytes, err);
     if (rc) return rc;
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? base_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : base_strdup(".");
-    if (!dir) rc = base_fail_memory(err, strlen(path), "a path");
-    else rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
+    *dir = slash ? base_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : base_strdup(".");
+    return *dir ? RP_OK : base_fail_memory(err, strlen(path), "a path");
+}
+
+int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *options, rp_schema **out, rp_error *err) {
+    base_buffer bytes = {0};
+    char *dir;
+    if (out) *out = NULL;
+    int rc = engine_read_schema(path, &bytes, &dir, err);
+    if (!rc) rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
     base_free(dir);
     base_buffer_free(&bytes);
     return rc;

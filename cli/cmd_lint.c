@@ -1,0 +1,128 @@
+/* cmd_lint.c: `reprise lint`: says what could be better in a schema, and in the way prompts use it. Owns the command's options and what it
+ * prints. One thread. */
+#include <string.h>
+
+#include "command.h"
+#include "console.h"
+#include "json_out.h"
+#include "lint_prompts.h"
+#include "loader.h"
+#include "text.h"
+
+typedef struct lint_options {
+    const char *schema, *model, *chat_format;
+    cli_list prompts;
+    int32_t ctx;
+    bool strict, json;
+} lint_options;
+
+#define AT(field) offsetof(lint_options, field)
+static const cli_option options[] = {
+    {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .required = true, .positional = true,
+     .help = "a schema file"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
+     .help = "the model that it is for, a GGUF file: its tokens and positions count"},
+    {.name = "prompts", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
+     .help = "prompts that the schema is used with: PML documents one behind another, or JSON lines with \"prompt\"; '-' for standard input; may be given several times"},
+    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
+     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
+     .help = "what stands around roles; without it the model's metadata decide"},
+    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "exit status 1 for warnings, too"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+    {.name = NULL},
+};
+#undef AT
+
+static int lint_main(int argc, char **argv);
+
+const cli_command cli_command_lint = {
+    .name = "lint",
+    .summary = "say what could be better in a schema",
+    .synopsis = "SCHEMA -m MODEL [--prompts FILE]... [--strict] [--json]",
+    .notes = "Exit status 1 says that there are errors (with --strict: or warnings); notes never count.\n",
+    .options = options,
+    .main = lint_main,
+};
+
+/* ---- Findings ---- */
+
+static json_t *finding_object(const rp_lint_finding *f) {
+    json_t *o = json_object();
+    cli_json_set(o, "code", cli_json_text(rp_lint_name(f->code)));
+    cli_json_set(o, "severity", cli_json_text(rp_lint_severity_name(f->severity)));
+    cli_json_set(o, "document", cli_json_text(f->document));
+    cli_json_set(o, "line", json_integer(f->line));
+    cli_json_set(o, "column", json_integer(f->column));
+    cli_json_set(o, "module", cli_json_text(f->module));
+    cli_json_set(o, "message", cli_json_text(f->message));
+    return o;
+}
+
+static int print_json(const rp_lint *lint) {
+    json_t *o = json_object(), *findings = json_array();
+    for (size_t i = 0; i < lint->n_findings; i++) cli_json_append(findings, finding_object(&lint->findings[i]));
+    cli_json_set(o, "findings", findings);
+    cli_json_set(o, "left_out", json_integer((json_int_t)lint->n_left_out));
+    cli_json_set(o, "errors", json_integer((json_int_t)lint->n_severity[RP_LINT_ERROR]));
+    cli_json_set(o, "warnings", json_integer((json_int_t)lint->n_severity[RP_LINT_WARNING]));
+    cli_json_set(o, "notes", json_integer((json_int_t)lint->n_severity[RP_LINT_NOTE]));
+    cli_json_set(o, "prompts", json_integer((json_int_t)lint->n_prompts));
+    cli_json_set(o, "other_prompts", json_integer((json_int_t)lint->n_others));
+    return cli_json_print(o);
+}
+
+/* As compilers say it: editors find the place. */
+static void print_finding(const rp_lint_finding *f) {
+    cli_print_safe(stdout, f->document, strlen(f->document));
+    printf(":%d:%d: %s: ", (int)f->line, (int)f->column, rp_lint_severity_name(f->severity));
+    cli_print_safe(stdout, f->module, strlen(f->module));
+    if (f->module[0] != '\0') printf(": ");
+    cli_print_safe(stdout, f->message, strlen(f->message));
+    printf(" [%s]\n", rp_lint_name(f->code));
+}
+
+static void print_summary(const rp_lint *lint) {
+    const size_t *n = lint->n_severity;
+    fprintf(stderr, "%zu errors, %zu warnings, %zu notes", n[RP_LINT_ERROR], n[RP_LINT_WARNING], n[RP_LINT_NOTE]);
+    if (lint->n_left_out > 0) fprintf(stderr, ", %zu more", lint->n_left_out);
+    if (lint->n_prompts + lint->n_others > 0) fprintf(stderr, "; %zu prompts", lint->n_prompts);
+    if (lint->n_others > 0) fprintf(stderr, " (%zu over other schemas)", lint->n_others);
+    fputc('\n', stderr);
+}
+
+static int show(const lint_options *o, const rp_lint *lint) {
+    int status;
+    if (o->json) status = print_json(lint);
+    else {
+        for (size_t i = 0; i < lint->n_findings; i++) print_finding(&lint->findings[i]);
+        status = cli_finish_output();
+        print_summary(lint);
+    }
+    bool failed = lint->n_severity[RP_LINT_ERROR] > 0 || (o->strict && lint->n_severity[RP_LINT_WARNING] > 0);
+    return status == CLI_OK && failed ? CLI_FAILED : status;
+}
+
+static int lint_schema(const lint_options *o, const rp_model *model, const lint_prompts *prompts) {
+    rp_lint *lint;
+    rp_error err;
+    if (rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err) != RP_OK) return cli_fail_library(&err);
+    int status = show(o, lint);
+    rp_lint_free(lint);
+    return status;
+}
+
+static int lint_main(int argc, char **argv) {
+    lint_options o = {0};
+    cli_parsed parsed = cli_options_parse(&cli_command_lint, argc, argv, &o);
+    if (parsed == CLI_PARSED_HELP) return cli_finish_output();
+    if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    cli_loaded loaded = {0};
+    lint_prompts prompts = {0};
+    int status = lint_prompts_read(&prompts, &o.prompts);
+    if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
+    if (status == CLI_OK) status = lint_schema(&o, loaded.model, &prompts);
+    lint_prompts_free(&prompts);
+    cli_loaded_free(&loaded);
+    return status;
+}

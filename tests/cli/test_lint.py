@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""`reprise lint` as its users meet it: what it says of the examples, files of prompts, exit statuses, JSON."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
+MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
+EXAMPLES = os.path.join(SOURCE, "examples")
+LONG = "It was a long day and many people came to see what had been built there in the years before that one."
+SCHEMA = f"""<schema name="s">We answer from the texts that follow here, in a few plain words each.
+<module name="a">{LONG} For <param name="p" len="6"/>.</module>
+<module name="b">{LONG}</module>
+</schema>
+"""
+PROMPT = "<prompt schema='s'><a p='three days in May'/> And now?</prompt>"
+
+# What lint says of the examples over their own prompts, by line. docs/lint.md says why it stays so.
+EXPECTED = {
+    "cities": [],
+    "code": [],
+    "labels": [],
+    "reader": [],
+    "retrieval": [(5, "name", "zantec"), (6, "name", "lormax"), (7, "name", "wolqueen"), (9, "name", "danemar")],
+    "travel": [(3, "small", "plan")],
+}
+
+
+def lint(*arguments, text=None):
+    return subprocess.run([PROGRAM, "lint", "-m", MODEL, *arguments], capture_output=True, text=True, check=False, input=text)
+
+
+class Lint(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def is_schema(self, path):
+        with open(path, encoding="utf-8") as f:
+            return f.read().startswith("<schema ")
+
+    def report(self, *arguments, status=0):
+        done = lint("--json", *arguments)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_examples(self):
+        folders = {f for f in os.listdir(EXAMPLES) if os.path.isdir(os.path.join(EXAMPLES, f))}
+        self.assertEqual(folders, set(EXPECTED))
+        for folder in sorted(folders):
+            with self.subTest(example=folder):
+                files = [os.path.join(EXAMPLES, folder, f) for f in sorted(os.listdir(os.path.join(EXAMPLES, folder))) if f.endswith(".xml")]
+                schema, = [f for f in files if self.is_schema(f)]
+                prompts = [f for f in files if f != schema]
+                said = self.report(schema, *[x for f in prompts for x in ("--prompts", f)])
+                self.assertEqual([(f["line"], f["code"], f["module"]) for f in said["findings"]], EXPECTED[folder])
+                self.assertEqual((said["prompts"], said["other_prompts"], said["errors"]), (len(prompts), 0, 0))
+
+    def test_tasks(self):
+        """Task files of `reprise eval` are files of prompts."""
+        task = os.path.join(SOURCE, "models", "eval", "labels.jsonl")
+        with open(task, encoding="utf-8") as f:
+            first = json.loads(f.readline())
+        said = self.report(self.file("s.xml", first["schema"]), "--prompts", task)
+        self.assertEqual(said["prompts"], 200)
+        self.assertEqual([(f["code"], f["module"]) for f in said["findings"]], [("always", "d1"), ("always", "d2"), ("always", "d3")])
+
+    def test_files_of_prompts(self):
+        schema = self.file("s.xml", SCHEMA)
+        documents = ("\ufeff<?xml version='1.0'?>\n<!-- <prompt> --><prompt schema='s'><a p='a &gt; b>'/><!-- </prompt> --> <![CDATA[</prompt>]]></prompt>\n\n"
+                     "<prompt schema='s'/><prompt schema='other'>Hello.</prompt>\n  <prompt schema='s'>\n  <c/></prompt>\n<!-- the end -->\n")
+        said = self.report(schema, "--prompts", self.file("p.xml", documents), status=1)
+        self.assertEqual((said["prompts"], said["other_prompts"], said["errors"]), (2, 1, 1))
+        error, = [f for f in said["findings"] if f["severity"] == "error"]
+        self.assertEqual((error["code"], os.path.basename(error["document"]), error["line"], error["column"]), ("prompt", "p.xml#4", 2, 3))
+        self.assertTrue(error["message"].startswith("schema 's' has no module 'c'"), error["message"])
+
+        lines = "\n".join([json.dumps(PROMPT), "", json.dumps({"prompt": "<prompt schema='s'><c/></prompt>", "answers": ["x"]})])
+        said = self.report(schema, "--prompts", self.file("p.jsonl", lines), status=1)
+        self.assertEqual((said["prompts"], [os.path.basename(f["document"]) for f in said["findings"]]), (1, ["p.jsonl#3"]))
+
+        done = lint(schema, "--prompts", "-", text=PROMPT + PROMPT)
+        self.assertEqual((done.returncode, done.stderr), (0, "0 errors, 0 warnings, 0 notes; 2 prompts\n"))
+
+    def test_files_that_are_none(self):
+        schema = self.file("s.xml", SCHEMA)
+        for text, says in (("", "no prompt in it"), ("<!-- nothing -->", "no prompt in it"), ('{"prompt": 3}', ":1: no prompt"), ('{"a": ', ":1:"),
+                           ('"x"\n{}', ":2: no prompt")):
+            done = lint(schema, "--prompts", self.file("p", text))
+            self.assertEqual((done.returncode, done.stdout), (1, ""), text)
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertEqual(lint(schema, "--prompts", "/nowhere").returncode, 1)
+
+    def test_exit_status(self):
+        good = self.file("good.xml", SCHEMA)
+        glued = self.file("glued.xml", SCHEMA.replace(" For <", " For<"))
+        small = self.file("small.xml", SCHEMA.replace(f'"b">{LONG}', '"b">So.'))
+        for schema, plain, strict in ((good, 0, 0), (small, 0, 0), (glued, 0, 1)):
+            self.assertEqual((lint(schema).returncode, lint(schema, "--strict").returncode), (plain, strict), schema)
+        self.assertEqual(lint(good, "--ctx", "30").returncode, 1)
+        self.assertEqual(lint(self.file("wrong.xml", "<schema/>")).returncode, 1)
+        self.assertEqual(lint().returncode, 2)
+        self.assertEqual(lint(good, "--promts", "x").returncode, 2)
+
+    def test_lines(self):
+        schema = self.file("s.xml", SCHEMA.replace(" For <", " For<"))
+        done = lint(schema)
+        self.assertRegex(done.stdout, r"^[^\n]*s\.xml:2:\d+: warning: a: '[^\n]* For' and [^\n]* \[glued\]\n$")
+        self.assertEqual(done.stderr, "0 errors, 1 warnings, 0 notes\n")
+        said = self.report(schema)
+        self.assertEqual(set(said), {"findings", "left_out", "errors", "warnings", "notes", "prompts", "other_prompts"})
+        self.assertEqual(set(said["findings"][0]), {"code", "severity", "document", "line", "column", "module", "message"})
+
+
+if __name__ == "__main__":
+    unittest.main()
