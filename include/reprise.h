@@ -258,6 +258,10 @@ typedef struct rp_engine_options {
     rp_store_write store_write;
     bool store_read_only;        /* nothing is written there, so another process may use it, too */
     bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */
+    uint64_t scaffold_bytes;     /* most that prompts computed together in idle time may take (RP_QUALITY_SCAFFOLD); 0: a quarter of the states */
+    int32_t audit_every;         /* one in so many requests with modules is computed again in full in idle time, and compared; 0: none */
+    float max_divergence;        /* of a schema's audited requests, on average, in nats: above it the schema is reported; 0: none */
+    bool audit_raises;           /* and its requests that ask for no quality of their own get the next one of the dial */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 } rp_engine_options;
@@ -316,6 +320,41 @@ typedef struct rp_quota {
  * RP_ERR_LIMIT (the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
 RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_quota *quota, rp_error *err);
 
+/* ---- Quality --------------------------------------------------------------------------------------------------- */
+
+/* How much of what was computed apart is computed again where a prompt puts it together: the dial from free to exact. docs/quality.md says
+ * what each costs and gives.
+ *
+ *   reuse      states as they were computed
+ *   link:K     the first K tokens of each module are computed again in the prompt (EPIC; Hu et al., 2025)
+ *   blend:R    so are the R per cent of the modules' tokens whose states deviate most, as their second layer tells (CacheBlend; Yao et al., 2025)
+ *   scaffold   what the prompt combines is computed together while the engine is idle: the next prompt with the same beginning is exact; until
+ *              then reuse
+ *   exact      every token attends to all before it
+ *
+ * Modules whose states are those of a plain run, for what stands before them is what they were computed behind, are left as they are. */
+typedef enum rp_quality_mode {
+    RP_QUALITY_AS_WRITTEN = 0, /* what the prompt says, or each module, the schema; else reuse */
+    RP_QUALITY_REUSE,
+    RP_QUALITY_LINK,
+    RP_QUALITY_BLEND,
+    RP_QUALITY_SCAFFOLD,
+    RP_QUALITY_EXACT,
+} rp_quality_mode;
+
+#define RP_MAX_LINK_TOKENS 4096
+
+typedef struct rp_quality {
+    rp_quality_mode mode;
+    int32_t amount; /* link: tokens, 1 to RP_MAX_LINK_TOKENS; blend: per cent, 1 to 100; else 0 */
+} rp_quality;
+
+/* "reuse", "link:8", "blend:15", "scaffold", "exact". RP_ERR_INVALID. */
+RP_API int rp_quality_parse(const char *text, rp_quality *out, rp_error *err);
+#define RP_QUALITY_BYTES 24
+/* The same back, into out; "" for as written. Returns out. */
+RP_API char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]);
+
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
 /* Belongs to its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Calls keep what they need of it. */
@@ -333,6 +372,7 @@ typedef struct rp_schema_options {
                              during the call */
     rp_scope scope;       /* of the schema and of all its modules */
     rp_layout layout;
+    rp_quality quality;   /* of the schema and of all its modules */
     const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
 } rp_schema_options;
 
@@ -411,8 +451,8 @@ RP_API rp_sampling rp_sampling_defaults(void);
 typedef enum rp_reuse {
     RP_REUSE_ON = 0,    /* compose the prompt out of cached states; what is missing is computed and kept */
     RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every look-up misses, and nothing is kept */
-    RP_REUSE_EXACT = 2, /* ignore scopes: the same tokens at the same positions, each attending to everything before it; found by
-                           what was read before alone */
+    RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each attending to
+                           everything before it; found by what was read before alone */
 } rp_reuse;
 
 /* Callbacks are called on the engine's thread and hold up all its calls: take what you get and return. They may submit and cancel,
@@ -460,6 +500,7 @@ typedef struct rp_request {
     int32_t n_tokens;
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
+    rp_quality quality;      /* of all modules, whatever prompt and schema say. default: as written */
     bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
     int32_t max_tokens;      /* default 128; the answer also ends where the context does */
     int32_t priority;        /* of those that wait, higher ones go first; default 0 */
@@ -515,6 +556,7 @@ typedef struct rp_plan_item {
                              "window"   it is known, and layers with a window have forgotten what it needs
                              "uncached" the module says cache="false", or it is an argument
                              "relinked" the beginning of what stands behind an edit (rp_request.relink)
+                             "link", "blend", "exact" of a module, for the sake of quality
                              "last"     the last token, for its logits
                              "off"      the request did not want it found */
     char key[17];         /* first 16 digits of the key of the last span that gave it; "" for a run */
@@ -530,6 +572,20 @@ typedef struct rp_divergence {
     char *found;          /* how the prompt goes on */
     char *known;          /* how what was read before went on */
 } rp_divergence;
+
+/* What the dial did. */
+typedef struct rp_quality_report {
+    rp_quality asked;          /* by the request, its prompt, its schema; of modules that say different things the highest on the dial */
+    rp_quality used;
+    const char *reason;        /* why `used` is another one; "" where it is not. Static:
+                                  "new"   scaffold: this was not computed together yet
+                                  "plain" there is no module whose states are not those of a plain run
+                                  "audit" the schema was moved up (rp_engine_options.audit_raises)
+                                  "model" the model cannot (blend: it has one layer) */
+    int32_t recomputed_tokens; /* tokens of modules that were computed again */
+    int32_t probed_tokens;     /* blend: whose states were compared */
+    double ms;                 /* what that took, about: the comparing, and of the rest of prefill_ms the share of those tokens */
+} rp_quality_report;
 
 typedef struct rp_timings {
     double load_ms;   /* filled in by the program, not by the library */
@@ -564,6 +620,7 @@ typedef struct rp_result {
     uint64_t bytes_copied;     /* attention states copied while composing: 0 */
     uint64_t state_bytes;      /* attention states that the request held at its end: its own and those of its modules */
     rp_timings timings;
+    rp_quality_report quality;
     rp_plan_item *plan;
     int32_t n_plan;
     rp_divergence divergence;

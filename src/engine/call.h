@@ -61,6 +61,7 @@ struct rp_call {
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
     pml_plan *plan;
+    bool exact;        /* the plan is run flat: scopes are ignored */
     span_root root;    /* of the tokens below, in the tree: its tenant's salt, and what stands before them */
     /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;

@@ -5,12 +5,20 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "pml/quality.h"
 
 #define DEFAULT_MAX_TOKENS 128
 
 rp_request rp_request_defaults(void) {
     return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .relink = -1, .sampling = rp_sampling_defaults()};
 }
+
+int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
+    if (pml_quality_read(text, out)) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
+}
+
+char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return pml_quality_write(quality, out); }
 
 /* ---- checks and copies ---- */
 
@@ -25,6 +33,10 @@ static int check_options(const rp_engine *e, const rp_request *o, rp_error *err)
     if (o->n_draft < 0 || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, or 0 for none", o->n_draft, RP_MAX_DRAFT);
     if (o->relink < -1) return base_fail(err, RP_ERR_INVALID, "relink is %d: give a number of tokens, or -1 for off", o->relink);
+    if (!pml_quality_is_valid(o->quality))
+        return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
+    if (o->reuse == RP_REUSE_EXACT && o->quality.mode != RP_QUALITY_AS_WRITTEN && o->quality.mode != RP_QUALITY_EXACT)
+        return base_fail(err, RP_ERR_CONFLICT, "reuse is exact and quality is another: give one of them");
     if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 for none", (long long)o->deadline_ms);
     return sampling_check(o, n_vocab, err);
 }
@@ -84,7 +96,10 @@ static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
         (rc = find_schema(c, o, err)))
         return rc;
-    return pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, err);
+    rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
+    rc = pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, quality, err);
+    if (!rc) c->exact = c->plan->is_flat;
+    return rc;
 }
 
 static int check_plan(rp_call *c, rp_error *err) {
@@ -130,7 +145,7 @@ static base_key name_root(const rp_call *c) {
     const pml_plan *p = c->plan;
     base_key key;
     base_hash h;
-    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return c->root.salt;
+    if (p->n_cached == 0 || c->exact) return c->root.salt;
     base_hash_init(&h, "reprise plan 1");
     base_hash_key(&h, &c->root.salt);
     for (size_t i = 0; i < p->n_items; i++) {
@@ -145,6 +160,8 @@ static base_key name_root(const rp_call *c) {
             base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
             base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
         }
+        base_hash_u64(&h, (uint64_t)item->n_again);
+        for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
     }
     base_hash_final(&h, &key);
     return key;
@@ -152,14 +169,13 @@ static base_key name_root(const rp_call *c) {
 
 static int list_tokens(rp_call *c, rp_error *err) {
     const pml_plan *p = c->plan;
-    bool exact = c->options.reuse == RP_REUSE_EXACT;
-    c->n_prompt = c->n_tokens = p->n_fresh + (exact ? p->n_cached : 0);
+    c->n_prompt = c->n_tokens = p->n_fresh + (c->exact ? p->n_cached : 0);
     c->tokens = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
     if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->n_prompt * sizeof(int32_t), "a prompt");
     c->cap_tokens = c->n_prompt;
     int rc = RP_OK;
-    if (exact) rc = pml_plan_flatten(p, c->tokens, c->positions, err);
+    if (c->exact) rc = pml_plan_flatten(p, c->tokens, c->positions, err);
     else list_runs(p, c->tokens, c->positions);
     c->n_runs = count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
@@ -190,7 +206,7 @@ int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
 static int64_t least_blocks(const rp_call *c, int32_t n) {
     const pml_plan *p = c->plan;
     int64_t blocks = call_own_blocks(c, n, false);
-    for (size_t i = 0; i < p->n_items && c->options.reuse != RP_REUSE_EXACT; i++)
+    for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (p->items[i].is_view)
             blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
     return blocks;

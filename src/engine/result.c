@@ -17,8 +17,6 @@ typedef struct result_owner {
 
 /* ---- the plan ---- */
 
-static bool is_exact_mode(const rp_call *c) { return c->options.reuse == RP_REUSE_EXACT; }
-
 /* Position of the first token that was not found; all before it were. */
 static int32_t found_until(const rp_call *c) {
     int32_t pos = c->n_found < c->n_prompt ? c->positions[c->n_found] : c->plan->end;
@@ -34,6 +32,7 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
         const pml_hole *h = &pml_segment_holes(p->layout, s)[i];
         counted -= BASE_MAX(BASE_MIN(n, h->offset + h->len) - BASE_MIN(n, h->offset), 0);
     }
+    for (int32_t i = 0; i < item->n_again; i++) counted -= pml_item_again(p, item)[i] < n;
     return counted;
 }
 
@@ -42,7 +41,7 @@ static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window", [SPAN_END_ROOM] = "room"};
     if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
-    if (item->holder >= 0 && !is_exact_mode(c)) return "uncached";
+    if (item->holder >= 0 && !c->exact) return item->why ? item->why : "uncached";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
@@ -78,9 +77,10 @@ static void add_stretch(rp_call *c, const pml_item *item, const char *path, cons
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && (item->exact || is_exact_mode(c)), .module = path, .n_tokens = n,
+    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && (item->exact || c->exact), .module = path, .n_tokens = n,
                           .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
+    if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
     if (!s->is_view) return;
     base_key_hex(kv_span_key(s->step->span), out->key, 16);
     r->cached_tokens += n;
@@ -99,11 +99,18 @@ static void describe_run(rp_call *c, const pml_item *item, const char *path) {
     }
 }
 
+/* Of the first slot of a view that counts; holes and what is computed again have their own lines. */
+static int32_t first_position(const pml_plan *p, const pml_item *view) {
+    int32_t n = 0;
+    while (n < view->n_tokens && count_before(p, view, view->pos + n + 1) == 0) n++;
+    return view->pos + n;
+}
+
 static void describe_view(rp_call *c, const pml_item *item, const char *path, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
-    *out = (rp_plan_item){.is_view = true, .exact = item->exact, .module = path, .n_tokens = item->n_counted, .position = item->pos,
+    *out = (rp_plan_item){.is_view = true, .exact = item->exact, .module = path, .n_tokens = item->n_counted, .position = first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason};
     base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
     if (!need->missed) c->result->cached_tokens += item->n_counted;
@@ -123,7 +130,7 @@ static int describe_plan(rp_call *c, rp_error *err) {
         char *path = owner->paths + i * CALL_PATH_BYTES;
         if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
         else pml_path(p->layout->schema, item->holder, path, CALL_PATH_BYTES);
-        if (item->is_view && !is_exact_mode(c)) describe_view(c, item, path, need++);
+        if (item->is_view && !c->exact) describe_view(c, item, path, need++);
         else describe_run(c, item, path);
     }
     r->prompt_tokens = p->n_cached + p->n_fresh;
@@ -172,11 +179,11 @@ static char *text_of(const rp_call *c, const int32_t *tokens, int32_t n) {
     return b.data ? base_buffer_take(&b) : base_strdup("");
 }
 
-/* The item that a token behind the views belongs to. */
-static const pml_item *item_at(const pml_plan *p, int32_t pos) {
+/* The item that a token behind the views belongs to; exact: there are no views. */
+static const pml_item *item_at(const pml_plan *p, int32_t pos, bool exact) {
     const pml_item *item = &p->items[0];
-    for (size_t i = 1; i < p->n_items; i++)
-        if (p->items[i].pos <= pos && !(p->items[i].is_view && p->items[i].pos + p->items[i].n_tokens <= pos)) item = &p->items[i];
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].pos <= pos && pos < p->items[i].pos + p->items[i].n_tokens && (exact || !p->items[i].is_view)) item = &p->items[i];
     return item;
 }
 
@@ -207,7 +214,7 @@ static int describe_divergence(rp_call *c, rp_error *err) {
     *d = (rp_divergence){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
-        const pml_item *item = item_at(c->plan, pos);
+        const pml_item *item = item_at(c->plan, pos, c->exact);
         const result_owner *owner = c->result->owner;
         *d = (rp_divergence){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * CALL_PATH_BYTES};
         if (c->document && item->holder < 0) name_message(c->document, item->node, d->message, sizeof(d->message));
@@ -242,6 +249,25 @@ static void fill_timings(rp_call *c) {
     if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
 }
 
+/* ---- the dial ---- */
+
+static bool computes_again(const pml_plan *p) {
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].why) return true;
+    return false;
+}
+
+static void describe_quality(rp_call *c) {
+    rp_quality_report *q = &c->result->quality;
+    const rp_quality reuse = {RP_QUALITY_REUSE, 0};
+    q->asked = q->used = c->plan->asked;
+    q->reason = "";
+    if (q->asked.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
+    else if (q->asked.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->used = reuse, q->reason = "plain";
+    double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
+    q->ms = share * c->result->timings.prefill_ms;
+}
+
 static int describe_stop(rp_call *c, rp_error *err) {
     const char *stop = c->answer.stream.stop;
     result_owner *owner = c->result->owner;
@@ -264,6 +290,7 @@ int call_describe(rp_call *c, rp_error *err) {
     c->result->bytes_copied = c->copied_bytes;
     c->result->state_bytes = state_bytes(&c->seq.context);
     fill_timings(c);
+    describe_quality(c);
     return rc;
 }
 

@@ -188,7 +188,7 @@ static int need_segment(rp_engine *e, rp_call *c, bool *need, rp_error *err) {
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
     *need = c->next_segment < l->n_segments;
     if (!*need) return RP_OK;
-    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true};
+    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true, NULL, 0};
     int rc = segment_needs_reserve(&c->needs, 1, err);
     return rc ? rc : segment_needs_add(e, &c->needs, c->schema, &view, c, true, err);
 }
@@ -196,11 +196,11 @@ static int need_segment(rp_engine *e, rp_call *c, bool *need, rp_error *err) {
 /* The modules of a plan. */
 static int need_views(rp_engine *e, rp_call *c, rp_error *err) {
     const pml_plan *p = c->plan;
-    if (p->n_cached == 0 || c->options.reuse == RP_REUSE_EXACT) return RP_OK;
+    if (p->n_cached == 0 || c->exact) return RP_OK;
     int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *item = &p->items[i];
-        segment_view view = {item->segment, item->shift, item->n_tokens, true};
+        segment_view view = {item->segment, item->shift, item->n_tokens, true, pml_item_again(p, item), item->n_again};
         if (item->is_view) rc = segment_needs_add(e, &c->needs, c->schema, &view, c, c->options.reuse == RP_REUSE_ON, err);
     }
     return rc;
@@ -387,7 +387,7 @@ static void take_up(rp_engine *e, rp_call *inbox) {
 /* Tokens of its prompt whose states are there: behind the views, and, once it is composed, those of the views. */
 static int32_t computed_tokens(const rp_call *c) {
     bool composed = c->phase >= CALL_PREFILL && c->kind == CALL_REQUEST;
-    int32_t views = composed && c->options.reuse != RP_REUSE_EXACT ? c->plan->n_cached : 0;
+    int32_t views = composed && !c->exact ? c->plan->n_cached : 0;
     return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
 }
 

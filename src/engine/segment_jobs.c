@@ -57,7 +57,7 @@ static int add_scope(rp_engine *e, segment_job *job, int depth, rp_error *err) {
     for (int32_t i = 0; i < s->n_scope && !rc; i++) {
         int32_t index = pml_segment_scope(l, s)[i];
         const pml_segment *t = &l->segments[index];
-        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false};
+        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0};
         rc = add_need(e, &job->needs, job->schema, &view, job->asker, job->kept, depth + 1, err);
     }
     return rc;
@@ -259,6 +259,7 @@ static int add_view(kv_context *c, const pml_layout *l, const segment_view *view
     kv_mask_first(mask, view->n_tokens - first);
     for (int32_t i = 0; i < s->n_holes && view->mask_holes; i++)
         kv_mask_clear(mask, holes[i].offset - first, holes[i].offset + holes[i].len - first);
+    for (int32_t i = 0; i < view->n_again; i++) kv_mask_clear(mask, view->again[i] - first, view->again[i] + 1 - first);
     return kv_context_add(c, span, view->shift, mask, err);
 }
 

@@ -21,6 +21,8 @@ typedef struct segment_view {
     int32_t segment, shift;
     int32_t n_tokens; /* its first slots; all of them but where the prompt's last token is computed anew */
     bool mask_holes;  /* a prompt does not see placeholders; a segment in a scope is seen as it was computed, with them */
+    const int32_t *again; /* [n_again] slots that the prompt computes itself, rising; borrowed */
+    int32_t n_again;
 } segment_view;
 
 struct segment_need {

@@ -53,6 +53,7 @@ typedef struct pml_node {
                             value begins with one space. TEXT of a prompt: between it and the import behind it */
     pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
     pml_layout_kind layout; /* SCHEMA */
+    rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
     bool cache;          /* MODULE */
     bool pin;            /* MODULE */
     int64_t ttl_seconds; /* MODULE; 0: none */

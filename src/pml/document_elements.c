@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "pml/document_internal.h"
+#include "pml/quality.h"
 
 /* A value as it is read: of which draft, which attribute. */
 typedef struct reading {
@@ -27,7 +28,7 @@ typedef struct attribute_rule {
     bool required;
 } attribute_rule;
 
-#define MAX_ATTRIBUTES 6 /* of an element's rule */
+#define MAX_ATTRIBUTES 8 /* of an element's rule */
 
 typedef struct element_rule {
     const char *name;
@@ -95,6 +96,11 @@ static int read_scope(reading *r, const char *value) {
     return 0;
 }
 
+static int read_quality(reading *r, const char *value) {
+    if (pml_quality_read(value, &r->node->quality)) return 0;
+    return fail_value(r, value, PML_QUALITY_ADVICE);
+}
+
 static int read_cache(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->cache); }
 
 static int read_pin(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->pin); }
@@ -152,13 +158,13 @@ static int read_scaffold(reading *r, const char *value) { return keep(r, value, 
 
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "one document holds one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
-     {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}}},
+     {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"quality", read_quality, false}}},
     {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "one document holds one prompt: remove the tag",
-     {{"schema", read_name, true}}},
+     {{"schema", read_name, true}, {"quality", read_quality, false}}},
     {"module", PML_MODULE, -1, "modules stand in the schema, in modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
-      {"ttl", read_ttl, false}, {"pin", read_pin, false}}},
+      {"ttl", read_ttl, false}, {"pin", read_pin, false}, {"quality", read_quality, false}}},
     {"union", PML_UNION, -1, "unions stand in the schema, in modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
@@ -371,6 +377,8 @@ static int add_src(pml_builder *b, size_t offset, const char *src) {
 static void apply_options(const rp_schema_options *o, pml_node *n) {
     if (n->kind == PML_SCHEMA && o->layout != RP_LAYOUT_AS_WRITTEN)
         n->layout = o->layout == RP_LAYOUT_FIXED ? PML_LAYOUT_FIXED : PML_LAYOUT_PACKED;
+    if (o->quality.mode != RP_QUALITY_AS_WRITTEN && n->kind == PML_SCHEMA) n->quality = o->quality;
+    if (o->quality.mode != RP_QUALITY_AS_WRITTEN && n->kind == PML_MODULE) n->quality = (rp_quality){0};
     if (o->scope == RP_SCOPE_AS_WRITTEN) return;
     if (n->kind == PML_SCHEMA) n->scope = o->scope == RP_SCOPE_MODULE ? PML_SCOPE_MODULE : PML_SCOPE_PATH;
     if (n->kind == PML_MODULE) n->scope = PML_SCOPE_INHERIT;

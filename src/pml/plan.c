@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "pml/plan_internal.h"
 
-static int add_item(pml_plan *p, const pml_item *item, rp_error *err) {
+int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
     int rc = base_grow((void **)&p->items, &p->cap_items, p->n_items + 1, KV_MAX_VIEWS, sizeof(*item));
     if (rc) return base_fail(err, rc, "the plan has too many parts");
     p->items[p->n_items++] = *item;
@@ -41,7 +41,7 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
                         "argument '%s' of '%s' is %zu tokens long, its parameter holds %d: shorten it, or raise len in the schema",
                         param->name, b->schema->nodes[holder].name, n, hole->len);
     if (n == 0) return RP_OK;
-    return add_item(p, &(pml_item){.segment = segment, .holder = holder, .pos = base + hole->offset, .n_tokens = (int32_t)n,
+    return plan_add_item(p, &(pml_item){.segment = segment, .holder = holder, .pos = base + hole->offset, .n_tokens = (int32_t)n,
                                    .n_counted = (int32_t)n, .first_token = first}, b->err);
 }
 
@@ -51,44 +51,45 @@ static int add_view(plan_build *b, const plan_entry *e) {
     const pml_segment *s = &b->layout->segments[e->segment];
     const pml_hole *holes = pml_segment_holes(b->layout, s);
     pml_item item = {.is_view = true, .segment = e->segment, .holder = s->holder, .pos = e->pos, .shift = e->pos - s->pos,
-                     .n_tokens = s->n_tokens, .n_counted = s->n_tokens};
+                     .n_tokens = s->n_tokens, .n_counted = s->n_tokens, .quality = plan_quality_of(b, s->holder)};
     for (int32_t i = 0; i < s->n_holes; i++) item.n_counted -= holes[i].len;
-    int rc = item.n_counted > 0 ? add_item(b->plan, &item, b->err) : RP_OK;
+    int rc = item.n_counted > 0 ? plan_add_item(b->plan, &item, b->err) : RP_OK;
     for (int32_t i = 0; i < s->n_holes && !rc; i++) rc = add_argument(b, e->segment, &holes[i], e->pos);
     return rc;
 }
 
 /* Tokens [begin, end) of a segment that is computed anew for this prompt. */
-static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
+static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end, const char *why) {
     const pml_segment *s = &b->layout->segments[e->segment];
     size_t first = b->plan->tokens.n;
     for (int32_t i = begin; i < end; i++)
         if (token_list_push(&b->plan->tokens, pml_segment_tokens(b->layout, s)[i])) return base_fail_memory(b->err, first * 4, "tokens");
     if (begin >= end) return RP_OK;
-    return add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
-                                         .n_counted = end - begin, .first_token = first}, b->err);
+    return plan_add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
+                                         .n_counted = end - begin, .first_token = first, .why = why}, b->err);
 }
 
-static int add_uncached(plan_build *b, const plan_entry *e) {
+static int add_uncached(plan_build *b, const plan_entry *e, const char *why) {
     const pml_segment *s = &b->layout->segments[e->segment];
     const pml_hole *holes = pml_segment_holes(b->layout, s);
     int32_t begin = 0;
     int rc = RP_OK;
     for (int32_t i = 0; i < s->n_holes && !rc; i++) {
-        if ((rc = add_piece(b, e, begin, holes[i].offset))) break;
+        if ((rc = add_piece(b, e, begin, holes[i].offset, why))) break;
         rc = add_argument(b, e->segment, &holes[i], e->pos);
         begin = holes[i].offset + holes[i].len;
     }
-    return rc ? rc : add_piece(b, e, begin, s->n_tokens);
+    return rc ? rc : add_piece(b, e, begin, s->n_tokens, why);
 }
 
 static int add_entry_items(plan_build *b, const plan_entry *e) {
     if (e->segment < 0)
-        return add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .node = e->node, .pos = e->pos, .n_tokens = e->n_tokens,
+        return plan_add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .node = e->node, .pos = e->pos, .n_tokens = e->n_tokens,
                                              .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;
-    return cached ? add_view(b, e) : add_uncached(b, e);
+    bool exact = cached && !b->plan->is_flat && plan_quality_of(b, holder).mode == RP_QUALITY_EXACT;
+    return cached && !exact ? add_view(b, e) : add_uncached(b, e, exact ? "exact" : NULL);
 }
 
 /* ---- the last token ---- */
@@ -123,7 +124,7 @@ static int free_last_token(pml_plan *p, rp_error *err) {
     v->n_tokens = offset;
     v->n_counted--;
     if (v->n_counted == 0) memmove(v, v + 1, (size_t)(&p->items[p->n_items--] - (v + 1)) * sizeof(*v));
-    return add_item(p, &run, err);
+    return plan_add_item(p, &run, err);
 }
 
 /* ---- exactness ---- */
@@ -150,8 +151,11 @@ static void mark_exact(pml_plan *p) {
         if (!item->is_view) only_views = false;
         else if (exact) exact = only_views && view_is_exact(p, i);
         item->exact = exact;
-        *(item->is_view ? &p->n_cached : &p->n_fresh) += item->n_counted;
     }
+}
+
+static void count_tokens(pml_plan *p) {
+    for (size_t i = 0; i < p->n_items; i++) *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
 }
 
 /* ---- public ---- */
@@ -159,12 +163,14 @@ static void mark_exact(pml_plan *p) {
 static int build_items(plan_build *b) {
     pml_plan *p = b->plan;
     int rc = RP_OK;
+    plan_find_quality(b);
     for (size_t i = 0; i < b->n_entries && !rc; i++) rc = add_entry_items(b, &b->entries[i]);
     if (rc) return rc;
     if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it gives no token");
     if ((rc = free_last_token(p, b->err))) return rc;
     mark_exact(p);
-    return RP_OK;
+    count_tokens(p);
+    return p->is_flat ? RP_OK : plan_link(p, b->err);
 }
 
 static int32_t *fill_minus_one(int32_t *p, size_t n) {
@@ -187,13 +193,14 @@ static int build(plan_build *b) {
     return build_items(b);
 }
 
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_error *err) {
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
+                 rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->layout = layout;
     plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err,
-                    .previous_role = CHAT_ROLE_NONE, .open_role = -1};
+                    .previous_role = CHAT_ROLE_NONE, .open_role = -1, .quality = quality};
     int rc = continues ? plan_leave_open(&b) : RP_OK;
     if (!rc) rc = build(&b);
     base_free(b.import_of);
@@ -221,7 +228,8 @@ static int append_bos(const rp_model *m, token_list *out, rp_error *err) {
 static int plan_run(pml_plan *p, rp_error *err) {
     if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it gives no token");
     p->n_fresh = p->end = (int32_t)p->tokens.n;
-    return add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
+    p->asked.mode = RP_QUALITY_REUSE;
+    return plan_add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
 }
 
 /* Takes the plan over. */
@@ -308,6 +316,7 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
 void pml_plan_free(pml_plan *p) {
     if (!p) return;
     base_free(p->items);
+    base_free(p->again);
     base_free(p->included);
     base_free(p->turns);
     token_list_free(&p->tokens);
@@ -336,11 +345,16 @@ static int compare_placed(const void *a, const void *b) {
 static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token *out) {
     const pml_segment *s = &p->layout->segments[item->segment];
     const pml_hole *holes = pml_segment_holes(p->layout, s);
+    const int32_t *again = pml_item_again(p, item);
     size_t n = 0;
-    int32_t hole = 0;
+    int32_t hole = 0, k = 0;
     for (int32_t i = 0; i < item->n_tokens; i++) {
         while (hole < s->n_holes && i >= holes[hole].offset + holes[hole].len) hole++;
         if (hole < s->n_holes && i >= holes[hole].offset) continue;
+        if (k < item->n_again && again[k] == i) {
+            k++;
+            continue;
+        }
         out[n++] = (placed_token){item->pos + i, pml_segment_tokens(p->layout, s)[i]};
     }
     return n;

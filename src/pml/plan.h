@@ -19,8 +19,12 @@ typedef struct pml_item {
     int32_t pos;      /* of its first token in this prompt */
     int32_t shift;    /* view: pos - canonical position */
     int32_t n_tokens; /* run: tokens; view: slots from the segment's first on, holes included */
-    int32_t n_counted; /* without holes */
+    int32_t n_counted; /* without holes, and without what is computed again */
     size_t first_token; /* run: in the plan's tokens */
+    rp_quality quality; /* view: what holds for it */
+    const char *why;    /* run of a module, for the sake of quality: "link", "blend", "exact"; else NULL. Static */
+    size_t first_again; /* view: slots that are computed again, which runs of the segment hold: in the plan's list, rising */
+    int32_t n_again;
 } pml_item;
 
 /* A message of a conversation that was planned as one run. */
@@ -34,6 +38,10 @@ typedef struct pml_plan {
     pml_item *items;
     size_t n_items, cap_items;
     token_list tokens;        /* of all runs */
+    int32_t *again;           /* of all views: see pml_item */
+    size_t n_again, cap_again;
+    rp_quality asked;         /* the highest of what holds for its modules; reuse without any */
+    bool is_flat;             /* all of them are to be exact: the plan is to be run as pml_plan_flatten writes it */
     pml_turn *turns;          /* of a conversation; else none */
     size_t n_turns;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
@@ -42,10 +50,11 @@ typedef struct pml_plan {
 } pml_plan;
 
 /* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the role that the
- * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none).
+ * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none). quality: instead of what prompt and schema say.
  * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
  * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_error *err);
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
+                 rp_quality quality, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
 /* Plans tokens as they are, as one run. RP_ERR_INVALID (an id that the model has not). */
@@ -64,6 +73,14 @@ void pml_plan_free(pml_plan *p);
 /* Appends the tokens of a conversation, with all that the model's chat format puts around it. RP_ERR_INVALID, RP_ERR_MEMORY,
  * RP_ERR_LIMIT. */
 int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err);
+
+/* Tokens of a view are to be computed again in the prompt: n slots of its segment, rising, that count and are not computed again yet. The
+ * view leaves them out, and is gone if nothing is left of it; runs stand in their places; other items may move. why: as pml_item.why. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err);
+/* The slots of a view that are computed again. */
+static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *view) {
+    return view->n_again > 0 ? p->again + view->first_again : NULL;
+}
 
 /* Moves the whole plan by n >= 0 positions (packed layouts). */
 void pml_plan_move(pml_plan *p, int32_t n);

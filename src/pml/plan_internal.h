@@ -2,6 +2,7 @@
  *
  *   plan_resolve.c   imports -> modules, scaffolds that fit
  *   plan_order.c     entries in prompt order, and their positions
+ *   plan_quality.c   which tokens are computed again
  *   plan.c           entries -> items; public functions
  */
 #ifndef PML_PLAN_INTERNAL_H
@@ -40,11 +41,18 @@ typedef struct plan_build {
     int previous_role;
     int32_t open_role; /* the prompt's node of a role that the answer goes on in, or -1 */
     int32_t import; /* the outermost import that is being emitted */
+    rp_quality quality; /* of the request */
 } plan_build;
 
 int plan_resolve(plan_build *b);
 int plan_leave_open(plan_build *b); /* the role that the prompt ends with */
 int plan_order(plan_build *b);
 int plan_place(plan_build *b);
+/* plan_quality.c: what holds for the modules of the entries; tokens that are computed again. */
+void plan_find_quality(plan_build *b);
+rp_quality plan_quality_of(const plan_build *b, int32_t holder);
+int plan_link(pml_plan *p, rp_error *err);
+/* plan.c */
+int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err);
 
 #endif

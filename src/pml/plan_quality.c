@@ -1,0 +1,129 @@
+/* plan_quality.c: the dial in a plan: what holds for each module, and tokens of views that are computed again where they stand in the prompt.
+ *
+ *   view   [. . . . . . . .]          again: slots 0 and 1        [x x . . . . . .]
+ *                                                          run    [a b]
+ *
+ * A token that is computed again attends to all before it, as free text does, and is attended to in the place of the view's.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "pml/plan_internal.h"
+#include "pml/quality.h"
+
+/* ---- what holds ---- */
+
+rp_quality plan_quality_of(const plan_build *b, int32_t holder) {
+    if (b->quality.mode != RP_QUALITY_AS_WRITTEN) return b->quality;
+    if (b->prompt->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return b->prompt->nodes[0].quality;
+    for (int32_t i = holder; i >= 0; i = b->schema->nodes[i].parent)
+        if (b->schema->nodes[i].quality.mode != RP_QUALITY_AS_WRITTEN) return b->schema->nodes[i].quality;
+    return (rp_quality){RP_QUALITY_REUSE, 0};
+}
+
+/* Anonymous text counts only where no module is imported: it stands before them all, or its states are as good as theirs. */
+void plan_find_quality(plan_build *b) {
+    rp_quality modules = {0}, text = {0};
+    bool all_exact = true;
+    for (size_t i = 0; i < b->n_entries; i++) {
+        int32_t segment = b->entries[i].segment;
+        if (segment < 0) continue;
+        int32_t holder = b->layout->segments[segment].holder;
+        rp_quality q = plan_quality_of(b, holder);
+        rp_quality *of = holder == 0 ? &text : &modules;
+        *of = pml_quality_higher(*of, q);
+        if (holder != 0) all_exact &= q.mode == RP_QUALITY_EXACT;
+    }
+    rp_quality asked = modules.mode != RP_QUALITY_AS_WRITTEN ? modules : text;
+    if (asked.mode == RP_QUALITY_AS_WRITTEN) asked = plan_quality_of(b, 0);
+    b->plan->asked = asked;
+    b->plan->is_flat = asked.mode == RP_QUALITY_EXACT && all_exact;
+}
+
+/* ---- tokens that are computed again ---- */
+
+static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {
+    int rc = plan_add_item(p, run, err);
+    if (rc) return rc;
+    size_t i = p->n_items - 1;
+    for (; i > 0 && p->items[i - 1].pos >= run->pos; i--) p->items[i] = p->items[i - 1]; /* before the view that it begins */
+    p->items[i] = *run;
+    return RP_OK;
+}
+
+/* One run for slots that follow each other. */
+static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
+    const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[view->segment]);
+    int rc = RP_OK;
+    for (int32_t i = 0, k; i < n && !rc; i = k) {
+        pml_item run = {.segment = view->segment, .holder = view->holder, .pos = view->pos + slots[i], .first_token = p->tokens.n, .why = why};
+        for (k = i; k < n && slots[k] == slots[i] + k - i && !rc; k++)
+            if (token_list_push(&p->tokens, tokens[slots[k]])) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
+        run.n_tokens = run.n_counted = k - i;
+        if (!rc) rc = insert_run(p, &run, err);
+    }
+    return rc;
+}
+
+/* Both lists rise, and differ. */
+static void merge(int32_t *out, const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
+    for (int32_t i = 0, k = 0; i < n_a || k < n_b;) {
+        bool first = k == n_b || (i < n_a && a[i] < b[k]);
+        assert(i == n_a || k == n_b || a[i] != b[k]);
+        *out++ = first ? a[i++] : b[k++];
+    }
+}
+
+/* What the list held of the view before stays in it, unused. */
+static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t n, rp_error *err) {
+    size_t first = p->n_again, need = first + (size_t)view->n_again + (size_t)n;
+    int rc = base_grow((void **)&p->again, &p->cap_again, need, (size_t)1 << 30, sizeof(*p->again));
+    if (rc) return base_fail(err, rc, "no room for %zu tokens that are computed again", need);
+    merge(p->again + first, pml_item_again(p, view), view->n_again, slots, n);
+    view->first_again = first;
+    view->n_again += n;
+    p->n_again = need;
+    return RP_OK;
+}
+
+int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
+    assert(p->items[item].is_view);
+    if (n == 0) return RP_OK;
+    int rc = note_again(p, &p->items[item], slots, n, err);
+    if (rc) return rc;
+    p->items[item].n_counted -= n;
+    p->n_cached -= n;
+    p->n_fresh += n;
+    pml_item view = p->items[item]; /* it moves */
+    if (view.n_counted == 0) memmove(&p->items[item], &p->items[item + 1], (--p->n_items - item) * sizeof(view));
+    return add_runs(p, &view, slots, n, why, err);
+}
+
+/* ---- link ---- */
+
+/* The first k slots of a view that count. Returns how many there are. */
+static int32_t first_counted(const pml_plan *p, const pml_item *view, int32_t k, int32_t *slots) {
+    const pml_segment *s = &p->layout->segments[view->segment];
+    const pml_hole *holes = pml_segment_holes(p->layout, s);
+    int32_t n = 0, hole = 0;
+    for (int32_t i = 0; i < view->n_tokens && n < k; i++) {
+        while (hole < s->n_holes && i >= holes[hole].offset + holes[hole].len) hole++;
+        if (hole < s->n_holes && i >= holes[hole].offset) i = holes[hole].offset + holes[hole].len - 1;
+        else slots[n++] = i;
+    }
+    return n;
+}
+
+int plan_link(pml_plan *p, rp_error *err) {
+    int32_t slots[RP_MAX_LINK_TOKENS];
+    int rc = RP_OK;
+    for (size_t i = 0; i < p->n_items && !rc; i++) {
+        const pml_item *view = &p->items[i];
+        if (!view->is_view || view->exact || view->n_again > 0 || view->quality.mode != RP_QUALITY_LINK) continue;
+        int32_t n = first_counted(p, view, view->quality.amount, slots);
+        rc = pml_plan_again(p, i, slots, n, "link", err);
+    }
+    return rc;
+}
