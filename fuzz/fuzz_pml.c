@@ -51,7 +51,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
     if (rc) check_error(rc, &err);
     else {
-        rc = pml_plan_new(&p, layout, prompt, n % 2 == 1, (rp_quality){0}, &err);
+        rc = pml_plan_new(&p, layout, prompt, n % 2 == 1, (rp_quality){0}, (rp_quality){n % 3 == 0 ? RP_QUALITY_LINK : RP_QUALITY_AS_WRITTEN, n % 3 == 0 ? 8 : 0}, &err);
         if (rc) check_error(rc, &err);
         else check_plan(p);
         pml_plan_free(p);
