@@ -59,27 +59,27 @@ static int add_view(plan_build *b, const plan_entry *e) {
 }
 
 /* Tokens [begin, end) of a segment that is computed anew for this prompt. */
-static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end, const char *why) {
+static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
     const pml_segment *s = &b->layout->segments[e->segment];
     size_t first = b->plan->tokens.n;
     for (int32_t i = begin; i < end; i++)
         if (token_list_push(&b->plan->tokens, pml_segment_tokens(b->layout, s)[i])) return base_fail_memory(b->err, first * 4, "tokens");
     if (begin >= end) return RP_OK;
     return plan_add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
-                                         .n_counted = end - begin, .first_token = first, .why = why}, b->err);
+                                         .n_counted = end - begin, .first_token = first}, b->err);
 }
 
-static int add_uncached(plan_build *b, const plan_entry *e, const char *why) {
+static int add_uncached(plan_build *b, const plan_entry *e) {
     const pml_segment *s = &b->layout->segments[e->segment];
     const pml_hole *holes = pml_segment_holes(b->layout, s);
     int32_t begin = 0;
     int rc = RP_OK;
     for (int32_t i = 0; i < s->n_holes && !rc; i++) {
-        if ((rc = add_piece(b, e, begin, holes[i].offset, why))) break;
+        if ((rc = add_piece(b, e, begin, holes[i].offset))) break;
         rc = add_argument(b, e->segment, &holes[i], e->pos);
         begin = holes[i].offset + holes[i].len;
     }
-    return rc ? rc : add_piece(b, e, begin, s->n_tokens, why);
+    return rc ? rc : add_piece(b, e, begin, s->n_tokens);
 }
 
 static int add_entry_items(plan_build *b, const plan_entry *e) {
@@ -88,8 +88,7 @@ static int add_entry_items(plan_build *b, const plan_entry *e) {
                                              .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;
-    bool exact = cached && !b->plan->is_flat && plan_quality_of(b, holder).mode == RP_QUALITY_EXACT;
-    return cached && !exact ? add_view(b, e) : add_uncached(b, e, exact ? "exact" : NULL);
+    return cached ? add_view(b, e) : add_uncached(b, e);
 }
 
 /* ---- the last token ---- */
@@ -170,7 +169,7 @@ static int build_items(plan_build *b) {
     if ((rc = free_last_token(p, b->err))) return rc;
     mark_exact(p);
     count_tokens(p);
-    return p->is_flat ? RP_OK : plan_link(p, b->err);
+    return p->is_flat ? RP_OK : plan_turn_dial(p, b->err);
 }
 
 static int32_t *fill_minus_one(int32_t *p, size_t n) {

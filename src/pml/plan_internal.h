@@ -52,7 +52,7 @@ int plan_place(plan_build *b);
 /* plan_quality.c: what holds for the modules of the entries; tokens that are computed again. */
 void plan_find_quality(plan_build *b);
 rp_quality plan_quality_of(const plan_build *b, int32_t holder);
-int plan_link(pml_plan *p, rp_error *err);
+int plan_turn_dial(pml_plan *p, rp_error *err);
 /* plan.c */
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err);
 

@@ -112,7 +112,7 @@ int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, co
     return add_runs(p, &view, slots, n, why, err);
 }
 
-/* ---- link ---- */
+/* ---- link and exact ---- */
 
 /* The first k slots of a view that count. Returns how many there are. */
 static int32_t first_counted(const pml_plan *p, const pml_item *view, int32_t k, int32_t *slots) {
@@ -127,14 +127,23 @@ static int32_t first_counted(const pml_plan *p, const pml_item *view, int32_t k,
     return n;
 }
 
-int plan_link(pml_plan *p, rp_error *err) {
-    int32_t slots[RP_MAX_LINK_TOKENS];
+/* The first k tokens of a view. */
+static int begin_again(pml_plan *p, size_t item, int32_t k, const char *why, rp_error *err) {
+    int32_t *slots = base_alloc((size_t)k * sizeof(*slots));
+    if (!slots) return base_fail_memory(err, (uint64_t)k * sizeof(*slots), "a plan");
+    int32_t n = first_counted(p, &p->items[item], k, slots);
+    int rc = pml_plan_again(p, item, slots, n, why, err);
+    base_free(slots);
+    return rc;
+}
+
+int plan_turn_dial(pml_plan *p, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *view = &p->items[i];
-        if (!view->is_view || view->exact || view->n_again > 0 || view->quality.mode != RP_QUALITY_LINK) continue;
-        int32_t n = first_counted(p, view, view->quality.amount, slots);
-        rc = pml_plan_again(p, i, slots, n, "link", err);
+        if (!view->is_view || view->exact || view->n_again > 0) continue;
+        if (view->quality.mode == RP_QUALITY_LINK) rc = begin_again(p, i, BASE_MIN(view->quality.amount, view->n_tokens), "link", err);
+        else if (view->quality.mode == RP_QUALITY_EXACT) rc = begin_again(p, i, view->n_tokens, "exact", err);
     }
     return rc;
 }

@@ -36,7 +36,7 @@ typedef struct round {
 } round;
 
 typedef struct tally {
-    int prompts, too_long, joint, reused;
+    int prompts, too_long, joint, reused, again;
     double worst[2];
 } tally;
 
@@ -78,14 +78,21 @@ static void check_counts(const round *c, const reference_prompt *ref, const orac
     fail_msg("the engine and the reference count different tokens");
 }
 
-static void check_prompt(const round *c, bool exact, tally *t) {
+static rp_quality random_quality(tiny_random *r) {
+    if (tiny_random_below(r, 3) == 0) return (rp_quality){RP_QUALITY_REUSE, 0};
+    return (rp_quality){RP_QUALITY_LINK, 1 + (int32_t)tiny_random_below(r, 12)};
+}
+
+/* exact: by rp_request.reuse. */
+static void check_prompt(const round *c, bool exact, rp_quality quality, tally *t) {
     rp_request req = rp_request_defaults();
     oracle_run runs[2];
     reference_prompt *ref = NULL;
     rp_error err = {0};
-    int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact, &err);
+    int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : quality, &err);
     req.prompt = c->pml.prompt.data;
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
+    req.quality = quality;
     req.no_prefix = true; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
@@ -93,13 +100,14 @@ static void check_prompt(const round *c, bool exact, tally *t) {
         oracle_run_make(&runs[format], c->engines[format], &req);
         if (runs[format].rc != rc) print_case(c, ref, &runs[format]);
         if (runs[format].rc != rc) fail_msg("the reference says: %s", rc ? err.message : "it is fine");
-        if (!rc && !exact) check_counts(c, ref, &runs[format]);
+        if (!rc) check_counts(c, ref, &runs[format]);
         if (!rc) assert_int_equal(runs[format].n_steps, STEPS);
     }
     t->prompts++;
     t->too_long += rc == RP_ERR_LENGTH;
     if (!rc) t->joint += reference_prompt_joint(ref) > 0;
     if (!rc) t->reused += reference_prompt_reused(ref) > 0;
+    if (!rc) t->again += reference_prompt_again(ref) > 0;
     if (!rc) compare(c, ref, runs, t);
     for (int format = 0; format < 2; format++) oracle_run_free(&runs[format]);
     reference_prompt_free(ref);
@@ -129,6 +137,7 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     round c = {.seed = seed, .shape = (int)tiny_random_below(&r, ORACLE_SHAPES)};
     c.model = &models[c.shape];
     random_pml_init(&c.pml, &r);
+    c.pml.dial = true;
     random_pml_schema(&c.pml);
     for (int format = 0; format < 2; format++) c.engines[format] = new_engine(&c, &r, format);
     if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err)) fail_msg("%s", err.message);
@@ -137,8 +146,9 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
         random_pml_prompt(&c.pml, c.model->tokenizer);
         if (pml_prompt_parse(&prompt, c.pml.prompt.data, c.pml.prompt.len, "prompt", &err)) fail_msg("%s", err.message);
         c.prompt = prompt;
-        check_prompt(&c, false, t);
-        if (i == 0) check_prompt(&c, true, t);
+        check_prompt(&c, false, (rp_quality){0}, t);
+        if (i == 0) check_prompt(&c, true, (rp_quality){0}, t);
+        if (i == 1) check_prompt(&c, false, random_quality(&r), t);
         pml_document_free(prompt);
     }
     for (int format = 0; format < 2; format++) rp_engine_free(c.engines[format]);
@@ -158,9 +168,9 @@ static void random_prompts_give_the_reference_logits(void **state) {
         oracle_model_open(&models[i], &shape, chat);
     }
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
-    printf("oracle: %d prompts (%d reuse states, %d take joint ones, %d do not fit), worst deviation %.2g f32, %.2g f16\n",
-           t.prompts, t.reused, t.joint, t.too_long, t.worst[RP_STATE_F32], t.worst[RP_STATE_F16]);
-    if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.too_long > 0);
+    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d take joint ones, %d do not fit), worst deviation %.2g f32, %.2g f16\n",
+           t.prompts, t.reused, t.again, t.joint, t.too_long, t.worst[RP_STATE_F32], t.worst[RP_STATE_F16]);
+    if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.too_long > 0);
     for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
 }
 

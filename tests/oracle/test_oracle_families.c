@@ -173,7 +173,7 @@ static bool fits(const family *f, int rc, const reference_prompt *ref) {
 static void check_prompt(const round *c, bool exact) {
     reference_prompt *ref = NULL;
     rp_error err = {0};
-    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt, exact, &err);
+    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : (rp_quality){0}, &err);
     c->t->too_long += rc == RP_ERR_LENGTH;
     if (fits(c->f, rc, ref)) run_both(c, ref, rc, err.message, exact);
     reference_prompt_free(ref);

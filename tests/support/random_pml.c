@@ -68,7 +68,15 @@ static void note_role(random_pml *p, int32_t module) {
     for (; module >= 0; module = p->modules[module].parent) p->modules[module].has_role = true;
 }
 
+static void quality(random_pml *p, base_buffer *out, int one_in) {
+    if (!p->dial || !chance(p, one_in)) return;
+    int kind = below(p, 5);
+    if (kind < 2) put(out, kind == 0 ? " quality=\"reuse\"" : " quality=\"exact\"");
+    else if (base_buffer_printf(out, " quality=\"link:%d\"", kind == 2 ? 1 : 1 + below(p, 20))) abort();
+}
+
 static void element_attributes(random_pml *p) {
+    quality(p, &p->schema, 6);
     if (chance(p, 5)) put(&p->schema, chance(p, 2) ? " scope=\"module\"" : " scope=\"path\"");
     if (chance(p, 12)) put(&p->schema, " xml:space=\"preserve\"");
 }
@@ -209,6 +217,7 @@ void random_pml_schema(random_pml *p) {
     if (p->fixed) put(&p->schema, " layout=\"fixed\"");
     else if (chance(p, 2)) put(&p->schema, " layout=\"packed\"");
     if (chance(p, 3)) put(&p->schema, " scope=\"module\"");
+    quality(p, &p->schema, 2);
     if (chance(p, 20)) put(&p->schema, " xml:space=\"preserve\"");
     put(&p->schema, ">");
     content(p, -1, 0, false);
@@ -325,7 +334,9 @@ void random_pml_prompt(random_pml *p, const tokenizer *t) {
     choose(p, &c);
     int32_t n = held(p, &c, -1, list), in_role = chance(p, 3) ? below(p, n + 1) : n;
     base_buffer_clear(&p->prompt);
-    put(&p->prompt, "<prompt schema=\"s\">");
+    put(&p->prompt, "<prompt schema=\"s\"");
+    quality(p, &p->prompt, 3);
+    put(&p->prompt, ">");
     for (int32_t i = 0; i < n; i++) {
         bool inside = i >= in_role && !p->modules[list[i]].has_role;
         maybe_text(p);

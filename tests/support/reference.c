@@ -35,7 +35,14 @@ typedef struct entry {
     int32_t segment, offset; /* the segment's token, or segment -1 */
     bool fresh;
     int32_t token;           /* its number in reference_states */
+    bool again;              /* fresh for the sake of quality */
 } entry;
+
+/* What a token of a segment saw. */
+typedef struct sights {
+    reference_sight *list;
+    size_t n, cap;
+} sights;
 
 /* A scaffold that the prompt imports. */
 typedef struct joint_run {
@@ -68,6 +75,9 @@ struct reference_prompt {
     int32_t *canonical;  /* [segment]: number of its first token in reference_states, -1: not computed */
     int32_t *joint_of;   /* [segment]: index in joints, -1 */
     reference_states *states;
+    sights *seen;        /* [token of reference_states]; those of segments */
+    int32_t n_seen;
+    rp_quality quality;  /* the request's */
     float *logits;
 };
 
@@ -336,7 +346,7 @@ static void open_answer(reference_prompt *p) {
 /* ---- flatten --------------------------------------------------------------------------------------------------- */
 
 static void new_entry(reference_prompt *p, int32_t position, int32_t id, int32_t segment, int32_t offset, bool fresh) {
-    p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1};
+    p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1, false};
 }
 
 static const char *argument(const reference_prompt *p, int32_t module, const char *name) {
@@ -378,7 +388,7 @@ static int by_position(const void *a, const void *b) {
 }
 
 /* Somebody has to ask for the logits: the last token is fresh in any case. */
-static void flatten(reference_prompt *p, bool exact) {
+static void flatten(reference_prompt *p) {
     p->entries = reference_alloc((size_t)p->end + 1, sizeof *p->entries);
     for (int32_t i = 0; i < p->n_items; i++) {
         const item *t = &p->items[i];
@@ -386,7 +396,6 @@ static void flatten(reference_prompt *p, bool exact) {
         for (int32_t j = 0; t->segment < 0 && j < t->n; j++) new_entry(p, t->position + j, t->text.ids[j], -1, 0, true);
     }
     qsort(p->entries, (size_t)p->n_entries, sizeof *p->entries, by_position);
-    for (int32_t i = 0; exact && i < p->n_entries; i++) p->entries[i].fresh = true;
     if (p->n_entries > 0) p->entries[p->n_entries - 1].fresh = true;
     if (p->n_entries > 0) p->end = p->entries[p->n_entries - 1].position + 1; /* the answer follows the last token */
 }
@@ -469,11 +478,6 @@ static void choose_joints(reference_prompt *p) {
 
 /* ---- compute --------------------------------------------------------------------------------------------------- */
 
-typedef struct sights {
-    reference_sight *list;
-    size_t n, cap;
-} sights;
-
 static void see(sights *l, int32_t token, int32_t distance) {
     if (l->n == l->cap) {
         reference_sight *more = reference_alloc(l->cap * 2 + 64, sizeof *more);
@@ -483,6 +487,17 @@ static void see(sights *l, int32_t token, int32_t distance) {
         l->cap = l->cap * 2 + 64;
     }
     l->list[l->n++] = (reference_sight){token, distance};
+}
+
+/* Of the token that was added last. */
+static void keep_sights(reference_prompt *p, sights l) {
+    int32_t n = reference_states_count(p->states);
+    sights *more = reference_alloc((size_t)n, sizeof *more);
+    if (p->n_seen) memcpy(more, p->seen, (size_t)p->n_seen * sizeof *more);
+    free(p->seen);
+    p->seen = more;
+    p->seen[n - 1] = l;
+    p->n_seen = n;
 }
 
 /* Computes a segment at `position`, seeing n segments whose first tokens are `tokens` and stood at `places`. */
@@ -496,7 +511,7 @@ static int32_t compute_segment(reference_prompt *p, const reference_segment *g, 
                 see(&l, firsts[k] + j, position + i - (scope[k].position + j));
         for (int32_t j = 0; j < i; j++) see(&l, first + j, i - j);
         reference_states_add(p->states, g->tokens.ids[i], position + i, l.list, l.n, NULL);
-        free(l.list);
+        keep_sights(p, l);
     }
     return first;
 }
@@ -562,11 +577,85 @@ static void compute_fresh(reference_prompt *p, entry *e, bool last) {
     free(l.list);
 }
 
+/* ---- quality --------------------------------------------------------------------------------------------------- */
+
+/* The request's, the prompt's, the module's, that of modules around it, the schema's. */
+static rp_quality quality_of(const reference_prompt *p, int32_t holder) {
+    const rp_quality reuse = {RP_QUALITY_REUSE, 0};
+    if (p->quality.mode) return p->quality;
+    if (p->pd->nodes[0].quality.mode) return p->pd->nodes[0].quality;
+    for (; holder >= 0; holder = pml_holder(p->d, holder))
+        if (schema_node(p, holder)->quality.mode) return schema_node(p, holder)->quality;
+    return reuse;
+}
+
+/* Has the entry seen, when its segment was computed, just what stands before it here, where it stands? */
+static bool is_plain(const reference_prompt *p, const entry *e) {
+    const sights *l = e->fresh ? NULL : &p->seen[e->token];
+    if (!l || l->n != (size_t)(e - p->entries)) return false;
+    for (const entry *b = p->entries; b < e; b++) {
+        bool found = false;
+        for (size_t i = 0; i < l->n && !found; i++) found = l->list[i].token == b->token && l->list[i].distance == e->position - b->position;
+        if (!found) return false;
+    }
+    return true;
+}
+
+static bool belongs(const entry *e, const item *t) {
+    return t->segment >= 0 && e->segment == t->segment && e->position >= t->position && e->position < item_end(t);
+}
+
+/* Segments with parameters are never plain: not even what stands before them counts. */
+static bool item_is_plain(const reference_prompt *p, const item *t) {
+    for (int32_t i = 0; i < p->n_entries; i++)
+        if (belongs(&p->entries[i], t) && !p->entries[i].fresh && !is_plain(p, &p->entries[i])) return false;
+    return p->s->segments[t->segment].n_holes == 0;
+}
+
+static void compute_again(reference_prompt *p, const item *t, int32_t most) {
+    for (int32_t i = 0; i < p->n_entries && most > 0; i++) {
+        if (!belongs(&p->entries[i], t) || p->entries[i].fresh) continue;
+        p->entries[i].fresh = p->entries[i].again = true;
+        most--;
+    }
+}
+
+/* Are all modules to be exact, or, without any, the schema's text? */
+static bool all_exact(const reference_prompt *p) {
+    int32_t n[2] = {0}, exact[2] = {0};
+    for (int32_t i = 0; i < p->n_items; i++) {
+        if (p->items[i].segment < 0) continue;
+        int32_t holder = p->s->segments[p->items[i].segment].holder;
+        n[holder != 0]++;
+        exact[holder != 0] += quality_of(p, holder).mode == RP_QUALITY_EXACT;
+    }
+    int which = n[1] > 0;
+    return n[which] > 0 ? exact[which] == n[which] : quality_of(p, 0).mode == RP_QUALITY_EXACT;
+}
+
+static void turn_the_dial(reference_prompt *p) {
+    bool *plain = reference_alloc((size_t)p->n_items + 1, sizeof *plain);
+    bool flat = all_exact(p);
+    for (int32_t i = 0; i < p->n_items; i++) plain[i] = p->items[i].segment >= 0 && item_is_plain(p, &p->items[i]);
+    for (int32_t i = 0; i < p->n_items; i++) /* and all that it saw was plain */
+        for (int32_t k = 0; k < p->n_items && !plain[i]; k++)
+            if (p->items[k].n > 0 && p->items[k].position > p->items[i].position) plain[k] = false;
+    for (int32_t i = 0; i < p->n_items; i++) {
+        const item *t = &p->items[i];
+        if (t->segment < 0) continue;
+        rp_quality q = quality_of(p, p->s->segments[t->segment].holder);
+        if (flat || (q.mode == RP_QUALITY_EXACT && !plain[i])) compute_again(p, t, t->n);
+        else if (q.mode == RP_QUALITY_LINK && !plain[i]) compute_again(p, t, q.amount);
+    }
+    free(plain);
+}
+
 static void compute(reference_prompt *p) {
     p->states = reference_states_new(p->r->model);
     p->logits = reference_alloc((size_t)reference_model_n_vocab(p->r->model), sizeof *p->logits);
     for (int32_t i = 0; i < p->n_entries; i++)
         if (!p->entries[i].fresh) p->entries[i].token = state_of(p, &p->entries[i]);
+    if (p->d) turn_the_dial(p);
     for (int32_t i = 0; i < p->n_entries; i++)
         if (p->entries[i].fresh) compute_fresh(p, &p->entries[i], i == p->n_entries - 1);
 }
@@ -622,7 +711,7 @@ static void check_end(reference_prompt *p) {
         p->rc = base_fail(p->err, RP_ERR_CONTEXT, "reference: the prompt ends at %d, the model has %d positions", p->end, most);
 }
 
-static void lay_out(reference_prompt *p, bool exact) {
+static void lay_out(reference_prompt *p) {
     p->taken[0] = true;
     note_imports(p, 0, 0);
     if (p->rc) return;
@@ -634,15 +723,16 @@ static void lay_out(reference_prompt *p, bool exact) {
     open_answer(p);
     check_end(p);
     if (p->rc) return;
-    flatten(p, exact);
+    flatten(p);
     if (p->n_entries == 0) p->rc = base_fail(p->err, RP_ERR_INVALID, "reference: no tokens");
-    if (!exact) choose_joints(p);
+    choose_joints(p);
 }
 
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
-                         bool exact, rp_error *err) {
+                         rp_quality quality, rp_error *err) {
     reference_prompt *p = new_prompt(r, schema, prompt, err);
-    lay_out(p, exact);
+    p->quality = quality;
+    lay_out(p);
     if (!p->rc) compute(p);
     int rc = p->rc;
     if (rc) {
@@ -668,6 +758,8 @@ void reference_prompt_free(reference_prompt *p) {
     if (!p) return;
     for (int32_t i = 0; i < p->n_items; i++) token_list_free(&p->items[i].text);
     for (int32_t i = 0; i < p->n_joints; i++) joint_free(&p->joints[i]);
+    for (int32_t i = 0; i < p->n_seen; i++) free(p->seen[i].list);
+    free(p->seen);
     reference_states_free(p->states);
     reference_schema_free(p->s);
     free(p->joints);
@@ -700,6 +792,12 @@ int32_t reference_prompt_tokens(const reference_prompt *p) { return p->n_entries
 int32_t reference_prompt_reused(const reference_prompt *p) {
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_entries; i++) n += !p->entries[i].fresh;
+    return n;
+}
+
+int32_t reference_prompt_again(const reference_prompt *p) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_entries; i++) n += p->entries[i].again;
     return n;
 }
 

@@ -27,11 +27,11 @@ int reference_open(reference **out, const char *path, const char *chat, int32_t 
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
-/* Lays out and computes a prompt. exact: every token sees everything at lower positions.
+/* Lays out and computes a prompt. quality: the request's; reuse, link and exact are known (docs/quality.md).
  * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
  * RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned positions. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
-                         bool exact, rp_error *err);
+                         rp_quality quality, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
 reference_prompt *reference_plain_new(reference *r, const int32_t *ids, int32_t n);
 void reference_prompt_free(reference_prompt *p);
@@ -43,6 +43,7 @@ const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
 int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
+int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
 double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_states_margin */
 /* Segments that the prompt takes as a scaffold's joint states. */
