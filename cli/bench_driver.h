@@ -32,7 +32,7 @@ typedef struct bench_steps {
     bench_histogram alone_ms; /* of ms: answers and nothing else, */
     bench_histogram mixed_ms; /* or answers beside pieces of prompts and modules */
     bench_histogram miss; /* of those that were predicted: 100 * |actual - predicted| / actual, as "ms" */
-    uint64_t rows[3];     /* by rp_step_kind */
+    uint64_t rows[RP_N_STEP_KINDS];     /* by rp_step_kind */
     int32_t most_running, most_waiting;
     uint64_t most_state_bytes;
 } bench_steps;

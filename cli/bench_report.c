@@ -64,6 +64,7 @@ static json_t *steps_object(const bench_steps *s) {
     cli_json_set(o, "decode_rows", integer(s->rows[RP_STEP_DECODE]));
     cli_json_set(o, "prefill_rows", integer(s->rows[RP_STEP_PREFILL]));
     cli_json_set(o, "module_rows", integer(s->rows[RP_STEP_MODULE]));
+    cli_json_set(o, "background_rows", integer(s->rows[RP_STEP_BACKGROUND]));
     cli_json_set(o, "most_running", json_integer(s->most_running));
     cli_json_set(o, "most_waiting", json_integer(s->most_waiting));
     return o;
@@ -209,7 +210,7 @@ static void print_answers(const bench_steps *s) {
 
 static void print_steps(const bench_driver *d, const bench_steps *s) {
     double queue = 0;
-    uint64_t rows = s->rows[0] + s->rows[1] + s->rows[2];
+    uint64_t rows = s->rows[0] + s->rows[1] + s->rows[2] + s->rows[3];
     for (int i = 0; i < d->n_kinds; i++) {
         double p99 = bench_histogram_at(&d->kinds[i].queue_ms, 0.99);
         if (p99 > queue) queue = p99;

@@ -66,7 +66,7 @@ void bench_trace_queue(bench_trace *t, uint64_t call, double start_ms, double ms
             (unsigned long long)call, file_us(t, start_ms * 1e3), ms * 1e3);
 }
 
-static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[3], double ts) {
+static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[RP_N_STEP_KINDS], double ts) {
     fprintf(t->file,
             ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"rows\",\"ts\":%.0f,\"args\":{\"decode\":%d,\"prefill\":%d,\"module\":%d}}", ENGINE, ts,
             (int)rows[RP_STEP_DECODE], (int)rows[RP_STEP_PREFILL], (int)rows[RP_STEP_MODULE]);
@@ -78,13 +78,13 @@ static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[
 
 void bench_trace_step(bench_trace *t, const rp_step *s) {
     if (t == NULL) return;
-    int32_t rows[3] = {0};
+    int32_t rows[RP_N_STEP_KINDS] = {0};
     double ts = file_us(t, (double)s->start_us), us = (double)(s->end_us - s->start_us);
     for (int32_t i = 0; i < s->n_parts; i++) rows[s->parts[i].kind] += s->parts[i].n_rows;
     fprintf(t->file,
             ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"step\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"number\":%llu,\"rows\":%d,"
             "\"parts\":%d,\"predicted_us\":%llu,\"actual_us\":%.0f}}",
-            ENGINE, STEPS_TRACK, ts, us, (unsigned long long)s->number, (int)(rows[0] + rows[1] + rows[2]), (int)s->n_parts,
+            ENGINE, STEPS_TRACK, ts, us, (unsigned long long)s->number, (int)(rows[0] + rows[1] + rows[2] + rows[3]), (int)s->n_parts,
             (unsigned long long)s->predicted_us, us);
     for (int32_t i = 0; i < s->n_parts; i++) {
         const rp_step_part *p = &s->parts[i];

@@ -209,10 +209,12 @@ typedef enum rp_step_kind {
     RP_STEP_MODULE,  /* tokens of a module that the call was the first to miss */
     RP_STEP_PREFILL, /* tokens of its prompt */
     RP_STEP_DECODE,  /* its answer's last token, and drafts behind it */
+    RP_STEP_BACKGROUND, /* tokens that no call waits for (rp_engine_drain): alone in its step, which is a short one */
 } rp_step_kind;
+#define RP_N_STEP_KINDS 4
 
 typedef struct rp_step_part {
-    uint64_t call;          /* rp_call_number; 0: a module whose call is gone or that rp_schema_encode wants */
+    uint64_t call;          /* rp_call_number; 0: a module whose call is gone or that rp_schema_encode wants; the background */
     rp_step_kind kind;
     int32_t n_rows;         /* tokens computed */
     int32_t context_tokens; /* that they attended to, themselves included */
@@ -280,12 +282,21 @@ typedef struct rp_engine_info {
     rp_state_format state_format;
     bool prepared;            /* rp_engine_prepare, or a first request, was there */
     int32_t running, waiting; /* calls that run, as after the last step; that have not ended, beside them */
+    int32_t background;       /* pieces of work in the background that are not done */
 } rp_engine_info;
 RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 
 /* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
  * does it where this was not called. RP_ERR_MEMORY. */
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
+
+/* Work in the background: what makes later requests better, and no call waits for. The engine does it when it has been idle for a moment,
+ * in steps of a few milliseconds, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
+ * it takes to any request that needs it, and is not counted among calls. rp_engine_free ends what is not done.
+ *
+ * Waits until nothing of it is left, for up to timeout_ms (-1: for ever), and has it begin without that moment. Returns whether nothing is
+ * left. Any thread but the engine's. */
+RP_API bool rp_engine_drain(rp_engine *engine, int64_t timeout_ms);
 
 /* What an engine needs of memory, in bytes. A program has its own code and the model's vocabulary beside it. */
 typedef struct rp_memory {

@@ -22,6 +22,7 @@
 #include "engine/answer.h"
 #include "engine/answer_memory.h"
 #include "engine/draft.h"
+#include "engine/idle.h"
 #include "engine/look_ahead.h"
 #include "engine/segment_jobs.h"
 #include "engine/sequence.h"
@@ -34,6 +35,7 @@ typedef enum call_kind {
     CALL_REQUEST,
     CALL_ENCODE,  /* computes the modules of a schema: rp_schema_encode */
     CALL_PREPARE, /* brings weights into order: rp_engine_prepare */
+    CALL_BACKGROUND, /* nobody waits for it: idle.h */
 } call_kind;
 
 typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PREFILL, CALL_DECODE, CALL_FLUSHING, CALL_DONE } call_phase;
@@ -99,6 +101,10 @@ struct rp_call {
     uint64_t copied_bytes; /* of states, while it was composed */
     struct audit_case *audited; /* it was chosen, and its first token's logits are kept; else NULL */
     uint64_t saved_us;     /* what computing the states that were found would have taken */
+    bool keeps;            /* CALL_BACKGROUND: as its idle_task says, */
+    idle_done_fn idle_done; /* and these */
+    void *idle_user;
+    int32_t n_tries;       /* how often it gave up its room */
 
     /* shared */
     atomic_bool cancelled;
@@ -114,10 +120,14 @@ struct rp_call {
 
 /* Copies, parses, plans and checks. The call was made by call_new. Errors as rp_engine_submit. */
 int call_plan(rp_call *c, const rp_request *request, rp_error *err);
+/* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
+void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
 /* Frees what call_plan made. */
 void call_plan_free(rp_call *c);
 /* Blocks that n tokens of the call, the prompt's and the answer's, take at most. */
 int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows);
+/* Blocks that all of a request takes at most, modules included. */
+int64_t call_most_blocks(const rp_call *c);
 
 /* ---- call.c ---- */
 

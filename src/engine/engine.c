@@ -108,7 +108,8 @@ static int open_locks(rp_engine *e, rp_error *err) {
     e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
     e->has_trie_lock = pthread_mutex_init(&e->trie_lock, NULL) == 0;
     e->has_wake = engine_cond_init(&e->wake);
-    return e->has_lock && e->has_trie_lock && e->has_wake ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
+    e->has_drained = engine_cond_init(&e->drained);
+    return e->has_lock && e->has_trie_lock && e->has_wake && e->has_drained ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
 }
 
 static int open_thread(rp_engine *e, rp_error *err) {
@@ -248,6 +249,7 @@ void rp_engine_free(rp_engine *e) {
     kv_pool_free(e->pool);
     if (e->backend) e->backend->ops->free(e->backend);
     if (e->has_wake) pthread_cond_destroy(&e->wake);
+    if (e->has_drained) pthread_cond_destroy(&e->drained);
     if (e->has_lock) pthread_mutex_destroy(&e->lock);
     if (e->has_trie_lock) pthread_mutex_destroy(&e->trie_lock);
     token_trie_free(e->trie);
@@ -284,6 +286,7 @@ void rp_engine_describe(rp_engine *e, rp_engine_info *out) {
     out->prepared = e->prepared;
     out->running = BASE_MIN(e->told_running, e->n_live);
     out->waiting = e->n_live - out->running;
+    out->background = e->told_background;
     pthread_mutex_unlock(&e->lock);
 }
 

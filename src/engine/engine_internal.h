@@ -7,6 +7,7 @@
  *   scheduler.c     the engine's thread: who runs
  *   look_ahead.c    states of calls that wait, fetched and held (look_ahead.h)
  *   steps.c         what a step computes, and what becomes of it
+ *   idle.c          what is computed while no call runs (idle.h)
  *   prefix.c        what was read before: found, waited for, given
  *   edits.c         what was read before behind another piece: found, moved
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
@@ -62,7 +63,7 @@ struct rp_engine {
     base_key salt; /* of what is shared: model, state format. A tenant's: engine_salt. One of them is part of every key */
 
     pthread_t thread;
-    bool has_lock, has_wake, has_thread; /* were made */
+    bool has_lock, has_wake, has_drained, has_thread; /* were made */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* of the engine's thread */
 
@@ -72,6 +73,9 @@ struct rp_engine {
     engine_errand *errands;      /* of threads that wait for them */
     int32_t n_live;              /* calls that have not ended */
     int32_t told_running;        /* of them: how many run, as after the last step */
+    int32_t told_background;     /* tasks of idle.h that are not done */
+    int32_t n_draining;          /* threads that wait for those, */
+    pthread_cond_t drained;      /* for this */
     uint64_t n_calls;            /* ever: the last one's number */
     answer_memory *answers; /* as tokens */
     rp_schema **schemas; /* by salt, then by name */
@@ -95,6 +99,7 @@ struct rp_engine {
     uint64_t n_admitted; /* ever */
     uint64_t n_ended;   /* calls, modules of rp_schema_encode, what the disk has done, from 1: each gives room back */
     segment_job *jobs;  /* in the order in which they were missed */
+    idle_work idle;
     auditor *auditor;
     cost_model cost;
     uint64_t last_plain; /* number of the last step of answers alone */
@@ -140,6 +145,8 @@ void *scheduler_main(void *arg);
 bool scheduler_goes_before(const rp_call *a, const rp_call *b);
 /* A running or waiting call is over: rc 0 with an answer that is complete, or an error. Releases what it holds and tells its caller. */
 void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err);
+/* Lets go of all that a call holds, which is in no list of those that compute any more. */
+void scheduler_release(rp_engine *e, rp_call *c);
 /* Blocks that nobody holds and nobody has reserved. */
 int64_t scheduler_free_blocks(rp_engine *e);
 /* States that a running call was to take from disk could not be read: it begins anew, and will not find them. */
@@ -166,7 +173,7 @@ uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots);
 
 /* Finds what was read before of a call's tokens: its path. *wait: another call reads the same and is about to compute more of it. */
 int prefix_find(rp_engine *e, rp_call *c, bool *wait, rp_error *err);
-/* Adds the path's views to the call's context. */
+/* Adds the path's views to the call's context, which all others stand in; the rest of its tokens is its sequence from then on. */
 int prefix_compose(rp_call *c, rp_error *err);
 /* Gives what the call has computed to the tree: spans that are full, or (all) the open one too. What cannot be kept is not: no error. */
 void prefix_give(rp_call *c, bool all);

@@ -91,6 +91,10 @@ int prefix_compose(rp_call *c, rp_error *err) {
     if (!rc) rc = edits_compose(c, err);
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
+    c->seq.tokens = c->tokens + c->n_found;
+    c->seq.positions = c->positions + c->n_found;
+    c->seq.n = c->n_prompt - c->n_found;
+    c->seq.slots = kv_context_slots(&c->seq.context);
     return rc;
 }
 

@@ -182,6 +182,15 @@ static int list_tokens(rp_call *c, rp_error *err) {
     return rc;
 }
 
+void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
+    c->options.relink = -1;
+    c->root = (span_root){.salt = *salt, .key = *salt};
+    c->tokens = tokens;
+    c->positions = positions;
+    c->n_prompt = c->n_tokens = c->cap_tokens = n;
+    c->n_runs = count_runs(positions, n);
+}
+
 /* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
 static int extend_tokens(rp_call *c, rp_error *err) {
     size_t cap = (size_t)c->n_prompt + (size_t)BASE_MAX(c->answer.most, 0);
@@ -202,20 +211,22 @@ int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
     return sequence_blocks(kv_pool_shape(c->engine->pool), n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
-/* Blocks that the call's modules and n tokens take at least at one time. */
-static int64_t least_blocks(const rp_call *c, int32_t n) {
+/* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
+static int64_t count_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
-    int64_t blocks = call_own_blocks(c, n, false);
+    int64_t blocks = call_own_blocks(c, n, keeps_windows);
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (p->items[i].is_view)
             blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
     return blocks;
 }
 
+int64_t call_most_blocks(const rp_call *c) { return count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }
+
 /* The answer ends where the budget does; there has to be room for one token. */
 static int check_budget(rp_call *c, rp_error *err) {
     int64_t room = capacity(c->engine);
-    int64_t least = least_blocks(c, c->n_prompt);
+    int64_t least = count_blocks(c, c->n_prompt, false);
     if (least > room)
         return base_fail(err, RP_ERR_ROOM,
                          "the prompt takes %lld blocks of attention states, the budget holds %lld (%llu bytes): raise it (--ram), or shorten "
@@ -224,7 +235,7 @@ static int check_budget(rp_call *c, rp_error *err) {
     int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        if (least_blocks(c, c->n_prompt + mid - 1) <= room) low = mid;
+        if (count_blocks(c, c->n_prompt + mid - 1, false) <= room) low = mid;
         else high = mid - 1;
     }
     c->answer.most = low;

@@ -77,7 +77,7 @@ static void forget(rp_engine *e, const rp_call *c) {
         if (w->waits_for == c) w->waits_for = NULL;
 }
 
-static void release(rp_engine *e, rp_call *c) {
+void scheduler_release(rp_engine *e, rp_call *c) {
     look_ahead_release(c);
     segment_needs_release(e, &c->needs);
     kv_context_clear(&c->seq.context);
@@ -103,8 +103,10 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     stop_waiting(e, c);
     stop_running(e, c);
     forget(e, c);
-    release(e, c);
+    audit_end(c, rc);
+    scheduler_release(e, c);
     e->n_ended++;
+    e->idle.busy_us = base_clock_us();
     engine_tell(e);
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
@@ -122,7 +124,7 @@ void scheduler_begin_anew(rp_engine *e, rp_call *c) {
     stop_running(e, c);
     forget(e, c);
     edits_take_back(c);
-    release(e, c);
+    scheduler_release(e, c);
     e->n_ended++; /* there is room again */
     start_waiting(e, c);
 }
@@ -177,7 +179,7 @@ int64_t scheduler_free_blocks(rp_engine *e) {
     int64_t blocks = ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(e->store)) / block;
     for (int32_t i = 0; i < e->n_running; i++) blocks -= e->running[i]->seq.reserved;
     for (const segment_job *j = e->jobs; j; j = j->next) blocks -= j->seq.reserved;
-    return blocks;
+    return blocks - idle_reserved(e);
 }
 
 static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
@@ -235,7 +237,7 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
     else if (!rc && reserve(e, c)) *v = ADMITTED;
-    if (rc || *v != ADMITTED) release(e, c);
+    if (rc || *v != ADMITTED) scheduler_release(e, c);
     else look_ahead_release(c); /* it has its own references now */
     return rc;
 }
@@ -258,10 +260,6 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
     span_path_use(&c->moved.path);
-    c->seq.tokens = c->tokens + c->n_found;
-    c->seq.positions = c->positions + c->n_found;
-    c->seq.n = c->n_prompt - c->n_found;
-    c->seq.slots = kv_context_slots(context);
     c->phase = CALL_PREFILL;
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
     call_count_found(c);
@@ -280,7 +278,7 @@ static void go_on(rp_engine *e, rp_call *c) {
     else {
         c->next_segment++;
         stop_running(e, c);
-        release(e, c);
+        scheduler_release(e, c);
         e->n_ended++; /* there is room again */
         start_waiting(e, c);
         return;
@@ -320,6 +318,7 @@ static void admit_all(rp_engine *e) {
         }
         if (still_waits(c)) continue;
         if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
+        idle_make_room(e, c->kind == CALL_REQUEST ? call_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && look_ahead_release_others(e, c)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
@@ -406,7 +405,21 @@ static void tell_status(rp_engine *e) {
     }
 }
 
-static bool has_work(const rp_engine *e) { return e->inbox || e->errands || e->stopping || e->disk_told || e->waiting || e->n_running > 0; }
+static bool has_work(const rp_engine *e) {
+    return e->inbox || e->errands || e->stopping || e->disk_told || e->waiting || e->n_running > 0 || idle_is_due(e);
+}
+
+/* Until there is something to do, or a task of the background may begin. Locked. */
+static void wait_for_work(rp_engine *e) {
+    for (;;) {
+        e->idle.hurried = e->n_draining > 0;
+        if (has_work(e)) return;
+        int64_t ms = idle_wait_ms(e);
+        struct timespec until = base_clock_after(BASE_MAX(ms, 0));
+        if (ms < 0) pthread_cond_wait(&e->wake, &e->lock);
+        else pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    }
+}
 
 /* All that run, or wait for room, wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
@@ -418,6 +431,7 @@ static void end_all(rp_engine *e) {
     end_flushed(e, true);
     while (e->n_running > 0) fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
     while (e->waiting) fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
+    idle_end_all(e);
 }
 
 void *scheduler_main(void *arg) {
@@ -429,7 +443,7 @@ void *scheduler_main(void *arg) {
         tell_status(e);
         if (stands || (e->n_running == 0 && !e->waiting)) span_store_set_computing(e->store, false);
         if (stands && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
-        while (!has_work(e)) pthread_cond_wait(&e->wake, &e->lock);
+        wait_for_work(e);
         rp_call *inbox = e->inbox;
         e->inbox = NULL;
         e->inbox_end = &e->inbox;

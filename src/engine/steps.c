@@ -1,6 +1,7 @@
 /* steps.c: what a step computes, and what becomes of it.
  *
  *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |
+ *           | a piece of the background | alone, where there is nothing else (idle.h)
  *
  * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows stand together changes no result (DESIGN.md, the
  * exactness rule).
@@ -139,6 +140,12 @@ static bool must_be_plain(const step *s) {
     return !cost_model_knows(&e->cost, s->load.rows) || e->n_steps - e->last_plain >= PLAIN_EVERY;
 }
 
+/* Rounded, where there are many: products are best at multiples of 8. */
+static int32_t fitting_rows(const step *s, int64_t slots, int32_t most, double us) {
+    int32_t rows = isinf(us) ? most : cost_model_room(&s->e->cost, &s->load, (double)slots, most, us);
+    return rows < most && rows > ROUND_FROM ? rows - rows % ROUND_TO : rows;
+}
+
 static void add_pieces(step *s) {
     rp_engine *e = s->e;
     double goal = goal_us(s);
@@ -149,13 +156,22 @@ static void add_pieces(step *s) {
         step_part p = list[i]; /* add_part writes where the list begins */
         sequence *seq = sequence_of(&p);
         int32_t most = BASE_MIN(left, seq->n - seq->done);
-        int32_t rows = isinf(goal) ? most : cost_model_room(&e->cost, &s->load, (double)seq->slots, most, goal);
-        if (rows < most && rows > ROUND_FROM) rows -= rows % ROUND_TO;
+        int32_t rows = fitting_rows(s, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         add_part(s, p.call, p.job, rows, last && p.call && !p.call->answer.over, NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
+}
+
+/* Only where nothing else is computed. */
+static void add_background(step *s) {
+    rp_engine *e = s->e;
+    rp_call *c = s->n_parts == 0 ? idle_next(e) : NULL;
+    if (!c) return;
+    int32_t left = c->seq.n - c->seq.done;
+    int32_t rows = fitting_rows(s, c->seq.slots, BASE_MIN(left, e->chunk_tokens), idle_step_us(e, c->seq.slots));
+    add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 
 /* ---- what becomes of it ---- */
@@ -241,7 +257,9 @@ static void settle(const step *s, int step_rc, const rp_error *err) {
             p->rc = step_rc;
             p->err = *err;
         }
-        if (p->call) settle_call(e, p->call, p);
+        if (p->call && p->call->kind == CALL_BACKGROUND)
+            idle_settle(e, p->call, p->n_rows, p->rc, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL);
+        else if (p->call) settle_call(e, p->call, p);
         else settle_job(e, p->job, p);
     }
 }
@@ -250,15 +268,16 @@ static void settle(const step *s, int step_rc, const rp_error *err) {
 
 static rp_step_kind kind_of(const step_part *p) {
     if (!p->call) return RP_STEP_MODULE;
+    if (p->call->kind == CALL_BACKGROUND) return RP_STEP_BACKGROUND;
     return p->call->phase == CALL_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
 }
 
 static void trace(const step *s) {
-    int32_t rows[3] = {0};
+    int32_t rows[RP_N_STEP_KINDS] = {0};
     for (int32_t i = 0; i < s->n_parts; i++) rows[kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
-    BASE_TRACE(ENGINE, "step %llu: %d rows of answers, %d of prompts, %d of modules in %d parts; %d calls run, %d wait; %llu us, %.0f expected",
-               (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], s->n_parts,
-               s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
+    BASE_TRACE(ENGINE, "step %llu: %d rows of answers, %d of prompts, %d of modules, %d of the background in %d parts; %d calls run, %d wait; %llu us, %.0f expected",
+               (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
+               s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
 
 /* Before the parts' calls change. */
@@ -302,13 +321,15 @@ bool steps_run(rp_engine *e) {
     int rc = RP_OK;
     add_answers(&s);
     add_pieces(&s);
+    add_background(&s);
     if (s.n_parts == 0) return false;
     if (s.n_rows > 0) {
-        bool plain = e->parts[s.n_parts - 1].call && e->parts[s.n_parts - 1].call->phase == CALL_DECODE; /* pieces stand last */
+        rp_step_kind last = kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
         bool waits = waits_for_disk(&s);
         e->n_steps++;
-        if (plain) e->last_plain = e->n_steps;
+        if (last == RP_STEP_DECODE) e->last_plain = e->n_steps;
+        else if (last == RP_STEP_BACKGROUND) e->last_plain++; /* what runs beside answers does not notice it */
         s.predicted_us = cost_model_predict(&e->cost, &s.load);
         s.start_us = base_clock_us();
         rc = model_forward_step(e->forward, &rows, e->logits, &err);

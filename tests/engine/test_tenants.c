@@ -56,7 +56,7 @@ typedef struct watched {
     rp_engine *engine;
     seen_step steps[MOST_STEPS]; /* the engine's thread while a call is under way */
     int32_t n_steps;
-    int32_t rows[3]; /* by rp_step_kind */
+    int32_t rows[RP_N_STEP_KINDS]; /* by rp_step_kind */
     uint64_t look_ups[3]; /* of the last request: hits, misses, inserts */
     char dir[STORE_FOLDER_BYTES]; /* "": no disk */
 } watched;
