@@ -14,7 +14,7 @@
 #include "text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger;
+    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
@@ -45,6 +45,9 @@ static const cli_option options[] = {
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
      .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
              "tokens, each seeing all before it (on)"},
+    {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality),
+     .help = "how much of the modules is computed again where the prompt puts them together: reuse, link:K (their first K tokens), blend:R (the R "
+             "per cent that deviate most), scaffold (all, while idle, for the next such prompt) or exact; without it prompt and schema say"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = 0, .max = RP_MAX_DRAFT,
      .help = "guess up to N tokens by what stood behind the same words before, and check them in one step; the answer stays the same (0)"},
     {.name = "relink", .kind = CLI_INT, .value = "K", .offset = AT(relink), .min = -1, .max = INT32_MAX,
@@ -90,6 +93,7 @@ typedef struct run_input {
 } run_input;
 
 typedef struct run_state {
+    rp_quality quality;
     const run_options *options;
     cli_loaded loaded;
     double load_ms;
@@ -208,6 +212,7 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.prompt_name = in->document != NULL ? in->name : NULL;
     r.text = in->text;
     r.reuse = (rp_reuse)o->reuse;
+    r.quality = s->quality;
     r.max_tokens = o->max_tokens;
     cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
     r.grammar = s->grammar;
@@ -288,9 +293,16 @@ static int open_dump(run_state *s) {
     return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a file that can be made", path);
 }
 
+static int read_quality(run_state *s) {
+    rp_error err;
+    if (s->options->quality == NULL || rp_quality_parse(s->options->quality, &s->quality, &err) == RP_OK) return CLI_OK;
+    return cli_fail(CLI_WRONG_USE, "--quality: %s", err.message);
+}
+
 static int run_with(const run_options *o) {
     run_state s = {.options = o, .to_terminal = cli_is_terminal(stdout)};
-    int status = read_inputs(&s);
+    int status = read_quality(&s);
+    if (status == CLI_OK) status = read_inputs(&s);
     if (status == CLI_OK) status = load(&s);
     if (status == CLI_OK) status = open_dump(&s);
     if (status == CLI_OK) {

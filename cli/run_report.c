@@ -103,6 +103,18 @@ static json_t *divergence_object(const rp_divergence *d) {
     return object;
 }
 
+static json_t *quality_object(const rp_quality_report *q) {
+    char text[RP_QUALITY_BYTES];
+    json_t *object = json_object();
+    cli_json_set(object, "asked", cli_json_text(rp_quality_text(q->asked, text)));
+    cli_json_set(object, "used", cli_json_text(rp_quality_text(q->used, text)));
+    cli_json_set(object, "reason", cli_json_text(q->reason));
+    cli_json_set(object, "recomputed_tokens", json_integer(q->recomputed_tokens));
+    cli_json_set(object, "probed_tokens", json_integer(q->probed_tokens));
+    cli_json_set(object, "ms", cli_json_real(q->ms));
+    return object;
+}
+
 int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
@@ -115,6 +127,7 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "state_bytes", json_integer((json_int_t)r->state_bytes));
     cli_json_set(object, "timings", timings_object(&r->timings));
     cli_json_set(object, "memory", memory_object(engine));
+    cli_json_set(object, "quality", quality_object(&r->quality));
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
     cli_json_set(object, "plan", plan);
@@ -122,11 +135,21 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     return cli_json_print(object);
 }
 
+/* Where it is not plain reuse. */
+static void print_quality(FILE *to, const rp_quality_report *q) {
+    char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
+    if (q->asked.mode == RP_QUALITY_REUSE && q->used.mode == RP_QUALITY_REUSE) return;
+    fprintf(to, "quality %s", rp_quality_text(q->used, used));
+    if (q->reason[0] != '\0') fprintf(to, " instead of %s (%s)", rp_quality_text(q->asked, asked), q->reason);
+    fprintf(to, ": %d tokens of modules computed again, %d compared, %.1f ms\n", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
+}
+
 void run_report_summary(FILE *to, const rp_result *r) {
     const rp_timings *t = &r->timings;
     fprintf(to, "prompt %d tokens (%d cached, %d fresh); first token %.1f ms; answer %d tokens, %.1f tokens/s; modules encoded in %.1f ms\n",
             (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens, t->ttft_ms, (int)r->n_tokens,
             t->decode_tokens_per_second, t->encode_ms);
+    print_quality(to, &r->quality);
 }
 
 /* Text of a document on one line, as far as it is short. */

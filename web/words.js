@@ -61,6 +61,9 @@ const REASONS = {
   window: 'known, but a window has forgotten what it needs',
   uncached: 'never kept: cache="false", or an argument',
   relinked: 'begins what stands behind an edit',
+  link: 'begins a module, computed again here',
+  blend: 'deviates most, computed again here',
+  exact: 'computed again here',
   last: 'the last token, for its logits',
   off: 'the request asked for no reuse',
 };

@@ -155,6 +155,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     q.n_draft = a->n_draft;
     q.relink = a->relink;
     q.reuse = (rp_reuse)a->reuse;
+    q.quality = a->quality;
     q.ignore_eos = a->ignore_eos;
     q.on_text = a->stream ? on_text : NULL;
     q.on_token = on_token;

@@ -82,11 +82,18 @@ static json_t *divergence(const rp_divergence *d) {
                      server_json_text(d->found, strlen(d->found)), "known", server_json_text(d->known, strlen(d->known)));
 }
 
+static json_t *quality(const rp_quality_report *q) {
+    char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "asked", rp_quality_text(q->asked, asked), "used", rp_quality_text(q->used, used), "reason",
+                     q->reason, "recomputed_tokens", (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "ms",
+                     rounded(q->ms));
+}
+
 json_t *report_reprise(const server_exchange *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
-                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "parts", parts(r), "divergence",
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality(&r->quality), "parts", parts(r), "divergence",
                      divergence(&r->divergence), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed);
 }
 

@@ -353,6 +353,13 @@ static void parse_grammar(server_ask *ask, const server_fields *f) {
     if (grammar && grammar[0]) ask->grammar = grammar;
 }
 
+static void parse_quality(server_ask *ask, const server_fields *f) {
+    const char *text = NULL;
+    rp_error err;
+    server_field_text(f, "quality", &text);
+    if (text && rp_quality_parse(text, &ask->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
+}
+
 void server_ask_extras(server_ask *ask, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact", "modular"};
     const char *reuse = reuses[0];
@@ -369,6 +376,7 @@ void server_ask_extras(server_ask *ask, const server_fields *f) {
     server_field_int(f, "relink", -1, INT32_MAX, &ask->relink);
     server_field_text(f, "cache_salt", &ask->cache_salt);
     parse_grammar(ask, f);
+    parse_quality(ask, f);
     server_field_text(f, "reuse", &reuse);
     for (ask->reuse = 0; ask->reuse < 4 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
     if (ask->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);

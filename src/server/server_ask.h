@@ -115,6 +115,7 @@ typedef struct server_ask {
     int32_t n_stops;
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
     int32_t priority, n_draft, relink, reuse, deadline_ms;
+    rp_quality quality;
     bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
     bool stream, include_usage, echo;
 } server_ask;
@@ -156,7 +157,7 @@ void server_ask_stops(server_ask *ask, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, cache_salt, grammar, grammar_trigger. */
+ * n_draft, relink, reuse, quality, cache_salt, grammar, grammar_trigger. */
 void server_ask_extras(server_ask *ask, const server_fields *f);
 
 #endif
