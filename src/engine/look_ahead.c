@@ -30,7 +30,7 @@ static bool fetch(void *user, const base_key *key) {
 /* As need_views of scheduler.c looks up, without the scopes of what is missing. */
 static void fetch_modules(fetching *f, const rp_call *c) {
     const pml_plan *p = c->plan;
-    if (p->n_cached == 0 || c->options.reuse != RP_REUSE_ON) return;
+    if (p->n_cached == 0 || c->exact || c->options.reuse != RP_REUSE_ON) return;
     for (size_t i = 0; i < p->n_items && !f->full; i++) {
         if (!p->items[i].is_view) continue;
         const pml_layout *l = c->schema->layout;
