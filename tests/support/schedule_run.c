@@ -276,7 +276,7 @@ static void vary(schedule *s, slot *c) {
     q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 1) : 0;
     q->no_prefix = chance(s, 6);
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
-    if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3); /* without modules all three compute the same */
+    if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
     if (q->prompt && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
     if (q->text && chance(s, 3)) q->relink = below(s, 8); /* it may change its own answer, and nobody else's */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);

@@ -230,10 +230,16 @@ static void random_sampling(schedule_world *w, rp_sampling *s) {
     if (chance(w, 3)) s->repeat_penalty = 1.2f;
 }
 
+static rp_quality random_quality(schedule_world *w) {
+    if (chance(w, 4)) return (rp_quality){chance(w, 2) ? RP_QUALITY_EXACT : RP_QUALITY_REUSE, 0};
+    return (rp_quality){RP_QUALITY_LINK, 1 + below(w, 12)};
+}
+
 static rp_request random_request(schedule_world *w) {
     rp_request q = rp_request_defaults();
     q.max_tokens = chance(w, 12) ? 0 : 1 + below(w, chance(w, 3) ? MOST_TOKENS : 12);
     q.reuse = chance(w, 4) ? RP_REUSE_EXACT : chance(w, 3) ? RP_REUSE_OFF : RP_REUSE_ON;
+    if (q.reuse != RP_REUSE_EXACT && chance(w, 3)) q.quality = random_quality(w);
     q.ignore_eos = !chance(w, 3);
     q.n_logprobs = chance(w, 6) ? 3 : 0;
     random_sampling(w, &q.sampling);
@@ -366,6 +372,7 @@ static int encode_alone(const schedule_world *w) {
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
+    w->pml.dial = true;
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* what a budget must hold grows with it */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;
