@@ -1001,7 +1001,7 @@ typedef struct rp_audit_schema {
 /* Modules that were imported together. */
 typedef struct rp_audit_pair {
     size_t schema;             /* index into schemas */
-    const char *first, *second; /* paths; the same twice: the module, whatever it stood beside. "": the schema's own text */
+    const char *first, *second; /* paths; the same twice: the module, whatever it stood beside */
     rp_audit_figures figures;
     double excess_kl;          /* mean_kl less that of the schema's samples without the pair: what it adds. 0: all had it */
 } rp_audit_pair;

@@ -113,7 +113,7 @@ static void take_case(audit_case *k, rp_call *c) {
         const pml_item *item = &p->items[i];
         if (!is_inexact(item)) continue;
         k->level = BASE_MIN(k->level, level_of(item->quality));
-        add_holder(k, item->holder);
+        if (item->holder > 0) add_holder(k, item->holder);
     }
 }
 
@@ -195,7 +195,7 @@ static void add(auditor *a, const audit_origin *o, const audit_distance *d) {
 /* Paths of the modules, for the table: in one block. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
-    char *paths = base_alloc((size_t)k->n_holders * AUDIT_NAME_BYTES);
+    char *paths = base_alloc((size_t)(k->n_holders + 1) * AUDIT_NAME_BYTES);
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
         names[i] = pml_path(k->schema->document, k->holders[i], paths + (size_t)i * AUDIT_NAME_BYTES, AUDIT_NAME_BYTES);

@@ -150,11 +150,11 @@ static bool take_figures(rest *line, audit_figures *f) {
            take_fraction(line, &f->max_kl) && take_fraction(line, &f->sum_distance) && f->agreed <= f->samples;
 }
 
-/* Names have no control characters. A module's path may be empty: text of the schema itself. */
-static int take_name(rest *line, bool may_be_empty, char **out) {
+/* Names have no control characters. */
+static int take_name(rest *line, char **out) {
     rest f;
     *out = NULL;
-    if (!take_field(line, &f) || f.end - f.at >= AUDIT_NAME_BYTES || (f.at == f.end && !may_be_empty)) return RP_ERR_FORMAT;
+    if (!take_field(line, &f) || f.end - f.at >= AUDIT_NAME_BYTES || f.at == f.end) return RP_ERR_FORMAT;
     for (const char *c = f.at; c < f.end; c++)
         if ((unsigned char)*c < ' ') return RP_ERR_FORMAT;
     *out = base_strndup(f.at, (size_t)(f.end - f.at));
@@ -167,7 +167,7 @@ static int read_schema(audit_table *t, rest *line) {
     if (t->n_schemas == AUDIT_MAX_SCHEMAS || !take_number(line, &tenant) || tenant > UINT32_MAX || !take_key(line, &s.version) ||
         !take_number(line, &raised) || raised > AUDIT_STEPS || !take_figures(line, &s.all) || !take_figures(line, &s.now))
         return RP_ERR_FORMAT;
-    int rc = take_name(line, false, &s.name);
+    int rc = take_name(line, &s.name);
     if (rc) return rc;
     s.tenant = (uint32_t)tenant;
     s.raised = (int32_t)raised;
@@ -180,8 +180,8 @@ static int read_schema(audit_table *t, rest *line) {
 static int read_pair(audit_table *t, rest *line) {
     audit_pair p = {.schema = t->n_ids, .used = t->n_added};
     if (t->n_schemas == 0 || t->n_pairs == AUDIT_MAX_PAIRS || !take_figures(line, &p.figures)) return RP_ERR_FORMAT;
-    int rc = take_name(line, true, &p.first);
-    if (!rc) rc = take_name(line, true, &p.second);
+    int rc = take_name(line, &p.first);
+    if (!rc) rc = take_name(line, &p.second);
     if (rc) {
         base_free(p.first);
         return rc;

@@ -5,6 +5,7 @@
  *                 contradict each other for whoever has not read the line before them          mean KL 2.0 to 4.0 nats
  *   towns-whole   the same texts, a town a module                                               mean KL below 0.01
  *   facts         modules that say of themselves whose river they name
+ *   mixed         these, and one town apart: h2 and t2 must be read together, and each beside others does no harm
  *
  * MAX_DIVERGENCE: of the tasks of docs/quality.md the worst that answers as well as exact does is not-stated, 0.21 to 0.26 nats.
  */
@@ -33,8 +34,8 @@ static const char *const towns[N_TOWNS] = {"Vaskgate", "Norgen", "Rinholm", "Zor
 static const char *const rivers[N_TOWNS] = {"Quinbeck", "Yelpass", "Gilwater", "Ruskbank"};
 static const char *const mayors[N_TOWNS] = {"Olan", "Yonena", "Mirina", "Selda"};
 
-typedef enum kind { APART, WHOLE, FACTS, N_KINDS } kind;
-static const char *const kind_names[N_KINDS] = {"towns-apart", "towns-whole", "facts"};
+typedef enum kind { APART, WHOLE, FACTS, MIXED, N_KINDS } kind;
+static const char *const kind_names[N_KINDS] = {"towns-apart", "towns-whole", "facts", "mixed"};
 
 static void append(char *out, size_t bytes, const char *format, ...) {
     size_t n = strlen(out);
@@ -47,11 +48,11 @@ static void append(char *out, size_t bytes, const char *format, ...) {
 static void write_schema(kind k, char *out, size_t bytes) {
     snprintf(out, bytes, "<schema name=\"%s\"><system>Read the documents. ", kind_names[k]);
     for (int i = 0; i < N_TOWNS; i++) {
-        if (k == FACTS)
+        if (k == FACTS || (k == MIXED && i != 2))
             append(out, bytes, "<module name=\"t%d\">The river of %s is %s. The mayor of %s is %s.</module> ", i, towns[i], rivers[i], towns[i],
                    mayors[i]);
         else
-            append(out, bytes, k == APART ? "<module name=\"h%d\">This is about the town of %s.</module> <module name=\"t%d\">The river is %s. "
+            append(out, bytes, k == APART || k == MIXED ? "<module name=\"h%d\">This is about the town of %s.</module> <module name=\"t%d\">The river is %s. "
                                             "The mayor is %s.</module> "
                                           : "<module name=\"t%d\">This is about the town of %s. <!-- %d --> The river is %s. The mayor is %s."
                                             "</module> ", i, towns[i], i, rivers[i], mayors[i]);
@@ -63,7 +64,7 @@ static void write_schema(kind k, char *out, size_t bytes) {
 static void write_prompt(kind k, unsigned imports, int of, bool river, const char *quality, char *out, size_t bytes) {
     snprintf(out, bytes, "<prompt schema=\"%s\"%s>", kind_names[k], quality);
     for (int i = 0; i < 2 * N_TOWNS; i++)
-        if (imports >> i & 1 && (i % 2 || k == APART)) append(out, bytes, "<%c%d/>", i % 2 ? 't' : 'h', i / 2);
+        if (imports >> i & 1 && (i % 2 || k == APART || (k == MIXED && i / 2 == 2))) append(out, bytes, "<%c%d/>", i % 2 ? 't' : 'h', i / 2);
     append(out, bytes, "<user>%s %s?</user></prompt>", river ? "What is the river of" : "Who is the mayor of", towns[of]);
 }
 
@@ -151,13 +152,13 @@ static void a_schema_that_reuse_spoils_is_found_and_good_ones_are_not(void **sta
     (void)state;
     rp_engine_options o = options(1, false);
     rp_engine *e = open_engine(&o);
-    for (int k = 0; k < N_KINDS; k++) ask_pairs(e, (kind)k, 12);
+    for (int k = 0; k < MIXED; k++) ask_pairs(e, (kind)k, 12);
     rp_audit *a = audit(e);
     assert_int_equal(a->sampled, 36);
     assert_int_equal(a->audited, 36);
     assert_int_equal(a->dropped + a->waiting, 0);
-    assert_int_equal(a->n_schemas, N_KINDS);
-    for (int k = 0; k < N_KINDS; k++) {
+    assert_int_equal(a->n_schemas, MIXED);
+    for (int k = 0; k < MIXED; k++) {
         const rp_audit_schema *s = find_schema(a, (kind)k);
         assert_int_equal(s->all.samples, 12);
         print_message("%s: mean KL %.4f, largest %.4f, %d of 12 agree, distance %.3f\n", s->name, s->all.mean_kl, s->all.max_kl,
@@ -172,14 +173,19 @@ static void a_schema_that_reuse_spoils_is_found_and_good_ones_are_not(void **sta
     rp_engine_free(e);
 }
 
-/* Of two towns all four modules are needed for a contradiction: only where both texts stand there is one. */
-static void the_pair_that_contradicts_itself_stands_out(void **state) {
+/* The first module of a prompt is exact: t0 always is. Whoever asks for a town that is told as a whole gets the answer of an exact run. */
+static void the_pair_that_must_be_read_together_stands_out(void **state) {
     (void)state;
-    enum { H0 = 1, T0 = 2, H1 = 4, T1 = 8 };
-    static const unsigned imports[] = {H0 | T0 | H1 | T1, H0 | T0, H1 | T1, H0 | H1 | T1, H0 | T0 | H1};
+    enum { T0 = 1 << 1, T1 = 1 << 3, H2 = 1 << 4, T2 = 1 << 5, T3 = 1 << 7 };
+    static const struct {
+        unsigned imports;
+        int of;
+    } asked[] = {{T0 | H2 | T2, 2}, {T0 | H2 | T2 | T3, 2}, {T0 | T1 | H2 | T2, 2},
+                 {T0 | H2 | T3, 3}, {T0 | T1 | H2, 1},      {T0 | T1 | H2 | T3, 3}, {T0 | H2 | T3, 0},
+                 {T0 | T2 | T3, 3}, {T0 | T1 | T2 | T3, 3}, {T0 | T1 | T3, 3}};
     rp_engine_options o = options(1, false);
     rp_engine *e = open_engine(&o);
-    for (int i = 0; i < 20; i++) ask_once(e, APART, imports[i % 5], imports[i % 5] & T0 ? i % 2 && imports[i % 5] & T1 : 1, i / 5 % 2);
+    for (int i = 0; i < 20; i++) ask_once(e, MIXED, asked[i % 10].imports, asked[i % 10].of, i / 10);
     rp_audit *a = audit(e);
     const rp_audit_pair *worst = NULL;
     for (size_t i = 0; i < a->n_pairs; i++) {
@@ -188,8 +194,8 @@ static void the_pair_that_contradicts_itself_stands_out(void **state) {
                       p->excess_kl);
         if (!worst || p->excess_kl > worst->excess_kl) worst = p;
     }
-    assert_string_equal(worst->first, "t0");
-    assert_string_equal(worst->second, "t1");
+    assert_string_equal(worst->first, "h2");
+    assert_string_equal(worst->second, "t2");
     assert_true(worst->excess_kl > MAX_DIVERGENCE);
     rp_audit_free(a);
     rp_engine_free(e);
@@ -255,8 +261,8 @@ static void one_in_n_modular_requests_is_chosen(void **state) {
         text.text = "Tom had a red ball.";
         text.max_tokens = 2;
         rp_result_free(tiny_model_answer(e, &text)); /* not modular */
-        write_prompt(WHOLE, 0x0c, 1, i % 2, "", prompt, sizeof(prompt));
-        rp_result_free(ask(e, prompt)); /* one module behind the text that it was computed behind: exact */
+        write_prompt(WHOLE, 0, 1, i % 2, "", prompt, sizeof(prompt));
+        rp_result_free(ask(e, prompt)); /* the schema's text alone: exact */
         write_prompt(WHOLE, BOTH(i % 4, (i + 1) % 4), i % 4, i % 2, "", prompt, sizeof(prompt));
         rp_result *audited = ask(e, prompt), *alone = ask(plain, prompt);
         assert_string_equal(audited->text, alone->text);
@@ -402,7 +408,7 @@ static void an_encrypted_store_keeps_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_schema_that_reuse_spoils_is_found_and_good_ones_are_not),
-        cmocka_unit_test(the_pair_that_contradicts_itself_stands_out),
+        cmocka_unit_test(the_pair_that_must_be_read_together_stands_out),
         cmocka_unit_test(a_schema_is_moved_up_until_it_is_near_enough),
         cmocka_unit_test(one_in_n_modular_requests_is_chosen),
         cmocka_unit_test(what_is_chosen_is_compared_or_dropped),

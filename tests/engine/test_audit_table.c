@@ -202,7 +202,7 @@ static void what_was_added_to_longest_ago_goes_first(void **state) {
         uint64_t i = tiny_random_below(&random, N);
         char schema[16], module[16];
         snprintf(schema, sizeof(schema), "s%d", (int)i);
-        snprintf(module, sizeof(module), "m%d", (int)tiny_random_below(&random, 3));
+        snprintf(module, sizeof(module), "m%d", (int)tiny_random_below(&random, 20));
         const char *modules[] = {module, "z"};
         audit_origin o = origin(schema, modules, 2);
         add(t, &o, 0.1, &NONE);
