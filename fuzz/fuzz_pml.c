@@ -35,9 +35,16 @@ static void check_plan(const pml_plan *p) {
         if (flat[n + i] <= flat[n + i - 1]) abort(); /* two tokens at one position */
     if (flat[2 * n - 1] + 1 != p->end || p->items[p->n_items - 1].is_view) abort();
     free(flat);
+    int64_t counted = 0;
+    for (size_t i = 0; i < p->n_items; i++) {
+        if (i > 0 && p->items[i].pos < p->items[i - 1].pos) abort();
+        counted += p->items[i].n_counted;
+    }
+    if (counted != (int64_t)n) abort();
 }
 
 static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
+    static const rp_quality qualities[] = {{0}, {RP_QUALITY_LINK, 3}, {RP_QUALITY_EXACT, 0}, {0}};
     static const base_key salt = {{7}};
     pml_layout *layout;
     pml_document *prompt;
@@ -51,7 +58,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
     if (rc) check_error(rc, &err);
     else {
-        rc = pml_plan_new(&p, layout, prompt, n % 2 == 1, (rp_quality){0}, (rp_quality){n % 3 == 0 ? RP_QUALITY_LINK : RP_QUALITY_AS_WRITTEN, n % 3 == 0 ? 8 : 0}, &err);
+        rc = pml_plan_new(&p, layout, prompt, n % 2 == 1, qualities[n / 2 % 4], qualities[n / 8 % 4], &err);
         if (rc) check_error(rc, &err);
         else check_plan(p);
         pml_plan_free(p);
