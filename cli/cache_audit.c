@@ -9,6 +9,7 @@
 #include "text.h"
 
 enum { NAME_CELLS = 28, WORST_PAIRS = 3 };
+#define LEAST_EXCESS 0.001 /* less is not shown */
 
 /* ---- for people ---- */
 
@@ -23,7 +24,7 @@ static const rp_audit_pair *next_pair(const rp_audit *a, size_t schema, const rp
     const rp_audit_pair *next = NULL;
     for (size_t i = 0; i < a->n_pairs; i++) {
         const rp_audit_pair *p = &a->pairs[i];
-        if (p->schema != schema || p->excess_kl <= 0) continue;
+        if (p->schema != schema || p->excess_kl < LEAST_EXCESS) continue;
         if (after != NULL && (p->excess_kl > after->excess_kl || (p->excess_kl == after->excess_kl && p <= after))) continue;
         if (next == NULL || p->excess_kl > next->excess_kl) next = p;
     }

@@ -22,6 +22,9 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "base/io.h"
+#include "store/disk_folder.h"
 #include "support/cache_world.h"
 #include "support/tiny_model.h"
 
@@ -405,6 +408,32 @@ static void an_encrypted_store_keeps_none(void **state) {
     unlink(key);
 }
 
+/* Each call in turn fails: the file is the old one or the new one. */
+static void a_write_that_fails_leaves_a_whole_file(void **state) {
+    (void)state;
+    static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_SHORT};
+    char path[DISK_PATH_BYTES];
+    disk_folder f;
+    disk_folder_audit(dir, path);
+    assert_int_equal(disk_folder_open(&f, dir, false, NULL), RP_OK);
+    for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++)
+        for (uint64_t n = 1, last = 0; !last; n++) {
+            base_buffer text = {0};
+            assert_int_equal(disk_folder_write_audit(&f, "old", 3, NULL), RP_OK);
+            base_io_count(BASE_IO_CHANGES);
+            base_io_fault_at(n, faults[k], BASE_IO_CHANGES);
+            int rc = disk_folder_write_audit(&f, "newer", 5, NULL);
+            last = base_io_count(BASE_IO_CHANGES) < n;
+            base_io_fault_at(0, BASE_IO_NO_FAULT, BASE_IO_CHANGES);
+            assert_int_equal(base_file_read(path, 100, &text, NULL), RP_OK);
+            if (rc == RP_OK) assert_string_equal(text.data, "newer");
+            else assert_true(strcmp(text.data, "old") == 0 || strcmp(text.data, "newer") == 0);
+            assert_true(!last || rc == RP_OK);
+            base_buffer_free(&text);
+        }
+    disk_folder_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_schema_that_reuse_spoils_is_found_and_good_ones_are_not),
@@ -414,6 +443,7 @@ int main(void) {
         cmocka_unit_test(what_is_chosen_is_compared_or_dropped),
         cmocka_unit_test(values_are_checked),
         cmocka_unit_test_setup_teardown(what_was_found_outlives_the_engine, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_a_whole_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(an_encrypted_store_keeps_none, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

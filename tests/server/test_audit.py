@@ -70,8 +70,8 @@ class Audit(unittest.TestCase):
         self.assertIn("schema 'apart' is ", server.said())
         self.assertIn("moved up to link:8", server.said())
 
-        self.assertEqual({k: self.ask(server, "apart", 0)[k] for k in ("asked", "used", "reason")},
-                         {"asked": "reuse", "used": "link:8", "reason": "audit"})
+        moved = self.ask(server, "apart", 0)
+        self.assertEqual((moved["asked"], moved["used"], moved["reason"]), ("reuse", "link:8", "audit"))
         self.assertEqual(self.ask(server, "apart", 0, quality="reuse")["used"], "reuse")  # what is asked for is given
         self.audited(server, 2 * LEAST_SAMPLES + 1)
 
