@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer soak soak-disk fuzz check install clean help
+.PHONY: all setup test exactness test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -68,6 +68,9 @@ bench-quality: all $(BENCH_MODEL) ## what computing some of the modules' tokens 
 
 bench-writer: all $(BENCH_MODEL) ## what writing states does to answers under way (about four minutes)
 	@build/bench/bench_writer $(BENCH_MODEL) $(OPTIONS)
+
+bench-audit: all ## what auditing every request does to those that run (about six minutes)
+	@build/bench/bench_audit models/reprise-mini.gguf $(OPTIONS)
 
 .PHONY: bench-serve bench-serve-peers abuse
 bench-serve: all $(BENCH_MODEL) ## what the server costs beside the library (about five minutes; OPTIONS="--parallel 4")

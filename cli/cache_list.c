@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_audit.h"
 #include "cache_store.h"
 #include "command.h"
 #include "json_out.h"
@@ -216,7 +217,8 @@ const cli_command cli_cache_stat = {
     .name = "cache stat",
     .summary = "numbers of a store as a whole",
     .synopsis = "--store DIR [--json]",
-    .notes = "Works while an engine has the store open. Sizes are what the disk gives for them.\n",
+    .notes = "Works while an engine has the store open. Sizes are what the disk gives for them.\n"
+             "Below stands what an auditor (reprise serve --audit) found, as of the last time it wrote that down.\n",
     .options = stat_table,
     .main = stat_main,
 };
@@ -251,7 +253,13 @@ static void print_models(const cache_rows *rows) {
     }
 }
 
-static void print_stats(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows) {
+/* What an auditor found: NULL where there is nothing. */
+typedef struct stat_audit {
+    rp_audit *report;
+    char model[65];
+} stat_audit;
+
+static void print_stats(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows, const stat_audit *a) {
     char size[CACHE_TEXT_BYTES], tokens[64];
     printf("store ");
     cli_print_safe(stdout, o->store.store, strlen(o->store.store));
@@ -271,6 +279,7 @@ static void print_stats(const stat_options *o, const rp_cache_stats *s, const ca
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));
     print_models(rows);
+    if (a->report != NULL) cache_audit_print(a->report, a->model);
 }
 
 static json_t *models_array(const cache_rows *rows) {
@@ -290,7 +299,7 @@ static json_t *models_array(const cache_rows *rows) {
     return list;
 }
 
-static int print_stats_json(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows) {
+static int print_stats_json(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows, const stat_audit *a) {
     json_t *object = json_object();
     const struct {
         const char *name;
@@ -306,6 +315,7 @@ static int print_stats_json(const stat_options *o, const rp_cache_stats *s, cons
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         cli_json_set(object, numbers[i].name, json_integer((json_int_t)numbers[i].value));
     cli_json_set(object, "models", models_array(rows));
+    cli_json_set(object, "audit", cache_audit_object(a->report, a->model));
     return cli_json_print(object);
 }
 
@@ -313,13 +323,19 @@ static int show_stats(const stat_options *o, rp_cache *cache) {
     rp_cache_stats s;
     rp_cache_listing *l = NULL;
     rp_error err;
-    if (rp_cache_get_stats(cache, &s, &err) != RP_OK || rp_cache_list(cache, NULL, &l, &err) != RP_OK) return cache_store_fail(&err);
+    stat_audit a = {NULL, ""};
+    if (rp_cache_get_stats(cache, &s, &err) != RP_OK || rp_cache_audit(cache, &a.report, a.model, &err) != RP_OK) return cache_store_fail(&err);
+    if (rp_cache_list(cache, NULL, &l, &err) != RP_OK) {
+        rp_audit_free(a.report);
+        return cache_store_fail(&err);
+    }
     cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
     int status = CLI_OK;
-    if (o->json) status = print_stats_json(o, &s, &rows);
-    else print_stats(o, &s, &rows);
+    if (o->json) status = print_stats_json(o, &s, &rows, &a);
+    else print_stats(o, &s, &rows, &a);
     free(rows.items);
     rp_cache_listing_free(l);
+    rp_audit_free(a.report);
     return status == CLI_OK ? cli_finish_output() : status;
 }
 

@@ -22,9 +22,10 @@ typedef struct serve_options {
     cli_list schemas;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, sequences, queue, log;
-    int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain;
+    int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
+    float max_divergence;
     uint64_t body;
-    bool hash_key, no_tcp, no_page, stable_system;
+    bool hash_key, no_tcp, no_page, stable_system, audit_raise;
     cli_config config;
 } serve_options;
 
@@ -78,6 +79,12 @@ static const cli_option options[] = {
              "command line goes before it"},
     CLI_ENGINE_ROWS(serve_options, engine),
     CLI_STORE_ROWS(serve_options, engine),
+    {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX,
+     .help = "compute one in N requests with modules once more in full, when nothing else is to do, and compare; 0: none (0)"},
+    {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
+     .help = "with --audit: report schemas that are further from exact than this on average; 0: none (0)"},
+    {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
+     .help = "with --max-divergence: and compute more of their prompts again, step by step: link:8, blend:15, exact"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
     {.name = NULL},
@@ -169,6 +176,9 @@ static int load(cli_loaded *l, const serve_options *o) {
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
     engine.on_step = on_step;
+    engine.audit_every = o->audit;
+    engine.max_divergence = o->max_divergence;
+    engine.audit_raises = o->audit_raise;
     int status = cli_load_model(l, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_load_engine(l, &engine, &o->schemas);
     return status == CLI_OK ? cli_prepare_engine(l) : status;

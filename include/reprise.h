@@ -980,6 +980,56 @@ RP_API int rp_engine_cache_set_ttl(rp_engine *engine, const rp_cache_selection *
  * end. RP_ERR_CONFLICT as above. */
 RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *selection, size_t *removed, rp_error *err);
 
+/* ---- The auditor ------------------------------------------------------------------------------------------------- */
+
+/* How far reuse moved answers, as the auditor found it: one in rp_engine_options.audit_every requests with views that are not exact is computed
+ * once more, in full, when the engine has nothing else to do, and the logits of its first token are compared. docs/quality.md says more. */
+
+/* Of samples. */
+typedef struct rp_audit_figures {
+    uint64_t samples;
+    uint64_t agreed;         /* whose likeliest token was the same */
+    double mean_kl, max_kl;  /* KL(exact || reused) of the first token's probabilities, in nats */
+    double mean_distance;    /* root mean square of the logits' differences, less their mean */
+} rp_audit_figures;
+
+typedef struct rp_audit_schema {
+    const char *name;
+    char owner[9];          /* 8 hexadecimal digits that stand for its tenant; "": it is shared */
+    rp_audit_figures all;   /* since it has this text */
+    rp_audit_figures now;   /* since it was moved up the dial last; `all`, if it was not */
+    const char *raised_to;  /* "link:8", "blend:15", "exact"; "": it was not moved. Static */
+    bool exceeds;           /* max_divergence, and was only reported */
+} rp_audit_schema;
+
+/* Modules that were imported together. */
+typedef struct rp_audit_pair {
+    size_t schema;             /* index into schemas */
+    const char *first, *second; /* paths; the same twice: the module, whatever it stood beside */
+    rp_audit_figures figures;
+    double excess_kl;          /* mean_kl less that of the schema's samples without the pair: what it adds. 0: all had it */
+} rp_audit_pair;
+
+/* Strings belong to it. */
+typedef struct rp_audit {
+    uint64_t sampled; /* requests that were chosen */
+    uint64_t audited; /* of them: compared; */
+    uint64_t dropped; /* given up, for too many waited or there was no room; */
+    uint64_t waiting; /* to come */
+    rp_audit_schema *schemas;
+    size_t n_schemas;
+    rp_audit_pair *pairs;
+    size_t n_pairs;
+} rp_audit;
+
+/* What is known by now, of all tenants: for the operator. Any thread; waits for nothing. *out: owned by the caller, rp_audit_free.
+ * RP_ERR_MEMORY. */
+RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
+/* What the last engine that audited with this store had found, as of the last time it wrote that down. NULL in *out, and no error: there is
+ * nothing that can be read. *model (may be NULL): 65 bytes for its 64 digits, as in rp_cache_entry. RP_ERR_MEMORY. */
+RP_API int rp_cache_audit(rp_cache *cache, rp_audit **out, char *model, rp_error *err);
+RP_API void rp_audit_free(rp_audit *audit);
+
 /* ---- Looking inside -------------------------------------------------------------------------------------------- */
 
 /* A schema as a tree in document order, and what a prompt takes of it. */

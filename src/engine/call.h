@@ -66,6 +66,7 @@ struct rp_call {
     pml_document *document;
     pml_plan *plan;
     bool exact;        /* the plan is run flat: scopes are ignored */
+    int32_t raised;    /* steps that its schema was moved up the dial (audit.h) */
     span_root root;    /* of the tokens below, in the tree: its tenant's salt, and what stands before them */
     /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
@@ -101,6 +102,7 @@ struct rp_call {
     call_blend blend;
     int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */
     uint64_t copied_bytes; /* of states, while it was composed */
+    struct audit_case *audited; /* it was chosen, and its first token's logits are kept; else NULL */
     uint64_t saved_us;     /* what computing the states that were found would have taken */
     bool keeps;            /* CALL_BACKGROUND: as its idle_task says, */
     idle_done_fn idle_done; /* and these */

@@ -153,7 +153,8 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 
 /* Bytes for states: of what the options say, as far as the rest leaves them. */
 static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
-    uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab, logits = (uint64_t)e->max_logits * n_vocab * sizeof(float);
+    uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
+    uint64_t logits = (uint64_t)e->max_logits * n_vocab * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     rp_memory m = {0};
     *out = o->state_budget_bytes ? o->state_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     if (o->ram_bytes == 0) return RP_OK;
@@ -187,7 +188,8 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     span_store_set_room(e->store, room, e);
     make_fingerprint(e);
     make_salt(e);
-    return o->store_dir ? open_disk(e, o, err) : RP_OK;
+    rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
+    return rc ? rc : audit_open(e, o, err);
 }
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
@@ -239,6 +241,7 @@ void rp_engine_free(rp_engine *e) {
     if (!e) return;
     if (e->has_thread) stop_thread(e);
     engine_schemas_free(e);
+    audit_close(e);
     answer_memory_free(e->answers);
     model_forward_free(e->forward);
     span_tree_free(e->tree);

@@ -12,6 +12,7 @@
  *   edits.c         what was read before behind another piece: found, moved
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
  *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
+ *   audit.c         one in N requests computed again in full and compared (audit.h)
  *   inspect.c       what rp_engine_inspect tells
  *   lint_request.c  what rp_schema_lint tells, without an engine
  *
@@ -20,6 +21,7 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include "engine/audit.h"
 #include "engine/call.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"
@@ -32,6 +34,7 @@ typedef struct engine_errand engine_errand;
 struct rp_schema {
     int refs; /* under the engine's lock */
     base_key salt; /* its tenant's, of all its keys */
+    base_key version; /* audit_version; none: a request's own */
     char *name;
     pml_document *document;
     pml_layout *layout;
@@ -98,6 +101,7 @@ struct rp_engine {
     uint64_t n_ended;   /* calls, modules of rp_schema_encode, what the disk has done, from 1: each gives room back */
     segment_job *jobs;  /* in the order in which they were missed */
     idle_work idle;
+    auditor *auditor;
     cost_model cost;
     cost_model probe_cost; /* of tokens that are only looked at (blend.h) */
     uint64_t last_plain; /* number of the last step of answers alone */

@@ -260,8 +260,8 @@ static bool computes_again(const pml_plan *p) {
 }
 
 /* Nothing was computed again. */
-static const char *why_not_again(const rp_call *c) {
-    if (c->plan->asked.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
+static const char *why_not_again(const rp_call *c, rp_quality quality) {
+    if (quality.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
     return c->blend.n_forgotten > 0 ? "window" : "plain";
 }
 
@@ -270,8 +270,9 @@ static void describe_quality(rp_call *c) {
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     q->asked = q->used = c->plan->asked;
     q->reason = "";
-    if (q->asked.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
-    else if (q->asked.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->used = reuse, q->reason = why_not_again(c);
+    if (c->plan->raised.mode != RP_QUALITY_AS_WRITTEN) q->used = c->plan->raised, q->reason = "audit";
+    if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
+    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->reason = why_not_again(c, q->used), q->used = reuse;
     double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
     double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prefill_ms - probe_ms, 0);
     q->probed_tokens = c->blend.n_probed;

@@ -104,6 +104,7 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     stop_waiting(e, c);
     stop_running(e, c);
     forget(e, c);
+    audit_end(c, rc);
     scheduler_release(e, c);
     e->n_ended++;
     e->idle.busy_us = base_clock_us();

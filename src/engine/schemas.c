@@ -148,6 +148,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     if (out) *out = NULL;
     int rc = engine_salt(e, options ? options->tenant : NULL, &salt, err);
     if (!rc) rc = engine_make_schema(e, &salt, pml, n, name ? name : "schema", dir, options, &s, err);
+    if (!rc) s->version = audit_version(s);
     if (!rc && (rc = register_schema(e, s, err))) free_schema(s);
     if (!rc && out) *out = s;
     return rc;

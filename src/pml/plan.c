@@ -202,13 +202,13 @@ static int build(plan_build *b) {
 }
 
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
-                 rp_error *err) {
+                 rp_quality least, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->layout = layout;
     plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err,
-                    .previous_role = CHAT_ROLE_NONE, .open_role = -1, .quality = quality};
+                    .previous_role = CHAT_ROLE_NONE, .open_role = -1, .quality = quality, .least = least};
     int rc = continues ? plan_leave_open(&b) : RP_OK;
     if (!rc) rc = build(&b);
     base_free(b.import_of);

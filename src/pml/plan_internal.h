@@ -42,6 +42,7 @@ typedef struct plan_build {
     int32_t open_role; /* the prompt's node of a role that the answer goes on in, or -1 */
     int32_t import; /* the outermost import that is being emitted */
     rp_quality quality; /* of the request */
+    rp_quality least;   /* of modules that neither it nor the prompt says one for */
 } plan_build;
 
 int plan_resolve(plan_build *b);

@@ -15,12 +15,21 @@
 
 /* ---- what holds ---- */
 
-rp_quality plan_quality_of(const plan_build *b, int32_t holder) {
+static bool is_asked_for(const plan_build *b) {
+    return b->quality.mode != RP_QUALITY_AS_WRITTEN || b->prompt->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN;
+}
+
+static rp_quality quality_asked(const plan_build *b, int32_t holder) {
     if (b->quality.mode != RP_QUALITY_AS_WRITTEN) return b->quality;
     if (b->prompt->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return b->prompt->nodes[0].quality;
     for (int32_t i = holder; i >= 0; i = b->schema->nodes[i].parent)
         if (b->schema->nodes[i].quality.mode != RP_QUALITY_AS_WRITTEN) return b->schema->nodes[i].quality;
     return (rp_quality){RP_QUALITY_REUSE, 0};
+}
+
+rp_quality plan_quality_of(const plan_build *b, int32_t holder) {
+    rp_quality q = quality_asked(b, holder);
+    return is_asked_for(b) ? q : pml_quality_higher(q, b->least);
 }
 
 /* Anonymous text counts only where no module is imported: it stands before them all, or its states are as good as theirs. */
@@ -31,15 +40,17 @@ void plan_find_quality(plan_build *b) {
         int32_t segment = b->entries[i].segment;
         if (segment < 0) continue;
         int32_t holder = b->layout->segments[segment].holder;
-        rp_quality q = plan_quality_of(b, holder);
+        rp_quality q = quality_asked(b, holder);
         rp_quality *of = holder == 0 ? &text : &modules;
         *of = pml_quality_higher(*of, q);
-        if (holder != 0) all_exact &= q.mode == RP_QUALITY_EXACT;
+        if (holder != 0) all_exact &= plan_quality_of(b, holder).mode == RP_QUALITY_EXACT;
     }
     rp_quality asked = modules.mode != RP_QUALITY_AS_WRITTEN ? modules : text;
-    if (asked.mode == RP_QUALITY_AS_WRITTEN) asked = plan_quality_of(b, 0);
+    if (asked.mode == RP_QUALITY_AS_WRITTEN) asked = quality_asked(b, 0);
+    rp_quality used = is_asked_for(b) ? asked : pml_quality_higher(asked, b->least);
     b->plan->asked = asked;
-    b->plan->is_flat = asked.mode == RP_QUALITY_EXACT && all_exact;
+    if (used.mode != asked.mode || used.amount != asked.amount) b->plan->raised = used;
+    b->plan->is_flat = used.mode == RP_QUALITY_EXACT && all_exact;
 }
 
 /* ---- tokens that are computed again ---- */

@@ -19,6 +19,9 @@ void handle_cache_entry(server_exchange *x);
 void handle_cache_change(server_exchange *x);
 void handle_cache_remove(server_exchange *x);
 
+/* audit_http.c */
+void handle_audit(server_exchange *x);
+
 /* page_http.c */
 void handle_page(server_exchange *x);
 

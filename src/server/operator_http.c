@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "server/audit_http.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
-#define METRICS_BYTES ((size_t)64 << 10)
+#define METRICS_BYTES ((size_t)1 << 20) /* the auditor's tables are most of it, where they are full */
 #define DEFAULT_LISTED 20 /* reports */
 
 static void reply_word(server_exchange *x, int status, const char *word) {
@@ -138,7 +139,8 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_unwritten_total", "counter", "Spans that the disk did not take.", t.disk_unwritten},
         {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
     };
-    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    return rc ? rc : audit_append_metrics(b, s->engine);
 }
 
 void handle_metrics(server_exchange *x) {

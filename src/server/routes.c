@@ -21,6 +21,7 @@ static const server_route routes[] = {
     {"GET", "/openapi.json", SERVER_OPEN, true, OPENAI, handle_openapi},
     {"GET", "/metrics", SERVER_OPERATE, true, OPENAI, handle_metrics},
     {"GET", "/v1/cache", SERVER_OPERATE, false, OPENAI, handle_cache},
+    {"GET", "/v1/audit", SERVER_OPERATE, false, OPENAI, handle_audit},
     {"GET", "/v1/cache/entries", SERVER_OPERATE, false, OPENAI, handle_cache_entries},
     {"PATCH", "/v1/cache/entries", SERVER_OPERATE, false, OPENAI, handle_cache_change},
     {"DELETE", "/v1/cache/entries", SERVER_OPERATE, false, OPENAI, handle_cache_remove},

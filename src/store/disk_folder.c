@@ -34,6 +34,8 @@ void disk_folder_record(const disk_folder *f, const base_key *key, char *out) {
 
 void disk_folder_index(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/index.db", f->dir); }
 
+void disk_folder_audit(const char *dir, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/audit", dir); }
+
 static void bad_folder(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/bad", f->dir); }
 
 static void sub_folder(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
@@ -135,6 +137,23 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
     char path[DISK_PATH_BYTES];
     sub_folder(f, folder_of(key), path);
     return base_io_mkdir(path, err);
+}
+
+/* What a crash left of the temporary file goes first. */
+int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
+    char path[DISK_PATH_BYTES], temporary[DISK_PATH_BYTES];
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
+    base_io_file file = {0};
+    disk_folder_audit(f->dir, path);
+    snprintf(temporary, sizeof(temporary), "%s/audit.tmp", f->dir);
+    int rc = base_io_unlink(temporary, err);
+    if (!rc) rc = base_io_create(&file, temporary, err);
+    if (rc) return rc;
+    if (!(rc = base_io_writev(&file, &piece, 1, err))) rc = base_io_sync(&file, err);
+    base_io_close(&file);
+    if (!rc) rc = base_io_rename(temporary, path, err);
+    if (rc) base_io_unlink(temporary, NULL);
+    return rc ? rc : base_io_sync_folder(f->dir, err);
 }
 
 /* ---- what could not be read ---- */
@@ -254,6 +273,8 @@ uint64_t disk_folder_overhead(const disk_folder *f) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
     snprintf(path, sizeof(path), "%s/lock", f->dir);
     uint64_t bytes = disk_bytes(f->dir) + disk_bytes(path);
+    disk_folder_audit(f->dir, path);
+    bytes += disk_bytes(path);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         sub_folder(f, i, folder);
         bytes += disk_bytes(folder);

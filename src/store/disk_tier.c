@@ -29,7 +29,7 @@
 /* Changes of the index in one transaction, where more wait. */
 #define BATCH 32
 
-typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_SET_ASIDE, JOB_NOTE } job_kind;
+typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_SET_ASIDE, JOB_NOTE, JOB_AUDIT } job_kind;
 
 typedef struct job {
     struct job *next;
@@ -46,6 +46,7 @@ typedef struct job {
     rp_error err;
     record_row *row;       /* writes */
     record_use use;        /* notes */
+    char *audit;           /* [bytes], of JOB_AUDIT */
 } job;
 
 typedef struct queue {
@@ -100,6 +101,7 @@ static void free_job(job *j) {
     record_reader_close(j->reader);
     kv_span_unref(j->span);
     base_free(j->row);
+    base_free(j->audit);
     base_free(j);
 }
 
@@ -231,10 +233,16 @@ static void remove_record(disk_tier *d, const job *j) {
     record_index_remove(d->index, &j->key, NULL);
 }
 
+static void write_audit(disk_tier *d, const job *j) {
+    rp_error err;
+    if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+}
+
 static void change(disk_tier *d, job *j) {
     switch (j->kind) {
     case JOB_WRITE: write_record(d, j); break;
     case JOB_NOTE: record_index_note(d->index, &j->key, &j->use, NULL); break;
+    case JOB_AUDIT: write_audit(d, j); break;
     default: remove_record(d, j);
     }
 }
@@ -403,6 +411,16 @@ void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
     if (!j) return;
     j->use = *use;
     submit(d, &d->changes, &d->changed, j);
+}
+
+int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
+    if (d->options.read_only) return RP_ERR_CONFLICT;
+    job *j = new_job(JOB_AUDIT, &(base_key){{0}});
+    if (!j) return RP_ERR_MEMORY;
+    j->audit = bytes;
+    j->bytes = n;
+    submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
 }
 
 bool disk_tier_next(disk_tier *d, disk_event *out) {

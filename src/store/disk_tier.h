@@ -2,6 +2,7 @@
  *
  *   DIR/lock                 the process that uses it
  *   DIR/index.db             what can be asked about records (record_index.h)
+ *   DIR/audit                what an auditor found, as it says it (engine/audit.h): a few bytes that the tier does not look at
  *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
  *   DIR/bad/                 records that could not be read: DISK_TIER_BAD of them, and options.bad_bytes, at most
  *
@@ -57,6 +58,10 @@ void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside);
 void disk_tier_set_computing(disk_tier *d, bool computing);
 /* What became of a record since it was written. */
 void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use);
+
+/* DIR/audit becomes these n bytes, which are the tier's from now on (base_free); it comes to its end before the tier is closed, and failing
+ * is no more than a line in the log. RP_ERR_MEMORY, RP_ERR_CONFLICT (read-only): they are the caller's. */
+int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n);
 
 typedef enum disk_event_kind { DISK_READ, DISK_WRITTEN } disk_event_kind;
 

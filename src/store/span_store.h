@@ -156,6 +156,8 @@ void span_store_next_request(span_store *s);
 /* A number that span_store_flushed reaches when all that was put so far is on disk, or could not be written. */
 uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
+/* Keeps what an auditor found beside the records: as disk_tier_keep_audit. RP_ERR_CONFLICT without a disk that is written, too. */
+int span_store_keep_audit(span_store *s, char *bytes, size_t n);
 bool span_store_is_busy(const span_store *s); /* the disk holds spans */
 bool span_store_writes_through(const span_store *s);
 

@@ -27,6 +27,9 @@ bool span_store_writes_through(const span_store *s) { return s->tier && s->write
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
+int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
+    return s->tier && s->write != SPAN_STORE_WRITE_OFF ? disk_tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
+}
 void span_store_set_computing(span_store *s, bool computing) {
     if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
 }

@@ -1,0 +1,228 @@
+/* bench_audit.c: what auditing every request costs those that run: an open-loop load on an engine that audits, beside engines that do not.
+ *
+ *   bench_audit MODEL.gguf [--rate R] [--requests N] [--rounds N] [--threads N] [--answer N]
+ *
+ * In each of --rounds (12) rounds --requests (200) prompts come at random moments (Poisson, --rate (25) a second), whether those before them
+ * are done or not: four of twelve documents of 60 tokens, as modules in any order, a new question of 12 tokens, an answer of --answer (16).
+ * The same prompts at the same moments go to each of three engines, one after the other in changing order:
+ *
+ *   off     audits nothing
+ *   every   audits every request: rp_engine_options.audit_every = 1
+ *   again   as off, another one: what it differs from `off` by is noise
+ *
+ * Times are counted from the moment at which a prompt was to come, to its first token and to its end. What is audited is audited in the gaps
+ * between requests; what is left at the end of a round is let run out before the next begins.
+ */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support.h"
+
+#define MAX_ROUNDS 100
+#define MAX_REQUESTS 1000
+#define DOCUMENTS 12
+#define TAKEN 4
+#define DOCUMENT_TOKENS 60
+#define QUESTION_TOKENS 12
+#define DRAIN_MS 60000
+
+typedef enum subject { OFF, EVERY, AGAIN, SUBJECTS } subject;
+static const char *const names[] = {"off", "every", "again"};
+
+typedef struct request {
+    double due_s, first_s, end_s; /* of bench_now_s; first_s and end_s are the engine's thread's until the call was waited for */
+    bench_text prompt;
+    rp_call *call;
+} request;
+
+typedef struct bench {
+    rp_model *model;
+    rp_engine *engines[SUBJECTS];
+    int rounds, requests, threads, answer;
+    double rate;
+    request list[MAX_REQUESTS];
+    double first[SUBJECTS][MAX_ROUNDS * MAX_REQUESTS], whole[SUBJECTS][MAX_ROUNDS * MAX_REQUESTS];
+    size_t n;
+} bench;
+
+/* ---- what comes ---- */
+
+static double share(unsigned *seed) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return ((*seed >> 8) + 0.5) / 16777216.0;
+}
+
+/* Prompts and moments of a round: the same for all engines. */
+static void make_round(bench *b, unsigned seed) {
+    double at = 0;
+    for (int i = 0; i < b->requests; i++) {
+        request *q = &b->list[i];
+        bool taken[DOCUMENTS] = {false};
+        at -= log(share(&seed)) / b->rate;
+        q->due_s = at;
+        q->prompt.n = 0;
+        bench_text_add(&q->prompt, "<prompt schema=\"load\">");
+        for (int k = 0; k < TAKEN;) {
+            int d = (int)(share(&seed) * DOCUMENTS);
+            if (taken[d]) continue;
+            taken[d] = true;
+            bench_text_add(&q->prompt, "<d%d/>", d);
+            k++;
+        }
+        bench_text_add(&q->prompt, "<user>");
+        bench_text_add_words(&q->prompt, b->model, QUESTION_TOKENS, &seed);
+        bench_text_add(&q->prompt, "</user></prompt>");
+    }
+}
+
+/* ---- asking ---- */
+
+static bool on_token(void *user, const rp_token *token) {
+    request *q = user;
+    (void)token;
+    if (q->first_s == 0) q->first_s = bench_now_s();
+    return true;
+}
+
+static void on_done(void *user) { ((request *)user)->end_s = bench_now_s(); }
+
+static void sleep_until(double s) {
+    for (double left = s - bench_now_s(); left > 0; left = s - bench_now_s()) {
+        struct timespec t = {(time_t)left, (long)((left - floor(left)) * 1e9)};
+        nanosleep(&t, NULL);
+    }
+}
+
+static void submit(const bench *b, rp_engine *e, request *q) {
+    rp_request r = rp_request_defaults();
+    rp_error err;
+    q->first_s = q->end_s = 0;
+    r.prompt = q->prompt.bytes;
+    r.max_tokens = b->answer;
+    r.ignore_eos = true;
+    r.on_token = on_token;
+    r.on_done = on_done;
+    r.user = q;
+    if (rp_engine_submit(e, &r, &q->call, &err)) bench_die("submit", &err);
+}
+
+static void run(bench *b, subject s, bool counts) {
+    rp_engine *e = b->engines[s];
+    double start = bench_now_s() + 0.05;
+    for (int i = 0; i < b->requests; i++) {
+        sleep_until(start + b->list[i].due_s);
+        submit(b, e, &b->list[i]);
+    }
+    for (int i = 0; i < b->requests; i++) {
+        request *q = &b->list[i];
+        rp_result *r;
+        rp_error err;
+        if (rp_call_result(q->call, &r, &err)) bench_die("run", &err);
+        rp_result_free(r);
+        rp_call_free(q->call);
+        if (!counts) continue;
+        b->first[s][b->n + (size_t)i] = (q->first_s - start - q->due_s) * 1e3;
+        b->whole[s][b->n + (size_t)i] = (q->end_s - start - q->due_s) * 1e3;
+    }
+    if (!rp_engine_drain(e, DRAIN_MS)) bench_die("drain", NULL);
+}
+
+/* ---- what came of it ---- */
+
+static double at(const double *sorted, size_t n, double part) { return sorted[(size_t)(part * (double)(n - 1))]; }
+
+static void report(bench *b) {
+    double first[SUBJECTS], whole[SUBJECTS];
+    printf("%d rounds of %d requests, %.0f a second, %d threads; ms\n\n", b->rounds, b->requests, b->rate, b->threads);
+    printf("| audit | first token, median | p99 | p99 / off | answer, median | p99 | p99 / off | compared | dropped |\n");
+    printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int s = 0; s < SUBJECTS; s++) {
+        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sort */
+        rp_audit *a;
+        rp_error err;
+        if (rp_engine_audit(b->engines[s], &a, &err)) bench_die("audit", &err);
+        first[s] = at(b->first[s], b->n, 0.99);
+        whole[s] = at(b->whole[s], b->n, 0.99);
+        printf("| %s | %.2f | %.2f | %.3f | %.2f | %.2f | %.3f | %llu | %llu |\n", names[s], first_median, first[s], first[s] / first[OFF],
+               whole_median, whole[s], whole[s] / whole[OFF], (unsigned long long)a->audited, (unsigned long long)a->dropped);
+        rp_audit_free(a);
+    }
+    bool reached = first[EVERY] <= 1.05 * first[OFF] && whole[EVERY] <= 1.05 * whole[OFF];
+    printf("\nTarget: p99 of every within 5 %% of off: %s (again: %+.1f %% and %+.1f %%).\n", reached ? "reached" : "missed",
+           (first[AGAIN] / first[OFF] - 1) * 100, (whole[AGAIN] / whole[OFF] - 1) * 100);
+}
+
+/* ---- main ---- */
+
+static const char *text_after(int argc, char **argv, const char *name) {
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return argv[i + 1];
+    return NULL;
+}
+
+static int number_after(int argc, char **argv, const char *name, int fallback) {
+    const char *text = text_after(argc, argv, name);
+    return text ? atoi(text) : fallback;
+}
+
+static void open_engine(bench *b, subject s, const char *schema) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_error err;
+    o.n_threads = b->threads;
+    o.max_queue = MAX_REQUESTS;
+    o.audit_every = s == EVERY;
+    if (rp_engine_new(&b->engines[s], b->model, &o, &err)) bench_die("engine", &err);
+    if (rp_engine_prepare(b->engines[s], NULL, NULL, &err)) bench_die("prepare", &err);
+    if (rp_schema_parse(b->engines[s], schema, strlen(schema), "load", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+}
+
+static void open_all(bench *b, const char *path) {
+    bench_text schema = {0};
+    unsigned seed = 1;
+    rp_error err;
+    if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
+    bench_text_add(&schema, "<schema name=\"load\"><system>Read the documents.");
+    for (int i = 0; i < DOCUMENTS; i++) {
+        bench_text_add(&schema, "<module name=\"d%d\">", i);
+        bench_text_add_words(&schema, b->model, DOCUMENT_TOKENS, &seed);
+        bench_text_add(&schema, "</module>");
+    }
+    bench_text_add(&schema, "</system></schema>");
+    for (int s = 0; s < SUBJECTS; s++) open_engine(b, (subject)s, schema.bytes);
+    bench_text_free(&schema);
+}
+
+int main(int argc, char **argv) {
+    static const subject orders[6][SUBJECTS] = {{OFF, EVERY, AGAIN}, {EVERY, AGAIN, OFF}, {AGAIN, OFF, EVERY},
+                                                {AGAIN, EVERY, OFF}, {EVERY, OFF, AGAIN}, {OFF, AGAIN, EVERY}};
+    static bench b;
+    bench_name = "bench_audit";
+    const char *rate = text_after(argc, argv, "--rate");
+    b.rate = rate ? atof(rate) : 25;
+    b.rounds = number_after(argc, argv, "--rounds", 12);
+    b.requests = number_after(argc, argv, "--requests", 200);
+    b.threads = number_after(argc, argv, "--threads", 2);
+    b.answer = number_after(argc, argv, "--answer", 16);
+    if (argc < 2 || argv[1][0] == '-' || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.requests < 1 || b.requests > MAX_REQUESTS ||
+        b.threads < 1 || b.answer < 1 || !(b.rate > 0)) {
+        fprintf(stderr, "usage: bench_audit MODEL.gguf [--rate R] [--requests N, up to %d] [--rounds N, up to %d] [--threads N] [--answer N]\n",
+                MAX_REQUESTS, MAX_ROUNDS);
+        return 2;
+    }
+    open_all(&b, argv[1]);
+    make_round(&b, 1);
+    for (int s = 0; s < SUBJECTS; s++) run(&b, (subject)s, false); /* modules are computed, costs learned */
+    for (int i = 0; i < b.rounds; i++, b.n += (size_t)b.requests) {
+        make_round(&b, (unsigned)i + 2);
+        for (int k = 0; k < SUBJECTS; k++) run(&b, orders[i % 6][k], true);
+    }
+    report(&b);
+    for (int s = 0; s < SUBJECTS; s++) rp_engine_free(b.engines[s]);
+    for (int i = 0; i < b.requests; i++) bench_text_free(&b.list[i].prompt);
+    rp_model_close(b.model);
+    return 0;
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""`reprise serve --audit`: a schema that reuse spoils is told, in /v1/audit, /metrics and `reprise cache stat`, and moved up the dial; a good
+one is left alone."""
+import json
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server_process import PROGRAM, WAIT_S, Server, bearer, key_line
+
+# "The river is ..." says nothing to whoever has not read the line before it: it contradicts the other one (tests/engine/test_audit.c).
+TOWNS = [("Vaskgate", "Quinbeck"), ("Norgen", "Yelpass"), ("Rinholm", "Gilwater")]
+APART = "".join(f'<module name="h{i}">This is about the town of {n}.</module><module name="t{i}">The river is {r}.</module>'
+                for i, (n, r) in enumerate(TOWNS))
+WHOLE = "".join(f'<module name="t{i}">This is about the town of {n}. The river is {r}.</module>' for i, (n, r) in enumerate(TOWNS))
+LEAST_SAMPLES = 8
+
+
+def schema(name, modules):
+    return f'<schema name="{name}"><system>Read the documents. {modules}</system></schema>'
+
+
+class Audit(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.store = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.store.cleanup)
+
+    def serve(self, *args):
+        server = Server("--log", "off", "--store", self.store.name, *args, env={**os.environ, "REPRISE_LOG": "warn"}).wait_ready()
+        self.addCleanup(server.stop)
+        self.assertEqual(server.ask("PUT", "/v1/schemas/apart", schema("apart", APART)).status, 200)
+        self.assertEqual(server.ask("PUT", "/v1/schemas/whole", schema("whole", WHOLE)).status, 200)
+        return server
+
+    def ask(self, server, name, i, **more):
+        imports = "".join(f"<h{k}/><t{k}/>" if name == "apart" else f"<t{k}/>" for k in (i % 3, (i + 1) % 3))
+        prompt = f'<prompt schema="{name}">{imports}<user>What is the river of {TOWNS[i % 3][0]}?</user></prompt>'
+        reply = server.post("/v1/prompts", {"prompt": prompt, "max_tokens": 3, "temperature": 0, **more})
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.json["reprise"]["quality"]
+
+    def audited(self, server, n):
+        """The report, when n requests were compared."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            report = server.get("/v1/audit").json
+            if report["audited"] >= n or time.monotonic() > until:
+                self.assertEqual((report["audited"], report["dropped"], report["waiting"]), (n, 0, 0))
+                return report, {s["schema"]: s for s in report["schemas"]}
+            time.sleep(0.01)
+
+    def test_found_and_raised(self):
+        server = self.serve("--audit", "1", "--max-divergence", "0.5", "--audit-raise")
+        for i in range(LEAST_SAMPLES):
+            self.assertEqual(self.ask(server, "whole", i)["used"], "reuse")
+            self.assertEqual(self.ask(server, "apart", i)["used"], "reuse")
+            self.audited(server, 2 * i + 2)
+        report, schemas = self.audited(server, 2 * LEAST_SAMPLES)
+        self.assertEqual(report["object"], "audit")
+        self.assertEqual((schemas["apart"]["raised_to"], schemas["whole"]["raised_to"]), ("link:8", ""))
+        self.assertGreater(schemas["apart"]["all"]["mean_kl"], 0.5)
+        self.assertLess(schemas["whole"]["all"]["mean_kl"], 0.05)
+        self.assertEqual(schemas["whole"]["all"]["agreed"], LEAST_SAMPLES)
+        self.assertEqual(schemas["apart"]["owner"], "")
+        excess = [p["excess_kl"] for p in schemas["apart"]["pairs"]]
+        self.assertEqual(excess, sorted(excess, reverse=True))
+        self.assertIn("schema 'apart' is ", server.said())
+        self.assertIn("moved up to link:8", server.said())
+
+        moved = self.ask(server, "apart", 0)
+        self.assertEqual((moved["asked"], moved["used"], moved["reason"]), ("reuse", "link:8", "audit"))
+        self.assertEqual(self.ask(server, "apart", 0, quality="reuse")["used"], "reuse")  # what is asked for is given
+        self.audited(server, 2 * LEAST_SAMPLES + 1)
+
+        metrics = server.get("/metrics").body.decode()
+        for line in (f'reprise_audit_requests_total{{outcome="compared"}} {2 * LEAST_SAMPLES + 1}', 'reprise_audit_raised{schema="apart"} 1',
+                     'reprise_audit_raised{schema="whole"} 0', f'reprise_audit_agreed_total{{schema="whole"}} {LEAST_SAMPLES}'):
+            self.assertIn(line + "\n", metrics)
+
+        server.end()
+        said = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name, "--json"], capture_output=True, text=True, check=True)
+        kept = json.loads(said.stdout)["audit"]
+        self.assertEqual({s["schema"]: s["raised_to"] for s in kept["schemas"]}, {"apart": "link:8", "whole": ""})
+        table = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name], capture_output=True, text=True, check=True).stdout
+        self.assertIn("since it is at link:8", table)
+
+        again = self.serve("--audit", "1000", "--max-divergence", "0.5", "--audit-raise")
+        self.assertEqual(self.ask(again, "apart", 0)["used"], "link:8")  # known from before
+
+    def test_off_and_rights(self):
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write(key_line("a-key-that-may-ask", "tenant=acme", "rights=ask") + key_line("a-key-that-operates", "rights=operate"))
+            keys.flush()
+            server = Server("--log", "off", "--api-keys", keys.name).wait_ready()
+            self.addCleanup(server.stop)
+            self.assertEqual(server.get("/v1/audit", headers=bearer("a-key-that-may-ask")).status, 403)
+            report = server.get("/v1/audit", headers=bearer("a-key-that-operates")).json
+            self.assertEqual(report, {"object": "audit", "sampled": 0, "audited": 0, "dropped": 0, "waiting": 0, "schemas": []})
+
+
+if __name__ == "__main__":
+    unittest.main()
