@@ -102,7 +102,7 @@ static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error 
 static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     lint *x = r->x;
     pml_plan *plan;
-    int rc = pml_plan_new(&plan, x->l, r->prompt, false, (rp_quality){.mode = RP_QUALITY_AS_WRITTEN}, e);
+    int rc = pml_plan_new(&plan, x->l, r->prompt, false, (rp_quality){.mode = RP_QUALITY_AS_WRITTEN}, (rp_quality){.mode = RP_QUALITY_AS_WRITTEN}, e);
     if (rc) return add_failure(x, p, rc, e);
     count_modules(r, plan);
     if (plan->end >= x->n_ctx)

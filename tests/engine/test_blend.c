@@ -167,7 +167,7 @@ static void check_choice(const rp_model *m, const rp_result *r, int32_t percent)
     must(pml_schema_parse(&s, schema, strlen(schema), "schema", NULL, NULL, &err), &err);
     must(pml_prompt_parse(&q, prompt, strlen(prompt), "prompt", &err), &err);
     must(pml_layout_new(&l, s, m, &salt, &err), &err);
-    must(pml_plan_new(&p, l, q, false, (rp_quality){0}, &err), &err);
+    must(pml_plan_new(&p, l, q, false, (rp_quality){0}, (rp_quality){0}, &err), &err);
     int32_t n = naive_deviations(m, p, deviations, &first);
     for (int32_t i = 0; i < n; i++) {
         bool is = is_chosen(r, first + i);
