@@ -220,7 +220,7 @@ static void zsh_command(const cli_command *c) {
     zsh_options(c);
     for (const cli_option *o = c->options; o->name != NULL; o++) {
         if (!o->positional) continue;
-        printf(" \\\n        ':%s:", o->name);
+        printf(" \\\n        '%s:%s:", o->kind == CLI_LIST ? "*" : "", o->name);
         if (o->choices != NULL) putchar('('), print_words(o->choices, " "), printf(")'");
         else printf("_files'");
     }

@@ -33,6 +33,7 @@ extern const cli_command cli_command_cache;
 extern const cli_command cli_command_serve;
 extern const cli_command cli_command_explain;
 extern const cli_command cli_command_diff;
+extern const cli_command cli_command_split;
 extern const cli_command cli_command_completion;
 
 extern const cli_command *const cli_commands[]; /* all of these; ends with NULL (commands.c) */

@@ -181,7 +181,7 @@ static int take_option(option_parser *p, const cli_option *o, const char *attach
 static int take_positional(option_parser *p, const char *arg) {
     const cli_option *o = find_positional(p->command, p->n_positional);
     if (o != NULL) {
-        p->n_positional++;
+        if (o->kind != CLI_LIST) p->n_positional++;
         return take_value(p, o, arg);
     }
     if (p->n_positional > 0)
@@ -204,7 +204,7 @@ static int take_argument(option_parser *p, const char *arg) {
     return take_option(p, o, name[n] == '=' ? name + n + 1 : NULL);
 }
 
-/* A required value that was not given is still the NULL it began as. */
+/* A required value that was not given is still the NULL it began as, and so is the first of a list. */
 static int check_required(const cli_command *c, const void *out) {
     for (const cli_option *o = c->options; o->name != NULL; o++) {
         if (!o->required) continue;

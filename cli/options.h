@@ -14,7 +14,7 @@
  *   CLI_CONFIG   cli_config     a file of options; at most one such row
  *
  * Written `--name value`, `--name=value`, `-n value` or `-nvalue`. Of an option that is given twice the last one counts.
- * A positional row is an argument without dashes: the first such row takes the first such argument, and so on.
+ * A positional row is an argument without dashes: the first such row takes the first such argument, and so on; a list takes all that are left.
  * A row without help is accepted and not shown. Values are borrowed from argv, or from the text of a file of options.
  *
  * A file of options has lines `name = value`, where names are those of the options; `name` alone, or `name = true`, for flags; and
@@ -54,7 +54,7 @@ typedef struct cli_option {
     double min, max;
     const char *const *choices; /* ends with NULL */
     bool required;
-    bool positional; /* CLI_TEXT; called by its `value` */
+    bool positional; /* CLI_TEXT, or as the last one CLI_LIST; called by its `value` */
 } cli_option;
 
 typedef enum cli_parsed { CLI_PARSED, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;

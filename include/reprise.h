@@ -1069,6 +1069,67 @@ RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *
                              rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 
+/* ---- Schemas out of prompts ------------------------------------------------------------------------------------ */
+
+#define RP_MAX_SPLIT_PROMPTS 65536
+#define RP_MAX_SPLIT_BYTES ((size_t)16 << 20) /* of all texts together */
+
+/* A prompt as an application sends it: a text without a role, or a conversation. */
+typedef struct rp_split_prompt {
+    const char *name;           /* how errors call it: "prompts.jsonl:3" */
+    const rp_message *messages; /* n_messages of them; of a text without a role there is one, whose role does not matter */
+    size_t n_messages;
+    bool plain;                 /* a text without a role */
+} rp_split_prompt;
+
+typedef struct rp_split_options {
+    const char *name;      /* the schema's, an XML name; NULL: "proposed" */
+    const rp_model *model; /* counts tokens; NULL: figures are bytes, and lengths of parameters are estimates. Borrowed during the call */
+    int32_t min_bytes;     /* of a module's own text, 1 to 65536: shorter ones do not pay. Default 64 */
+} rp_split_options;
+
+RP_API rp_split_options rp_split_options_defaults(void);
+
+/* A part that several prompts share. */
+typedef struct rp_split_module {
+    const char *name;
+    bool is_alternative;  /* a member of a union */
+    int32_t n_params;
+    int32_t n_prompts;    /* that import it */
+    size_t n_bytes;       /* of its own text, without arguments */
+} rp_split_module;
+
+/* What became of one prompt. Figures are tokens where there is a model, else bytes. */
+typedef struct rp_split_import {
+    const char *pml;      /* the prompt as a PML document */
+    size_t n_pml;
+    uint64_t total;       /* the whole prompt */
+    uint64_t cached;      /* of it, what the schema's states give */
+    uint64_t first;       /* of these, what no earlier prompt had used: in this order it is computed here */
+    uint64_t prefix;      /* what a cache of prefixes finds, in this order: the longest beginning that an earlier prompt shares */
+} rp_split_import;
+
+typedef struct rp_split_result {
+    const char *schema;   /* a PML document */
+    size_t n_schema;
+    size_t anonymous_bytes; /* of the text that all prompts begin with, which the schema holds outside of modules */
+    rp_split_module *modules;
+    size_t n_modules;
+    rp_split_import *prompts; /* in the order given */
+    size_t n_prompts;
+    bool counts_tokens;   /* there was a model */
+    void *owner;          /* internal */
+} rp_split_result;
+
+/* Proposes a schema for prompts, and what each of them becomes: text that all begin with is the schema's own; passages that two or more
+ * share, in any order, are modules; what varies within a passage becomes parameters, and alternatives in one place unions; the rest stays
+ * in the prompts. Each prompt over the schema gives the text that it was made from, byte for byte. docs/split.md says how.
+ * options NULL: the defaults. *out: rp_split_free.
+ * RP_ERR_INVALID (no prompt, min_bytes, name), RP_ERR_SYNTAX (a text that XML cannot hold: no UTF-8, control characters; the message says
+ * which), RP_ERR_UNSUPPORTED (the model's positions cannot move), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_split_result **out, rp_error *err);
+RP_API void rp_split_free(rp_split_result *result);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,18 @@
+/* split_input.h: the prompts that `reprise split` reads: a file each, or JSON Lines. */
+#ifndef CLI_SPLIT_INPUT_H
+#define CLI_SPLIT_INPUT_H
+
+#include "options.h"
+#include "reprise.h"
+
+/* Owns every string and array in it. Zero-initialise. */
+typedef struct split_input {
+    rp_split_prompt *prompts;
+    size_t n, cap;
+} split_input;
+
+/* Adds the prompts of the files, '-' for standard input, in order. Returns an exit status. */
+int split_input_read(split_input *in, const cli_list *files);
+void split_input_free(split_input *in);
+
+#endif
