@@ -58,7 +58,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
     if (rc) check_error(rc, &err);
     else {
-        rc = pml_plan_raised(&p, layout, prompt, n % 2 == 1, qualities[n / 2 % 4], qualities[n / 8 % 4], &err);
+        rc = pml_plan_new(&p, layout, prompt, n % 2 == 1, qualities[n / 2 % 4], qualities[n / 8 % 4], &err);
         if (rc) check_error(rc, &err);
         else check_plan(p);
         pml_plan_free(p);

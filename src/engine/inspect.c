@@ -165,7 +165,7 @@ static int inspect(rp_engine *e, const base_key *salt, const char *schema_name, 
     if (prompt && strcmp(o->prompt->nodes[0].name, schema->name) != 0)
         return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,
                         schema->name);
-    if (prompt && (rc = pml_plan_new(&o->plan, schema->layout, o->prompt, false, (rp_quality){0}, err))) return rc;
+    if (prompt && (rc = pml_plan_new(&o->plan, schema->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err))) return rc;
     return fill(x, o, schema->layout, err);
 }
 

@@ -97,7 +97,7 @@ static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
         (rc = find_schema(c, o, err)))
         return rc;
     rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
-    rc = pml_plan_raised(&c->plan, c->schema->layout, c->document, o->continues_last, quality, audit_least(c), err);
+    rc = pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
     return rc;
 }

@@ -192,8 +192,8 @@ static int build(plan_build *b) {
     return build_items(b);
 }
 
-int pml_plan_raised(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
-                    rp_quality least, rp_error *err) {
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
+                 rp_quality least, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
@@ -216,11 +216,6 @@ int pml_plan_raised(pml_plan **out, const pml_layout *layout, const pml_document
                p->n_fresh, p->end);
     *out = p;
     return RP_OK;
-}
-
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
-                 rp_error *err) {
-    return pml_plan_raised(out, layout, prompt, continues, quality, (rp_quality){0}, err);
 }
 
 static int append_bos(const rp_model *m, token_list *out, rp_error *err) {

@@ -51,14 +51,12 @@ typedef struct pml_plan {
 } pml_plan;
 
 /* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the role that the
- * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none). quality: instead of what prompt and schema say.
+ * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none). quality: instead of what prompt and schema say;
+ * least: modules get no less, where neither that nor the prompt says one.
  * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
  * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
-                 rp_quality quality, rp_error *err);
-/* The same; modules get no less than `least`, where neither `quality` nor the prompt says what they get. */
-int pml_plan_raised(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
-                    rp_quality least, rp_error *err);
+                 rp_quality quality, rp_quality least, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
 /* Plans tokens as they are, as one run. RP_ERR_INVALID (an id that the model has not). */
