@@ -84,7 +84,7 @@ static int plan_prompt(counting *w, size_t i) {
     pml_document *prompt = NULL;
     pml_plan *plan = NULL;
     int rc = pml_prompt_parse(&prompt, out->pml, out->n_pml, w->prompts[i].name, w->err);
-    if (!rc) rc = pml_plan_new(&plan, w->layout, prompt, false, (rp_quality){0}, w->err);
+    if (!rc) rc = pml_plan_new(&plan, w->layout, prompt, false, (rp_quality){0}, (rp_quality){0}, w->err);
     if (!rc) {
         out->total = (uint64_t)plan->n_cached + (uint64_t)plan->n_fresh;
         out->cached = (uint64_t)plan->n_cached;

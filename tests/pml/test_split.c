@@ -94,7 +94,7 @@ static void check_tokens(const pml_layout *layout, const pml_document *prompt, c
     base_buffer ours = BASE_BUFFER(SIZE_MAX / 4), theirs = BASE_BUFFER(SIZE_MAX / 4);
     int32_t *tokens;
     size_t n;
-    if (pml_plan_new(&plan, layout, prompt, false, (rp_quality){0}, &err)) fail_msg("%s", err.message);
+    if (pml_plan_new(&plan, layout, prompt, false, (rp_quality){0}, (rp_quality){0}, &err)) fail_msg("%s", err.message);
     assert_int_equal(import->total, plan->n_cached + plan->n_fresh);
     assert_int_equal(import->cached, plan->n_cached);
     int32_t *flat = calloc(2 * import->total + 1, sizeof(*flat));
