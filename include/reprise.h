@@ -706,6 +706,19 @@ typedef struct rp_store_stats {
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 
+/* Learned scaffolds (RP_QUALITY_SCAFFOLD; docs/quality.md), of all tenants together: for the operator. What prompts combine: all up to the
+ * end of their last module. As after the last call. */
+typedef struct rp_scaffold_stats {
+    uint64_t known;   /* combinations that are remembered */
+    uint64_t encoded; /* of them: computed together */
+    uint64_t pending; /* of them: to be computed together when the engine is idle */
+    uint64_t hits;    /* requests that were exact by one */
+    uint64_t misses;  /* requests that were not: RP_QUALITY_REUSE was used */
+    uint64_t dropped; /* that were computed, and went because they did not come again or for others */
+    uint64_t bytes, budget_bytes; /* states that they added; rp_engine_options.scaffold_bytes */
+} rp_scaffold_stats;
+RP_API void rp_engine_scaffold_stats(rp_engine *engine, rp_scaffold_stats *out);
+
 /* ---- What a cache would save ----------------------------------------------------------------------------------- */
 
 /* Which blocks a cache drops first when it is full. */

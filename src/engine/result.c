@@ -262,7 +262,8 @@ static void describe_quality(rp_call *c) {
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     q->asked = q->used = c->plan->asked;
     q->reason = "";
-    if (q->asked.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
+    if (q->asked.mode == RP_QUALITY_SCAFFOLD && c->exact) q->recomputed_tokens = 0;
+    else if (q->asked.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
     else if (q->asked.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->used = reuse, q->reason = "plain";
     double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
     q->ms = share * c->result->timings.prefill_ms;
