@@ -291,7 +291,7 @@ RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
 
 /* Work in the background: what makes later requests better, and no call waits for. The engine does it when it has been idle for a moment,
- * in steps of a few milliseconds, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
+ * in short steps, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
  * it takes to any request that needs it, and is not counted among calls. rp_engine_free ends what is not done.
  *
  * Waits until nothing of it is left, for up to timeout_ms (-1: for ever), and has it begin without that moment. Returns whether nothing is
