@@ -291,7 +291,7 @@ RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
 
 /* Work in the background: what makes later requests better, and no call waits for. The engine does it when it has been idle for a moment,
- * in steps of a few milliseconds, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
+ * in short steps, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
  * it takes to any request that needs it, and is not counted among calls. rp_engine_free ends what is not done.
  *
  * Waits until nothing of it is left, for up to timeout_ms (-1: for ever), and has it begin without that moment. Returns whether nothing is
@@ -708,6 +708,19 @@ typedef struct rp_store_stats {
     uint64_t disk_faults;    /* records that could not be read */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
+
+/* Learned scaffolds (RP_QUALITY_SCAFFOLD; docs/quality.md), of all tenants together: for the operator. What prompts combine: all up to the
+ * end of their last module. As after the last call. */
+typedef struct rp_scaffold_stats {
+    uint64_t known;   /* combinations that are remembered */
+    uint64_t encoded; /* of them: computed together */
+    uint64_t pending; /* of them: to be computed together when the engine is idle */
+    uint64_t hits;    /* requests that were exact by one */
+    uint64_t misses;  /* requests that were not: RP_QUALITY_REUSE was used */
+    uint64_t dropped; /* that were computed, and went because they did not come again or for others */
+    uint64_t bytes, budget_bytes; /* states that they added; rp_engine_options.scaffold_bytes */
+} rp_scaffold_stats;
+RP_API void rp_engine_scaffold_stats(rp_engine *engine, rp_scaffold_stats *out);
 
 /* ---- What a cache would save ----------------------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@ static int64_t share_of(int64_t n, int32_t percent) { return (n * percent + 99) 
 int32_t blend_most(const rp_call *c) {
     const pml_plan *p = c->plan;
     int64_t counts[MOST_PERCENT + 1] = {0}, most = 0;
-    if (c->exact || model_probe_layer(c->engine->model) < 0) return 0;
+    if (c->exact || p->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
     for (size_t i = 0; i < p->n_items; i++)
         if (may_choose_of(&p->items[i])) counts[p->items[i].quality.amount] += p->items[i].n_counted;
     for (int32_t percent = 1; percent <= MOST_PERCENT; percent++) most += share_of(counts[percent], percent);

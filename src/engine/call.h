@@ -26,6 +26,7 @@
 #include "engine/draft.h"
 #include "engine/idle.h"
 #include "engine/look_ahead.h"
+#include "engine/scaffolds.h"
 #include "engine/segment_jobs.h"
 #include "engine/sequence.h"
 #include "pml/plan.h"
@@ -67,6 +68,7 @@ struct rp_call {
     pml_plan *plan;
     bool exact;        /* the plan is run flat: scopes are ignored */
     int32_t raised;    /* steps that its schema was moved up the dial (audit.h) */
+    scaffold_form other; /* of the prompt; the one in use stands below */
     span_root root;    /* of the tokens below, in the tree: its tenant's salt, and what stands before them */
     /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
@@ -127,6 +129,8 @@ int call_plan(rp_call *c, const rp_request *request, rp_error *err);
 void call_list_runs(rp_call *c);
 /* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
 void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+/* Stretches of consecutive positions. */
+int32_t call_count_runs(const int32_t *positions, int32_t n);
 /* Frees what call_plan made. */
 void call_plan_free(rp_call *c);
 /* Blocks that n tokens of the call, the prompt's and the answer's, take at most, and what may be chosen to be computed again. */

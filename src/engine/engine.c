@@ -10,6 +10,7 @@
 #include "engine/engine_internal.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
+#define SCAFFOLD_SHARE 4 /* of the states, one part */
 #define LEAST_STATE_BYTES ((uint64_t)1 << 20)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
@@ -184,6 +185,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
     if ((rc = answer_memory_new(&e->answers, err))) return rc;
+    e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     span_store_set_room(e->store, room, e);
     make_fingerprint(e);
@@ -240,6 +242,7 @@ static void stop_thread(rp_engine *e) {
 void rp_engine_free(rp_engine *e) {
     if (!e) return;
     if (e->has_thread) stop_thread(e);
+    scaffolds_free(e);
     engine_schemas_free(e);
     audit_close(e);
     answer_memory_free(e->answers);

@@ -8,6 +8,7 @@
  *   look_ahead.c    states of calls that wait, fetched and held (look_ahead.h)
  *   steps.c         what a step computes, and what becomes of it
  *   idle.c          what is computed while no call runs (idle.h)
+ *   scaffolds.c     what prompts combine, computed together then (scaffolds.h)
  *   prefix.c        what was read before: found, waited for, given
  *   edits.c         what was read before behind another piece: found, moved
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
@@ -75,6 +76,7 @@ struct rp_engine {
     int32_t n_live;              /* calls that have not ended */
     int32_t told_running;        /* of them: how many run, as after the last step */
     int32_t told_background;     /* tasks of idle.h that are not done */
+    rp_scaffold_stats told_scaffolds;
     int32_t n_draining;          /* threads that wait for those, */
     pthread_cond_t drained;      /* for this */
     uint64_t n_calls;            /* ever: the last one's number */
@@ -102,6 +104,7 @@ struct rp_engine {
     segment_job *jobs;  /* in the order in which they were missed */
     idle_work idle;
     auditor *auditor;
+    scaffolds scaffolds;
     cost_model cost;
     cost_model probe_cost; /* of tokens that are only looked at (blend.h) */
     uint64_t last_plain; /* number of the last step of answers alone */

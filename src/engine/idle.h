@@ -26,7 +26,7 @@
 #define IDLE_MAX_TASKS 64 /* that are not done; one more is refused */
 #define IDLE_MAX_TRIES 16 /* a task that gave up its room so often is dropped */
 #define IDLE_QUIET_MS 20  /* a caller that asks again at once is not kept waiting; nobody misses the time */
-#define IDLE_STEP_US 500.0
+#define IDLE_STEP_US 500.0 /* a first token of the smallest models takes some milliseconds */
 
 /* What a task gave; borrowed during the call. */
 typedef struct idle_result {

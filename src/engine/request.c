@@ -133,7 +133,7 @@ static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
     }
 }
 
-static int32_t count_runs(const int32_t *positions, int32_t n) {
+int32_t call_count_runs(const int32_t *positions, int32_t n) {
     int32_t runs = 1;
     for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
     return runs;
@@ -170,15 +170,16 @@ static base_key name_root(const rp_call *c) {
 void call_list_runs(rp_call *c) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh;
     list_runs(c->plan, c->tokens, c->positions);
-    c->n_runs = count_runs(c->positions, c->n_prompt);
+    c->n_runs = call_count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
 }
 
 static int list_all(rp_call *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
-    c->n_runs = 1;
     c->root.key = name_root(c);
-    return pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    if (!rc) c->n_runs = call_count_runs(c->positions, c->n_prompt);
+    return rc;
 }
 
 static int list_tokens(rp_call *c, rp_error *err) {
@@ -198,7 +199,7 @@ void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t
     c->tokens = tokens;
     c->positions = positions;
     c->n_prompt = c->n_tokens = c->cap_tokens = n;
-    c->n_runs = count_runs(positions, n);
+    c->n_runs = call_count_runs(positions, n);
 }
 
 /* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
@@ -300,6 +301,7 @@ int call_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc;
     if ((rc = check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
+        (rc = scaffold_plan(c, err)) ||
         (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
@@ -314,6 +316,7 @@ void call_plan_free(rp_call *c) {
     base_free(c->forced);
     base_free(c->tokens);
     base_free(c->positions);
+    scaffold_plan_free(c);
     draft_close(&c->draft);
     answer_close(&c->answer);
     pml_plan_free(c->plan);

@@ -271,7 +271,8 @@ static void describe_quality(rp_call *c) {
     q->asked = q->used = c->plan->asked;
     q->reason = "";
     if (c->plan->raised.mode != RP_QUALITY_AS_WRITTEN) q->used = c->plan->raised, q->reason = "audit";
-    if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
+    if (q->used.mode == RP_QUALITY_SCAFFOLD && c->exact) q->recomputed_tokens = 0;
+    else if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
     else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->reason = why_not_again(c, q->used), q->used = reuse;
     double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
     double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prefill_ms - probe_ms, 0);

@@ -108,6 +108,7 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     scheduler_release(e, c);
     e->n_ended++;
     e->idle.busy_us = base_clock_us();
+    if (rc == RP_OK) scaffolds_learn(e, c);
     engine_tell(e);
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
@@ -126,6 +127,7 @@ void scheduler_begin_anew(rp_engine *e, rp_call *c) {
     forget(e, c);
     edits_take_back(c);
     scheduler_release(e, c);
+    scaffold_begin_anew(c);
     e->n_ended++; /* there is room again */
     start_waiting(e, c);
 }
@@ -227,7 +229,7 @@ static bool reserve(rp_engine *e, rp_call *c) {
 typedef enum verdict { ADMITTED, NO_ROOM, WAITS } verdict;
 
 /* Looks up all that a call needs, and reserves the rest. What is not admitted holds nothing. */
-static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+static int try_form(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     bool wait = false, need = true;
     int rc = RP_OK;
     *v = NO_ROOM;
@@ -241,6 +243,17 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
     if (rc || *v != ADMITTED) scheduler_release(e, c);
     else look_ahead_release(c); /* it has its own references now */
     return rc;
+}
+
+/* The flat form of a prompt that may have it, if its combination was computed; else the composed one. */
+static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+    if (!scaffold_is_there(e, c)) return try_form(e, c, v, err);
+    scaffold_swap(c);
+    int rc = try_form(e, c, v, err);
+    if (rc || (*v == ADMITTED && scaffold_was_found(c))) return rc;
+    scheduler_release(e, c);
+    scaffold_swap(c);
+    return try_form(e, c, v, err);
 }
 
 /* Even alone? Then once more without what was read before, of which views may take more than its tokens do. */

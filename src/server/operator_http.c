@@ -143,10 +143,29 @@ static int append_store(base_buffer *b, rp_server *s) {
     return rc ? rc : audit_append_metrics(b, s->engine);
 }
 
+static int append_scaffolds(base_buffer *b, rp_server *s) {
+    rp_scaffold_stats t;
+    rp_engine_info e;
+    rp_engine_scaffold_stats(s->engine, &t);
+    rp_engine_describe(s->engine, &e);
+    const metric list[] = {
+        {"background_tasks", "gauge", "Work that no call waits for.", (uint64_t)BASE_MAX(e.background, 0)},
+        {"scaffolds_known", "gauge", "Combinations of modules that are remembered.", t.known},
+        {"scaffolds_encoded", "gauge", "Of them: computed together.", t.encoded},
+        {"scaffolds_pending", "gauge", "Of them: to be computed together.", t.pending},
+        {"scaffold_bytes", "gauge", "Attention states that they added.", t.bytes},
+        {"scaffold_budget_bytes", "gauge", "Limit for them.", t.budget_bytes},
+        {"scaffold_hits_total", "counter", "Requests that were exact by a learned scaffold.", t.hits},
+        {"scaffold_misses_total", "counter", "Requests that asked for one and were composed.", t.misses},
+        {"scaffolds_dropped_total", "counter", "Learned scaffolds that were dropped.", t.dropped},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
 void handle_metrics(server_exchange *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
     int failed = append_server(&text, x->server);
-    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server) || append_scaffolds(&text, x->server);
     if (failed) base_buffer_clear(&text);
     exchange_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

@@ -335,13 +335,14 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     return rc;
 }
 
-void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+size_t span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
                        span_tree_fn fn, void *user) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
+    size_t done = 0;
     int32_t at = 0;
     if (!node) node = find_root(t, &(span_root){.key = root->key});
-    for (size_t done = 0; node && done < n;) {
+    while (node && done < n) {
         int32_t pos = pos_of(&r, done);
         if (at < node->n_tokens && node->tokens[at] == tokens[done] && node->pos + at == pos) {
             at++;
@@ -349,9 +350,10 @@ void span_tree_foresee(const span_tree *t, const span_root *root, const int32_t 
             continue;
         }
         node = find_child(node, (place){at, pos, tokens[done]});
-        if (!node || !node->present || !fn(user, &node->key)) return;
+        if (!node || !node->present || (fn && !fn(user, &node->key))) break;
         at = 0;
     }
+    return done;
 }
 
 int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
@@ -521,6 +523,15 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     rc = push_step(path, node, span, false, node->n_tokens, err);
     forget_oldest(t);
     return rc;
+}
+
+void span_tree_let_go(span_tree *t, const base_key *key) {
+    span_node *n = span_store_owner(t->store, key);
+    if (!n || !n->present || n->holds > 0) return;
+    for (size_t i = 0; i < n->n_children; i++)
+        if (n->children[i]->present) return;
+    span_store_remove(t->store, key);
+    forget_oldest(t);
 }
 
 /* ---- what was kept on disk ---- */

@@ -161,6 +161,12 @@ class Metrics(unittest.TestCase):
         after = self.read().labelled("responses_total")
         self.assertEqual({k: after[k] - before[k] for k in after}, {"1xx": 0, "2xx": 1, "3xx": 0, "4xx": 1, "5xx": 0})
 
+    def test_scaffolds(self):
+        now = self.read()
+        self.assertEqual(now.get("reprise_scaffolds_known"), 0)  # nobody asked for one
+        self.assertGreater(now.get("reprise_scaffold_budget_bytes"), 0)
+        self.assertEqual(now.get("reprise_background_tasks"), 0)
+
     def test_evictions(self):
         server = Server("--log", "off", "--state-ram", "2M").wait_ready()
         self.addCleanup(server.stop)
