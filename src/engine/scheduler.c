@@ -272,7 +272,7 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     span_path_use(&c->moved.path);
     if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
-    call_count_found(c);
+    if (!rc) call_count_found(c);
     c->composed_us = base_clock_us();
     c->compose_us = c->composed_us - start;
     return rc;
@@ -307,7 +307,7 @@ static void choose(rp_engine *e, rp_call *c) {
     if (!rc) rc = segment_needs_compose(&c->needs, c->plan->layout, context, &err);
     if (!rc) rc = prefix_compose(c, &err);
     c->phase = CALL_PREFILL;
-    call_count_found(c);
+    if (!rc) call_count_found(c);
     c->blend.us += base_clock_us() - start;
     if (rc) scheduler_end(e, c, rc, &err);
 }
