@@ -176,9 +176,10 @@ void call_list_runs(rp_call *c) {
 
 static int list_all(rp_call *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
-    c->n_runs = 1;
     c->root.key = name_root(c);
-    return pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    if (!rc) c->n_runs = count_runs(c->positions, c->n_prompt);
+    return rc;
 }
 
 static int list_tokens(rp_call *c, rp_error *err) {
