@@ -62,6 +62,10 @@ bench-peers: all ## beside llama.cpp, into docs/performance.md (hours; OPTIONS="
 bench-restart: all $(BENCH_MODEL) ## first token from disk after a restart (about six minutes; OPTIONS="--dir DIR": a folder that stays)
 	@build/bench/bench_restart $(BENCH_MODEL) $(OPTIONS)
 
+.PHONY: bench-quality
+bench-quality: all $(BENCH_MODEL) ## what computing some of the modules' tokens again costs (ten minutes; OPTIONS="--rounds 3")
+	@build/bench/bench_quality $(BENCH_MODEL) $(OPTIONS)
+
 bench-writer: all $(BENCH_MODEL) ## what writing states does to answers under way (about four minutes)
 	@build/bench/bench_writer $(BENCH_MODEL) $(OPTIONS)
 

@@ -6,6 +6,7 @@
  *                                           admit: look up prefix and modules, reserve      -> COMPOSING
  *                                           segment_jobs.c: modules that are missing
  *                                           compose: views                                  -> PREFILL
+ *                                           blend.c: chooses what is computed again         -> PROBING, composed anew -> PREFILL
  *                                           steps.c: tokens, piece by piece; the last row's logits: answer.c -> DECODE
  *                                           the store writes what it has computed, if it is to wait for that -> FLUSHING
  *   rp_call_wait  <------------------------ call_end: result or error                       -> DONE
@@ -21,6 +22,7 @@
 
 #include "engine/answer.h"
 #include "engine/answer_memory.h"
+#include "engine/blend.h"
 #include "engine/draft.h"
 #include "engine/idle.h"
 #include "engine/look_ahead.h"
@@ -38,7 +40,7 @@ typedef enum call_kind {
     CALL_BACKGROUND, /* nobody waits for it: idle.h */
 } call_kind;
 
-typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PREFILL, CALL_DECODE, CALL_FLUSHING, CALL_DONE } call_phase;
+typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PROBING, CALL_PREFILL, CALL_DECODE, CALL_FLUSHING, CALL_DONE } call_phase;
 
 /* Tokens behind an edit, whose states are taken from where they were read before (edits.c). None: n is 0. */
 typedef struct call_moved {
@@ -96,6 +98,7 @@ struct rp_call {
     uint64_t encode_done, encode_total; /* tokens of modules */
     uint64_t admitted_us, composed_us, prefilled_us, compose_us;
     call_moved moved;
+    call_blend blend;
     int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */
     uint64_t copied_bytes; /* of states, while it was composed */
     uint64_t saved_us;     /* what computing the states that were found would have taken */
@@ -118,11 +121,13 @@ struct rp_call {
 
 /* Copies, parses, plans and checks. The call was made by call_new. Errors as rp_engine_submit. */
 int call_plan(rp_call *c, const rp_request *request, rp_error *err);
+/* The plan has other runs: lists their tokens and positions anew, for which there is room. */
+void call_list_runs(rp_call *c);
 /* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
 void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
 /* Frees what call_plan made. */
 void call_plan_free(rp_call *c);
-/* Blocks that n tokens of the call, the prompt's and the answer's, take at most. */
+/* Blocks that n tokens of the call, the prompt's and the answer's, take at most, and what may be chosen to be computed again. */
 int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows);
 /* Blocks that all of a request takes at most, modules included. */
 int64_t call_most_blocks(const rp_call *c);

@@ -207,6 +207,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->inbox_end = &e->inbox;
     e->n_ended = 1;
     cost_model_init(&e->cost);
+    cost_model_init(&e->probe_cost);
 }
 
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {

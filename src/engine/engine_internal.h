@@ -14,7 +14,7 @@
  *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
  *   inspect.c       what rp_engine_inspect tells
  *
- * Headers of their own: sequence.h, answer.h, draft.h, sampler.h, text_stream.h, cost_model.h.
+ * Headers of their own: blend.h, sequence.h, answer.h, draft.h, sampler.h, text_stream.h, cost_model.h.
  */
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
@@ -98,6 +98,7 @@ struct rp_engine {
     segment_job *jobs;  /* in the order in which they were missed */
     idle_work idle;
     cost_model cost;
+    cost_model probe_cost; /* of tokens that are only looked at (blend.h) */
     uint64_t last_plain; /* number of the last step of answers alone */
     uint64_t n_steps;
     bool told_first; /* somebody got a first token in this step: who reads it goes before the next step, where threads take all processors */

@@ -167,19 +167,30 @@ static base_key name_root(const rp_call *c) {
     return key;
 }
 
-static int list_tokens(rp_call *c, rp_error *err) {
-    const pml_plan *p = c->plan;
-    c->n_prompt = c->n_tokens = p->n_fresh + (c->exact ? p->n_cached : 0);
-    c->tokens = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
-    c->positions = base_alloc((size_t)c->n_prompt * sizeof(int32_t));
-    if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->n_prompt * sizeof(int32_t), "a prompt");
-    c->cap_tokens = c->n_prompt;
-    int rc = RP_OK;
-    if (c->exact) rc = pml_plan_flatten(p, c->tokens, c->positions, err);
-    else list_runs(p, c->tokens, c->positions);
+void call_list_runs(rp_call *c) {
+    c->n_prompt = c->n_tokens = c->plan->n_fresh;
+    list_runs(c->plan, c->tokens, c->positions);
     c->n_runs = count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
+}
+
+static int list_all(rp_call *c, rp_error *err) {
+    c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
+    c->root.key = name_root(c);
+    int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    if (!rc) c->n_runs = count_runs(c->positions, c->n_prompt);
     return rc;
+}
+
+static int list_tokens(rp_call *c, rp_error *err) {
+    c->blend.most = blend_most(c);
+    c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
+    c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
+    c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
+    if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
+    if (c->exact) return list_all(c, err);
+    call_list_runs(c);
+    return RP_OK;
 }
 
 void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
@@ -193,7 +204,7 @@ void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t
 
 /* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
 static int extend_tokens(rp_call *c, rp_error *err) {
-    size_t cap = (size_t)c->n_prompt + (size_t)BASE_MAX(c->answer.most, 0);
+    size_t cap = (size_t)c->cap_tokens + (size_t)BASE_MAX(c->answer.most, 0);
     int32_t *tokens = base_realloc(c->tokens, cap * sizeof(int32_t));
     if (tokens) c->tokens = tokens;
     int32_t *positions = base_realloc(c->positions, cap * sizeof(int32_t));
@@ -208,7 +219,9 @@ static int extend_tokens(rp_call *c, rp_error *err) {
 static int64_t capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
 int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
-    return sequence_blocks(kv_pool_shape(c->engine->pool), n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
+    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered */
+    return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
 /* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
@@ -290,7 +303,7 @@ int call_plan(rp_call *c, const rp_request *o, rp_error *err) {
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
         (rc = read_back(c, err)))
         return rc;
-    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix;
+    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     c->planned_us = base_clock_us() - start;
     return RP_OK;
 }

@@ -40,8 +40,10 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window", [SPAN_END_ROOM] = "room"};
+    if (item->why && !c->exact) return item->why;
     if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
-    if (item->holder >= 0 && !c->exact) return item->why ? item->why : "uncached";
+    if (item->holder >= 0 && !c->exact) return "uncached";
+    if (c->blend.most > 0) return "new"; /* it does not look */
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
@@ -236,7 +238,7 @@ static void fill_timings(rp_call *c) {
     rp_timings *t = &c->result->timings;
     uint64_t end = base_clock_us(), first = c->answer.first_us ? c->answer.first_us : end;
     /* With RP_REUSE_OFF computing the modules is part of the request; with RP_REUSE_ON it is the modules' own cost. */
-    bool own = c->options.reuse == RP_REUSE_OFF, missed = false;
+    bool own = c->options.reuse == RP_REUSE_OFF, missed = c->blend.missed;
     for (int32_t i = 0; i < c->needs.n; i++) missed |= c->needs.items[i].missed;
     double modules = missed ? ms_between(c->admitted_us, c->composed_us - c->compose_us) : 0;
     t->queue_ms = ms_between(c->submitted_us + c->planned_us, c->admitted_us);
@@ -257,15 +259,23 @@ static bool computes_again(const pml_plan *p) {
     return false;
 }
 
+/* Nothing was computed again. */
+static const char *why_not_again(const rp_call *c) {
+    if (c->plan->asked.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
+    return c->blend.n_forgotten > 0 ? "window" : "plain";
+}
+
 static void describe_quality(rp_call *c) {
     rp_quality_report *q = &c->result->quality;
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     q->asked = q->used = c->plan->asked;
     q->reason = "";
     if (q->asked.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
-    else if (q->asked.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->used = reuse, q->reason = "plain";
+    else if (q->asked.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->used = reuse, q->reason = why_not_again(c);
     double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
-    q->ms = share * c->result->timings.prefill_ms;
+    double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prefill_ms - probe_ms, 0);
+    q->probed_tokens = c->blend.n_probed;
+    q->ms = probe_ms + share * rest_ms;
 }
 
 static int describe_stop(rp_call *c, rp_error *err) {

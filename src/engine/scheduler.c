@@ -79,6 +79,7 @@ static void forget(rp_engine *e, const rp_call *c) {
 
 void scheduler_release(rp_engine *e, rp_call *c) {
     look_ahead_release(c);
+    blend_release(c);
     segment_needs_release(e, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);
@@ -250,18 +251,28 @@ static int try_alone(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
                      "the state budget cannot hold the prompt with its modules and their scopes: raise it (--ram), or shorten the prompt");
 }
 
+/* What follows: the prompt's tokens, or, before some more are chosen, a look at those of its modules. */
+static int begin_phase(rp_call *c, rp_error *err) {
+    int rc = RP_OK;
+    c->phase = CALL_PREFILL;
+    if (c->blend.most == 0 || c->blend.chosen) return RP_OK;
+    if (!(rc = blend_open(c, err)) && c->blend.n > 0) c->phase = CALL_PROBING;
+    return rc;
+}
+
 /* All modules are there: a small struct for each span. */
 static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
+    context->scatters = c->blend.most > 0;
     int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
     if (!rc) rc = prefix_compose(c, err);
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
     span_path_use(&c->moved.path);
-    c->phase = CALL_PREFILL;
+    if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
-    call_count_found(c);
+    if (!rc) call_count_found(c);
     c->composed_us = base_clock_us();
     c->compose_us = c->composed_us - start;
     return rc;
@@ -282,6 +293,22 @@ static void go_on(rp_engine *e, rp_call *c) {
         start_waiting(e, c);
         return;
     }
+    if (rc) scheduler_end(e, c, rc, &err);
+}
+
+/* All that may be computed again was looked at: composes once more, without what is. */
+static void choose(rp_engine *e, rp_call *c) {
+    rp_error err = {0};
+    uint64_t start = base_clock_us();
+    kv_context *context = &c->seq.context;
+    int rc = blend_choose(c, &err);
+    kv_context_clear(context);
+    context->scatters = true;
+    if (!rc) rc = segment_needs_compose(&c->needs, c->plan->layout, context, &err);
+    if (!rc) rc = prefix_compose(c, &err);
+    c->phase = CALL_PREFILL;
+    if (!rc) call_count_found(c);
+    c->blend.us += base_clock_us() - start;
     if (rc) scheduler_end(e, c, rc, &err);
 }
 
@@ -345,7 +372,8 @@ static void compose_all(rp_engine *e) {
     for (int32_t i = e->n_running; i-- > 0;) {
         rp_call *c = e->running[i];
         if (c->phase == CALL_COMPOSING) go_on(e, c);
-        else if (c->phase == CALL_PREFILL && kv_context_has_failed(&c->seq.context)) scheduler_begin_anew(e, c);
+        else if (c->phase != CALL_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_begin_anew(e, c);
+        else if (c->phase == CALL_PROBING && c->blend.done == c->blend.n) choose(e, c);
     }
 }
 

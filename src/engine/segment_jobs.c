@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -279,6 +280,13 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
         span_terms terms = terms_of(l, s);
         for (int32_t i = 0; i < s->n_spans && !needs->items[k].missed; i++) span_store_use(e->store, &pml_segment_keys(l, s)[i], &terms);
     }
+}
+
+void segment_needs_remove(segment_needs *needs, int32_t index) {
+    segment_need *need = &needs->items[index];
+    assert(needs->n_missing == 0);
+    forget_spans(need);
+    memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
 }
 
 /* A job that nobody waits for any more is ended. */

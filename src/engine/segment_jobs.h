@@ -65,6 +65,8 @@ int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, con
                       rp_error *err);
 /* Adds the views of all needs, which are met, to a context. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err);
+/* Nobody needs it any more: lets go of a need that is met. Those behind it move. */
+void segment_needs_remove(segment_needs *needs, int32_t index);
 /* Notes what was found of them as used. */
 void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l);
 /* Lets go of everything. Zero-initialised is fine. */

@@ -3,6 +3,9 @@
  *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |
  *           | a piece of the background | alone, where there is nothing else (idle.h)
  *
+ * Behind the rows, in the time that is left to pieces: tokens of modules of one call are compared with what they would be in its prompt
+ * (blend.h).
+ *
  * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows stand together changes no result (DESIGN.md, the
  * exactness rule).
  */
@@ -30,6 +33,9 @@ typedef struct step {
     rp_engine *e;
     int32_t n_parts, n_rows, n_logits;
     cost_load load;
+    rp_call *probed; /* NULL: none */
+    int32_t n_probed;
+    cost_load probe_load;
     uint64_t start_us, end_us;
     double predicted_us;
 } step;
@@ -102,11 +108,16 @@ static int compare_turns(const void *a, const void *b) {
     return x->first_row < y->first_row ? -1 : 1;
 }
 
+/* Has a call tokens to compute, or to look at? */
+static bool has_piece(const rp_call *c) {
+    return c->phase == CALL_PREFILL || (c->phase == CALL_PROBING && c->blend.done < c->blend.n);
+}
+
 /* Where nothing else can be computed: the first call whose states are on their way from disk. Each layer waits for its own. */
 static int32_t list_reading(const step *s, step_part *list) {
     const rp_engine *e = s->e;
     for (int32_t i = 0; i < e->n_running; i++) {
-        if (e->running[i]->phase != CALL_PREFILL) continue;
+        if (!has_piece(e->running[i])) continue;
         list[0] = (step_part){.call = e->running[i]};
         return 1;
     }
@@ -121,7 +132,7 @@ static int32_t list_waiting(const step *s) {
     for (segment_job *j = e->jobs; j && n < ENGINE_STEP_JOBS; j = j->next)
         if (j->composed && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.job = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
-        if (e->running[i]->phase == CALL_PREFILL && engine_is_ready(e, &e->running[i]->seq.context))
+        if (has_piece(e->running[i]) && engine_is_ready(e, &e->running[i]->seq.context))
             list[n] = (step_part){.call = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
@@ -140,10 +151,23 @@ static bool must_be_plain(const step *s) {
     return !cost_model_knows(&e->cost, s->load.rows) || e->n_steps - e->last_plain >= PLAIN_EVERY;
 }
 
-/* Rounded, where there are many: products are best at multiples of 8. */
-static int32_t fitting_rows(const step *s, int64_t slots, int32_t most, double us) {
-    int32_t rows = isinf(us) ? most : cost_model_room(&s->e->cost, &s->load, (double)slots, most, us);
+/* Rows of a piece of up to `most`, behind a load. Rounded, where there are many: products are best at multiples of 8. */
+static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t slots, int32_t most, double us) {
+    int32_t rows = isinf(us) ? most : cost_model_room(m, load, (double)slots, most, us);
     return rows < most && rows > ROUND_FROM ? rows - rows % ROUND_TO : rows;
+}
+
+/* Of one call in a step. *goal: less what it takes. Was there time for all that it has? */
+static bool add_probe(step *s, rp_call *c, double *goal) {
+    rp_engine *e = s->e;
+    if (s->probed) return true;
+    int32_t most = BASE_MIN(e->chunk_tokens, c->blend.n - c->blend.done);
+    double slots = (double)c->seq.slots, left = *goal - cost_model_predict(&e->cost, &s->load);
+    s->probed = c;
+    s->n_probed = fitting_rows(&e->probe_cost, &s->probe_load, c->seq.slots, most, left);
+    s->probe_load = (cost_load){.rows = s->n_probed, .row_slots = s->n_probed * slots, .slots = slots};
+    *goal -= cost_model_predict(&e->probe_cost, &s->probe_load);
+    return s->n_probed == most;
 }
 
 static void add_pieces(step *s) {
@@ -155,8 +179,12 @@ static void add_pieces(step *s) {
     for (int32_t i = 0; i < n && left > 0; i++) {
         step_part p = list[i]; /* add_part writes where the list begins */
         sequence *seq = sequence_of(&p);
+        if (p.call && p.call->phase == CALL_PROBING) {
+            if (!add_probe(s, p.call, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
+            continue;
+        }
         int32_t most = BASE_MIN(left, seq->n - seq->done);
-        int32_t rows = fitting_rows(s, seq->slots, most, goal);
+        int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         add_part(s, p.call, p.job, rows, last && p.call && !p.call->answer.over, NULL, 0);
         left -= rows;
@@ -170,7 +198,7 @@ static void add_background(step *s) {
     rp_call *c = s->n_parts == 0 ? idle_next(e) : NULL;
     if (!c) return;
     int32_t left = c->seq.n - c->seq.done;
-    int32_t rows = fitting_rows(s, c->seq.slots, BASE_MIN(left, e->chunk_tokens), idle_step_us(e, c->seq.slots));
+    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), idle_step_us(e, c->seq.slots));
     add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 
@@ -313,6 +341,21 @@ static bool waits_for_disk(const step *s) {
     return false;
 }
 
+static void run_probe(step *s) {
+    rp_engine *e = s->e;
+    rp_call *c = s->probed;
+    rp_error err = {0};
+    bool waits = !engine_is_ready(e, &c->seq.context);
+    uint64_t start = base_clock_us();
+    int rc = blend_probe(e, c, s->n_probed, &err);
+    uint64_t us = base_clock_us() - start;
+    BASE_TRACE(ENGINE, "call %llu: %d tokens of modules looked at, %d of %d; %llu us, %.0f expected", (unsigned long long)c->number, s->n_probed,
+               c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->probe_cost, &s->probe_load));
+    c->blend.us += us;
+    if (rc) scheduler_end(e, c, rc, &err);
+    else if (!waits) cost_model_learn(&e->probe_cost, &s->probe_load, (double)us);
+}
+
 bool steps_run(rp_engine *e) {
     step s = {.e = e};
     rp_error err = {0};
@@ -320,7 +363,7 @@ bool steps_run(rp_engine *e) {
     add_answers(&s);
     add_pieces(&s);
     add_background(&s);
-    if (s.n_parts == 0) return false;
+    if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
         rp_step_kind last = kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
@@ -338,5 +381,6 @@ bool steps_run(rp_engine *e) {
     settle(&s, rc, &err);
     if (e->told_first) sched_yield();
     e->told_first = false;
+    if (s.probed) run_probe(&s);
     return true;
 }

@@ -64,7 +64,7 @@ bool kv_context_has_failed(const kv_context *c) {
 static bool continues(const kv_context *c, int32_t pos) {
     if (!c->open) return false;
     const kv_span *s = c->views[c->n_views - 1].span;
-    return kv_span_tokens(s) < KV_SPAN_TOKENS && kv_span_position(s) + kv_span_tokens(s) == pos;
+    return kv_span_tokens(s) < KV_SPAN_TOKENS && (kv_span_is_scattered(s) ? pos >= kv_span_end(s) : pos == kv_span_end(s));
 }
 
 static int open_span(kv_context *c, int32_t pos, rp_error *err) {
@@ -72,7 +72,7 @@ static int open_span(kv_context *c, int32_t pos, rp_error *err) {
     int rc = next_view(c, &v, err);
     if (rc) return rc;
     *v = (kv_view){0};
-    if ((rc = kv_span_new(&v->span, c->pool, pos, err))) return rc;
+    if ((rc = (c->scatters ? kv_span_new_scattered : kv_span_new)(&v->span, c->pool, pos, err))) return rc;
     c->n_views++;
     c->open = true;
     return RP_OK;
@@ -83,6 +83,7 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     if (!continues(c, pos) && (rc = open_span(c, pos, err))) return rc;
     kv_view *v = &c->views[c->n_views - 1];
     if ((rc = kv_span_append(v->span, slot, err))) return rc;
+    if (c->scatters) kv_span_place(v->span, pos);
     v->mask[*slot / KV_BLOCK_SLOTS] |= UINT64_C(1) << (*slot % KV_BLOCK_SLOTS);
     *span = v->span;
     return RP_OK;

@@ -4,7 +4,7 @@
  *
  * Composing a prompt is kv_context_add for each span: it writes one small struct and copies no states. Fresh tokens are appended: they
  * get slots in an open span, which the context made and alone holds; a token that does not follow the one before it (by
- * position, or because a view was added in between) begins another. The order of the list is the order of attention's sums.
+ * position, or because a view was added in between) begins another, unless the context scatters. The order of the list is the order of attention's sums.
  *
  * A context belongs to one thread, but many threads may read it while a step is computed.
  */
@@ -20,6 +20,7 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
+    bool scatters;  /* set before the first append: an open span takes any token that stands higher than its last; none is ever sealed */
     bool filling;   /* spans of views may still be read from elsewhere (kv_span_restore), or could not be */
     const kv_positions *later; /* [n_later], borrowed: where a module's arguments will read what is appended now */
     size_t n_later;

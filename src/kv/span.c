@@ -19,12 +19,14 @@ struct kv_span {
     int32_t n_layers;
     int32_t n_trimmed; /* blocks given back before the span was */
     int32_t readable_from;
+    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], behind the blocks; else NULL */
     void *blocks[];    /* [block][layer]: so that one more block of every layer is taken at once; NULL: given back */
 };
 
-int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
+static int new_span(kv_span **out, kv_pool *pool, int32_t first_pos, bool scattered, rp_error *err) {
     int32_t n_layers = kv_pool_shape(pool)->n_layers;
-    size_t bytes = sizeof(kv_span) + sizeof(void *) * (size_t)n_layers * KV_SPAN_BLOCKS;
+    size_t n_blocks = (size_t)n_layers * KV_SPAN_BLOCKS;
+    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0);
     kv_span *s = base_calloc(1, bytes);
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
@@ -34,7 +36,14 @@ int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) 
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
     s->n_layers = n_layers;
+    if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
     return RP_OK;
+}
+
+int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) { return new_span(out, pool, first_pos, false, err); }
+
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
+    return new_span(out, pool, first_pos, true, err);
 }
 
 kv_span *kv_span_ref(kv_span *s) {
@@ -65,6 +74,12 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     return RP_OK;
 }
 
+void kv_span_place(kv_span *s, int32_t pos) {
+    int32_t slot = s->n_tokens - 1;
+    assert(s->positions && (slot == 0 ? pos == s->first_pos : pos > s->positions[slot - 1]));
+    s->positions[slot] = pos;
+}
+
 void kv_span_truncate(kv_span *s, int32_t n) {
     assert(!s->sealed && n <= s->n_tokens);
     s->n_tokens -= n;
@@ -84,7 +99,7 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     assert(kv_span_is_unshared(s));
-    for (int32_t i = 0; windows && i < s->n_blocks * s->n_layers; i++) {
+    for (int32_t i = 0; windows && !s->positions && i < s->n_blocks * s->n_layers; i++) {
         int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
         if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
         kv_pool_give(s->pool, &s->blocks[i], 1);
@@ -98,7 +113,7 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
 int32_t kv_span_readable_from(const kv_span *s) { return s->readable_from; }
 
 void kv_span_seal(kv_span *s, const base_key *key) {
-    assert(!s->sealed && kv_span_is_unshared(s));
+    assert(!s->sealed && !s->positions && kv_span_is_unshared(s));
     s->key = *key;
     s->sealed = true;
 }
@@ -167,6 +182,11 @@ uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
 bool kv_span_is_sealed(const kv_span *s) { return s->sealed; }
 int32_t kv_span_tokens(const kv_span *s) { return s->n_tokens; }
 int32_t kv_span_position(const kv_span *s) { return s->first_pos; }
+int32_t kv_span_end(const kv_span *s) {
+    return s->positions && s->n_tokens > 0 ? s->positions[s->n_tokens - 1] + 1 : s->first_pos + s->n_tokens;
+}
+bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
+const int32_t *kv_span_positions(const kv_span *s) { return s->positions; }
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 uint64_t kv_span_bytes(const kv_span *s) {
@@ -206,7 +226,24 @@ int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]) {
     return n;
 }
 
+/* Slots of a block of a scattered span that stand at pos or before. */
+static int32_t slots_until(const kv_span *s, int32_t block, int64_t pos) {
+    int32_t base = block * KV_BLOCK_SLOTS, low = 0, high = BASE_MIN(BASE_MAX(s->n_tokens - base, 0), KV_BLOCK_SLOTS);
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (s->positions[base + middle] <= pos) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static uint64_t visible_scattered(const kv_view *v, int32_t block, int64_t pos, int32_t window) {
+    uint64_t visible = v->mask[block] & low_bits(slots_until(v->span, block, pos));
+    return window > 0 ? visible & ~low_bits(slots_until(v->span, block, pos - window)) : visible;
+}
+
 uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {
+    if (v->span->positions) return visible_scattered(v, block, (int64_t)pos - v->shift, window);
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
     uint64_t visible = v->mask[block] & low_bits(pos - first + 1);
     return window > 0 ? visible & ~low_bits(pos - first + 1 - window) : visible;

@@ -5,6 +5,8 @@
  *     layer 1   [block 0][block 1][block 2][block 3]
  *     ...
  *
+ * A scattered span says of each slot where its token stands: tokens that are computed here and there between views, without a block for each.
+ *
  * Life: new (open, one holder, slots are appended) -> sealed (named by its key, immutable, any number of holders) -> freed with the
  * last reference. Keys are stored rotated for their own position, R(c)k; a view that moves the span by `shift` rotates the
  * query to m - shift instead of touching them.
@@ -27,6 +29,8 @@ typedef struct kv_span kv_span;
 
 /* An open, empty span with one reference, whose first token will stand at first_pos. RP_ERR_MEMORY. */
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
+/* The same, but scattered: its tokens may leave positions out. It is one context's for ever: never sealed, never trimmed. */
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Does the caller hold the only reference? (Then nobody else reads it.) */
@@ -35,6 +39,8 @@ bool kv_span_is_unshared(const kv_span *s);
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
  * RP_ERR_ROOM (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
+/* Scattered, after every append: the token of the last slot stands at pos, which is higher than any before. */
+void kv_span_place(kv_span *s, int32_t pos);
 /* Takes back the last n tokens of an open span; their blocks stay for those that come instead. */
 void kv_span_truncate(kv_span *s, int32_t n);
 /* Positions: [begin, end). */
@@ -79,6 +85,10 @@ uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);
 int32_t kv_span_position(const kv_span *s); /* of slot 0 */
+int32_t kv_span_end(const kv_span *s);      /* behind its last token */
+bool kv_span_is_scattered(const kv_span *s);
+/* Scattered: of slots [0, kv_span_tokens), rising; NULL: kv_span_position + slot. Borrowed. */
+const int32_t *kv_span_positions(const kv_span *s);
 const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without those given back */
 

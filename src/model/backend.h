@@ -12,7 +12,8 @@
 #include "kv/context.h"
 #include "model/model.h"
 
-/* One token of a step. Its states go to `slot` of `span`, which is the end of contexts[context]. */
+/* One token of a step. Its states go to `slot` of `span`, which is the end of contexts[context]; of a probe: they are there, in a span
+ * that the context has a view of. */
 typedef struct model_row {
     int32_t token, pos;
     int32_t context; /* index into the step's contexts; rows of one context stand together */
@@ -59,6 +60,9 @@ typedef struct backend_ops {
                    const model_weight *const *biases, backend_buffer *const *dst);
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+    /* deviations[r] = sum of squared differences between row r's keys and values and those in its slot of this layer, had they been
+     * stored there: rotated to where the slot stands in its span, rounded as states are. */
+    void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
     /* dst = attention of each row's queries (not rotated yet) over its context, in context order, by the layer's window, rotation, sinks */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     /* a = act(a) * up; up NULL: a = act(a) */

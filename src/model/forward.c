@@ -76,22 +76,33 @@ static void wait_for_states(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
 }
 
-/* PROJECTED = attention over `in` */
-static void attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in) {
+/* Buffers [first, end), of Q, K and V, = what `in` is projected to */
+static void project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
     const model_layer *l = &f->model->layers[layer];
+    const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias};
+    const model_norm *const norms[] = {&l->q_norm, &l->k_norm, NULL};
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     float limit = f->model->hp.qkv_limit;
-    int32_t rows = step->n_rows, n = l->owns_states ? 3 : 1; /* q alone, or q, k and v */
-    op->linear(b, in, rows, n, (weights){&l->q, &l->k, &l->v}, (weights){&l->q_bias, &l->k_bias, &l->v_bias},
-               (backend_buffer *[]){buf[Q], buf[K], buf[V]});
-    for (int32_t i = 0; i < n && limit > 0; i++) op->clamp(b, buf[Q + i], limit, rows);
-    if (l->q_norm.weight.data) op->norm(b, buf[Q], &l->q_norm, rows, buf[Q]);
-    if (l->owns_states) {
-        if (l->k_norm.weight.data) op->norm(b, buf[K], &l->k_norm, rows, buf[K]);
-        op->store(b, layer, buf[K], buf[V]);
+    op->linear(b, in, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
+    for (int i = first; i < end; i++) {
+        const model_norm *norm = norms[i - Q];
+        if (limit > 0) op->clamp(b, buf[i], limit, rows);
+        if (norm && norm->weight.data) op->norm(b, buf[i], norm, rows, buf[i]);
     }
+}
+
+/* PROJECTED = attention over `in`. stores: the rows' states are to go to their slots. */
+static void attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
+    const model_layer *l = &f->model->layers[layer];
+    backend *b = f->backend;
+    const backend_ops *op = b->ops;
+    backend_buffer **buf = f->buffers;
+    int32_t rows = step->n_rows;
+    stores = stores && l->owns_states;
+    project(f, layer, in, rows, Q, stores ? V + 1 : K);
+    if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_states(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
     op->linear(b, buf[ATTENDED], rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
@@ -123,16 +134,23 @@ static void mixture(model_forward *f, int32_t layer, const backend_buffer *in, i
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
 }
 
+/* norm x, or x itself where the layer has no norm before attention */
+static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t rows) {
+    const model_norm *norm = &f->model->layers[layer].attn_norm;
+    if (!norm->weight.data) return f->buffers[X];
+    f->backend->ops->norm(f->backend, f->buffers[X], norm, rows, f->buffers[NORMED]);
+    return f->buffers[NORMED];
+}
+
 /* One block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both of the same x. */
-static void block(model_forward *f, const model_step *step, int32_t layer) {
+static void block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
     const model_layer *l = &f->model->layers[layer];
     const model_hparams *hp = &f->model->hp;
     backend *b = f->backend;
     const backend_ops *op = b->ops;
-    backend_buffer **buf = f->buffers, *in = buf[X];
-    if (l->attn_norm.weight.data) op->norm(b, buf[X], &l->attn_norm, rows, in = buf[NORMED]);
-    attention(f, step, layer, in);
+    backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
+    attention(f, step, layer, in, stores);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
@@ -163,15 +181,42 @@ static void head(model_forward *f, const model_step *step, float *logits) {
     b->ops->buffer_read(b, out, n, logits);
 }
 
-int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
+/* X = embeddings */
+static int begin(model_forward *f, const model_step *step, rp_error *err) {
     assert(step->n_rows <= f->max_rows);
-    const rp_model *m = f->model;
+    const model_norm *norm = &f->model->embed_norm;
     backend *b = f->backend;
     int rc = b->ops->begin(b, step, err);
     if (rc) return rc;
     b->ops->embed(b, f->buffers[X]);
-    if (m->embed_norm.weight.data) b->ops->norm(b, f->buffers[X], &m->embed_norm, step->n_rows, f->buffers[X]);
-    for (int32_t l = 0; l < m->hp.n_layers; l++) block(f, step, l);
+    if (norm->weight.data) b->ops->norm(b, f->buffers[X], norm, step->n_rows, f->buffers[X]);
+    return RP_OK;
+}
+
+int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
+    int rc = begin(f, step, err);
+    if (rc) return rc;
+    for (int32_t l = 0; l < f->model->hp.n_layers; l++) block(f, step, l, true);
     head(f, step, logits);
+    return RP_OK;
+}
+
+/* ---- a probe ---- */
+
+int32_t model_probe_layer(const rp_model *m) {
+    for (int32_t l = 1; l < m->hp.n_layers; l++)
+        if (m->layers[l].owns_states) return l;
+    return -1;
+}
+
+int model_forward_probe(model_forward *f, const model_step *step, float *deviations, rp_error *err) {
+    int32_t last = model_probe_layer(f->model);
+    assert(last > 0);
+    int rc = begin(f, step, err);
+    if (rc) return rc;
+    for (int32_t l = 0; l < last; l++) block(f, step, l, false);
+    project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
+    wait_for_states(step, &f->model->layers[last]);
+    f->backend->ops->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
     return RP_OK;
 }

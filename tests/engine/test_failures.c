@@ -45,7 +45,7 @@ static int remove_model(void **state) {
 typedef struct things {
     rp_model *model;
     rp_engine *engine;
-    rp_result *result[3];
+    rp_result *result[4];
     rp_inspection *inspection;
 } things;
 
@@ -65,6 +65,7 @@ static int run(things *t, int i, rp_reuse reuse, rp_error *err) {
     q.stops = stops;
     q.n_stops = 2;
     q.n_logprobs = 3;
+    if (i == 3) q.quality = (rp_quality){RP_QUALITY_BLEND, 30};
     if (i == 2) q.grammar = "root ::= word+\nword ::= [a-z\u00E9]{1,9} \" \"?", q.grammar_trigger = "e";
     return rp_engine_run(t->engine, &q, &t->result[i], err);
 }
@@ -75,13 +76,14 @@ static int do_all(things *t, rp_error *err) {
     o.n_threads = 2;
     if ((rc = rp_model_open(&t->model, used_path, NULL, err)) || (rc = rp_engine_new(&t->engine, t->model, &o, err)) ||
         (rc = rp_schema_parse(t->engine, schema_text, strlen(schema_text), "cities.xml", NULL, NULL, NULL, err)) ||
-        (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)))
+        (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)) ||
+        (rc = run(t, 3, RP_REUSE_ON, err)))
         return rc;
     return rp_engine_inspect(t->engine, NULL, NULL, prompt_text, NULL, &t->inspection, err);
 }
 
 static void free_all(things *t) {
-    for (int i = 0; i < 3; i++) rp_result_free(t->result[i]);
+    for (int i = 0; i < 4; i++) rp_result_free(t->result[i]);
     rp_inspection_free(t->inspection);
     rp_engine_free(t->engine);
     rp_model_close(t->model);

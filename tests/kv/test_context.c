@@ -94,6 +94,42 @@ static void appended_tokens_fill_spans(void **state) {
     kv_pool_free(pool);
 }
 
+/* Tokens that stand here and there share blocks; each sees by where the others stand. */
+static void scattered_tokens_see_by_position(void **state) {
+    (void)state;
+    enum { N = 300 };
+    kv_pool *pool = new_pool(1 << 24);
+    kv_context c;
+    kv_span *span;
+    int32_t slot, positions[N], pos = 3;
+    kv_context_init(&c, pool);
+    c.scatters = true;
+    for (int i = 0; i < N + 40; i++) { /* and 40 that are taken back */
+        assert_int_equal(kv_context_append(&c, pos, &span, &slot, NULL), RP_OK);
+        assert_int_equal(kv_span_end(span), pos + 1);
+        if (i < N) positions[i] = pos;
+        pos += 1 + i * i % 5;
+    }
+    kv_context_truncate(&c, 40);
+    assert_int_equal(c.n_views, 2);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 6 * 3 * kv_pool_block_bytes(pool)); /* 340 tokens' */
+    assert_int_equal(kv_context_trim(&c, pos), 0);
+    assert_int_equal(kv_span_end(c.views[1].span), positions[N - 1] + 1);
+    for (int shift = 0; shift <= 50; shift += 50)
+        for (int window = 0; window <= 100; window += 20)
+            for (int p = 0; p < pos + 60; p += 7)
+                for (int i = 0; i < N; i++) {
+                    kv_view v = c.views[i / KV_SPAN_TOKENS];
+                    int s = i % KV_SPAN_TOKENS, at = positions[i] + shift;
+                    v.shift = shift;
+                    bool expected = at <= p && (window == 0 || at > p - window);
+                    assert_int_equal(kv_view_visible(&v, s / 64, p, window) >> (s % 64) & 1, expected);
+                }
+    kv_context_clear(&c);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    kv_pool_free(pool);
+}
+
 #define MOST_TOKENS 900
 
 /* The naive context: positions of its tokens, and which of them no earlier span may take. */
@@ -192,6 +228,7 @@ int main(void) {
         cmocka_unit_test(masks_are_sets_of_slots),
         cmocka_unit_test(a_token_sees_what_counts_and_stands_before_it),
         cmocka_unit_test(appended_tokens_fill_spans),
+        cmocka_unit_test(scattered_tokens_see_by_position),
         cmocka_unit_test(tokens_are_taken_back),
         cmocka_unit_test(the_budget_is_hard),
     };

@@ -63,7 +63,7 @@ typedef struct family {
 } family;
 
 typedef struct tally {
-    int models, prompts, too_long, reused, joint, past_window, undecided;
+    int models, prompts, too_long, reused, joint, past_window, undecided, blended;
     double worst;
 } tally;
 
@@ -143,25 +143,26 @@ static void count(tally *t, const reference_prompt *ref, const oracle_run *run) 
     t->reused += reference_prompt_reused(ref) > 0;
     t->joint += reference_prompt_joint(ref) > 0;
     t->past_window += has_long_view(run->result);
+    t->blended += run->result->quality.used.mode == RP_QUALITY_BLEND;
 }
 
-static void run_both(const round *c, reference_prompt *ref, int rc, const char *why, bool exact) {
+static void make_run(const round *c, bool exact, oracle_run *run) {
     rp_request req = rp_request_defaults();
-    oracle_run run;
     req.prompt = c->pml.prompt.data;
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
     req.no_prefix = true; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
-    oracle_run_make(&run, c->engine, &req);
-    if (run.rc != rc || (!rc && !exact && !oracle_run_counts_agree(&run, ref))) {
+    oracle_run_make(run, c->engine, &req);
+}
+
+static void check_run(const round *c, const reference_prompt *ref, const oracle_run *run, int rc, const char *why) {
+    if (run->rc != rc || (!rc && !oracle_run_counts_agree(run, ref))) {
         print_round(c);
-        oracle_run_print(&run, ref);
+        oracle_run_print(run, ref);
         fail_msg("%s: the engine and the reference disagree: %s", c->f->name, rc ? why : "the reference is content");
     }
-    if (!rc) count(c->t, ref, &run);
-    if (!rc) compare(c, ref, &run);
-    oracle_run_free(&run);
+    if (!rc) count(c->t, ref, run);
 }
 
 /* Is the prompt within the learned positions, with what is added to it? */
@@ -173,9 +174,16 @@ static bool fits(const family *f, int rc, const reference_prompt *ref) {
 static void check_prompt(const round *c, bool exact) {
     reference_prompt *ref = NULL;
     rp_error err = {0};
-    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : (rp_quality){0}, &err);
+    oracle_run run;
+    make_run(c, exact, &run);
+    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : (rp_quality){0}, run.result,
+                                  &err);
     c->t->too_long += rc == RP_ERR_LENGTH;
-    if (fits(c->f, rc, ref)) run_both(c, ref, rc, err.message, exact);
+    if (fits(c->f, rc, ref)) {
+        check_run(c, ref, &run, rc, err.message);
+        if (!rc) compare(c, ref, &run);
+    }
+    oracle_run_free(&run);
     reference_prompt_free(ref);
 }
 
@@ -212,6 +220,7 @@ static void check_schema(const family *f, uint64_t seed, random_pml_layout layou
     rp_error err = {0};
     random_pml_init(&c.pml, &r);
     c.pml.layout = layout;
+    c.pml.dial = true;
     c.pml.shorter = f->n_positions ? 7 : 3;
     random_pml_schema(&c.pml);
     c.engine = new_engine(f, &r);
@@ -243,6 +252,7 @@ static void add(tally *sum, const tally *t) {
     sum->reused += t->reused;
     sum->joint += t->joint;
     sum->past_window += t->past_window;
+    sum->blended += t->blended;
     sum->undecided += t->undecided;
     if (t->worst > sum->worst) sum->worst = t->worst;
 }

@@ -133,6 +133,22 @@ bool oracle_run_same(const oracle_run *a, const oracle_run *b) {
            (logits == 0 || memcmp(a->logits, b->logits, logits) == 0);
 }
 
+/* The next line of a plan that blend chose, from i on; n_plan: none. */
+static int32_t next_choice(const rp_result *r, int32_t i) {
+    while (i < r->n_plan && strcmp(r->plan[i].reason, "blend") != 0) i++;
+    return i;
+}
+
+bool oracle_run_same_choice(const oracle_run *a, const oracle_run *b) {
+    const rp_result *x = a->result, *y = b->result;
+    for (int32_t i = -1, k = -1;;) {
+        i = next_choice(x, i + 1);
+        k = next_choice(y, k + 1);
+        if (i == x->n_plan || k == y->n_plan) return i == x->n_plan && k == y->n_plan;
+        if (x->plan[i].position != y->plan[k].position || x->plan[i].n_tokens != y->plan[k].n_tokens) return false;
+    }
+}
+
 bool oracle_run_is_greedy(const oracle_run *run, int32_t step) {
     const float *logits = oracle_run_logits(run, step);
     for (int32_t i = 0; i < run->n_vocab; i++)

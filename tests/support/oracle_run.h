@@ -53,6 +53,9 @@ const float *oracle_run_logits(const oracle_run *run, int32_t step);
 /* Same steps, same bytes, same tokens? Or both failed with the same code. */
 bool oracle_run_same(const oracle_run *a, const oracle_run *b);
 
+/* Did quality="blend:R" choose the same tokens? Both have results. */
+bool oracle_run_same_choice(const oracle_run *a, const oracle_run *b);
+
 /* Is the token of a step the largest of the logits that it was drawn from? */
 bool oracle_run_is_greedy(const oracle_run *run, int32_t step);
 /* Do the engine and the reference count the same tokens, and was nothing copied? run must not have failed. */

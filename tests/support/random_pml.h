@@ -38,7 +38,7 @@ typedef struct random_pml {
     base_buffer schema, prompt; /* documents, NUL-terminated */
     random_pml_layout layout;   /* of schemas to come; may be set after init */
     int32_t shorter;            /* texts have so many times fewer words, 1 by init: for vocabularies where a word is many tokens */
-    bool dial;                  /* quality="..." here and there: reuse, link and exact; false by init */
+    bool dial;                  /* quality="..." here and there: reuse, link, blend and exact; false by init */
     bool fixed;
     random_pml_module modules[RANDOM_PML_MODULES];
     int32_t n_modules, n_unions;

@@ -78,6 +78,7 @@ struct reference_prompt {
     sights *seen;        /* [token of reference_states]; those of segments */
     int32_t n_seen;
     rp_quality quality;  /* the request's */
+    const rp_result *choice; /* blend's, or NULL */
     float *logits;
 };
 
@@ -626,6 +627,49 @@ static void compute_again(reference_prompt *p, const item *t, int32_t most) {
     }
 }
 
+static bool is_chosen(const reference_prompt *p, int32_t position) {
+    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) {
+        const rp_plan_item *t = &p->choice->plan[i];
+        if (strcmp(t->reason, "blend") == 0 && position >= t->position && position < t->position + t->n_tokens) return true;
+    }
+    return false;
+}
+
+static int32_t count_chosen(const reference_prompt *p) {
+    int32_t n = 0;
+    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) n += strcmp(p->choice->plan[i].reason, "blend") ? 0 : p->choice->plan[i].n_tokens;
+    return n;
+}
+
+/* Returns how many; adds to *all how many there might have been. */
+static int32_t compute_chosen(reference_prompt *p, const item *t, int32_t *all) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        entry *e = &p->entries[i];
+        if (!belongs(e, t) || e->fresh) continue;
+        e->fresh = e->again = is_chosen(p, e->position);
+        n += e->fresh;
+        ++*all;
+    }
+    return n;
+}
+
+/* Blend's choice: of modules that say so and are not plain, and of those of one percentage no more than that. */
+static void blend(reference_prompt *p, const bool *plain) {
+    int32_t all[101] = {0}, chosen[101] = {0}, n = 0;
+    for (int32_t i = 0; i < p->n_items; i++) {
+        const item *t = &p->items[i];
+        rp_quality q = t->segment < 0 ? p->quality : quality_of(p, p->s->segments[t->segment].holder);
+        if (t->segment >= 0 && q.mode == RP_QUALITY_BLEND && !plain[i]) chosen[q.amount] += compute_chosen(p, t, &all[q.amount]);
+    }
+    for (int32_t r = 1; r <= 100; r++) {
+        n += chosen[r];
+        if (chosen[r] > (all[r] * r + 99) / 100)
+            p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: blend:%d chose %d of %d tokens", r, chosen[r], all[r]);
+    }
+    if (n != count_chosen(p)) p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: blend chose %d tokens, and may have %d", count_chosen(p), n);
+}
+
 /* Are all modules to be exact, or, without any, the schema's text? */
 static bool all_exact(const reference_prompt *p) {
     int32_t n[2] = {0}, exact[2] = {0};
@@ -653,6 +697,7 @@ static void turn_the_dial(reference_prompt *p) {
         if (flat || (q.mode == RP_QUALITY_EXACT && !plain[i])) compute_again(p, t, t->n);
         else if (q.mode == RP_QUALITY_LINK && !plain[i]) compute_again(p, t, q.amount);
     }
+    if (!flat) blend(p, plain);
     free(plain);
 }
 
@@ -735,9 +780,10 @@ static void lay_out(reference_prompt *p) {
 }
 
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
-                         rp_quality quality, rp_error *err) {
+                         rp_quality quality, const rp_result *choice, rp_error *err) {
     reference_prompt *p = new_prompt(r, schema, prompt, err);
     p->quality = quality;
+    p->choice = choice;
     lay_out(p);
     if (!p->rc) compute(p);
     int rc = p->rc;

@@ -27,11 +27,12 @@ int reference_open(reference **out, const char *path, const char *chat, int32_t 
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
-/* Lays out and computes a prompt. quality: the request's; reuse, link and exact are known (docs/quality.md).
- * RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
+/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens blend computed again; it
+ * is checked that it may have (docs/quality.md), and the rest of it is not looked at.
+ * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
  * RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned positions. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
-                         rp_quality quality, rp_error *err);
+                         rp_quality quality, const rp_result *choice, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
 reference_prompt *reference_plain_new(reference *r, const int32_t *ids, int32_t n);
 void reference_prompt_free(reference_prompt *p);

@@ -152,7 +152,7 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
 
 /* Does the view end before the window of the first row begins? Then no row sees any of it. */
 static bool out_of_reach(const tile *t, const tile_part *part, const kv_view *v) {
-    int64_t end = (int64_t)kv_span_position(v->span) + v->shift + kv_span_tokens(v->span);
+    int64_t end = (int64_t)kv_span_end(v->span) + v->shift;
     return t->j->layer->window > 0 && end <= (int64_t)part->lowest - t->j->layer->window + 1;
 }
 
@@ -248,12 +248,20 @@ static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, in
     return same;
 }
 
+/* How far the slots of a block stand before a position. */
+static void find_distances(const kv_view *v, int32_t block, int32_t pos, float distances[KV_BLOCK_SLOTS]) {
+    const int32_t *positions = kv_span_positions(v->span), first = block * KV_BLOCK_SLOTS;
+    for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++)
+        distances[i] = (float)(pos - v->shift - (positions ? positions[first + i] : kv_span_position(v->span) + first + i));
+}
+
 /* ALiBi: each score less the head's slope times the distance in positions, for the heads of a row. Scores of two are `stride` apart. */
 static void add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
-    int32_t distance = row_of(t, r)->pos - (kv_span_position(v->span) + v->shift + block * KV_BLOCK_SLOTS);
+    float distances[KV_BLOCK_SLOTS];
+    find_distances(v, block, row_of(t, r)->pos, distances);
     for (int32_t h = 0; h < t->n_heads; h++) {
         float slope = t->j->b->model->alibi_slopes[t->first_head + h], *s = scores + h * stride;
-        for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * (float)(distance - i);
+        for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * distances[i];
     }
 }
 

@@ -230,6 +230,7 @@ static const backend_ops ops = {
     .norm = norm,
     .linear = linear,
     .store = cpu_store,
+    .deviate = cpu_deviate,
     .attend = cpu_attend,
     .act = cpu_act,
     .experts = cpu_mix_experts,

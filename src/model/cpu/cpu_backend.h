@@ -5,6 +5,7 @@
  *   cpu_linear.c           linear layers
  *   cpu_experts.c          mixtures of experts
  *   cpu_attention.c        keys and values into blocks, attention over views
+ *   cpu_deviate.c          keys and values beside those in blocks
  *   cpu_attention_plan.c   scratch and rotations of a step, which of its rows are attended together
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
@@ -122,6 +123,7 @@ int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans t
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* Plans the packing of the model's matrices; packs them, once. RP_ERR_MEMORY. */
 int cpu_pack_open(cpu_backend *b, rp_error *err);
