@@ -595,7 +595,8 @@ typedef struct rp_quality_report {
                                   "new"   scaffold: this was not computed together yet
                                   "plain" there is no module whose states are not those of a plain run
                                   "audit" the schema was moved up (rp_engine_options.audit_raises)
-                                  "model" the model cannot (blend: it has one layer) */
+                                  "model" the model cannot (blend: it has one layer with states)
+                                  "window" blend: layers with a window have forgotten what tokens inside the modules see */
     int32_t recomputed_tokens; /* tokens of modules that were computed again */
     int32_t probed_tokens;     /* blend: whose states were compared */
     double ms;                 /* what that took, about: the comparing, and of the rest of prefill_ms the share of those tokens */
