@@ -163,9 +163,9 @@ class Metrics(unittest.TestCase):
 
     def test_scaffolds(self):
         now = self.read()
-        self.assertEqual(now.get("reprise_scaffolds_known"), 0)  # nobody asked for one
-        self.assertGreater(now.get("reprise_scaffold_budget_bytes"), 0)
-        self.assertEqual(now.get("reprise_background_tasks"), 0)
+        self.assertEqual(now.get("scaffolds_known"), 0)  # nobody asked for one
+        self.assertGreater(now.get("scaffold_budget_bytes"), 0)
+        self.assertEqual(now.get("background_tasks"), 0)
 
     def test_evictions(self):
         server = Server("--log", "off", "--state-ram", "2M").wait_ready()
