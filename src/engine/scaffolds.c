@@ -203,7 +203,6 @@ static void tell(rp_engine *e) {
         s->stats.encoded += s->list[i].state == ENCODED;
         s->stats.pending += s->list[i].state == PENDING || s->list[i].state == UNDER_WAY;
     }
-    s->stats.budget_bytes = s->budget_bytes;
     pthread_mutex_lock(&e->lock);
     e->told_scaffolds = s->stats;
     pthread_mutex_unlock(&e->lock);
@@ -347,4 +346,5 @@ void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->told_scaffolds;
     pthread_mutex_unlock(&e->lock);
+    out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
 }
