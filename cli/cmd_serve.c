@@ -24,7 +24,7 @@ typedef struct serve_options {
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence;
-    uint64_t body;
+    uint64_t body, scaffold_ram;
     bool hash_key, no_tcp, no_page, stable_system, audit_raise;
     cli_config config;
 } serve_options;
@@ -79,6 +79,8 @@ static const cli_option options[] = {
              "command line goes before it"},
     CLI_ENGINE_ROWS(serve_options, engine),
     CLI_STORE_ROWS(serve_options, engine),
+    {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram),
+     .help = "most that prompts of quality scaffold, which are computed together in idle time, may take of attention states (a quarter of them)"},
     {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX,
      .help = "compute one in N requests with modules once more in full, when nothing else is to do, and compare; 0: none (0)"},
     {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
@@ -176,6 +178,7 @@ static int load(cli_loaded *l, const serve_options *o) {
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
     engine.on_step = on_step;
+    engine.scaffold_bytes = o->scaffold_ram;
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
