@@ -519,7 +519,7 @@ static pml_document *load_schema(const char *folder, const char *file) {
     char path[600], dir[500];
     base_buffer bytes = BASE_BUFFER(PML_MAX_BYTES);
     rp_error err = {0};
-    pml_document *schema;
+    pml_document *schema = NULL;
     const char *root = getenv(strncmp(folder, "examples", 8) == 0 ? "REPRISE_SOURCE_DIR" : "REPRISE_TEST_DATA");
     snprintf(dir, sizeof dir, "%s/%s", root, folder);
     snprintf(path, sizeof path, "%s/%s", dir, file);
