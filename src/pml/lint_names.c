@@ -68,8 +68,9 @@ static int compare_words(const void *a, const void *b) {
 static int cut_words(lint *x, words *w) {
     for (int32_t i = 1; i < x->d->n_nodes; i++) {
         const pml_node *n = &x->d->nodes[i];
+        if (n->kind != PML_TEXT) continue;
         const char *end = n->text + n->n_text;
-        for (const char *p = n->text; n->kind == PML_TEXT && p < end;) {
+        for (const char *p = n->text; p < end;) {
             size_t bytes = word_bytes(p, end);
             if (bytes > 0) {
                 int rc = base_grow((void **)&w->items, &w->cap, w->n + 1, MOST_WORDS, sizeof(word_at));
