@@ -37,16 +37,8 @@ static bool is_whole(const segment_need *need) {
 }
 
 static void list_tokens_of(rp_call *c, size_t index, int32_t need) {
-    const pml_plan *p = c->plan;
-    const pml_item *item = &p->items[index];
-    const pml_segment *s = &p->layout->segments[item->segment];
-    const pml_hole *holes = pml_segment_holes(p->layout, s);
-    int32_t hole = 0;
-    for (int32_t slot = 0; slot < item->n_tokens; slot++) {
-        while (hole < s->n_holes && slot >= holes[hole].offset + holes[hole].len) hole++;
-        if (hole < s->n_holes && slot >= holes[hole].offset) continue;
-        c->blend.tokens[c->blend.n++] = (blend_token){index, need, slot};
-    }
+    pml_slots slots = pml_item_slots(c->plan, &c->plan->items[index]);
+    for (int32_t slot; pml_slots_next(&slots, &slot);) c->blend.tokens[c->blend.n++] = (blend_token){index, need, slot};
 }
 
 int blend_open(rp_call *c, rp_error *err) {

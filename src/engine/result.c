@@ -103,9 +103,11 @@ static void describe_run(rp_call *c, const pml_item *item, const char *path) {
 
 /* Of the first slot of a view that counts; holes and what is computed again have their own lines. */
 static int32_t first_position(const pml_plan *p, const pml_item *view) {
-    int32_t n = 0;
-    while (n < view->n_tokens && count_before(p, view, view->pos + n + 1) == 0) n++;
-    return view->pos + n;
+    const int32_t *again = pml_item_again(p, view);
+    pml_slots slots = pml_item_slots(p, view);
+    int32_t slot = 0;
+    for (int32_t k = 0; pml_slots_next(&slots, &slot) && k < view->n_again && again[k] == slot;) k++;
+    return view->pos + slot;
 }
 
 static void describe_view(rp_call *c, const pml_item *item, const char *path, const segment_need *need) {

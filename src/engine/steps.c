@@ -236,8 +236,8 @@ static void settle_job(rp_engine *e, segment_job *j, const step_part *p) {
 /* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
 static int draw(rp_engine *e, rp_call *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
-    e->told_first |= !c->answer.first_us;
     bool first = !c->answer.first_us;
+    e->told_first |= first;
     int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
     if (first && !rc) audit_look(c, logits_of(e, p, 0));
     while (!rc && !c->answer.over && right < n_drafts && token == c->draft.tokens[right]) {

@@ -351,20 +351,12 @@ static int compare_placed(const void *a, const void *b) {
 }
 
 static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token *out) {
-    const pml_segment *s = &p->layout->segments[item->segment];
-    const pml_hole *holes = pml_segment_holes(p->layout, s);
-    const int32_t *again = pml_item_again(p, item);
+    const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[item->segment]), *again = pml_item_again(p, item);
+    pml_slots slots = pml_item_slots(p, item);
     size_t n = 0;
-    int32_t hole = 0, k = 0;
-    for (int32_t i = 0; i < item->n_tokens; i++) {
-        while (hole < s->n_holes && i >= holes[hole].offset + holes[hole].len) hole++;
-        if (hole < s->n_holes && i >= holes[hole].offset) continue;
-        if (k < item->n_again && again[k] == i) {
-            k++;
-            continue;
-        }
-        out[n++] = (placed_token){item->pos + i, pml_segment_tokens(p->layout, s)[i]};
-    }
+    for (int32_t i, k = 0; pml_slots_next(&slots, &i);)
+        if (k < item->n_again && again[k] == i) k++;
+        else out[n++] = (placed_token){item->pos + i, tokens[i]};
     return n;
 }
 

@@ -79,6 +79,16 @@ int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n,
 /* Tokens of a view are to be computed again in the prompt: n slots of its segment, rising, that count and are not computed again yet. The
  * view leaves them out, and is gone if nothing is left of it; runs stand in their places; other items may move. why: as pml_item.why. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err);
+/* The slots of a view that are no holes, one after the other; those that are computed again are among them. */
+typedef struct pml_slots {
+    const pml_hole *holes;
+    int32_t n_holes, hole, n, next;
+} pml_slots;
+
+pml_slots pml_item_slots(const pml_plan *p, const pml_item *view);
+/* False: there are no more. */
+bool pml_slots_next(pml_slots *s, int32_t *slot);
+
 /* The slots of a view that are computed again. */
 static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *view) {
     return view->n_again > 0 ? p->again + view->first_again : NULL;

@@ -53,6 +53,20 @@ void plan_find_quality(plan_build *b) {
     b->plan->is_flat = used.mode == RP_QUALITY_EXACT && all_exact;
 }
 
+/* ---- slots ---- */
+
+pml_slots pml_item_slots(const pml_plan *p, const pml_item *view) {
+    const pml_segment *s = &p->layout->segments[view->segment];
+    return (pml_slots){.holes = pml_segment_holes(p->layout, s), .n_holes = s->n_holes, .n = view->n_tokens};
+}
+
+bool pml_slots_next(pml_slots *s, int32_t *slot) {
+    for (; s->hole < s->n_holes && s->next >= s->holes[s->hole].offset; s->hole++)
+        s->next = BASE_MAX(s->next, s->holes[s->hole].offset + s->holes[s->hole].len);
+    *slot = s->next++;
+    return *slot < s->n;
+}
+
 /* ---- tokens that are computed again ---- */
 
 static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {
@@ -114,26 +128,14 @@ int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, co
 
 /* ---- link and exact ---- */
 
-/* The first k slots of a view that count. Returns how many there are. */
-static int32_t first_counted(const pml_plan *p, const pml_item *view, int32_t k, int32_t *slots) {
-    const pml_segment *s = &p->layout->segments[view->segment];
-    const pml_hole *holes = pml_segment_holes(p->layout, s);
-    int32_t n = 0, hole = 0;
-    for (int32_t i = 0; i < view->n_tokens && n < k; i++) {
-        while (hole < s->n_holes && i >= holes[hole].offset + holes[hole].len) hole++;
-        if (hole < s->n_holes && i >= holes[hole].offset) i = holes[hole].offset + holes[hole].len - 1;
-        else slots[n++] = i;
-    }
-    return n;
-}
-
 /* The first k tokens of a view. */
 static int begin_again(pml_plan *p, size_t item, int32_t k, const char *why, rp_error *err) {
-    int32_t *slots = base_alloc((size_t)k * sizeof(*slots));
-    if (!slots) return base_fail_memory(err, (uint64_t)k * sizeof(*slots), "a plan");
-    int32_t n = first_counted(p, &p->items[item], k, slots);
-    int rc = pml_plan_again(p, item, slots, n, why, err);
-    base_free(slots);
+    int32_t *list = base_alloc((size_t)k * sizeof(*list)), n = 0;
+    pml_slots slots = pml_item_slots(p, &p->items[item]);
+    if (!list) return base_fail_memory(err, (uint64_t)k * sizeof(*list), "a plan");
+    while (n < k && pml_slots_next(&slots, &list[n])) n++;
+    int rc = pml_plan_again(p, item, list, n, why, err);
+    base_free(list);
     return rc;
 }
 

@@ -2,7 +2,7 @@
  * with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and prompts.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its own round
- *   REPRISE_TEST_ROUNDS=N  schemas to try, 60 by default; three prompts each, with f32 and with f16 states
+ *   REPRISE_TEST_ROUNDS=N  schemas to try, 80 by default; three prompts each, with f32 and with f16 states
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
 static void random_prompts_give_the_reference_logits(void **state) {
     static oracle_model models[ORACLE_SHAPES];
     uint64_t seed = oracle_seed("oracle");
-    int rounds = oracle_rounds(60);
+    int rounds = oracle_rounds(80);
     tally t = {0};
     (void)state;
     for (int i = 0; i < ORACLE_SHAPES; i++) {

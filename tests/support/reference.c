@@ -612,11 +612,16 @@ static bool belongs(const entry *e, const item *t) {
     return t->segment >= 0 && e->segment == t->segment && e->position >= t->position && e->position < item_end(t);
 }
 
-/* Segments with parameters are never plain: not even what stands before them counts. */
+/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a parameter
+ * without an argument, spoils nothing. */
 static bool item_is_plain(const reference_prompt *p, const item *t) {
-    for (int32_t i = 0; i < p->n_entries; i++)
-        if (belongs(&p->entries[i], t) && !p->entries[i].fresh && !is_plain(p, &p->entries[i])) return false;
-    return p->s->segments[t->segment].n_holes == 0;
+    bool is_empty = true;
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        if (!belongs(&p->entries[i], t) || p->entries[i].fresh) continue;
+        if (!is_plain(p, &p->entries[i])) return false;
+        is_empty = false;
+    }
+    return is_empty || p->s->segments[t->segment].n_holes == 0;
 }
 
 static void compute_again(reference_prompt *p, const item *t, int32_t most) {
