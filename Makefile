@@ -11,7 +11,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
+.PHONY: all setup test exactness oracle test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: setup ## build the program (build/reprise), the library, tests and tools
@@ -38,6 +38,10 @@ test-page: all ## the server's page in a browser (Debian's chromium; node and np
 
 exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
+
+oracle: all ## random schemas and prompts of every family beside the slow reference: make oracle ROUNDS=500 (about 20 minutes)
+	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
+	@REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families
 
 check: ## what CI runs
 	@.ci/run
