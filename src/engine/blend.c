@@ -10,6 +10,9 @@
 #include "engine/engine_internal.h"
 
 #define MOST_PERCENT 100
+/* Modules' beginnings come first, as far as these per cent of what is chosen reach (docs/decisions/0016-blend-begins-with-beginnings.md). */
+#define BEGINNINGS_PERCENT 75
+#define BEGINNING_TOKENS 8
 
 static bool may_choose_of(const pml_item *item) {
     return item->is_view && item->quality.mode == RP_QUALITY_BLEND && !item->exact && item->n_again == 0;
@@ -90,34 +93,65 @@ int blend_probe(rp_engine *e, rp_call *c, int32_t n, rp_error *err) {
 
 /* ---- choosing ---- */
 
+/* Of those of one percentage the lowest order goes first, of equal ones the first. */
 typedef struct candidate {
-    float deviation;
-    int32_t percent, index;
+    int32_t percent;
+    float order;
+    int32_t index;
 } candidate;
 
-/* By what their modules say, then by how far they are off; of equal ones the first goes first. */
 static int compare_candidates(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     if (x->percent != y->percent) return x->percent < y->percent ? -1 : 1;
-    if (x->deviation != y->deviation) return x->deviation > y->deviation ? -1 : 1;
+    if (x->order != y->order) return x->order < y->order ? -1 : 1;
     return x->index < y->index ? -1 : 1;
+}
+
+/* rooms: how many more, by percentage. */
+static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen) {
+    qsort(all, n, sizeof(*all), compare_candidates);
+    for (size_t i = 0; i < n; i++) {
+        if (rooms[all[i].percent] == 0) continue;
+        rooms[all[i].percent]--;
+        chosen[all[i].index] = true;
+    }
+}
+
+static int32_t percent_of(const rp_call *c, int32_t i) { return c->plan->items[c->blend.tokens[i].item].quality.amount; }
+
+/* First tokens first: of all modules the first token, then the second. */
+static size_t list_beginnings(const rp_call *c, candidate *all) {
+    const call_blend *b = &c->blend;
+    size_t n = 0;
+    for (int32_t i = 0, depth = 0; i < b->n; i++) {
+        depth = i > 0 && b->tokens[i - 1].item == b->tokens[i].item ? depth + 1 : 0;
+        if (depth < BEGINNING_TOKENS && b->deviations[i] > 0) all[n++] = (candidate){percent_of(c, i), (float)depth, i};
+    }
+    return n;
+}
+
+static size_t list_others(const rp_call *c, const bool *chosen, candidate *all) {
+    const call_blend *b = &c->blend;
+    size_t n = 0;
+    for (int32_t i = 0; i < b->n; i++)
+        if (!chosen[i] && b->deviations[i] > 0) all[n++] = (candidate){percent_of(c, i), -b->deviations[i], i};
+    return n;
 }
 
 /* Marks what is chosen. Tokens that deviate by nothing have seen what they see here. */
 static int mark_chosen(const rp_call *c, bool *chosen, rp_error *err) {
-    const call_blend *b = &c->blend;
-    candidate *all = base_alloc((size_t)b->n * sizeof(*all));
-    if (!all) return base_fail_memory(err, (uint64_t)b->n * sizeof(*all), "tokens that may be computed again");
-    for (int32_t i = 0; i < b->n; i++) {
-        float d = b->deviations[i];
-        all[i] = (candidate){d > 0 ? d : 0, c->plan->items[b->tokens[i].item].quality.amount, i};
+    int64_t rooms[MOST_PERCENT + 1] = {0}, of_beginnings[MOST_PERCENT + 1];
+    size_t n = (size_t)c->blend.n;
+    candidate *all = base_alloc(n * sizeof(*all));
+    if (!all) return base_fail_memory(err, n * sizeof(*all), "tokens that may be computed again");
+    for (int32_t i = 0; i < c->blend.n; i++) rooms[percent_of(c, i)]++;
+    for (int32_t percent = 0; percent <= MOST_PERCENT; percent++) {
+        rooms[percent] = share_of(rooms[percent], percent);
+        of_beginnings[percent] = rooms[percent] * BEGINNINGS_PERCENT / 100;
     }
-    qsort(all, (size_t)b->n, sizeof(*all), compare_candidates);
-    for (int32_t i = 0, end; i < b->n; i = end) {
-        for (end = i; end < b->n && all[end].percent == all[i].percent; end++) {}
-        int64_t most = share_of(end - i, all[i].percent);
-        for (int32_t k = i; k < i + most && all[k].deviation > 0; k++) chosen[all[k].index] = true;
-    }
+    choose_first(all, list_beginnings(c, all), of_beginnings, chosen);
+    for (int32_t i = 0; i < c->blend.n; i++) rooms[percent_of(c, i)] -= chosen[i];
+    choose_first(all, list_others(c, chosen, all), rooms, chosen);
     base_free(all);
     return RP_OK;
 }

@@ -154,7 +154,9 @@ static bool is_chosen(const rp_result *r, int32_t pos) {
     return false;
 }
 
-/* What is chosen deviates at least as much as what is not. */
+enum { BEGINNING = 8 }; /* tokens of each module, in three quarters of what is chosen */
+
+/* The module's first tokens are chosen; what is chosen behind them deviates at least as much as what is not. */
 static void check_choice(const rp_model *m, const rp_result *r, int32_t percent) {
     static double deviations[512];
     rp_error err = {0};
@@ -162,21 +164,22 @@ static void check_choice(const rp_model *m, const rp_result *r, int32_t percent)
     pml_layout *l;
     pml_plan *p;
     base_key salt = {{0}};
-    int32_t first, chosen = 0;
+    int32_t first, chosen = 0, begins = 0;
     double least = INFINITY, most = 0;
     must(pml_schema_parse(&s, schema, strlen(schema), "schema", NULL, NULL, &err), &err);
     must(pml_prompt_parse(&q, prompt, strlen(prompt), "prompt", &err), &err);
     must(pml_layout_new(&l, s, m, &salt, &err), &err);
     must(pml_plan_new(&p, l, q, false, (rp_quality){0}, (rp_quality){0}, &err), &err);
-    int32_t n = naive_deviations(m, p, deviations, &first);
-    for (int32_t i = 0; i < n; i++) {
+    int32_t n = naive_deviations(m, p, deviations, &first), all = (n * percent + 99) / 100;
+    while (begins < BEGINNING && begins < all * 3 / 4) assert_true(is_chosen(r, first + begins++));
+    for (int32_t i = begins; i < n; i++) {
         bool is = is_chosen(r, first + i);
         chosen += is;
         if (is && deviations[i] < least) least = deviations[i];
         if (!is && deviations[i] > most) most = deviations[i];
     }
-    assert_int_equal(chosen, (n * percent + 99) / 100);
-    assert_true(most > 0 && least >= most * (1 - 1e-3));
+    assert_int_equal(begins + chosen, all);
+    assert_true(chosen > 0 && most > 0 && least >= most * (1 - 1e-3));
     pml_plan_free(p);
     pml_layout_free(l);
     pml_document_free(q);
@@ -184,7 +187,7 @@ static void check_choice(const rp_model *m, const rp_result *r, int32_t percent)
 }
 
 /* Rotation, ALiBi, layers without positions, norms of keys. */
-static void the_tokens_that_deviate_most_are_chosen(void **state) {
+static void beginnings_and_what_deviates_most_are_chosen(void **state) {
     static const char *const names[] = {"llama", "bloom", "smollm3", "qwen3"};
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -197,6 +200,39 @@ static void the_tokens_that_deviate_most_are_chosen(void **state) {
         }
         close_world(&w);
     }
+}
+
+/* Tokens at the beginning of a module's view that are computed again. */
+static int32_t count_leading(const rp_result *r, const char *module) {
+    int32_t i = 0;
+    while (i < r->n_plan && strcmp(r->plan[i].module, module)) i++;
+    assert_true(i < r->n_plan);
+    int32_t n = 0, first = r->plan[i].position;
+    while (is_chosen(r, first + n)) n++;
+    return n;
+}
+
+/* Of each the first token, then of each the second. */
+static void modules_begin_evenly(void **state) {
+    static const char own[] =
+        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a'>The river runs slowly past the old mill, and a grey "
+        "horse stands there in the rain.</module><module name='b'>The lamp is green.</module><module name='c'>The harbour was built by two brothers, one "
+        "of whom never saw it, and nothing changed at the bridge.</module></schema>";
+    (void)state;
+    world w = open_world(open_golden("llama"), own, 0);
+    for (int32_t percent = 5; percent <= 45; percent += 10) {
+        oracle_run r;
+        run(&w, "<prompt schema='s'><z/><a/><b/><c/> And?</prompt>", (rp_quality){RP_QUALITY_BLEND, percent}, &r);
+        int32_t beginnings = r.result->quality.recomputed_tokens * 3 / 4;
+        assert_true(beginnings >= 3);
+        for (const char *m = "abc"; *m; m++) {
+            const char name[] = {*m, 0};
+            int32_t share = (beginnings - (*m - 'a') + 2) / 3;
+            assert_true(count_leading(r.result, name) >= (share < BEGINNING ? share : BEGINNING));
+        }
+        oracle_run_free(&r);
+    }
+    close_world(&w);
 }
 
 /* ---- what is told ---- */
@@ -294,7 +330,8 @@ static void windows_forget_what_tokens_inside_modules_saw(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_tokens_that_deviate_most_are_chosen),
+        cmocka_unit_test(beginnings_and_what_deviates_most_are_chosen),
+        cmocka_unit_test(modules_begin_evenly),
         cmocka_unit_test(the_result_tells_what_was_done),
         cmocka_unit_test(every_module_has_its_own_share),
         cmocka_unit_test(a_model_of_one_layer_has_nothing_to_compare),
