@@ -338,7 +338,8 @@ RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_q
  *
  *   reuse      states as they were computed
  *   link:K     the first K tokens of each module are computed again in the prompt (EPIC; Hu et al., 2025)
- *   blend:R    so are the R per cent of the modules' tokens whose states deviate most, as their second layer tells (CacheBlend; Yao et al., 2025)
+ *   blend:R    so are R per cent of the modules' tokens: beginnings, and those whose states deviate most, as their second layer tells (CacheBlend;
+ *              Yao et al., 2025)
  *   scaffold   what the prompt combines is computed together while the engine is idle: the next prompt with the same beginning is exact; until
  *              then reuse
  *   exact      every token attends to all before it

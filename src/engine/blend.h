@@ -1,5 +1,5 @@
-/* blend.h: quality="blend:R": which tokens of a prompt's modules are computed again: the R per cent whose states are furthest from those they
- * would have in this prompt (CacheBlend; Yao et al., 2025).
+/* blend.h: quality="blend:R": which tokens of a prompt's modules are computed again, R per cent of them: three quarters for modules' beginnings
+ * (EPIC; Hu et al., 2025), the others where states are furthest from those they would have in this prompt (CacheBlend; Yao et al., 2025).
  *
  *   COMPOSING   modules are found or computed, as ever
  *   PROBING     their tokens are computed as far as the keys and values of the second layer, piece by piece behind steps, and compared

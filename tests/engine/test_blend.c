@@ -17,6 +17,7 @@
 #include "model/forward.h"
 #include "pml/plan.h"
 #include "support/golden.h"
+#include "support/must.h"
 #include "support/oracle_run.h"
 
 #define N_CTX 2048
@@ -33,10 +34,6 @@ typedef struct world {
     rp_model *model;
     rp_engine *engine;
 } world;
-
-static void must(int rc, const rp_error *err) {
-    if (rc) fail_msg("%s", err->message);
-}
 
 /* chunk: 0 for the default */
 static world open_world(rp_model *m, const char *pml, int32_t chunk) {

@@ -18,30 +18,8 @@
 #include "base/file.h"
 #include "reprise.h"
 #include "support/gate.h"
+#include "support/shared_model.h"
 #include "support/tiny_model.h"
-
-static rp_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    shape.n_ctx = 4096;
-    model = tiny_model_open(&shape, "chatml");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
-
-static rp_engine *new_engine(const rp_engine_options *options) {
-    rp_engine *e;
-    rp_error err;
-    if (rp_engine_new(&e, model, options, &err)) fail_msg("%s", err.message);
-    return e;
-}
 
 static rp_request request(const char *text, int32_t max_tokens) {
     rp_request q = rp_request_defaults();
@@ -103,7 +81,7 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
     o.max_queue = 2;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     rp_request q = request("hello", 1);
     rp_call *waiting[2], *none = NULL;
     rp_error err = {0};
@@ -139,7 +117,7 @@ static void priorities_then_deadlines_then_arrival(void **state) {
     } calls[] = {{0, 0, 5}, {0, 900000, 4}, {0, 800000, 3}, {7, 0, 1}, {7, 0, 2}, {-1, 1000, 6}};
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     rp_call *call[BASE_ARRAY_LEN(calls)];
     order places[BASE_ARRAY_LEN(calls)];
     int next = 0;
@@ -176,7 +154,7 @@ static void deadlines_end_calls(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     rp_request q = request("x", 5);
     rp_result *r;
     rp_error err = {0};
@@ -205,7 +183,7 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     rp_request q = request("x", 3);
     rp_result *r;
     gate g;
@@ -238,7 +216,7 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     rp_model_info info;
     rp_model_describe(model, &info);
     o.state_budget_bytes = info.state_bytes_per_token * 256; /* four blocks in each layer */
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     char *text = text_of(1, 300);
     rp_request q = request(text, 1);
     rp_call *c;
@@ -265,7 +243,7 @@ static char *join(const char *a, const char *b) {
 
 static void a_text_is_read_once(void **state) {
     (void)state;
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     char *text = text_of(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
     rp_request q = request(text, 4), more = request(other, 1), off = request(text, 1), other_end;
     rp_result *first = tiny_model_answer(e, &q), *second = tiny_model_answer(e, &q), *longer = tiny_model_answer(e, &more);
@@ -300,7 +278,7 @@ static void a_text_is_read_once(void **state) {
 static void a_conversation_goes_on_behind_its_modules(void **state) {
     (void)state;
     static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     rp_request q = rp_request_defaults();
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     q.max_tokens = 2;
@@ -356,7 +334,7 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
                                           "<prompt schema='s'><a/><user>What is this? And that?</user></prompt>",
                                           "<prompt schema='s'><a/><b/><user>What is this?</user></prompt>"};
     static const rp_reuse reuses[] = {RP_REUSE_ON, RP_REUSE_OFF, RP_REUSE_EXACT};
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     char *rest = text_of(3, 200), *texts[] = {malloc(4096), malloc(4096)};
     int32_t found = 0;
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
@@ -392,7 +370,7 @@ static void an_engine_describes_itself(void **state) {
     o.n_ctx = 512;
     o.max_sequences = 1;
     o.max_queue = 7;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     rp_engine_describe(e, &info);
     assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 && !info.prepared);
     assert_true(info.chunk_tokens > 0 && info.state_format == RP_STATE_F16 && info.running == 0 && info.waiting == 0);
@@ -413,7 +391,7 @@ static void an_engine_describes_itself(void **state) {
 /* A schema that is computed by a call can be waited for, or cancelled in the middle, and what it has by then is kept. */
 static void computing_a_schema_can_be_cancelled(void **state) {
     (void)state;
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     char *schema = malloc(1 << 16), *end = schema + sprintf(schema, "<schema name='s'>");
     for (int i = 0; i < 8; i++) {
         char *text = text_of(i, 60);
@@ -453,7 +431,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
 /* They are the prompt as they are: a text's are found where the text was read, and give its answer. */
 static void token_ids_are_a_prompt(void **state) {
     (void)state;
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     rp_model_info info;
     rp_model_describe(model, &info);
     char *text = text_of(5, 60);
@@ -501,7 +479,7 @@ static const char *find_stop(const char *text) {
 
 static void a_result_names_the_stop_string(void **state) {
     (void)state;
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     rp_request q = request("Where is", 60);
     rp_result *whole = tiny_model_answer(e, &q);
     char shorter[4] = "", longer[4] = "";
@@ -529,7 +507,7 @@ static void what_was_dropped_says_so(void **state) {
     rp_model_info info;
     rp_model_describe(model, &info);
     o.state_budget_bytes = info.state_bytes_per_token * 64 * 24;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     char *text = text_of(0, 100), *others = NULL;
     rp_request q = request(text, 1);
     rp_result_free(tiny_model_answer(e, &q));
@@ -554,7 +532,7 @@ static void the_same_new_prompt_is_computed_once(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
     o.chunk_tokens = 64;
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     char *text = text_of(3, 300);
     rp_request q = request(text, 3);
     rp_call *calls[8];
@@ -580,7 +558,7 @@ static void the_same_new_prompt_is_computed_once(void **state) {
 
 static void drafts_change_steps_and_nothing_else(void **state) {
     (void)state;
-    rp_engine *e = new_engine(NULL);
+    rp_engine *e = open_engine(NULL);
     for (int warm = 0; warm < 2; warm++) {
         rp_request q = request("a b c d a b c d a b c d a b", 200);
         q.sampling.temperature = warm ? 0.7f : 0;
@@ -636,7 +614,7 @@ static void no_answer_waits_for_a_prompt(void **state) {
     o.on_step = see_step;
     o.step_user = &seen;
     o.token_goal_ms = 0.01f; /* pieces as small as can be */
-    rp_engine *e = new_engine(&o);
+    rp_engine *e = open_engine(&o);
     char *text = text_of(4, 200);
     rp_request answer = request("x", 400), prompt = request(text, 1);
     answer.on_token = note_decoding;

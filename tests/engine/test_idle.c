@@ -15,35 +15,17 @@
 
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "support/must.h"
+#include "support/shared_model.h"
 #include "support/tiny_model.h"
 
 #define TOKENS 600 /* of a task: several spans, and many steps of the background */
 
-static rp_model *model;
-static uint64_t column_bytes; /* of 64 tokens in all layers, in f16 */
-
-static int open_model(void **state) {
-    (void)state;
-    rp_model_info info;
-    tiny_model_shape shape = tiny_model_defaults();
-    shape.n_ctx = 4096;
-    model = tiny_model_open(&shape, "chatml");
-    rp_model_describe(model, &info);
-    column_bytes = info.state_bytes_per_token * 64;
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
-
 /* It is prepared, as it is when calls have been. */
 static rp_engine *new_engine(const rp_engine_options *options) {
-    rp_engine *e;
-    rp_error err;
-    if (rp_engine_new(&e, model, options, &err) || rp_engine_prepare(e, NULL, NULL, &err)) fail_msg("%s", err.message);
+    rp_engine *e = open_engine(options);
+    rp_error err = {0};
+    must(rp_engine_prepare(e, NULL, NULL, &err), &err);
     return e;
 }
 

@@ -12,6 +12,7 @@
 #include <sqlite3.h>
 
 #include "support/oracle_run.h"
+#include "support/shared_model.h"
 #include "support/store_folder.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin='true'>the river of the city</module>"
@@ -19,32 +20,15 @@ static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin
 #define N_TEXTS 40
 #define MOST_FLOODS 8
 
-static rp_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    model = tiny_model_open(&shape, "chatml");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
-
-static rp_engine *open_engine(const char *dir, uint64_t state_bytes) {
+static rp_engine *new_engine(const char *dir, uint64_t state_bytes) {
     rp_engine_options o = rp_engine_options_defaults();
-    rp_engine *e = NULL;
-    rp_error err;
     o.n_threads = 1;
     o.n_ctx = 256;
     o.state_budget_bytes = state_bytes;
     o.store_dir = dir;
     o.store_write = RP_STORE_WRITE_THROUGH;
-    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err))
-        fail_msg("%s", err.message);
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema_text, "s");
     return e;
 }
 
@@ -112,11 +96,11 @@ static bool finds(rp_engine *e, const char *module, int i) {
  * compute stays longer. */
 static void a_pinned_module_stays(void **state) {
     (void)state;
-    rp_engine *e = open_engine(NULL, 0);
+    rp_engine *e = new_engine(NULL, 0);
     ask(e, NULL, "<prompt schema='s'><kept/></prompt>", NULL);
     uint64_t one = stats_of(e).bytes / (uint64_t)stats_of(e).spans;
     rp_engine_free(e);
-    e = open_engine(NULL, 24 * one);
+    e = new_engine(NULL, 24 * one);
     assert_false(finds(e, "kept", 0));
     bool plain = !finds(e, "plain", 0);
     for (int i = 0, n = 0; i < MOST_FLOODS && plain; n += N_TEXTS << i++) {
@@ -132,7 +116,7 @@ static void pins_and_times_outlive_a_restart(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
     store_folder_make(dir);
-    rp_engine *e = open_engine(dir, 0);
+    rp_engine *e = new_engine(dir, 0);
     ask(e, NULL, "<prompt schema='s'><kept/><brief/></prompt>", NULL);
     rp_engine_free(e);
     assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE pinned AND label = 's/kept'"), 1);
@@ -141,14 +125,14 @@ static void pins_and_times_outlive_a_restart(void **state) {
     assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE expires <> 0 AND label <> 's/brief'"), 0);
 
     query(dir, "UPDATE records SET last_use = last_use - 1800, expires = expires - 1800 WHERE expires <> 0"); /* half an hour later */
-    e = open_engine(dir, 0);
+    e = new_engine(dir, 0);
     int32_t all = ask(e, NULL, "<prompt schema='s'><kept/><brief/>2</prompt>", NULL);
     assert_int_equal(stats_of(e).expired, 0);
     rp_engine_free(e);
     assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600); /* anew */
 
     query(dir, "UPDATE records SET last_use = last_use - 7200, expires = expires - 7200 WHERE expires <> 0"); /* two hours later */
-    e = open_engine(dir, 0);
+    e = new_engine(dir, 0);
     assert_true(ask(e, NULL, "<prompt schema='s'><kept/><brief/>3</prompt>", NULL) < all);
     assert_int_equal(stats_of(e).expired, 1);
     rp_engine_free(e);
@@ -161,7 +145,7 @@ static void a_quota_holds_in_both_tiers(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
     store_folder_make(dir);
-    rp_engine *e = open_engine(dir, 0);
+    rp_engine *e = new_engine(dir, 0);
     assert_int_equal(ask(e, "b", NULL, "the river of the city"), 0);
     rp_store_stats one = stats_of(e);
     rp_quota quota = {.state_bytes = 6 * one.bytes, .store_bytes = 4 * one.disk_bytes};
@@ -174,7 +158,7 @@ static void a_quota_holds_in_both_tiers(void **state) {
     rp_engine_free(e);
     assert_true(query(dir, "SELECT count(DISTINCT tenant) FROM records") == 2);
 
-    e = open_engine(dir, 0); /* whose records are is known after a restart, too */
+    e = new_engine(dir, 0); /* whose records are is known after a restart, too */
     quota.store_bytes = 2 * one.disk_bytes;
     assert_int_equal(rp_engine_set_quota(e, "a", &quota, &err), RP_OK);
     flood(e, "a", N_TEXTS, N_TEXTS);
@@ -187,7 +171,7 @@ static void a_quota_holds_in_both_tiers(void **state) {
 static void a_quota_needs_a_tenant_that_can_be(void **state) {
     (void)state;
     char name[RP_MAX_TENANT_BYTES + 2];
-    rp_engine *e = open_engine(NULL, 0);
+    rp_engine *e = new_engine(NULL, 0);
     rp_error err;
     memset(name, 'x', sizeof(name));
     name[sizeof(name) - 1] = '\0';

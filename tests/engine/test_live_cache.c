@@ -12,6 +12,7 @@
 
 #include "support/gate.h"
 #include "support/oracle_run.h"
+#include "support/shared_model.h"
 #include "support/store_folder.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='one'>the river of the city</module>"
@@ -19,32 +20,15 @@ static const char schema_text[] = "<schema name='s'>Once <module name='one'>the 
 static const char both[] = "<prompt schema='s'><one/><two/> and a word</prompt>";
 static const rp_cache_selection all = {.all = true};
 
-static rp_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    model = tiny_model_open(&shape, "chatml");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
-
-static rp_engine *open_engine(const char *dir, bool read_only) {
+static rp_engine *new_engine(const char *dir, bool read_only) {
     rp_engine_options o = rp_engine_options_defaults();
-    rp_engine *e = NULL;
-    rp_error err;
     o.n_threads = 1;
     o.n_ctx = 1024;
     o.store_dir = dir;
     o.store_read_only = read_only;
     o.store_write = RP_STORE_WRITE_THROUGH;
-    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err))
-        fail_msg("%s", err.message);
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema_text, "s");
     return e;
 }
 
@@ -101,7 +85,7 @@ static void fill(rp_engine *e) {
 
 static void entries_are_listed_in_pages(void **state) {
     (void)state;
-    rp_engine *e = open_engine(NULL, false);
+    rp_engine *e = new_engine(NULL, false);
     rp_store_stats stats;
     uint64_t bytes = 0, last = UINT64_MAX;
     fill(e);
@@ -142,7 +126,7 @@ static void entries_are_listed_in_pages(void **state) {
 
 static void selections_name_what_is_meant(void **state) {
     (void)state;
-    rp_engine *e = open_engine(NULL, false);
+    rp_engine *e = new_engine(NULL, false);
     rp_cache_listing *l;
     rp_error err;
     fill(e);
@@ -176,7 +160,7 @@ static void what_is_said_holds_over_a_restart(void **state) {
     rp_error err;
     size_t n = 0;
     store_folder_make(dir);
-    rp_engine *e = open_engine(dir, false);
+    rp_engine *e = new_engine(dir, false);
     fill(e);
     assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.name = "s/one"}, true, &n, &err), RP_OK);
     assert_int_equal(n, 1);
@@ -185,7 +169,7 @@ static void what_is_said_holds_over_a_restart(void **state) {
     assert_true(one.pinned && one.on_disk && one.in_ram && one.bytes > one.ram_bytes && one.expires == 0);
     assert_true(!two.pinned && two.expires >= two.last_use + 1000);
     rp_engine_free(e);
-    e = open_engine(dir, true); /* its index, which knows pins and times, is not open */
+    e = new_engine(dir, true); /* its index, which knows pins and times, is not open */
     one = entry_of(e, "s/one");
     assert_true(one.on_disk && !one.in_ram);
     assert_int_equal(one.ram_bytes, 0);
@@ -194,14 +178,14 @@ static void what_is_said_holds_over_a_restart(void **state) {
     assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_ERR_CONFLICT);
     assert_int_equal(rp_engine_cache_pin(e, &all, true, &n, &err), RP_ERR_CONFLICT);
     rp_engine_free(e);
-    e = open_engine(dir, false);
+    e = new_engine(dir, false);
     assert_true(entry_of(e, "s/one").pinned);
     assert_int_equal(entry_of(e, "s/two").expires, two.expires);
     assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.key = one.key}, false, &n, &err), RP_OK);
     assert_int_equal(rp_engine_cache_set_ttl(e, &(rp_cache_selection){.key = two.key}, 0, &n, &err), RP_OK);
     assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
     rp_engine_free(e);
-    e = open_engine(dir, false);
+    e = new_engine(dir, false);
     assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
     assert_true(cached(e, both, NULL) > 0);
     assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
@@ -220,7 +204,7 @@ static void what_is_held_stays_valid(void **state) {
     rp_error err;
     store_folder_make(dir);
     for (int with_disk = 0; with_disk < 2; with_disk++) {
-        rp_engine *e = open_engine(with_disk ? dir : NULL, false);
+        rp_engine *e = new_engine(with_disk ? dir : NULL, false);
         rp_request q = request(both, NULL);
         q.max_tokens = 200;
         rp_result *before = tiny_model_answer(e, &q), *held, *after;

@@ -14,38 +14,16 @@
 #include <cmocka.h>
 
 #include "reprise.h"
+#include "support/shared_model.h"
 #include "support/store_folder.h"
-#include "support/tiny_model.h"
-
-static rp_model *model;
-static uint64_t column_bytes; /* of 64 tokens in all layers */
-
-static int open_model(void **state) {
-    (void)state;
-    rp_model_info info;
-    tiny_model_shape shape = tiny_model_defaults();
-    model = tiny_model_open(&shape, "chatml");
-    rp_model_describe(model, &info);
-    column_bytes = info.state_bytes_per_token * 64;
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
 
 static rp_engine *new_engine(const char *dir, uint64_t columns) {
     rp_engine_options o = rp_engine_options_defaults();
-    rp_engine *e;
-    rp_error err;
     o.n_threads = 1;
     o.max_sequences = 1;
     o.store_dir = dir;
     o.state_budget_bytes = columns * column_bytes;
-    if (rp_engine_new(&e, model, &o, &err)) fail_msg("%s", err.message);
-    return e;
+    return open_engine(&o);
 }
 
 /* A text of n tokens, with the one that every text begins with, like no other one's. Owned by the caller. */

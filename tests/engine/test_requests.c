@@ -10,37 +10,21 @@
 #include <cmocka.h>
 
 #include "reprise.h"
-#include "support/tiny_model.h"
+#include "support/shared_model.h"
 
 static const char schema_text[] =
     "<schema name='s'>Once <module name='plan'>a trip of <param name='duration' len='4'/> to<union><module name='miami'>Miami</module>"
     "<module name='lisbon'>Lisbon</module></union></module><module name='diet' cache='false'>no meat</module></schema>";
 static const char fixed_text[] = "<schema name='f' layout='fixed'><user>A<module name='m'>B</module>C</user></schema>";
 
-static rp_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    model = tiny_model_open(&shape, "chatml");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
-
 static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
-    rp_engine *e;
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.n_ctx = n_ctx;
     o.state_budget_bytes = budget;
-    assert_int_equal(rp_engine_new(&e, model, &o, NULL), RP_OK);
-    assert_int_equal(rp_schema_parse(e, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
-    assert_int_equal(rp_schema_parse(e, fixed_text, strlen(fixed_text), "f.xml", NULL, NULL, NULL, NULL), RP_OK);
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema_text, "s.xml");
+    load_schema(e, fixed_text, "f.xml");
     return e;
 }
 

@@ -13,11 +13,11 @@
 
 #include "engine/scaffolds.h"
 #include "support/oracle_run.h"
+#include "support/shared_model.h"
 
 #define WORDS 70 /* of a module */
 #define ANSWER 4
 
-static rp_model *model;
 static char schema[16384];
 static const int32_t answer[ANSWER] = {20, 31, 42, 53};
 
@@ -28,32 +28,20 @@ static void add_module(char **end, char name) {
     *end += sprintf(*end, "</module>");
 }
 
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    shape.n_ctx = 4096;
-    model = tiny_model_open(&shape, "chatml");
+static int open_model_and_schema(void **state) {
     char *end = schema + sprintf(schema, "<schema name=\"s\"><system>Read on.");
     for (char name = 'a'; name <= 'd'; name++) add_module(&end, name);
     sprintf(end, "</system></schema>");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
+    return open_model(state);
 }
 
 static rp_engine *new_engine(rp_state_format format, uint64_t scaffold_bytes) {
     rp_engine_options o = rp_engine_options_defaults();
-    rp_engine *e;
-    rp_error err;
     o.state_format = format;
     o.scaffold_bytes = scaffold_bytes;
     o.n_threads = 1;
-    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
-        fail_msg("%s", err.message);
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema, "s");
     return e;
 }
 
@@ -247,5 +235,5 @@ int main(void) {
         cmocka_unit_test(what_does_not_come_again_is_forgotten),
         cmocka_unit_test(calls_are_cancelled_and_engines_end_meanwhile),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model_and_schema, close_model);
 }

@@ -19,6 +19,7 @@
 #include "base/compiler.h"
 #include "support/gate.h"
 #include "support/oracle_run.h"
+#include "support/shared_model.h"
 #include "support/store_folder.h"
 
 #define MOST_STEPS 512
@@ -28,22 +29,6 @@ static const char shared_text[] =
     "<module name='n'>Another one, about hills.</module><module name='o' cache='false'>No meat.</module></schema>";
 static const char own_text[] =
     "<schema name='own'>Begin.<module name='m'>What only one tenant has in its modules.</module></schema>";
-
-static rp_model *model;
-
-static int open_model(void **state) {
-    (void)state;
-    tiny_model_shape shape = tiny_model_defaults();
-    shape.n_ctx = 4096;
-    model = tiny_model_open(&shape, "chatml");
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    rp_model_close(model);
-    return 0;
-}
 
 /* ---- engines that are watched ------------------------------------------------------------------------------------ */
 
@@ -76,7 +61,7 @@ static void load(rp_engine *e, const char *schema, const char *tenant) {
     if (rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, &o, NULL, &err)) fail_msg("%s", err.message);
 }
 
-static void open_engine(watched *w, uint64_t budget) {
+static void open_watched(watched *w, uint64_t budget) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_error err;
     o.n_threads = 1;
@@ -93,7 +78,7 @@ static void open_engine(watched *w, uint64_t budget) {
 
 static void watched_open(watched *w, uint64_t budget) {
     *w = (watched){0};
-    open_engine(w, budget);
+    open_watched(w, budget);
 }
 
 static void watched_close(watched *w) {
@@ -196,12 +181,12 @@ typedef struct pair {
 static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, const char *tenant, const rp_request *q) {
     *w = (watched){0};
     if (restart) store_folder_make(w->dir);
-    open_engine(w, 0);
+    open_watched(w, 0);
     assert_int_equal(rp_schema_encode(w->engine, NULL, "shared", NULL, NULL, NULL), RP_OK);
     read_it(w, tenant, q);
     if (restart) {
         rp_engine_free(w->engine);
-        open_engine(w, 0);
+        open_watched(w, 0);
     }
     ask(run, w, "b", &p->request);
 }

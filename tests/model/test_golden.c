@@ -13,6 +13,7 @@
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"
 #include "support/golden.h"
+#include "support/must.h"
 #include "support/oracle_run.h"
 
 /* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
@@ -20,12 +21,6 @@
 /* Quantised weights multiply activations of 8 bits: in rows of 64 elements that costs this much (llama.cpp: 3e-2). Greedy tokens may then
  * differ. What such a file holds is checked apart, by a copy of it in F32. */
 #define LIMIT_QUANTIZED 4e-2
-static void must(int rc, const rp_error *err) {
-    if (!rc) return;
-    fprintf(stderr, "test_golden: %s: %s\n", err->where, err->message);
-    exit(1);
-}
-
 static int32_t best(const float *logits, int32_t n) {
     int32_t b = 0;
     for (int32_t i = 1; i < n; i++)

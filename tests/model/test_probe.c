@@ -17,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "model/forward.h"
 #include "support/golden.h"
+#include "support/must.h"
 #include "support/oracle_run.h"
 
 #define MAX_ROWS 32
@@ -45,10 +46,6 @@ static int32_t below(world *w, int32_t n) { return (int32_t)tiny_random_below(w-
 static int32_t some_rows(world *w, int32_t most, int32_t rest) {
     int32_t n = 1 + below(w, most);
     return BASE_MIN(n, rest);
-}
-
-static void must(int rc, const rp_error *err) {
-    if (rc) fail_msg("%s: %s", err->where, err->message);
 }
 
 static void open_forward(world *w, int32_t threads) {

@@ -20,6 +20,7 @@
 #include "model/cpu/cpu_backend.h"
 #include "model/forward.h"
 #include "support/golden.h"
+#include "support/must.h"
 #include "support/oracle_run.h"
 
 #define N_SPANS 24
@@ -56,10 +57,6 @@ typedef struct world {
 
 static int32_t below(world *w, int32_t n) { return (int32_t)tiny_random_below(w->random, (uint64_t)n); }
 static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
-
-static void must(int rc, const rp_error *err) {
-    if (rc) fail_msg("%s: %s", err->where, err->message);
-}
 
 /* ---- a world ---- */
 

@@ -4,13 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BUDGET_BYTES ((uint64_t)64 << 20)
+#include "must.h"
 
-static void must(int rc, const rp_error *err) {
-    if (!rc) return;
-    fprintf(stderr, "forward_run: %s: %s\n", err->where, err->message);
-    abort();
-}
+#define BUDGET_BYTES ((uint64_t)64 << 20)
 
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
     rp_error err = {0};

@@ -10,6 +10,7 @@
 
 #include "model/gguf/gguf.h"
 #include "model/gguf/gguf_writer.h"
+#include "must.h"
 #include "reference_model.h"
 
 typedef struct copying {
@@ -19,12 +20,6 @@ typedef struct copying {
     char architecture[64];
     uint64_t n_layers;
 } copying;
-
-static void must(int rc, const rp_error *err) {
-    if (rc == 0) return;
-    fprintf(stderr, "gguf_variant: %s\n", err->message);
-    abort();
-}
 
 static void begin(copying *c) {
     gguf_string name = {0};

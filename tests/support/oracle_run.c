@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "must.h"
 #include "reference_model.h"
 
 static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
@@ -59,12 +60,6 @@ tiny_model_shape oracle_shape(int i, const char **chat) {
     if (i == 4 || i == 7) s.vocab = TINY_VOCAB_BPE;
     *chat = chats[i];
     return s;
-}
-
-static void must(int rc, const rp_error *err) {
-    if (rc == 0) return;
-    fprintf(stderr, "cannot set up the test: %s\n", err->message);
-    abort();
 }
 
 void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const char *chat) {

@@ -9,17 +9,12 @@
 
 #include "base/buffer.h"
 #include "base/compiler.h"
+#include "must.h"
 
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
 #define MOST_TOKENS 40
 #define TRIES 40 /* at prompts, of which some do not fit */
-
-static void must(int rc, const rp_error *err) {
-    if (rc == 0) return;
-    fprintf(stderr, "cannot set up the test: %s\n", err->message);
-    abort();
-}
 
 static int32_t below(schedule_world *w, int32_t n) { return (int32_t)tiny_random_below(&w->r, (uint64_t)n); }
 static bool chance(schedule_world *w, int32_t one_in) { return below(w, one_in) == 0; }
