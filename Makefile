@@ -3,6 +3,9 @@
 MODEL ?=
 SECONDS ?= 600
 ROUNDS ?= 3000
+SEEDS ?= 1
+# Of exactness and oracle: a new one each time, unless it is given.
+REPRISE_TEST_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d " ")
 SOAK_MODEL ?= models/reprise-mini.gguf
 REQUESTS ?= $(REPRISE_TEST_DATA)/traces/mooncake_conversation_trace.jsonl
 REPLAY_MODEL ?= $(REPRISE_TEST_DATA)/models/stories260K.gguf
@@ -24,6 +27,10 @@ setup:
 test: all ## build and run every test
 	@ctest --preset release
 
+.PHONY: test-random
+test-random: all ## every random test with new seeds, which it prints: make test-random SEEDS=10
+	@tools/test_random $(SEEDS)
+
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
 
@@ -37,11 +44,11 @@ test-page: all ## the server's page in a browser (Debian's chromium; node and np
 	@tools/test_page
 
 exactness: all ## random schedules of many calls, byte for byte what each gives alone: make exactness ROUNDS=3000 (about 20 minutes)
-	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
 
 oracle: all ## random schemas and prompts of every family beside the slow reference: make oracle ROUNDS=500 (about 20 minutes)
-	@REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
-	@REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families
 
 check: ## what CI runs
 	@.ci/run

@@ -6,7 +6,7 @@ find_package(Threads REQUIRED)
 file(GLOB base_sources CONFIGURE_DEPENDS src/base/*.c)
 list(FILTER base_sources EXCLUDE REGEX "/hash\\.c$") # libsodium
 file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS src/kernels/*.c src/model/gguf/*.c) # golden blocks are GGUF
-file(GLOB support_sources CONFIGURE_DEPENDS tests/support/kernel_*.c tests/support/*_on_avx2.c tests/support/vector_path.c)
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/kernel_*.c tests/support/*_on_avx2.c tests/support/vector_path.c tests/support/seed.c)
 reprise_instruction_sets(kernel_sources)
 reprise_instruction_sets(support_sources)
 

@@ -37,7 +37,7 @@ if(TARGET reprise-program)
 endif()
 
 function(reprise_test_properties name label)
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${REPRISE_TEST_TIMEOUT} LABELS ${label}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${REPRISE_TEST_TIMEOUT} LABELS "${label}"
                                           ENVIRONMENT "${test_environment}")
 endfunction()
 
@@ -64,7 +64,13 @@ foreach(file IN LISTS test_files)
   else()
     continue()
   endif()
-  reprise_test_properties(${area}/${short} ${area})
+  set(labels ${area})
+  # Tests that draw from a seed (tests/support/seed.h): `make test-random` repeats them with new ones.
+  file(STRINGS ${file} seeded REGEX "test_seed\\(|check_main\\(|REPRISE_TEST_SEED" LIMIT_COUNT 1)
+  if(seeded)
+    list(APPEND labels random)
+  endif()
+  reprise_test_properties(${area}/${short} "${labels}")
 endforeach()
 
 file(GLOB fuzz_files CONFIGURE_DEPENDS fuzz/fuzz_*.c)

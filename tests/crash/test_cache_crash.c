@@ -16,6 +16,7 @@
 
 #include "base/io.h"
 #include "support/cache_world.h"
+#include "support/seed.h"
 
 typedef enum work { IMPORT, GC, REBUILD, REMOVE, EXPORT } work;
 
@@ -122,7 +123,7 @@ static void check_rest(work w, const char *dir, uint64_t n) {
 }
 
 static void kill_at_every_call(work w, uint64_t least) {
-    uint64_t n = 1, kills = 0, step = oracle_rounds(20) < 10 ? 3 : 1;
+    uint64_t n = 1, kills = 0, step = test_rounds(20) < 10 ? 3 : 1;
     for (bool killed = true; killed; n += step) {
         char dir[STORE_FOLDER_BYTES];
         store_folder_make(dir);

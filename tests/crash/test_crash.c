@@ -24,6 +24,7 @@
 #include "base/io.h"
 #include "store/record.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 #include "support/store_folder.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b'>seven hills</module></schema>";
@@ -69,8 +70,8 @@ static int open_all(void **state) {
     (void)state;
     tiny_model_shape shape = tiny_model_defaults();
     model = tiny_model_open(&shape, "chatml");
-    r = (tiny_random){oracle_seed("crash")};
-    rounds = oracle_rounds(20);
+    r = (tiny_random){test_seed("crash", 20261123)};
+    rounds = test_rounds(20);
     rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
     for (int i = 0; i < N_REQUESTS; i++) {
         rp_request q = request_of(i);

@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "support/cache_world.h"
+#include "support/seed.h"
 
 static cache_world world;
 static char source[STORE_FOLDER_BYTES], bundle[STORE_FOLDER_BYTES + 16], out[STORE_FOLDER_BYTES + 16];
@@ -27,7 +28,7 @@ static int open_all(void **state) {
     rp_error err = {0};
     rp_cache_shipment s;
     cache_world_open(&world, true);
-    stride = oracle_rounds(10) < 10 ? 7 : 1;
+    stride = test_rounds(10) < 10 ? 7 : 1;
     store_folder_make(source);
     snprintf(bundle, sizeof bundle, "%s.rpb", source);
     snprintf(out, sizeof out, "%s.out", source);

@@ -15,6 +15,7 @@
 #include "reprise.h"
 #include "support/oracle_run.h"
 #include "support/random_grammar.h"
+#include "support/seed.h"
 #include "support/tiny_model.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -468,6 +469,6 @@ int main(void) {
         cmocka_unit_test(a_bad_grammar_is_refused_with_its_place),
         cmocka_unit_test(the_tree_of_tokens_is_counted_once_it_is_there),
     };
-    seed = oracle_seed("constrained");
+    seed = test_seed("constrained", 20261123);
     return cmocka_run_group_tests_name("engine/constrained", tests, open_models, close_models);
 }

@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "support/forward_run.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 #include "support/store_folder.h"
 
 #define MAX_WORDS 900
@@ -28,7 +29,7 @@ static uint64_t seed;
 static int open_model(void **state) {
     const char *chat;
     (void)state;
-    seed = oracle_seed("edits");
+    seed = test_seed("edits", 20261123);
     tiny_model_shape shape = oracle_shape(1, &chat);
     shape.n_ctx = CTX;
     oracle_model_open(&model, &shape, chat);
@@ -196,7 +197,7 @@ static void check_edit(tiny_random *r, int32_t *n_moved) {
 static void what_stands_behind_an_edit_is_moved(void **state) {
     tiny_random r = {.state = seed};
     int32_t n_moved = 0;
-    int rounds = oracle_rounds(40);
+    int rounds = test_rounds(40);
     (void)state;
     for (int i = 0; i < rounds; i++) check_edit(&r, &n_moved);
     printf("edits: %d of %d prompts moved what they had read before\n", (int)n_moved, rounds);

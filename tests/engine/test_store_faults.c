@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 #include "support/store_folder.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module></schema>";
@@ -52,7 +53,7 @@ static int open_all(void **state) {
     tiny_model_shape shape = tiny_model_defaults();
     rp_engine *e = NULL;
     model = tiny_model_open(&shape, "chatml");
-    stride = oracle_rounds(10) < 10 ? 5 : 1;
+    stride = test_rounds(10) < 10 ? 5 : 1;
     assert_int_equal(open_engine(&e, NULL, NULL), RP_OK);
     for (int i = 0; i < N_REQUESTS; i++) {
         rp_request q = request_of(i);

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "engine/text_stream.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 #define MOST_BYTES 512
@@ -225,6 +226,6 @@ int main(void) {
         cmocka_unit_test(the_end_lets_go_what_was_held_back),         cmocka_unit_test(a_caller_who_stops_is_shown_nothing_more),
         cmocka_unit_test(bytes_that_are_no_text_are_replaced),
     };
-    seed = oracle_seed("text_stream");
+    seed = test_seed("text_stream", 20261123);
     return cmocka_run_group_tests_name("engine/text_stream", tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "support/schedule_run.h"
+#include "support/seed.h"
 
 static schedule_model models[SCHEDULE_MODELS];
 static uint64_t seed;
@@ -24,8 +25,8 @@ static int rounds;
 
 static int open_models(void **state) {
     (void)state;
-    seed = oracle_seed("calls");
-    rounds = oracle_rounds(6);
+    seed = test_seed("calls", 20261123);
+    rounds = test_rounds(6);
     schedule_models_open(models);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "support/schedule_run.h"
+#include "support/seed.h"
 
 #define SCHEDULES_OF_A_WORLD 4
 
@@ -32,8 +33,8 @@ static int close_models(void **state) {
 
 static void calls_give_what_they_give_alone(void **state) {
     (void)state;
-    uint64_t seed = oracle_seed("schedules");
-    int rounds = oracle_rounds(48);
+    uint64_t seed = test_seed("schedules", 20261123);
+    int rounds = test_rounds(48);
     schedule_tally tally = {0};
     for (int i = 0; i < rounds; i += SCHEDULES_OF_A_WORLD, seed++) {
         schedule_world world;

@@ -15,6 +15,7 @@
 #include "grammar/matcher.h"
 #include "support/oracle_run.h"
 #include "support/random_grammar.h"
+#include "support/seed.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -529,6 +530,6 @@ int main(void) {
         cmocka_unit_test(what_takes_too_much_work_fails_and_does_not_hang),
         cmocka_unit_test(every_failing_allocation_is_an_error_and_no_leak),
     };
-    seed = oracle_seed("grammar");
+    seed = test_seed("grammar", 20261123);
     return cmocka_run_group_tests_name("grammar/grammar", tests, NULL, NULL);
 }

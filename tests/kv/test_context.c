@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kv/context.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F32};
@@ -177,9 +178,7 @@ static void truncate(kv_context *c, naive_context *n, int taken) {
 /* Drafts that were wrong: what was appended and taken back leaves no trace. */
 static void tokens_are_taken_back(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
-    tiny_random r = {given ? strtoull(given, NULL, 10) : 20260103};
-    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    tiny_random r = {test_seed("context", 20260103)};
     kv_pool *pool = new_pool(1 << 24);
     for (int round = 0; round < 40; round++) {
         kv_context c;

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf.h"
 #include "model/gguf/gguf_writer.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 /* ---- a file, byte by byte -------------------------------------------------------------------------------------- */
@@ -569,9 +570,7 @@ static void any_bit_may_be_wrong(void **state) {
 
 static void any_few_bytes_may_be_wrong(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
-    tiny_random r = {given ? strtoull(given, NULL, 10) : 20260102};
-    print_message("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    tiny_random r = {test_seed("gguf_damage", 20260102)};
     size_t bytes;
     uint8_t *file = small_file(&bytes), *copy = malloc(bytes);
     assert_non_null(copy);

@@ -15,6 +15,7 @@
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 
 /* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
 #define LIMIT 1e-4
@@ -65,7 +66,7 @@ static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu
 
 static outcome check_file(const golden_model *m, const char *path, base_cpu_level level) {
     static const int32_t chunks[] = {7, 64, 1};
-    const size_t n_chunks = sizeof(chunks) / sizeof(chunks[0]), rounds = (size_t)oracle_rounds((int)n_chunks);
+    const size_t n_chunks = sizeof(chunks) / sizeof(chunks[0]), rounds = (size_t)test_rounds((int)n_chunks);
     golden_model file = *m;
     outcome o = {0};
     file.path = (char *)path;

@@ -14,6 +14,7 @@
 #include "support/forward_run.h"
 #include "support/golden.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 
 #define MAX_FILE_BYTES ((size_t)16 << 20)
 #define N_TOKENS 40 /* past the windows */
@@ -114,8 +115,8 @@ static void change_header(base_buffer *bytes, const char *name, tiny_random *ran
 
 int main(void) {
     golden *g = golden_open();
-    tiny_random random = {oracle_seed("model_damage")};
-    int rounds = oracle_rounds(100);
+    tiny_random random = {test_seed("model_damage", 20261123)};
+    int rounds = test_rounds(100);
     rp_error found = {0};
     tally numbers = {0}, headers = {0};
     if (base_cpu_detect(&numbers.highest, &found)) fail(found.message, "the processor");

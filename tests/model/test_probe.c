@@ -19,6 +19,7 @@
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 
 #define MAX_ROWS 32
 #define N_CTX 512
@@ -221,7 +222,10 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
 static void check_probe(world *w) {
     float got[N_ALL], again[N_ALL];
     double expected[N_NEXT], most = 0, limit = w->format == KV_F32 ? 1e-4 : 2e-2;
-    int32_t home = model_is_movable(w->model) ? 5 : N_FIRST; /* where the second module was computed */
+    /* Where the second module was computed. A key rounded to f16 at another position differs in its last bit, and where two experts are
+     * nearly equal that bit chooses another one: with experts and f16 the module is not moved, so that both runs read the same keys. */
+    bool moves = model_is_movable(w->model) && (w->format == KV_F32 || w->model->hp.n_experts == 0);
+    int32_t home = moves ? 5 : N_FIRST;
     kv_context first, next, c;
     make_module(w, &first, w->tokens, 0, N_FIRST);
     make_module(w, &next, w->tokens + N_FIRST, home, N_NEXT);
@@ -252,7 +256,7 @@ static void check_probe(world *w) {
 static void a_probe_tells_how_far_states_are_from_a_plain_run(void **state) { with_every_kind(check_probe, *state); }
 
 int main(void) {
-    tiny_random random = {.state = oracle_seed("probe")};
+    tiny_random random = {.state = test_seed("probe", 20261123)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(scattered_tokens_see_what_others_see, &random),
         cmocka_unit_test_prestate(a_probe_tells_how_far_states_are_from_a_plain_run, &random),

@@ -1,5 +1,5 @@
 /* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts
- * against cuts made by hand, and damaged vocabularies. The seed of the random texts is printed; REPRISE_TEST_SEED sets it. */
+ * against cuts made by hand, and damaged vocabularies. REPRISE_TEST_SEED draws other random texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/gguf/gguf_writer.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 /* ---- a vocabulary over the letters a to d ---- */
@@ -122,9 +123,7 @@ static void compare_one(bool spm, const tokenizer *t, const char *text, size_t n
 
 static void merging_is_what_the_quadratic_way_gives(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
-    tiny_random r = {given ? strtoull(given, NULL, 0) : 20260103};
-    printf("seed %llu\n", (unsigned long long)(given ? strtoull(given, NULL, 0) : 20260103));
+    tiny_random r = {test_seed("tokenizer_oracle", 20260103)};
     for (int spm = 0; spm < 2; spm++) {
         vocabulary v;
         assert_int_equal(open_written(&v, write_vocabulary(spm ? SPM : BPE, NO_DAMAGE), NULL), RP_OK);

@@ -17,6 +17,7 @@
 #include "base/buffer.h"
 #include "support/oracle_run.h"
 #include "support/random_pml.h"
+#include "support/seed.h"
 
 #define STEPS 5
 #define MOVED_LIMIT_F32 1e-4
@@ -36,8 +37,8 @@ static oracle_model models[N_MODELS];
 static int open_models(void **state) {
     const char *chat;
     (void)state;
-    seed = oracle_seed("exactness");
-    rounds = oracle_rounds(6);
+    seed = test_seed("exactness", 20261123);
+    rounds = test_rounds(6);
     tiny_model_shape shape = oracle_shape(1, &chat);
     oracle_model_open(&models[MODEL_F32], &shape, chat);
     shape.weight_type = shape.embd_type = KERNEL_Q8_0;

@@ -18,6 +18,7 @@
 #include "support/oracle_run.h"
 #include "support/random_pml.h"
 #include "support/reference.h"
+#include "support/seed.h"
 
 #define STEPS 4
 #define PROMPTS_PER_SCHEMA 3
@@ -169,8 +170,8 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
 
 static void random_prompts_give_the_reference_logits(void **state) {
     static oracle_model models[ORACLE_SHAPES];
-    uint64_t seed = oracle_seed("oracle");
-    int rounds = oracle_rounds(80);
+    uint64_t seed = test_seed("oracle", 20261123);
+    int rounds = test_rounds(80);
     tally t = {0};
     (void)state;
     for (int i = 0; i < ORACLE_SHAPES; i++) {

@@ -29,6 +29,7 @@
 #include "support/oracle_run.h"
 #include "support/random_pml.h"
 #include "support/reference.h"
+#include "support/seed.h"
 
 #define STEPS 2
 #define PROMPTS_PER_SCHEMA 2
@@ -260,7 +261,7 @@ static void add(tally *sum, const tally *t) {
 static void check_file(const char *name, const char *path, uint64_t seed, tally *sum) {
     family f;
     tally t = {0};
-    int rounds = oracle_rounds(6);
+    int rounds = test_rounds(6);
     open_family(&f, name, path);
     check_family(&f, seed + (uint64_t)sum->models * SEEDS_OF_A_MODEL, rounds, &t);
     printf("  %-20s %d prompts, worst deviation %.2g\n", name, t.prompts, t.worst);
@@ -272,7 +273,7 @@ static void check_file(const char *name, const char *path, uint64_t seed, tally 
 static bool is_quantized(const golden_model *m) { return strstr(m->name, "mxfp4") != NULL; }
 
 static void every_family_gives_the_reference_logits(void **state) {
-    uint64_t seed = oracle_seed("oracle_families");
+    uint64_t seed = test_seed("oracle_families", 20261123);
     golden *g = golden_open();
     tally sum = {0};
     (void)state;

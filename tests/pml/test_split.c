@@ -18,6 +18,7 @@
 #include "pml/plan.h"
 #include "reprise.h"
 #include "support/flat_pml.h"
+#include "support/seed.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
 
@@ -447,8 +448,7 @@ static uint64_t planted(const world *w, size_t n_prompts) {
 
 static void what_was_planted_is_found(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED"), *rounds = getenv("REPRISE_TEST_ROUNDS");
-    uint64_t first = given ? strtoull(given, NULL, 10) : 1, n_seeds = rounds ? strtoull(rounds, NULL, 10) : 40, found = 0, all = 0;
+    uint64_t first = test_seed("split", 1), n_seeds = (uint64_t)test_rounds(40), found = 0, all = 0;
     size_t n_params = 0;
     for (uint64_t seed = first; seed < first + n_seeds; seed++) {
         world w;

@@ -14,7 +14,7 @@ import unittest
 
 from server_process import Server, bearer, in_parallel, key_line, raw_request, read_until_closed
 
-SEED = int(os.environ.get("REPRISE_TEST_SEED", time.time_ns() % 2**32))
+SEED = int(os.environ.get("REPRISE_TEST_SEED", 20261123))
 FULL = os.environ.get("REPRISE_TEST_ABUSE") == "full"
 N_BYTES, N_FIELDS, N_ROUTES, N_GONE = (5000, 3000, 2000, 1000) if FULL else (2000, 800, 600, 240)
 N_SLOW = 200
@@ -30,7 +30,7 @@ def shared_out(items, n):
 class Abuse(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        print(f"seed {SEED}: REPRISE_TEST_SEED")
+        print(f"abuse: REPRISE_TEST_SEED={SEED}")
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.store = os.path.join(cls.folder.name, "store")

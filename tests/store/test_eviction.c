@@ -14,6 +14,7 @@
 #include "reprise.h"
 #include "store/dropped_keys.h"
 #include "store/eviction.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 #define N_ITEMS 60
@@ -218,9 +219,7 @@ static void drop_victim(tiny_random *r, eviction *e, naive *n) {
 
 static void random_operations_agree_with_a_naive_policy(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
-    tiny_random r = {given ? strtoull(given, NULL, 10) : 20260301};
-    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    tiny_random r = {test_seed("eviction", 20260301)};
     static naive n;
     eviction *e;
     assert_int_equal(eviction_new(&e), RP_OK);

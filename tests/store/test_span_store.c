@@ -11,6 +11,7 @@
 
 #include "store/dropped_keys.h"
 #include "store/span_store.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 #define N_KEYS 64
@@ -73,9 +74,7 @@ static void drop_one(span_store *s, naive *n) {
 
 static void random_operations_agree_with_a_naive_store(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
-    tiny_random r = {given ? strtoull(given, NULL, 10) : 20260101};
-    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    tiny_random r = {test_seed("span_store", 20260101)};
     kv_pool *pool;
     span_store *s;
     naive n = {0};

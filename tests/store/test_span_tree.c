@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "store/span_tree.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 #define N_ROOTS 4 /* two of each salt */
@@ -232,10 +233,8 @@ static void drain(bench *b) {
 
 static void random_operations_agree_with_a_naive_tree(void **state) {
     (void)state;
-    const char *given = getenv("REPRISE_TEST_SEED");
     bench b;
-    open_bench(&b, given ? strtoull(given, NULL, 10) : 20260102, &shape);
-    printf("REPRISE_TEST_SEED=%llu\n", (unsigned long long)b.r.state);
+    open_bench(&b, test_seed("span_tree", 20260102), &shape);
     for (int step = 0; step < 60000; step++) {
         request *q = &b.requests[below(&b, N_REQUESTS)];
         switch (below(&b, 8)) {

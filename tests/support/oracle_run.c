@@ -7,27 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
 #include "must.h"
 #include "reference_model.h"
-
-static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-uint64_t oracle_seed(const char *test) {
-    uint64_t fresh = ((uint64_t)time(NULL) * 1000003u + (uint64_t)getpid()) % 1000000000u;
-    uint64_t seed = number_from_environment("REPRISE_TEST_SEED", fresh);
-    printf("%s: REPRISE_TEST_SEED=%llu\n", test, (unsigned long long)seed);
-    fflush(stdout);
-    return seed;
-}
-
-int oracle_rounds(int otherwise) { return (int)number_from_environment("REPRISE_TEST_ROUNDS", (uint64_t)otherwise); }
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* oracle_run.h: what the tests of right answers share: made-up models, captured runs, deviations, seeds.
+/* oracle_run.h: what the tests of right answers share: made-up models, captured runs, deviations.
  *
  * For tests: what cannot be set up ends the program. Not thread-safe.
  */
@@ -14,11 +14,6 @@
 #include "reprise.h"
 #include "tiny_model.h"
 #include "tiny_random.h"
-
-/* REPRISE_TEST_SEED, or a new one; prints it with the name of the test. */
-uint64_t oracle_seed(const char *test);
-/* REPRISE_TEST_ROUNDS, or `otherwise`. */
-int oracle_rounds(int otherwise);
 
 /* A made-up model, opened by the library and, if its weights are F32, by the reference. */
 typedef struct oracle_model {

@@ -1,0 +1,16 @@
+/* seed.h: the seed and the number of rounds of a random test.
+ *
+ * Every random test draws from one seed. `make test` uses the fixed seed that the test names, so that it gives the same verdict everywhere;
+ * `make test-random` sets REPRISE_TEST_SEED to a new one. A failure is repeated with the seed that was printed.
+ */
+#ifndef SUPPORT_SEED_H
+#define SUPPORT_SEED_H
+
+#include <stdint.h>
+
+/* REPRISE_TEST_SEED, or `fixed`. Prints it with the name of the test. */
+uint64_t test_seed(const char *test, uint64_t fixed);
+/* REPRISE_TEST_ROUNDS, or `otherwise`. */
+int test_rounds(int otherwise);
+
+#endif
