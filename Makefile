@@ -108,8 +108,12 @@ soak-disk: all ## the same with a store on disk, watched from outside: the budge
 	@rm -rf $(DIR)
 	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --state-ram 64M --store $(DIR) --disk 64M $(OPTIONS)
 
-abuse: all ## 10,000 malformed requests, 1,000 clients that go, and whoever else means the server no good (about five minutes)
-	@REPRISE_TEST_ABUSE=full ctest --test-dir build --output-on-failure -R server/abuse
+abuse: all ## 10,000 malformed requests, 1,000 clients that disconnect and other hostile clients, again with new seeds: make abuse SECONDS=1800
+	@REPRISE_TEST_ABUSE=full tools/test_random $(SECONDS)s '^server/abuse$$'
+
+.PHONY: break-store
+break-store: all ## kills, injected errors, foreign folders, damage and full disks against a store: make break-store SECONDS=1800
+	@tools/break_store $(SECONDS) $(OPTIONS)
 
 fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
 	@tools/fuzz $(SECONDS)
