@@ -40,6 +40,10 @@ test-clients: all ## the official clients of OpenAI, Anthropic and Gemini agains
 test-clients-python: all ## Debian's python3-openai and python3-anthropic against the server, in the lab where they are not installed
 	@tests/clients/run_python
 
+.PHONY: test-formats
+test-formats: all ## /metrics read by promtool, /openapi.json by redocly (Debian's prometheus; node and npm, the first time from npm's registry)
+	@tools/test_formats
+
 test-page: all ## the server's page in a browser (Debian's chromium; node and npm, the first time from npm's registry)
 	@tools/test_page
 
