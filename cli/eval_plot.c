@@ -1,11 +1,14 @@
 /* eval_plot.c: the drawing of `reprise eval --svg`: what a setting costs and what it gives.
  *
- *   right |        blend o---o exact        KL | o reuse
- *     %   | reuse o--o link                    |   `o--o link     exact
- *         +-- first token, log ms --          +-----------------o--
+ *   right |        blend T   T exact        KL | T reuse
+ *     %   | reuse T      o   o                 | o   T link
+ *         |       o link I   I                 | I   o      exact
+ *         |       I                            |     I       o
+ *         +-- TTFT, log ms --                  +-----------------
  *
- * A setting's point is the mean over the tasks: of their medians of the time, of scores, of divergences. Settings of one scope are joined
- * by a curve, in the order of their time, up to `exact`. Owns nothing. One thread.
+ * A setting's mark is the mean over the tasks: of their medians of the time, of scores, of divergences. Its interval is the root of the
+ * tasks' squared half widths over their number: tasks are independent samples. Settings are not points of a curve, so nothing joins them.
+ * Owns nothing. One thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,15 +26,20 @@
 #define INSET 34.0         /* between the axes and the first and the last point */
 #define LABEL_HEIGHT 15.0
 
-/* Curves of svg.h. */
-enum { CURVE_PATH, CURVE_MODULE, CURVE_OTHER, N_CURVES };
-static const char *const curve_names[N_CURVES] = {"scope path", "scope module", "others"};
+/* Series of svg.h. */
+enum { SERIES_PATH, SERIES_MODULE, SERIES_OTHER, N_SERIES };
+static const char *const series_names[N_SERIES] = {"scope path", "scope module", "others"};
+
+/* A mean, and the interval around it. */
+typedef struct interval {
+    double mean, low, high;
+} interval;
 
 typedef struct setting_point {
     const char *name;
-    int curve;
-    bool is_exact; /* it ends both curves */
-    double ms, score, kl;
+    int series;
+    double ms;
+    interval score, kl;
 } setting_point;
 
 typedef struct box {
@@ -63,9 +71,9 @@ static bool has_word(const char *name, const char *word) {
     }
 }
 
-static int curve_of(const char *name) {
-    if (has_word(name, "fixed") || has_word(name, "scaffold") || has_word(name, "off")) return CURVE_OTHER;
-    return has_word(name, "path") ? CURVE_PATH : has_word(name, "module") ? CURVE_MODULE : CURVE_OTHER;
+static int series_of(const char *name) {
+    if (has_word(name, "fixed") || has_word(name, "scaffold") || has_word(name, "off")) return SERIES_OTHER;
+    return has_word(name, "path") ? SERIES_PATH : has_word(name, "module") ? SERIES_MODULE : SERIES_OTHER;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -73,30 +81,46 @@ static int by_time(const void *a, const void *b) {
     return (x->ms > y->ms) - (x->ms < y->ms);
 }
 
-/* Perplexities and shares do not go together: rows of the first one's kind. */
+/* Adds a task's mean; low and high gather squared half widths until interval_finish. */
+static void interval_add(interval *sum, const eval_mean *m, double scale) {
+    sum->mean += scale * m->mean;
+    sum->low += scale * scale * (m->mean - m->low) * (m->mean - m->low);
+    sum->high += scale * scale * (m->high - m->mean) * (m->high - m->mean);
+}
+
+static void interval_finish(interval *sum, double n_tasks) {
+    sum->mean /= n_tasks;
+    sum->low = sum->mean - sqrt(sum->low) / n_tasks;
+    sum->high = sum->mean + sqrt(sum->high) / n_tasks;
+}
+
+/* A setting's point over all tasks; false: no task has it. Perplexities and shares have no common mean: rows of the first one's kind. */
+static bool make_point(const eval_report *r, setting_point *p) {
+    double tasks = 0;
+    for (size_t t = 0; t < r->n_rows; t++) {
+        const eval_row *row = &r->rows[t];
+        if (strcmp(row->setting, p->name) != 0 || row->perplexity != r->rows[0].perplexity) continue;
+        p->ms += row->ttft_ms;
+        interval_add(&p->score, &row->score, row->perplexity ? 1 : 100);
+        interval_add(&p->kl, &row->kl, 1);
+        tasks++;
+    }
+    if (tasks == 0) return false;
+    p->ms /= tasks;
+    interval_finish(&p->score, tasks);
+    interval_finish(&p->kl, tasks);
+    return true;
+}
+
 static size_t make_points(const eval_report *r, setting_point *points) {
     size_t n = 0;
     for (size_t i = 0; i < r->n_rows; i++) {
         const char *name = r->rows[i].setting;
-        size_t k = 0, tasks = 0;
+        size_t k = 0;
         while (k < n && strcmp(points[k].name, name) != 0) k++;
         if (k < n) continue;
-        setting_point *p = &points[n++];
-        *p = (setting_point){.name = name, .curve = curve_of(name), .is_exact = strcmp(name, "exact") == 0};
-        for (size_t t = i; t < r->n_rows; t++) {
-            const eval_row *row = &r->rows[t];
-            if (strcmp(row->setting, name) != 0 || row->perplexity != r->rows[0].perplexity) continue;
-            p->ms += row->ttft_ms;
-            p->score += row->perplexity ? row->score.mean : 100 * row->score.mean;
-            p->kl += row->kl.mean;
-            tasks++;
-        }
-        if (tasks == 0) n--;
-        else {
-            p->ms /= (double)tasks;
-            p->score /= (double)tasks;
-            p->kl /= (double)tasks;
-        }
+        points[n] = (setting_point){.name = name, .series = series_of(name)};
+        n += make_point(r, &points[n]);
     }
     qsort(points, n, sizeof *points, by_time);
     return n;
@@ -104,7 +128,7 @@ static size_t make_points(const eval_report *r, setting_point *points) {
 
 /* ---- axes ---- */
 
-static double value_of(const panel *p, const setting_point *s) { return p->shows_kl ? s->kl : s->score; }
+static const interval *value_of(const panel *p, const setting_point *s) { return p->shows_kl ? &s->kl : &s->score; }
 
 static double x_of(const panel *p, double ms) {
     double width = p->right - p->left - 2 * INSET;
@@ -122,11 +146,11 @@ static double grid_step(double range) {
 }
 
 static void set_range(panel *p, const setting_point *points, size_t n) {
-    double low = value_of(p, &points[0]), high = low;
+    double low = value_of(p, &points[0])->low, high = value_of(p, &points[0])->high;
     p->ms_low = p->ms_high = log10(points[0].ms);
     for (size_t i = 1; i < n; i++) {
-        low = fmin(low, value_of(p, &points[i]));
-        high = fmax(high, value_of(p, &points[i]));
+        low = fmin(low, value_of(p, &points[i])->low);
+        high = fmax(high, value_of(p, &points[i])->high);
         p->ms_high = fmax(p->ms_high, log10(points[i].ms));
     }
     if (p->shows_kl) low = 0;
@@ -156,7 +180,7 @@ static void draw_axes(const panel *p) {
             svg_grid_line(p->to, x, TOP, x, BOTTOM);
             svg_text(p->to, x, BOTTOM + 19, &tick, text);
         }
-    svg_text(p->to, (p->left + p->right) / 2, BOTTOM + 40, &tick, "first token, ms (logarithmic)");
+    svg_text(p->to, (p->left + p->right) / 2, BOTTOM + 40, &tick, "time to first token, ms (logarithmic)");
 }
 
 /* ---- marks and labels ---- */
@@ -170,44 +194,39 @@ static bool is_free(const panel *p, box b) {
     return true;
 }
 
-/* Beside its mark, or where there is room nearest above or below. */
+/* Beside its mark; where that is taken, above or below, with a line that leads to the mark. */
 static void draw_label(panel *p, const setting_point *s) {
     static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
-    double w = svg_text_width(s->name, SVG_LABEL_PX), x = x_of(p, s->ms), y = y_of(p, value_of(p, s)) - LABEL_HEIGHT / 2;
-    box place = {x + 8, y, w, LABEL_HEIGHT};
-    for (int i = 0; i < 40; i++) {
+    double w = svg_text_width(s->name, SVG_LABEL_PX), x = x_of(p, s->ms), mark_y = y_of(p, value_of(p, s)->mean), y = mark_y - LABEL_HEIGHT / 2;
+    box place = {x + 9, y, w, LABEL_HEIGHT};
+    bool is_away = false;
+    for (int i = 0; i < 240; i++) {
         double away = (i / 4 + 1) / 2 * (i / 4 % 2 ? -1 : 1) * 8.0; /* 0, -8, 8, -16, 16 ... */
-        double sides[] = {x + 8, x - 8 - w, x - w / 2, x + 8};
+        double sides[] = {x + 9, x - 9 - w, x + 24, x - 24 - w};
         box candidate = {sides[i % 4], y + away, w, LABEL_HEIGHT};
         if (!is_free(p, candidate)) continue;
         place = candidate;
+        is_away = i >= 4 && fabs(away) > LABEL_HEIGHT / 2;
         break;
     }
     p->taken[p->n_taken++] = place;
+    double near = place.x > x ? place.x - 2 : place.x + w + 2;
+    if (is_away) svg_leader(p->to, x, mark_y, near, place.y + LABEL_HEIGHT / 2);
     svg_text(p->to, place.x, place.y + LABEL_HEIGHT - 4, &style, s->name);
-}
-
-static void draw_curves(panel *p, const setting_point *points, size_t n) {
-    svg_point *line = cli_alloc((n + 1) * sizeof *line);
-    for (int curve = N_CURVES; curve-- > 0;) {
-        size_t m = 0;
-        for (size_t i = 0; i < n; i++) {
-            bool joins = points[i].curve == curve || (points[i].is_exact && curve != CURVE_OTHER);
-            if (joins) line[m++] = (svg_point){x_of(p, points[i].ms), y_of(p, value_of(p, &points[i]))};
-        }
-        for (size_t i = 0; i < m && curve == CURVE_OTHER; i++) svg_curve(p->to, curve, &line[i], 1);
-        if (curve != CURVE_OTHER && m > 0) svg_curve(p->to, curve, line, m);
-    }
-    free(line);
 }
 
 static void draw_panel(panel *p, const setting_point *points, size_t n) {
     set_range(p, points, n);
     draw_axes(p);
-    draw_curves(p, points, n);
-    p->taken = cli_alloc(2 * n * sizeof *p->taken);
-    for (size_t i = 0; i < n; i++)
-        p->taken[p->n_taken++] = (box){x_of(p, points[i].ms) - 5, y_of(p, value_of(p, &points[i])) - 5, 10, 10};
+    p->taken = cli_alloc(3 * n * sizeof *p->taken);
+    for (size_t i = 0; i < n; i++) {
+        const interval *v = value_of(p, &points[i]);
+        double x = x_of(p, points[i].ms), y = y_of(p, v->mean), top = y_of(p, v->high), bottom = y_of(p, fmax(v->low, p->low));
+        svg_whisker(p->to, points[i].series, x, bottom, top);
+        svg_mark(p->to, points[i].series, x, y);
+        p->taken[p->n_taken++] = (box){x - 6, y - 6, 12, 12};
+        p->taken[p->n_taken++] = (box){x - 5, top - 1, 10, bottom - top + 2};
+    }
     for (size_t i = 0; i < n; i++) draw_label(p, &points[i]);
     free(p->taken);
 }
@@ -225,15 +244,15 @@ void eval_plot_write(const eval_report *r, FILE *to) {
     double x = SVG_MARGIN, second = SVG_MARGIN + PANEL_WIDTH + 60;
     char subtitle[256];
     const char *slash = strrchr(r->model, '/');
-    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks, every module in place", slash ? slash + 1 : r->model, tasks,
+    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks with 95 %% intervals, every module cached", slash ? slash + 1 : r->model, tasks,
              tasks == 1 ? "" : "s");
     svg_begin(to, BOTTOM + 60, "What a setting costs, and what it gives", subtitle);
-    for (int k = 0; k < N_CURVES; k++) x = svg_curve_legend(to, x, k, curve_names[k]);
+    for (int k = 0; k < N_SERIES; k++) x = svg_mark_legend(to, x, k, series_names[k]);
     panel score = {.to = to, .title = perplexity ? "Perplexity" : "Right answers", .left = SVG_MARGIN + NUMBERS_WIDTH,
                    .right = SVG_MARGIN + PANEL_WIDTH, .number = perplexity ? "" : " %"};
-    panel kl = {.to = to, .title = "Divergence of the first token's distribution from exact (KL, nats)", .left = second + NUMBERS_WIDTH,
+    panel kl = {.to = to, .title = "KL divergence of the first token from exact, nats", .left = second + NUMBERS_WIDTH,
                 .right = second + PANEL_WIDTH, .number = "", .shows_kl = true};
-    if (perplexity) kl.title = "Divergence of a token's distribution from exact (KL, nats)";
+    if (perplexity) kl.title = "KL divergence of a token from exact, nats";
     if (n > 0) draw_panel(&score, points, n);
     if (n > 0) draw_panel(&kl, points, n);
     svg_end(to);

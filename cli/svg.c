@@ -20,21 +20,24 @@ static const char style_sheet[] =
     "<style>\n"
     "text{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-serif}\n"
     ".ground{fill:#ffffff}.ink{fill:#1b1f24}.soft{fill:#57606a}\n"
-    ".rule{stroke:#8c959f;stroke-width:1;fill:none}.faint{stroke:#8c959f;stroke-opacity:.22;stroke-width:1}\n"
-    ".cached{fill:#0072b2}.fresh{fill:#e69f00}.on-cached{fill:#ffffff}.on-fresh{fill:#1b1f24}\n"
-    ".extent{fill:#0072b2;fill-opacity:.10;stroke:#0072b2;stroke-opacity:.55}\n"
+    ".rule{stroke:#8c959f;stroke-width:1;fill:none}.faint{stroke:#8c959f;stroke-opacity:.22;stroke-width:1}.leader{stroke:#8c959f;stroke-opacity:.7;stroke-width:1}\n"
+    ".cached{fill:#14807a}.fresh{fill:#bf4c35}.on-cached{fill:#ffffff}.on-fresh{fill:#ffffff}\n"
+    ".extent{fill:#14807a;fill-opacity:.10;stroke:#14807a;stroke-opacity:.55}\n"
     ".choice{fill:none;stroke:#57606a;stroke-dasharray:5 3}\n"
     ".gap{fill:url(#gap-hatch);stroke:#8c959f;stroke-dasharray:4 3}\n"
     ".inexact{fill:url(#inexact-hatch)}\n"
     ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#1b1f24}\n"
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
-    ".c0{stroke:#0072b2;stroke-width:3.5}.c1{stroke:#d55e00;stroke-dasharray:9 4}.c2{stroke:#009e73;stroke-dasharray:2 4}\n"
-    ".c3{stroke:#e69f00;stroke-dasharray:9 4 2 4}.c4{stroke:#cc79a7}.c5{stroke:#57606a;stroke-dasharray:4 3}\n"
-    ".m0{fill:#0072b2}.m1{fill:#d55e00}.m2{fill:#009e73}.m3{fill:#e69f00}.m4{fill:#cc79a7}.m5{fill:#57606a}\n"
+    ".c0{stroke:#14807a;stroke-width:3.5}.c1{stroke:#a8690a;stroke-dasharray:9 4}.c2{stroke:#7b4fa3;stroke-dasharray:2 4}\n"
+    ".c3{stroke:#b83a78;stroke-dasharray:9 4 2 4}.c4{stroke:#6b7a1e}.c5{stroke:#585f65;stroke-dasharray:4 3}\n"
+    ".m0{fill:#14807a}.m1{fill:#a8690a}.m2{fill:#7b4fa3}.m3{fill:#b83a78}.m4{fill:#6b7a1e}.m5{fill:#585f65}\n"
+    ".whisker{fill:none;stroke-width:1.4;stroke-dasharray:none;stroke-opacity:.75}\n"
     "@media (prefers-color-scheme:dark){\n"
     ".ground{fill:#14181d}.ink{fill:#e6edf3}.soft{fill:#9aa4af}\n"
-    ".extent{fill:#56b4e9;fill-opacity:.14;stroke:#56b4e9}.choice{stroke:#9aa4af}\n"
-    ".c0{stroke:#56b4e9}.m0{fill:#56b4e9}.c5{stroke:#9aa4af}.m5{fill:#9aa4af}\n"
+    ".cached{fill:#3fb3aa}.fresh{fill:#ee8a70}.on-cached{fill:#0c1112}.on-fresh{fill:#0c1112}\n"
+    ".extent{fill:#3fb3aa;fill-opacity:.14;stroke:#3fb3aa}.choice{stroke:#9aa4af}\n"
+    ".c0{stroke:#3fb3aa}.c1{stroke:#d6a45c}.c2{stroke:#b392dd}.c3{stroke:#ee8ab5}.c4{stroke:#b5c45a}.c5{stroke:#9ea8ad}\n"
+    ".m0{fill:#3fb3aa}.m1{fill:#d6a45c}.m2{fill:#b392dd}.m3{fill:#ee8ab5}.m4{fill:#b5c45a}.m5{fill:#9ea8ad}\n"
     "}\n"
     "</style>\n"
     "<defs>\n"
@@ -46,10 +49,10 @@ static const char style_sheet[] =
 
 svg_scale svg_scale_make(int32_t positions, double left, double right) {
     int32_t n = positions > 0 ? positions : 1;
-    return (svg_scale){left, (right - left) / (double)n, n};
+    return (svg_scale){.left = left, .per_position = (right - left) / (double)n, .positions = n};
 }
 
-double svg_x(const svg_scale *s, int32_t position) { return s->left + (double)position * s->per_position; }
+double svg_x(const svg_scale *s, int32_t position) { return s->left + (double)(position - s->first) * s->per_position; }
 
 /* ---- Text ---- */
 
@@ -134,13 +137,21 @@ void svg_line(FILE *to, double x1, double y1, double x2, double y2) { line_of_cl
 
 void svg_grid_line(FILE *to, double x1, double y1, double x2, double y2) { line_of_class(to, "faint", x1, y1, x2, y2); }
 
+void svg_leader(FILE *to, double x1, double y1, double x2, double y2) { line_of_class(to, "leader", x1, y1, x2, y2); }
+
 void svg_curve(FILE *to, int number, const svg_point *points, size_t n) {
     fprintf(to, "<polyline class=\"curve c%d\" points=\"", number);
     for (size_t i = 0; i < n; i++) fprintf(to, "%s%.1f,%.1f", i > 0 ? " " : "", points[i].x, points[i].y);
     fputs("\"/>\n", to);
-    for (size_t i = 0; i < n; i++)
-        fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, points[i].x, points[i].y,
-                number == 0 ? "4.5" : "3.2");
+    for (size_t i = 0; i < n; i++) svg_mark(to, number, points[i].x, points[i].y);
+}
+
+void svg_mark(FILE *to, int number, double x, double y) {
+    fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, x, y, number == 0 ? "4.5" : "3.6");
+}
+
+void svg_whisker(FILE *to, int number, double x, double low, double high) {
+    fprintf(to, "<path class=\"whisker c%d\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh8M%.1f %.1fh8\"/>\n", number, x, low, high, x - 4, low, x - 4, high);
 }
 
 /* ---- The frame ---- */
@@ -170,13 +181,22 @@ double svg_legend(FILE *to, double x, const char *class_name, const char *text) 
     return x + SWATCH_WIDTH + 7 + svg_text_width(text, SVG_LABEL_PX) + 22;
 }
 
-double svg_curve_legend(FILE *to, double x, int number, const char *text) {
+static double legend_text(FILE *to, double x, const char *text) {
     static const svg_text_style style = {SVG_SOFT, "start", SVG_LABEL_PX + 1, false};
+    svg_text(to, x, LEGEND_Y + 11, &style, text);
+    return x + svg_text_width(text, style.size) + 26;
+}
+
+double svg_curve_legend(FILE *to, double x, int number, const char *text) {
     double y = LEGEND_Y + SWATCH_HEIGHT / 2;
     const svg_point ends[] = {{x, y}, {x + 2 * SWATCH_WIDTH, y}};
     svg_curve(to, number, ends, 2);
-    svg_text(to, x + 2 * SWATCH_WIDTH + 10, LEGEND_Y + 11, &style, text);
-    return x + 2 * SWATCH_WIDTH + 10 + svg_text_width(text, style.size) + 26;
+    return legend_text(to, x + 2 * SWATCH_WIDTH + 10, text);
+}
+
+double svg_mark_legend(FILE *to, double x, int number, const char *text) {
+    svg_mark(to, number, x + 5, LEGEND_Y + SWATCH_HEIGHT / 2);
+    return legend_text(to, x + 18, text);
 }
 
 /* The smallest of 1, 2, 5 times a power of ten whose ticks stand far enough apart. */
@@ -189,8 +209,9 @@ static int64_t tick_step(const svg_scale *s) {
 void svg_axis(FILE *to, const svg_scale *s, double top, double y) {
     static const svg_text_style number = {SVG_SOFT, "middle", SVG_LABEL_PX, false};
     int64_t step = tick_step(s);
-    svg_line(to, s->left, y, svg_x(s, s->positions), y);
-    for (int64_t p = 0; p <= s->positions; p += step) {
+    int64_t end = (int64_t)s->first + s->positions;
+    svg_line(to, s->left, y, svg_x(s, (int32_t)end), y);
+    for (int64_t p = (s->first + step - 1) / step * step; p <= end; p += step) {
         char label[24];
         double x = svg_x(s, (int32_t)p);
         snprintf(label, sizeof label, "%lld", (long long)p);

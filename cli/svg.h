@@ -1,9 +1,8 @@
 /* svg.h: the parts that the drawings of `reprise inspect --svg` and `reprise cache simulate --svg` are made of.
  *
- * Lengths are in pixels of the drawing, y grows downwards. Positions of tokens go to the right: x = left + position * scale.
- * Colours are those of Okabe and Ito, told apart with every kind of colour vision: blue for cached, orange for fresh; each
- * also differs by its text's colour, and marks beyond those two are hatches and outlines. Viewers that know
- * prefers-color-scheme get a dark ground.
+ * Lengths are in pixels of the drawing, y grows downwards. Positions of tokens go to the right: x = left + (position - first) * scale.
+ * Colours are those of web/frame.css (tests/cli/test_palette.py compares them): --ram for cached, --fresh for fresh, --series-N for curves
+ * and marks; marks beyond those are hatches and outlines. Viewers that know prefers-color-scheme get a dark ground.
  */
 #ifndef CLI_SVG_H
 #define CLI_SVG_H
@@ -20,8 +19,8 @@
 #define SVG_LABEL_PX 12.0     /* font size of labels */
 
 /* Classes of the drawing's style sheet, for boxes and texts. */
-#define SVG_CACHED "cached"     /* blue */
-#define SVG_FRESH "fresh"       /* orange */
+#define SVG_CACHED "cached"
+#define SVG_FRESH "fresh"
 #define SVG_EXTENT "extent"     /* light: what a module takes with everything inside it */
 #define SVG_CHOICE "choice"     /* dashed: a union */
 #define SVG_GAP "gap"           /* dashed and hatched */
@@ -33,10 +32,10 @@
 
 typedef struct svg_scale {
     double left, per_position;
-    int32_t positions;
+    int32_t first, positions; /* `first` is at `left` */
 } svg_scale;
 
-/* The scale on which `positions` fill the width from `left` to `right`. */
+/* The scale on which `positions` from 0 on fill the width from `left` to `right`. */
 svg_scale svg_scale_make(int32_t positions, double left, double right);
 double svg_x(const svg_scale *s, int32_t position);
 
@@ -74,6 +73,11 @@ typedef struct svg_point {
 } svg_point;
 void svg_curve(FILE *to, int number, const svg_point *points, size_t n);
 double svg_curve_legend(FILE *to, double x, int number, const char *text);
+/* A mark alone, and the interval that belongs to it, between two heights. */
+void svg_mark(FILE *to, int number, double x, double y);
+void svg_whisker(FILE *to, int number, double x, double low, double high);
+double svg_mark_legend(FILE *to, double x, int number, const char *text);
 void svg_grid_line(FILE *to, double x1, double y1, double x2, double y2);
+void svg_leader(FILE *to, double x1, double y1, double x2, double y2); /* from a mark to its label */
 
 #endif

@@ -1,8 +1,9 @@
-"""First-token time against cached tokens, as SVG."""
+"""Time to first token against cached tokens, as SVG."""
 import math
 import os
+from xml.sax.saxutils import escape
 
-from peers.common import CACHED, FRESH, OURS, SHAPES, TYPES
+from peers.common import FRESH, OURS, SHAPES, TYPES
 
 
 STYLE = """<style>
@@ -14,8 +15,8 @@ STYLE = """<style>
   @media (prefers-color-scheme: dark) { text { fill: #9ea7b3; } }
 </style>
 """
-COLOURS = {OURS: "#2f81f7", "llama.cpp": "#e3742f"}
-PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y, LEGEND_W = 330, 230, 62, 64, 76, 62, 240
+COLOURS = {OURS: "#14807a", "llama.cpp": "#a8690a"}  # --series-0 and --series-1 of web/frame.css
+PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y, LEGEND_W = 330, 230, 62, 84, 76, 62, 240
 
 
 def curves(of):
@@ -57,9 +58,8 @@ def step_up(x):
     return min(power * k for k in (1, 2, 5, 10) if power * k >= x * (1 - 1e-9))
 
 
-def panel(x0, y0, title, lines, ends):
+def panel(x0, y0, title, lines, ends, top_x):
     low, high = (math.log10(y) for y in ends)
-    top_x = CACHED[-1]
 
     def at(x, y):
         return x0 + PANEL_W * x / top_x, y0 + PANEL_H * (high - math.log10(y)) / (high - low)
@@ -68,7 +68,7 @@ def panel(x0, y0, title, lines, ends):
         _, y = at(0, 10.0 ** d)
         out.append(f'<line class="grid" x1="{x0}" y1="{y:.1f}" x2="{x0 + PANEL_W}" y2="{y:.1f}"/>'
                    f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{tick(10.0 ** d)}</text>\n')
-    for x in range(0, top_x + 1, 1000):
+    for x in range(0, top_x + 1, 500 if top_x <= 2500 else 1000):
         px, _ = at(x, 1)
         out.append(f'<line class="grid" x1="{px:.1f}" y1="{y0}" x2="{px:.1f}" y2="{y0 + PANEL_H}"/>'
                    f'<text x="{px:.1f}" y="{y0 + PANEL_H + 16}" text-anchor="middle">{x:,}</text>\n')
@@ -84,29 +84,31 @@ def panel(x0, y0, title, lines, ends):
     return "".join(out) + "\n"
 
 
-def draw(shape, kinds):
-    """kinds: {type: {cell: Figure}}, in order; two panels a row."""
+def draw(shape, kinds, machine):
+    """kinds: {type: {cell: Figure}}, in order; two panels a row. machine: a line with processor, threads and date."""
     panels = {kind: curves(of) for kind, of in kinds.items()}
-    values = [y for lines in panels.values() for _, _, _, points in lines for _, y in points]
-    ends = step_down(min(values)), step_up(max(values))
+    points = [point for lines in panels.values() for _, _, _, line in lines for point in line]
+    ends = step_down(min(y for _, y in points)), step_up(max(y for _, y in points))
+    top_x = max(x for x, _ in points)
     columns, rows = min(2, len(panels)), (len(panels) + 1) // 2
     width = LEFT + columns * PANEL_W + (columns - 1) * GAP_X + 24
     width = max(width, LEFT + 2 * LEGEND_W)
     height = TOP + 22 + rows * PANEL_H + (rows - 1) * GAP_Y + 42
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-           f'aria-label="{shape}: first-token time against cached tokens">\n{STYLE}',
-           f'<text class="title" x="{LEFT}" y="18">{shape}: time to the first token of {FRESH} new tokens</text>\n']
+           f'aria-label="{shape}: time to first token against cached tokens">\n{STYLE}',
+           f'<text class="title" x="{LEFT}" y="18">{shape}: time to first token of {FRESH} new tokens</text>\n'
+           f'<text x="{LEFT}" y="35">{escape(machine)}</text>\n']
     for i, (label, colour, dashed, _) in enumerate(next(iter(panels.values()))):
-        x, y = LEFT + (i % 2) * LEGEND_W, 36 + (i // 2) * 18
+        x, y = LEFT + (i % 2) * LEGEND_W, 55 + (i // 2) * 18
         out.append(f'<path class="line" stroke="{colour}" d="M{x} {y - 4}h26"' + (' stroke-dasharray="5 4"' if dashed else "") +
                    f'/><circle cx="{x + 13}" cy="{y - 4}" r="3" fill="{colour}"/><text x="{x + 34}" y="{y}">{label}</text>\n')
     for i, (kind, lines) in enumerate(panels.items()):
-        out.append(panel(LEFT + (i % 2) * (PANEL_W + GAP_X), TOP + 22 + (i // 2) * (PANEL_H + GAP_Y), kind, lines, ends))
+        out.append(panel(LEFT + (i % 2) * (PANEL_W + GAP_X), TOP + 22 + (i // 2) * (PANEL_H + GAP_Y), kind, lines, ends, top_x))
     return "".join(out) + "</svg>\n"
 
 
-def render_figures(figures, folder):
-    """Draws every shape that has a cell of reuse. {shape: path from the page}."""
+def render_figures(figures, folder, machine):
+    """Draws every shape that has a cell of reuse. {shape: path from the page}. machine: as of draw."""
     pictures = {}
     for shape in SHAPES:
         kinds = {}
@@ -118,6 +120,6 @@ def render_figures(figures, folder):
             os.makedirs(folder, exist_ok=True)
             name = f"ttft-{shape}.svg"
             with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-                f.write(draw(shape, kinds))
+                f.write(draw(shape, kinds, machine))
             pictures[shape] = os.path.join(os.path.basename(folder), name)
     return pictures

@@ -109,6 +109,12 @@ def span(values, show):
     return low if low == high else f"{low} to {high}"
 
 
+def machine_caption(results, figures):
+    """What a picture of these figures says of where they were taken."""
+    machine, dates = results["machine"], [f.record["date"][:10] for f in figures.values()]
+    return f"{machine['processor']}, {machine['threads']} threads, KV f16, {span(dates, str)}; log scale" if dates else ""
+
+
 def render_tables(results, figures, pictures):
     records = [f.record for f in figures.values()]
     if not records:
