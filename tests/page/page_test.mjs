@@ -1,16 +1,12 @@
 // page_test.mjs: the page in a browser, as a person would use it (make test-page). A server and a browser for all tests; each has a
 // page and words of its own.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { keyFile, openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
+import { TELEPHONE, runPrompt, saveSchema, send } from './steps.mjs';
 
-const FIGURES = process.env.REPRISE_PAGE_FIGURES;
 const REFUSED = /status of 4\d\d/; // what Chromium says on the console of a reply that a test provokes
-const EXAMPLES = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'examples');
-const TELEPHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
 // What a view has when it is drawn.
 const WHOLE = { chat: '.run-line', modules: '#schema-list > li', cache: 'table', live: '.chart' };
 const KEY = 'key-of-the-page-0123456789';
@@ -47,26 +43,6 @@ const text = (page, selector) => page.locator(selector).innerText();
 async function hasNoSidewaysScrolling(page) {
   const [content, window_] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
   assert.ok(content <= window_, `the page is ${content} wide in a window of ${window_}`);
-}
-
-async function saveSchema(page) {
-  await page.click('#schema-save');
-  await page.waitForFunction(() => document.querySelector('#schema-words').textContent.startsWith('saved'));
-}
-
-// Runs the prompt and waits for its report.
-async function runPrompt(page) {
-  const before = await page.locator('#runs > li').count();
-  await page.click('#prompt-run');
-  await page.waitForFunction((n) => document.querySelectorAll('#runs > li').length > n, before);
-  await page.waitForFunction(() => !document.querySelector('#prompt-run').disabled);
-}
-
-async function send(page, message) {
-  const before = await page.locator('.turn.assistant .run-line').count();
-  await page.fill('#chat-text', message);
-  await page.press('#chat-text', 'Enter');
-  await page.waitForFunction((n) => document.querySelectorAll('.turn.assistant .run-line').length > n, before);
 }
 
 const percentReused = async (page) => Number.parseInt(await page.locator('.figure strong').nth(1).innerText(), 10);
@@ -298,49 +274,3 @@ test('a server with keys asks for one', { timeout: 120000 }, async () => {
     assert.equal(await guarded.stop(), 0);
   }
 });
-
-// ---- screenshots for docs/figures, with the documents of an example
-
-async function fillDocuments(page) {
-  await page.click('#schema-new');
-  await page.fill('#schema-text', readFileSync(join(EXAMPLES, 'retrieval', 'documents.xml'), 'utf8'));
-  await saveSchema(page);
-  for (const modules of ['<belvik/> <zantec/>', '<zantec/> <osthaven/> <lormax/>\n  <torstar/> <wolqueen/> <belvik/>']) {
-    await page.fill('#prompt-text', `<prompt schema="documents">\n  ${modules}\n  <user>Who is the mayor of Belvik?</user>\n</prompt>`);
-    await runPrompt(page);
-  }
-}
-
-async function askTwice(page) {
-  await page.fill('#chat-temperature', '0');
-  await page.fill(
-    '#chat-system',
-    'Read the documents. Osthaven is a town in the north. Corwyn was elected mayor of Osthaven. ' +
-      'The river Velbrook runs through Osthaven. Belvik lies in the south of the country. The mayor of Belvik is Yarina. ' +
-      'Belvik is known for its clocks.',
-  );
-  await send(page, 'Who is the mayor of Osthaven?');
-  await send(page, 'Who is the mayor of Belvik?');
-}
-
-if (FIGURES) {
-  const draw = (page, name, options) => page.screenshot({ path: join(FIGURES, `${name}.png`), ...options });
-  pageTest('figure: modules', 'modules', { viewport: { width: 1200, height: 760 } }, async (page) => {
-    await fillDocuments(page);
-    await page.click('#measure');
-    await page.waitForFunction(() => document.querySelector('.figures').textContent.includes('measured'));
-    await draw(page, 'page-modules');
-    await page.evaluate(() => {
-      location.hash = 'cache';
-    });
-    await page.locator('#cache-table tbody tr').first().waitFor();
-    await draw(page, 'page-cache');
-  });
-  pageTest('figure: a telephone', 'chat', { ...TELEPHONE, colorScheme: 'dark' }, async (page) => {
-    await page.click('#chat-settings summary');
-    await askTwice(page);
-    await page.click('#chat-settings summary');
-    await page.evaluate(() => scrollTo(0, 0));
-    await draw(page, 'page-phone', { fullPage: true });
-  });
-}
