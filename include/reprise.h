@@ -1067,7 +1067,7 @@ typedef struct rp_inspect_node {
     const char *path;    /* "plan/miami" */
     int32_t depth;       /* 0: the schema */
     int32_t n_tokens;    /* of its own text; a union's: its longest member; a param's: its length */
-    int32_t position;    /* canonical */
+    int32_t position;    /* canonical; of modules without own text: where they begin */
     char key[17];        /* of its last span; "" where it has none */
     bool taken;          /* by the prompt */
     bool cached;         /* cache="false" is not */
@@ -1119,7 +1119,6 @@ typedef enum rp_lint_severity {
     X(BORDER, "border", WARNING)           /* a border cuts what would be one token */ \
     X(INDENT, "indent", WARNING)           /* the document's indentation is part of the texts */ \
     X(REFERENCE, "reference", WARNING)     /* "the above", which the module has not seen */ \
-    X(PLACEHOLDER, "placeholder", WARNING) /* a parameter's scaffold is longer than len, and cut */ \
     X(EMPTY, "empty", WARNING)             /* a module without text */ \
     X(SMALL, "small", NOTE)                /* a module too small to pay */ \
     X(TOGETHER, "together", NOTE)          /* modules that are one text */ \

@@ -50,8 +50,10 @@ static int32_t depth_of(const pml_document *d, int32_t node) {
     return depth;
 }
 
-/* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last segment. */
+/* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last segment. One without
+ * own text has the position that it begins at. */
 static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *out) {
+    out->position = l->position[node];
     for (int32_t i = l->first_plain; i < l->n_plain; i++) {
         const pml_segment *s = &l->segments[i];
         if (s->holder != node) continue;

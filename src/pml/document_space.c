@@ -8,8 +8,10 @@
  *   text       takes the border's white space, or its own, as one leading space; leaves its trailing white space to the
  *              next border. White space alone only marks the border.
  *   parameter  its value takes the border's white space as one leading space.
- *   module     begins and ends without a trace: its texts meet their neighbours through its tags.
- *   union      each member meets the border that the union meets; behind it stands what stands behind any member.
+ *   module     begins and ends without a trace: its texts meet their neighbours through its tags. One that ends with a role is
+ *              passed over: what follows meets what precedes the module, as in a prompt that does not import it.
+ *   union      each member meets the border that the union meets; behind it stands what stands behind any member that does not
+ *              end with a role, and if all do, the union is passed over.
  *   role       an edge on both sides.
  *
  * Texts change in place: each has a spare byte before it.
@@ -21,7 +23,7 @@
 
 typedef struct border {
     bool content; /* text or a parameter stands on the left; else an edge */
-    bool space;   /* behind it, white space that belongs to nobody yet */
+    bool space;   /* behind it, white space that belongs to nobody yet; at an edge it counts for what passes over the edge alone */
 } border;
 
 /* The final text: n bytes at `start` of the draft's raw bytes, a space before them if `lead`. */
@@ -50,7 +52,7 @@ static void lay_text(pml_draft *d, border *left) {
     while (start < n && pml_is_space(d->raw[start])) start++;
     while (end > start && pml_is_space(d->raw[end - 1])) end--;
     if (start == n) {
-        left->space = left->content && (left->space || n > 0);
+        left->space = left->space || n > 0;
         d->node.n_text = 0;
         return;
     }
@@ -72,15 +74,18 @@ static void lay_import(pml_draft *before, border *left) {
 
 static void lay_children(pml_builder *b, int32_t parent, border *left);
 
-static void lay_union(pml_builder *b, int32_t i, border *left) {
-    border behind = {0};
-    for (int32_t member = b->drafts[i].node.first_child; member >= 0; member = b->drafts[member].node.next) {
+/* A module, or all members of a union: what follows meets the ends of those that do not end with a role; without any it meets what
+ * precedes them, with the white space on both sides. Thus a text does not depend on which modules a prompt imports. */
+static void lay_modules(pml_builder *b, int32_t first, bool is_union, border *left) {
+    border behind = {0}, passed = *left;
+    for (int32_t i = first; i >= 0; i = is_union ? b->drafts[i].node.next : -1) {
         border own = *left;
-        lay_children(b, member, &own);
-        behind.content |= own.content;
-        behind.space |= own.space;
+        lay_children(b, i, &own);
+        border *end = own.content ? &behind : &passed;
+        end->content |= own.content;
+        end->space |= own.space;
     }
-    *left = behind;
+    *left = behind.content ? behind : passed;
 }
 
 static void lay_children(pml_builder *b, int32_t parent, border *left) {
@@ -91,13 +96,14 @@ static void lay_children(pml_builder *b, int32_t parent, border *left) {
         case PML_TEXT: lay_text(d, left); break;
         case PML_PARAM: lay_param(d, left); break;
         case PML_IMPORT: lay_import(before, left); break;
-        case PML_UNION: lay_union(b, i, left); break;
+        case PML_MODULE: lay_modules(b, i, false, left); break;
+        case PML_UNION: lay_modules(b, d->node.first_child, true, left); break;
         case PML_ROLE:
             *left = (border){0};
             lay_children(b, i, left);
             *left = (border){0};
             break;
-        default: lay_children(b, i, left); /* modules; scaffolds hold nothing */
+        default: break; /* scaffolds hold nothing */
         }
         before = d;
     }

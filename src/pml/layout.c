@@ -78,6 +78,7 @@ typedef struct walk {
     size_t n_certain, cap_certain;
     int32_t cursor;        /* fixed position */
     int32_t sequence;
+    int32_t node;          /* whose tokens come next */
     int32_t previous_role; /* in document order */
     rp_error *err;
 } walk;
@@ -87,6 +88,7 @@ typedef struct frame {
     int32_t node;
     int32_t open; /* its open segment, or -1 */
     int role;     /* that its text stands in, opened by itself or around it */
+    bool at_edge; /* a role began or ended after its last token */
 } frame;
 
 static int certain_push(walk *w, int32_t segment) {
@@ -96,27 +98,39 @@ static int certain_push(walk *w, int32_t segment) {
     return RP_OK;
 }
 
+/* Is a segment in the scope of what comes next in the holder? */
+static bool is_in_scope(const pml_layout *l, int32_t holder, int32_t segment) {
+    return l->scope_of[holder] != PML_SCOPE_MODULE || l->segments[segment].holder == holder;
+}
+
+/* The canonical position of what comes next in the holder. */
+static int32_t next_position(const walk *w, int32_t holder) {
+    const pml_layout *l = w->l;
+    int32_t pos = pml_is_anchored(l, holder) ? 1 : 0;
+    if (l->fixed) return w->cursor;
+    for (size_t i = 0; i < w->n_certain; i++)
+        if (is_in_scope(l, holder, w->certain[i])) pos += l->segments[w->certain[i]].n_tokens;
+    return pos;
+}
+
 /* Begins the holder's next segment: fixes its scope and its position. */
 static int open_segment(walk *w, frame *f) {
     pml_layout *l = w->l;
-    pml_segment s = {.holder = f->node, .sequence = w->sequence++, .joint_of = -1, .scaffold = -1, .last_role = CHAT_ROLE_NONE,
-                     .first_token = l->tokens.n, .first_scope = l->n_scopes, .first_hole = l->n_holes};
-    bool own_only = l->scope_of[f->node] == PML_SCOPE_MODULE;
-    int32_t packed = 0;
+    pml_segment s = {.holder = f->node, .sequence = w->sequence++, .joint_of = -1, .scaffold = -1, .first_node = w->node,
+                     .at_edge = f->at_edge, .last_role = CHAT_ROLE_NONE, .first_token = l->tokens.n, .first_scope = l->n_scopes,
+                     .first_hole = l->n_holes};
     if (pml_is_anchored(l, f->node)) {
         int rc = pml_layout_add_scope(l, PML_ANCHOR_SEGMENT, w->err);
         if (rc) return rc;
-        s.n_scope = packed = 1;
+        s.n_scope = 1;
     }
     for (size_t i = 0; i < w->n_certain; i++) {
-        const pml_segment *t = &l->segments[w->certain[i]];
-        if (own_only && t->holder != f->node) continue;
+        if (!is_in_scope(l, f->node, w->certain[i])) continue;
         int rc = pml_layout_add_scope(l, w->certain[i], w->err);
         if (rc) return rc;
         s.n_scope++;
-        packed += t->n_tokens;
     }
-    s.pos = l->fixed ? w->cursor : packed;
+    s.pos = next_position(w, f->node);
     f->open = l->n_segments;
     int rc = pml_layout_add_segment(l, &s, w->err);
     return rc ? rc : certain_push(w, f->open);
@@ -137,6 +151,7 @@ static int count_tokens(walk *w, frame *f, size_t before) {
     }
     w->l->segments[f->open].n_tokens += (int32_t)n;
     if (f->role != CHAT_ROLE_NONE) w->l->segments[f->open].last_role = f->role;
+    f->at_edge = false;
     w->cursor += (int32_t)n;
     return RP_OK;
 }
@@ -161,7 +176,11 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
     size_t before = l->tokens.n;
     int rc = node->scaffold ? pml_append_value(l->model, node, node->scaffold, &l->tokens, w->err) : RP_OK;
     if (rc) return rc;
-    if (l->tokens.n > before + (size_t)node->param_len) l->tokens.n = before + (size_t)node->param_len;
+    size_t n = l->tokens.n - before;
+    if (n > (size_t)node->param_len)
+        return pml_fail(w->err, RP_ERR_LENGTH, l->schema, node_index,
+                        "the placeholder of parameter '%s' is %zu tokens long, and len=\"%d\": shorten its scaffold text, or raise len",
+                        node->name, n, node->param_len);
     while (l->tokens.n < before + (size_t)node->param_len)
         if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
             return base_fail_memory(w->err, (uint64_t)node->param_len * 4, "a parameter");
@@ -186,7 +205,10 @@ static int walk_role(walk *w, frame *f, int32_t node) {
     int role = w->l->schema->nodes[node].role, outer = f->role, rc;
     chat_text around = chat_format_around(w->l->model->chat, (chat_role)role, w->previous_role);
     w->previous_role = f->role = role;
+    f->at_edge = true;
     if ((rc = walk_role_text(w, f, around.before)) || (rc = walk_children(w, f, node))) return rc;
+    w->node = node;
+    f->at_edge = true;
     rc = walk_role_text(w, f, around.after);
     f->role = outer;
     return rc;
@@ -195,6 +217,7 @@ static int walk_role(walk *w, frame *f, int32_t node) {
 static int walk_module(walk *w, int32_t node, int role) {
     frame f = {.node = node, .open = -1, .role = role};
     w->l->sequence[node] = w->sequence++;
+    w->l->position[node] = next_position(w, node);
     return walk_children(w, &f, node);
 }
 
@@ -227,6 +250,7 @@ static int walk_node(walk *w, frame *f, int32_t i) {
     const pml_node *n = &w->l->schema->nodes[i];
     size_t mark;
     int rc;
+    w->node = i;
     switch (n->kind) {
     case PML_TEXT: return walk_text(w, f, n);
     case PML_PARAM: return walk_param(w, f, i);
@@ -315,9 +339,10 @@ void pml_include_defaults(const pml_document *schema, bool *included) {
 static int build(pml_layout *l, const base_key *salt, rp_error *err) {
     size_t n = (size_t)l->schema->n_nodes;
     l->sequence = base_calloc(n, sizeof(int32_t));
+    l->position = base_calloc(n, sizeof(int32_t));
     l->scope_of = base_calloc(n, sizeof(pml_scope));
     l->anchor_of = base_calloc(n, sizeof(pml_anchor));
-    if (!l->sequence || !l->scope_of || !l->anchor_of) return base_fail_memory(err, n * 8, "a layout");
+    if (!l->sequence || !l->position || !l->scope_of || !l->anchor_of) return base_fail_memory(err, n * 8, "a layout");
     if (!l->fixed && !model_is_movable(l->model))
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
                         "layout=\"packed\" moves modules, and architecture '%s' has learned positions, which are part of their states: write "
@@ -357,6 +382,7 @@ void pml_layout_free(pml_layout *l) {
     base_free(l->holes);
     base_free(l->keys);
     base_free(l->sequence);
+    base_free(l->position);
     base_free(l->scope_of);
     base_free(l->anchor_of);
     base_free(l);

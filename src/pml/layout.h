@@ -36,6 +36,8 @@ typedef struct pml_segment {
     int32_t sequence;    /* place in the document, comparable with pml_layout.sequence */
     int32_t joint_of;    /* joint twins: the segment they stand for; else -1 */
     int32_t scaffold;    /* joint twins: index into scaffolds; else -1 */
+    int32_t first_node;  /* the text or parameter, or the role, whose tokens it begins with; 0: the schema's first token */
+    bool at_edge;        /* a role begins or ends directly before its first text */
     int32_t last_role;   /* that the last of its tokens in any role stands in, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
     int32_t n_tokens;
@@ -69,6 +71,7 @@ typedef struct pml_layout {
     pml_scaffold *scaffolds;
     int32_t n_scaffolds;
     int32_t *sequence;        /* by node: a module's place in the document */
+    int32_t *position;        /* by node: the canonical position that a module begins at, whether it has own text or not */
     pml_scope *scope_of;      /* by node: a module's scope, inherited ones resolved */
     pml_anchor *anchor_of;    /* by node: the same */
     int32_t length;           /* positions of the whole document: the cursor of one walk */

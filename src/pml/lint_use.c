@@ -144,18 +144,6 @@ void lint_use_free(lint_use *use, int32_t n_nodes) {
 
 /* ---- Parameters ---- */
 
-static int check_placeholder(lint *x, int32_t i) {
-    const pml_node *n = &x->d->nodes[i];
-    token_list tokens = {0};
-    if (!n->scaffold) return RP_OK;
-    int rc = pml_append_value(x->l->model, n, n->scaffold, &tokens, x->err);
-    size_t have = tokens.n;
-    token_list_free(&tokens);
-    if (rc || have <= (size_t)n->param_len) return rc;
-    return lint_add(x, RP_LINT_PLACEHOLDER, i, "the scaffold of '%.40s' is %zu tokens, and len=\"%d\" cuts it: shorten it, or raise len", n->name, have,
-                    n->param_len);
-}
-
 static int check_arguments(lint *x, int32_t i) {
     const pml_node *n = &x->d->nodes[i];
     const lint_param *p = &x->use.params[i];
@@ -201,8 +189,7 @@ int lint_check_params(lint *x) {
     int rc = RP_OK;
     for (int32_t i = 1; i < x->d->n_nodes && !rc; i++) {
         if (x->d->nodes[i].kind != PML_PARAM) continue;
-        rc = check_placeholder(x, i);
-        if (!rc) rc = check_arguments(x, i);
+        rc = check_arguments(x, i);
     }
     for (int32_t i = 0; i < x->l->n_plain && !rc; i++) rc = check_behind(x, i);
     return rc;

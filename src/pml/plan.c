@@ -18,8 +18,9 @@ int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
 
 /* ---- arguments ---- */
 
-static const char *argument_of(const plan_build *b, int32_t import, const char *param) {
-    const pml_node *n = &b->prompt->nodes[import];
+const char *plan_argument(const plan_build *b, int32_t holder, const char *param) {
+    if (b->import_of[holder] < 0) return NULL;
+    const pml_node *n = &b->prompt->nodes[b->import_of[holder]];
     for (int32_t i = 0; i < n->n_arguments; i++)
         if (strcmp(n->arguments[i].name, param) == 0) return n->arguments[i].value;
     return NULL;
@@ -30,7 +31,7 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
     pml_plan *p = b->plan;
     int32_t holder = b->layout->segments[segment].holder, import = b->import_of[holder];
     const pml_node *param = &b->schema->nodes[hole->param];
-    const char *value = import >= 0 ? argument_of(b, import, param->name) : NULL;
+    const char *value = plan_argument(b, holder, param->name);
     if (!value) return RP_OK;
     size_t first = p->tokens.n;
     int rc = pml_append_value(b->model, param, value, &p->tokens, b->err);

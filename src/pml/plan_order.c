@@ -52,19 +52,63 @@ static int emit_import(plan_build *b, int32_t holder, int32_t node) {
     return rc ? rc : emit_own(b, module, INT32_MAX);
 }
 
-/* Does the own text of the module that a text stands before begin with white space? */
-static bool next_begins_with_space(const plan_build *b, int32_t node) {
-    int32_t next = b->prompt->nodes[node].next;
-    if (next < 0 || b->prompt->nodes[next].kind != PML_IMPORT) return false;
-    int32_t first = b->schema->nodes[imported_module(b, 0, next)].first_child;
-    return first >= 0 && b->schema->nodes[first].kind == PML_TEXT && pml_is_space(b->schema->nodes[first].text[0]);
+/* ---- what a text meets ---- */
+
+/* How what follows a text begins: not at all (it gives no text in this prompt), with a character that is no white space, or apart
+ * from the text: with white space, SentencePiece's dummy space, or a role's beginning or end. */
+typedef enum beginning_kind { BEGINS_NOT, BEGINS_WITH_WORD, BEGINS_APART } beginning_kind;
+
+/* Of a parameter without an argument nothing is in the prompt, so what counts is the text after it. */
+static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
+    const pml_segment *s = &b->layout->segments[segment];
+    const pml_node *nodes = b->schema->nodes;
+    if (s->at_edge) return BEGINS_APART;
+    for (int32_t i = s->first_node; i >= 0; i = nodes[i].next) {
+        const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : nodes[i].kind == PML_PARAM ? plan_argument(b, s->holder, nodes[i].name) : NULL;
+        bool spaced = nodes[i].border_space ||
+                      (nodes[i].kind == PML_TEXT && !nodes[i].text_continues && tokenizer_has_space_prefix(b->model->tokenizer));
+        if (value && *value) return spaced || pml_is_space(*value) ? BEGINS_APART : BEGINS_WITH_WORD;
+        if (nodes[i].kind == PML_ROLE) return BEGINS_APART;
+        if (nodes[i].kind != PML_PARAM) return BEGINS_NOT;
+    }
+    return nodes[nodes[s->first_node].parent].kind == PML_ROLE ? BEGINS_APART : BEGINS_NOT;
 }
+
+/* Of what emit_own would emit. */
+static beginning_kind own_beginning(const plan_build *b, int32_t holder, int32_t until) {
+    beginning_kind kind = BEGINS_NOT;
+    for (int32_t i = b->first_own[holder]; i >= 0 && kind == BEGINS_NOT && b->layout->segments[i].sequence < until; i = b->next_own[i])
+        kind = segment_beginning(b, i);
+    return kind;
+}
+
+/* Of what emit_import would emit. */
+static beginning_kind import_beginning(const plan_build *b, int32_t holder, int32_t node) {
+    int32_t module = imported_module(b, holder, node);
+    beginning_kind kind = own_beginning(b, holder, b->layout->sequence[module]);
+    for (int32_t c = b->prompt->nodes[node].first_child; c >= 0 && kind == BEGINS_NOT; c = b->prompt->nodes[c].next)
+        if (b->prompt->nodes[c].kind == PML_IMPORT) kind = import_beginning(b, module, c);
+    return kind == BEGINS_NOT ? own_beginning(b, module, INT32_MAX) : kind;
+}
+
+/* Of what follows a node of the prompt. */
+static beginning_kind next_beginning(const plan_build *b, int32_t node) {
+    const pml_node *nodes = b->prompt->nodes;
+    for (int32_t c = nodes[node].next; c >= 0 && nodes[c].kind != PML_ROLE; c = nodes[c].next) {
+        if (nodes[c].kind == PML_TEXT) return pml_is_space(nodes[c].text[0]) ? BEGINS_APART : BEGINS_WITH_WORD;
+        beginning_kind kind = import_beginning(b, 0, c);
+        if (kind != BEGINS_NOT) return kind;
+    }
+    return nodes[nodes[node].parent].kind == PML_ROLE ? BEGINS_APART : own_beginning(b, 0, INT32_MAX);
+}
+
+/* ---- texts and roles ---- */
 
 static int emit_text(plan_build *b, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
     token_list *tokens = &b->plan->tokens;
     size_t first = tokens->n;
-    bool spaced = n->border_space && !next_begins_with_space(b, node);
+    bool spaced = n->border_space && next_beginning(b, node) == BEGINS_WITH_WORD;
     char *text = base_alloc(n->n_text + 1);
     if (!text) return base_fail_memory(b->err, n->n_text + 1, "a text");
     memcpy(text, n->text, n->n_text);
@@ -168,21 +212,45 @@ static int32_t next_position(const int32_t *sorted, size_t n, int32_t pos) {
     return low < n ? sorted[low] : -1;
 }
 
-/* A text of a fixed layout: into the gap behind its predecessor, or after the schema. */
-static int place_text(plan_build *b, plan_entry *e, int32_t start, int32_t highest, const int32_t *sorted, size_t n) {
-    int32_t next = e->opens_answer ? -1 : next_position(sorted, n, start);
-    if (next < 0) {
-        int64_t pos = BASE_MAX(e->opens_answer ? highest : start, b->layout->length);
-        if (pos + e->n_tokens > INT32_MAX / 2) return too_long(b);
-        e->pos = (int32_t)pos;
+/* Segments of a fixed layout by position, and where the next text after the schema comes; -1: none is there yet. */
+typedef struct fixed_places {
+    int32_t *sorted;
+    size_t n;
+    int32_t tail;
+} fixed_places;
+
+/* Would a text have a place if it came after the prompt's last import, where it does not yet? */
+static bool fits_after_imports(const plan_build *b, const plan_entry *e, const fixed_places *places) {
+    size_t last = b->n_entries - 1;
+    int32_t start = 0;
+    while (last > e->order && b->entries[last].import < 0) last--;
+    if (last == e->order) return false;
+    for (size_t i = 0; i < b->n_entries; i++)
+        if (b->entries[i].import == b->entries[last].import) {
+            const pml_segment *s = &b->layout->segments[b->entries[i].segment];
+            start = BASE_MAX(start, s->pos + s->n_tokens);
+        }
+    int32_t next = next_position(places->sorted, places->n, start);
+    return next <= start || next - start >= e->n_tokens;
+}
+
+/* A text of a fixed layout: into the gap after its predecessor, or after the schema if there is none, as all texts after it. Control
+ * tokens, which nobody can shorten, go there as well if they do not fit. */
+static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places *places) {
+    int32_t next = e->opens_answer || places->tail >= 0 ? -1 : next_position(places->sorted, places->n, start);
+    bool is_text = b->prompt->nodes[e->node].kind == PML_TEXT, fits = e->n_tokens <= next - start;
+    if (next <= start || (!fits && !is_text)) {
+        e->pos = BASE_MAX(places->tail, b->layout->length);
+        if (e->n_tokens > INT32_MAX / 2 - e->pos) return too_long(b);
+        places->tail = e->pos + e->n_tokens;
         return RP_OK;
     }
     e->pos = start;
-    if (e->n_tokens <= next - start) return RP_OK;
+    if (fits) return RP_OK;
     return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, e->node,
-                    "text of %d tokens does not fit the gap of %d positions that the fixed layout leaves here: shorten it, move it "
-                    "behind the last import or into a role, or write layout=\"packed\" in the schema",
-                    e->n_tokens, next - start);
+                    "text of %d tokens does not fit the gap of %d positions that the fixed layout leaves here: shorten it%s, or write "
+                    "layout=\"packed\" in the schema",
+                    e->n_tokens, next - start, fits_after_imports(b, e, places) ? ", move it after the last import" : "");
 }
 
 static int compare_entries(const void *a, const void *b) {
@@ -191,23 +259,22 @@ static int compare_entries(const void *a, const void *b) {
 }
 
 static int place_fixed(plan_build *b) {
-    int32_t *sorted = base_alloc((b->n_entries + 1) * sizeof(int32_t)), start = 0, highest = 0;
-    size_t n = 0;
+    fixed_places places = {.sorted = base_alloc((b->n_entries + 1) * sizeof(int32_t)), .tail = -1};
+    int32_t start = 0;
     int rc = RP_OK;
-    if (!sorted) return base_fail_memory(b->err, b->n_entries * sizeof(int32_t), "a plan");
+    if (!places.sorted) return base_fail_memory(b->err, b->n_entries * sizeof(int32_t), "a plan");
     for (size_t i = 0; i < b->n_entries; i++)
-        if (b->entries[i].segment >= 0) sorted[n++] = b->layout->segments[b->entries[i].segment].pos;
-    qsort(sorted, n, sizeof(int32_t), compare_int);
+        if (b->entries[i].segment >= 0) places.sorted[places.n++] = b->layout->segments[b->entries[i].segment].pos;
+    qsort(places.sorted, places.n, sizeof(int32_t), compare_int);
     for (size_t i = 0; i < b->n_entries && !rc; i++) {
         plan_entry *e = &b->entries[i];
         if (e->segment >= 0) e->pos = b->layout->segments[e->segment].pos;
-        else rc = place_text(b, e, start, highest, sorted, n);
+        else rc = place_text(b, e, start, &places);
         /* a text behind an import stands behind all of it, and its modules keep their canonical order */
         bool same_import = i > 0 && e->import >= 0 && e->import == b->entries[i - 1].import;
         start = same_import ? BASE_MAX(start, e->pos + e->n_tokens) : e->pos + e->n_tokens;
-        highest = BASE_MAX(highest, start);
     }
-    base_free(sorted);
+    base_free(places.sorted);
     if (!rc) qsort(b->entries, b->n_entries, sizeof(*b->entries), compare_entries);
     return rc;
 }

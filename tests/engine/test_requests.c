@@ -15,7 +15,7 @@
 static const char schema_text[] =
     "<schema name='s'>Once <module name='plan'>a trip of <param name='duration' len='4'/> to<union><module name='miami'>Miami</module>"
     "<module name='lisbon'>Lisbon</module></union></module><module name='diet' cache='false'>no meat</module></schema>";
-static const char fixed_text[] = "<schema name='f' layout='fixed'><user>A<module name='m'>B</module>C</user></schema>";
+static const char fixed_text[] = "<schema name='f' layout='fixed'><user>A<module name='m'>B</module><module name='n'>x</module>C</user></schema>";
 
 static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -81,7 +81,7 @@ static void wrong_prompts_are_told_what_to_do(void **state) {
         {"<prompt schema='s'><plan/><plan/></prompt>", "p.xml:1:27", "imported already in line 1", RP_ERR_CONFLICT},
         {"<prompt schema='s'><plan><miami/><lisbon/></plan></prompt>", "p.xml:1:34", "members of one union", RP_ERR_CONFLICT},
         {"<prompt schema='s'><plan duration='a very very long argument'/></prompt>", "p.xml:1:20", "its parameter holds 4", RP_ERR_LENGTH},
-        {"<prompt schema='f'><m/>text</prompt>", "p.xml:1:24", "gap of 0 positions", RP_ERR_LENGTH},
+        {"<prompt schema='f'><m/>a longer text</prompt>", "p.xml:1:24", "gap of 1 positions", RP_ERR_LENGTH},
         {"<prompt schema='s'><plan>", "p.xml:1:26", "", RP_ERR_SYNTAX},
     };
     rp_engine *e = new_engine(0, 0);

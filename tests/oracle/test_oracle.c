@@ -18,6 +18,7 @@
 #include "support/oracle_run.h"
 #include "support/random_pml.h"
 #include "support/reference.h"
+#include "support/reference_space.h"
 #include "support/seed.h"
 
 #define STEPS 4
@@ -40,7 +41,7 @@ typedef struct round {
 } round;
 
 typedef struct tally {
-    int prompts, too_long, joint, reused, again, blended;
+    int prompts, too_long, refused, joint, reused, again, blended;
     double worst[2], sum[2];
     int n_logits[2], beyond; /* LIMIT_F16 */
 } tally;
@@ -135,7 +136,8 @@ static rp_engine *new_engine(const round *c, tiny_random *r, int format) {
     options.chunk_tokens = chunks[tiny_random_below(r, 4)];
     options.state_budget_bytes = (uint64_t)256 << 20;
     if (rp_engine_new(&engine, c->model->model, &options, &err)) fail_msg("%s", err.message);
-    if (rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, NULL, &err)) {
+    int rc = rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, NULL, &err);
+    if (rc != (reference_schema_is_too_long(c->model->ref, c->schema) ? RP_ERR_LENGTH : 0)) {
         printf("REPRISE_TEST_SEED=%llu\n%s\n", (unsigned long long)c->seed, c->pml.schema.data);
         fail_msg("%s", err.message);
     }
@@ -149,14 +151,18 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     round c = {.seed = seed, .shape = (int)tiny_random_below(&r, ORACLE_SHAPES)};
     c.model = &models[c.shape];
     random_pml_init(&c.pml, &r);
-    c.pml.dial = true;
+    c.pml.dial = c.pml.may_be_too_long = true;
     random_pml_schema(&c.pml);
-    for (int format = 0; format < 2; format++) c.engines[format] = new_engine(&c, &r, format);
     if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err)) fail_msg("%s", err.message);
+    if (reference_space_check(c.pml.schema.data, c.pml.schema.len, schema, &err)) fail_msg("%s\n%s", err.message, c.pml.schema.data);
     c.schema = schema;
-    for (int i = 0; i < PROMPTS_PER_SCHEMA; i++) {
+    for (int format = 0; format < 2; format++) c.engines[format] = new_engine(&c, &r, format);
+    bool too_long = reference_schema_is_too_long(c.model->ref, schema);
+    t->refused += too_long;
+    for (int i = 0; i < PROMPTS_PER_SCHEMA && !too_long; i++) {
         random_pml_prompt(&c.pml, c.model->tokenizer);
         if (pml_prompt_parse(&prompt, c.pml.prompt.data, c.pml.prompt.len, "prompt", &err)) fail_msg("%s", err.message);
+        if (reference_space_check(c.pml.prompt.data, c.pml.prompt.len, prompt, &err)) fail_msg("%s\n%s", err.message, c.pml.prompt.data);
         c.prompt = prompt;
         check_prompt(&c, false, (rp_quality){0}, t);
         if (i == 0) check_prompt(&c, true, (rp_quality){0}, t);
@@ -181,9 +187,9 @@ static void random_prompts_give_the_reference_logits(void **state) {
     }
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
     double mean_f16 = t.sum[RP_STATE_F16] / t.n_logits[RP_STATE_F16];
-    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d take joint ones, %d do not fit), worst deviation "
-           "%.2g f32, %.2g f16 (mean %.2g)\n", t.prompts, t.reused, t.again, t.blended, t.joint, t.too_long, t.worst[RP_STATE_F32],
-           t.worst[RP_STATE_F16], mean_f16);
+    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d take joint ones, %d do not fit; %d schemas do not), "
+           "worst deviation %.2g f32, %.2g f16 (mean %.2g)\n", t.prompts, t.reused, t.again, t.blended, t.joint, t.too_long, t.refused,
+           t.worst[RP_STATE_F32], t.worst[RP_STATE_F16], mean_f16);
     if (rounds >= 40 && mean_f16 > MEAN_LIMIT_F16) fail_msg("f16 states: logits deviate by %.3g in the mean", mean_f16);
     if (rounds >= 40) assert_true(100 * t.beyond <= t.n_logits[RP_STATE_F16]);
     if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.too_long > 0);

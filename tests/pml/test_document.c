@@ -14,6 +14,8 @@
 
 #include "base/memory.h"
 #include "pml/document.h"
+#include "support/random_pml.h"
+#include "support/reference_space.h"
 
 /* ---- errors ---- */
 
@@ -114,6 +116,18 @@ static void white_space(void **state) {
         {"<module name='m'><param name='p' len='1'/> <param name='q' len='1'/></module>", "{p}{ p}"},
         {"A <union><module name='m'> M</module><module name='n'>N</module></union> B", "[A][ M][ N][ B]"},
         {"A <module name='m' xml:space='preserve'>  M\n</module> B", "[A][  M\n][ B]"},
+        {"Alpha. <module name='m'><user>x</user></module> owns", "[Alpha.][x][ owns]"},
+        {"Alpha. <module name='m'><user>x</user></module>owns", "[Alpha.][x][ owns]"},
+        {"Alpha.<module name='m'> <user>x</user> </module>owns", "[Alpha.][x][ owns]"},
+        {"Alpha.<module name='m'><user>x</user></module>owns", "[Alpha.][x][owns]"},
+        {"A. <module name='m'>M<user>x</user></module>B", "[A.][ M][x][ B]"},
+        {"A. <module name='m'><user>x</user>M</module>B", "[A.][x][M][B]"},
+        {"<module name='m'><user>x</user></module> B", "[x][B]"},
+        {"<user>x</user> B <module name='m'><user>y</user></module> C", "[x][B][y][ C]"},
+        {"A <module name='m'><module name='n'><user>x</user></module> M</module> B", "[A][x][ M][ B]"},
+        {"A <union><module name='m'><user>x</user></module><module name='n'>N<user>y</user></module></union>B", "[A][x][ N][y][ B]"},
+        {"A <union><module name='m'><user>x</user></module><module name='n'>N</module></union>B", "[A][x][ N][B]"},
+        {"<module name='o'>A. <module name='m'><user>x</user></module><param name='p' len='1'/></module>", "[A.][x]{ p}"},
         {"&lt;a&gt; <![CDATA[<b>]]><!-- no --> &#x41;", "[<a> <b> A]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -125,6 +139,22 @@ static void white_space(void **state) {
         texts_of(d, texts, sizeof texts);
         if (strcmp(texts, cases[i].texts) != 0) fail_msg("%s\n  gives %s\n  wanted %s", cases[i].inside, texts, cases[i].texts);
         pml_document_free(d);
+    }
+}
+
+static void random_documents_say_what_the_page_says(void **state) {
+    (void)state;
+    tiny_random r = {7};
+    for (int i = 0; i < 300; i++) {
+        random_pml p;
+        pml_document *d;
+        rp_error err;
+        random_pml_init(&p, &r);
+        random_pml_schema(&p);
+        if (pml_schema_parse(&d, p.schema.data, p.schema.len, "d", NULL, NULL, &err)) fail_msg("%s", err.message);
+        if (reference_space_check(p.schema.data, p.schema.len, d, &err)) fail_msg("%s\n%s", err.message, p.schema.data);
+        pml_document_free(d);
+        random_pml_free(&p);
     }
 }
 
@@ -229,7 +259,7 @@ static void failing_allocations_are_clean(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_have_code_place_and_advice), cmocka_unit_test(white_space), cmocka_unit_test(src_files_come_from_their_folder),
+        cmocka_unit_test(errors_have_code_place_and_advice), cmocka_unit_test(white_space), cmocka_unit_test(random_documents_say_what_the_page_says), cmocka_unit_test(src_files_come_from_their_folder),
         cmocka_unit_test(a_scaffold_of_the_options_stands_at_the_end_tag),
         cmocka_unit_test(depth_is_bounded), cmocka_unit_test(failing_allocations_are_clean),
     };

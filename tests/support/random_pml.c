@@ -134,17 +134,23 @@ static void union_element(random_pml *p, int32_t parent, int depth, bool in_role
     base_buffer_free(&head);
 }
 
+/* Of as many bytes as there may be tokens: a token is one byte at least. */
+static void placeholder(random_pml *p, int32_t bytes) {
+    put(&p->schema, " scaffold=\"");
+    for (int32_t i = 0; i < bytes; i++) {
+        char c[2] = {"abcdefghijklmnopqrstuvwxyz etaoin shrdlu 0123456789 "[below(p, 52)]};
+        put(&p->schema, c);
+    }
+    put(&p->schema, "\"");
+}
+
 static void param_element(random_pml *p, int32_t module) {
     static const int32_t lengths[] = {1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 12, 20, 40, 64, 70};
     random_pml_module *m = &p->modules[module];
     int32_t len = lengths[below(p, (int32_t)BASE_ARRAY_LEN(lengths))];
     const char *kind = chance(p, 3) ? "parameter" : "param", *attribute = chance(p, 3) ? "length" : "len";
     if (base_buffer_printf(&p->schema, "<%s name=\"p%d\" %s=\"%d\"", kind, m->n_params, attribute, len)) abort();
-    if (chance(p, 3)) {
-        put(&p->schema, " scaffold=\"");
-        put_words(p, &p->schema, 6);
-        put(&p->schema, "\"");
-    }
+    if (chance(p, 3)) placeholder(p, p->may_be_too_long && chance(p, 120) ? 8 * len : len - 1);
     put(&p->schema, "/>");
     m->param_len[m->n_params++] = len;
 }
@@ -180,8 +186,13 @@ static void piece(random_pml *p, int32_t module, int depth, bool in_role) {
 
 static void content(random_pml *p, int32_t module, int depth, bool in_role) {
     int32_t n = 1 + below(p, depth == 0 ? 7 : 4);
-    if (!chance(p, 6)) put_text(p, &p->schema);
+    bool edges = module >= 0 && !in_role; /* modules that begin or end with a role */
+    put_white(p, &p->schema);
+    if (edges && chance(p, 8)) role_element(p, module, depth);
+    else if (!chance(p, 4)) put_text(p, &p->schema);
     for (int32_t i = 0; i < n; i++) piece(p, module, depth, in_role);
+    put_white(p, &p->schema);
+    if (edges && chance(p, 6)) role_element(p, module, depth);
     put_white(p, &p->schema);
 }
 
@@ -320,10 +331,10 @@ static void import_element(random_pml *p, const choice *c, const tokenizer *t, i
     if (n > 0 && base_buffer_printf(&p->prompt, "</%s>", p->modules[module].name)) abort();
 }
 
-/* In a fixed layout most texts between imports would not fit. */
+/* In a fixed layout many texts between imports do not fit. */
 static void maybe_text(random_pml *p) {
     put_white(p, &p->prompt);
-    if (chance(p, p->fixed ? 12 : 3)) put_words(p, &p->prompt, p->fixed ? 3 : 12);
+    if (chance(p, p->fixed ? 6 : 3)) put_words(p, &p->prompt, p->fixed ? 3 : 12);
     put_white(p, &p->prompt);
 }
 

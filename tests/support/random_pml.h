@@ -3,8 +3,9 @@
  * A schema nests up to four modules deep and holds unions with and without defaults, parameters, roles, scaffolds, mixed
  * scopes and anchors, cache="false", xml:space and white space of every kind. A prompt takes a subset of its modules in any order, with arguments,
  * text between them, roles and several turns. The same generator state gives the same documents everywhere.
- * Valid means well-formed and without unknown names or excluding members; in a fixed layout a text may still not fit its gap,
- * and one argument in forty is too long on purpose. Running out of memory ends the program.
+ * Modules begin and end with texts, modules, unions and roles. Valid means well-formed and without unknown names or excluding members; in a
+ * fixed layout a text may still not fit its gap, one argument in forty is too long on purpose, and where may_be_too_long is set so is one
+ * placeholder in 120. Running out of memory ends the program.
  */
 #ifndef SUPPORT_RANDOM_PML_H
 #define SUPPORT_RANDOM_PML_H
@@ -39,6 +40,7 @@ typedef struct random_pml {
     random_pml_layout layout;   /* of schemas to come; may be set after init */
     int32_t shorter;            /* texts have so many times fewer words, 1 by init: for vocabularies where a word is many tokens */
     bool dial;                  /* quality="..." here and there: reuse, link, blend and exact; false by init */
+    bool may_be_too_long;       /* placeholders; false by init */
     bool fixed;
     random_pml_module modules[RANDOM_PML_MODULES];
     int32_t n_modules, n_unions;

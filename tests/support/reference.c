@@ -26,6 +26,8 @@ struct reference {
 typedef struct item {
     int32_t segment;  /* -1: a text of the prompt */
     token_list text;
+    int32_t node;     /* texts: the prompt's node, -1: control tokens */
+    bool at_role;     /* a role of the prompt begins or ends before it */
     int32_t after;    /* texts: the item that is its predecessor, -1 for none */
     int32_t position, n;
 } item;
@@ -65,6 +67,9 @@ struct reference_prompt {
     item *items;
     int32_t n_items, cap_items;
     int32_t predecessor; /* of the next text */
+    bool at_role;        /* of the next item */
+    int32_t tail;        /* fixed: where the next text after the schema comes */
+    bool after_schema;   /* fixed: a text was placed there */
     int last_role;
     /* flat */
     entry *entries;
@@ -135,7 +140,8 @@ static item *new_item(reference_prompt *p, int32_t segment) {
         p->cap_items = p->cap_items * 2 + 16;
     }
     item *t = &p->items[p->n_items++];
-    *t = (item){.segment = segment, .after = p->predecessor};
+    *t = (item){.segment = segment, .node = -1, .at_role = p->at_role, .after = p->predecessor};
+    p->at_role = false;
     return t;
 }
 
@@ -148,20 +154,16 @@ static void emit_segment(reference_prompt *p, int32_t segment) {
     if (g->last_role != CHAT_ROLE_NONE) p->last_role = g->last_role;
 }
 
-/* Takes over the tokens. */
-static void emit_text(reference_prompt *p, token_list *l) {
-    if (l->n == 0) return;
-    item *t = new_item(p, -1);
-    t->text = *l;
-    t->n = (int32_t)l->n;
-    *l = (token_list){0};
-    p->predecessor = p->n_items - 1;
-}
-
+/* What a role begins or ends with, which may be nothing. */
 static void emit_special(reference_prompt *p, const char *text) {
     token_list l = {0};
+    p->at_role = true;
     reference_encode(&p->r->words, text, strlen(text), true, false, &l);
-    emit_text(p, &l);
+    if (l.n == 0) return;
+    item *t = new_item(p, -1);
+    t->text = l;
+    t->n = (int32_t)l.n;
+    p->predecessor = p->n_items - 1;
 }
 
 /* The first segment of holder that was not emitted, begins before `order`; -1. */
@@ -219,21 +221,10 @@ static void emit_import(reference_prompt *p, int32_t import) {
     if (last >= 0) p->predecessor = last;
 }
 
-/* Does a module begin with own text, and that with white space? */
-static bool begins_with_space(const pml_document *d, int32_t module) {
-    int32_t first = d->nodes[module].first_child;
-    return first >= 0 && d->nodes[first].kind == PML_TEXT && strchr(" \t\r\n", d->nodes[first].text[0]) != NULL;
-}
-
+/* Its tokens wait until all that follows it is known. */
 static void emit_prompt_text(reference_prompt *p, int32_t node) {
-    const pml_node *n = &p->pd->nodes[node], *next = n->next < 0 ? NULL : &p->pd->nodes[n->next];
-    bool space = false;
-    token_list l = {0};
-    if (n->border_space && next && next->kind == PML_IMPORT)
-        space = !begins_with_space(p->d, pml_find_module(p->d, 0, next->name, strlen(next->name)));
-    reference_encode_text(&p->r->words, n, space ? " " : "", &l);
-    emit_text(p, &l);
-    token_list_free(&l);
+    new_item(p, -1)->node = node;
+    p->predecessor = p->n_items - 1;
 }
 
 static void emit_children(reference_prompt *p, int32_t node);
@@ -283,6 +274,51 @@ static void order_items(reference_prompt *p) {
     emit_own(p, 0, INT_MAX);
 }
 
+/* ---- texts before imports -------------------------------------------------------------------------------------- */
+
+static const char *argument(const reference_prompt *p, int32_t module, const char *name) {
+    if (p->import_of[module] < 0) return "";
+    const pml_node *import = &p->pd->nodes[p->import_of[module]];
+    for (int32_t i = 0; i < import->n_arguments; i++)
+        if (strcmp(import->arguments[i].name, name) == 0) return import->arguments[i].value;
+    return "";
+}
+
+static bool begins_with_white(const char *text) { return text[0] && strchr(" \t\r\n", text[0]); }
+
+/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for the arguments that
+ * it would begin with are not given. */
+static bool begins_with_word(const reference_prompt *p, const item *t, bool *empty) {
+    *empty = false;
+    if (t->at_role || (t->segment < 0 && t->node < 0)) return false;
+    if (t->segment < 0) return !begins_with_white(p->pd->nodes[t->node].text);
+    const reference_segment *g = &p->s->segments[t->segment];
+    if (g->at_role || g->first < 0) return false;
+    for (int32_t i = g->first; i >= 0; i = schema_node(p, i)->next) {
+        const pml_node *n = schema_node(p, i);
+        bool dummy = !n->text_continues && tokenizer_has_space_prefix(p->r->tokenizer);
+        if (n->kind == PML_TEXT) return !dummy && !begins_with_white(n->text);
+        if (n->kind == PML_ROLE) return false;
+        if (n->kind != PML_PARAM) break;
+        const char *value = argument(p, g->holder, n->name);
+        if (value[0]) return !n->border_space && !begins_with_white(value);
+        if (n->next < 0 && schema_node(p, n->parent)->kind == PML_ROLE) return false;
+    }
+    *empty = true;
+    return false;
+}
+
+static void finish_texts(reference_prompt *p) {
+    for (int32_t i = 0; i < p->n_items; i++) {
+        item *t = &p->items[i];
+        if (t->segment >= 0 || t->node < 0) continue;
+        bool empty = true, word = false;
+        for (int32_t k = i + 1; k < p->n_items && empty; k++) word = begins_with_word(p, &p->items[k], &empty);
+        reference_encode_text(&p->r->words, &p->pd->nodes[t->node], p->pd->nodes[t->node].border_space && word ? " " : "", &t->text);
+        t->n = (int32_t)t->text.n;
+    }
+}
+
 /* ---- place ----------------------------------------------------------------------------------------------------- */
 
 static int32_t item_end(const item *t) { return t->position + t->n; }
@@ -314,13 +350,15 @@ static int32_t next_taken(const reference_prompt *p, int32_t start) {
 static void place_fixed_text(reference_prompt *p, item *t) {
     int32_t start = t->after < 0 ? 0 : item_end(&p->items[t->after]);
     int32_t next = next_taken(p, start);
-    if (next < 0) start = start > p->s->length ? start : p->s->length;
-    else if (start + t->n > next)
-        p->rc = base_fail(p->err, RP_ERR_LENGTH, "reference: %d tokens in a gap of %d", t->n, next - start);
-    t->position = start;
+    bool fits = start + t->n <= next;
+    if (next < 0 || next == start || (t->node < 0 && !fits)) p->after_schema = true;
+    if (!p->after_schema && !fits) p->rc = base_fail(p->err, RP_ERR_LENGTH, "reference: %d tokens in a gap of %d", t->n, next - start);
+    t->position = p->after_schema ? p->tail : start;
+    if (p->after_schema) p->tail += t->n;
 }
 
 static void place_fixed(reference_prompt *p) {
+    p->tail = p->s->length;
     for (int32_t i = 0; i < p->n_items; i++)
         if (p->items[i].segment >= 0) p->items[i].position = p->s->segments[p->items[i].segment].fixed;
     for (int32_t i = 0; i < p->n_items; i++)
@@ -348,14 +386,6 @@ static void open_answer(reference_prompt *p) {
 
 static void new_entry(reference_prompt *p, int32_t position, int32_t id, int32_t segment, int32_t offset, bool fresh) {
     p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1, false};
-}
-
-static const char *argument(const reference_prompt *p, int32_t module, const char *name) {
-    if (p->import_of[module] < 0) return "";
-    const pml_node *import = &p->pd->nodes[p->import_of[module]];
-    for (int32_t i = 0; i < import->n_arguments; i++)
-        if (strcmp(import->arguments[i].name, name) == 0) return import->arguments[i].value;
-    return "";
 }
 
 static void flatten_argument(reference_prompt *p, const item *t, const reference_segment *g, const reference_hole *hole) {
@@ -744,6 +774,12 @@ void reference_close(reference *r) {
 
 int32_t reference_n_vocab(const reference *r) { return reference_model_n_vocab(r->model); }
 
+bool reference_schema_is_too_long(const reference *r, const pml_document *schema) {
+    reference_schema *s = reference_schema_new(schema, &r->words);
+    reference_schema_free(s);
+    return !s;
+}
+
 static reference_prompt *new_prompt(reference *r, const pml_document *schema, const pml_document *prompt, rp_error *err) {
     reference_prompt *p = reference_alloc(1, sizeof *p);
     size_t n_nodes = (size_t)schema->n_nodes;
@@ -773,6 +809,7 @@ static void lay_out(reference_prompt *p) {
     if (p->rc) return;
     take_defaults(p->d, p->taken);
     order_items(p);
+    finish_texts(p);
     if (p->s->fixed) place_fixed(p);
     else place_packed(p);
     if (p->rc) return;

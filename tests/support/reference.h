@@ -52,4 +52,7 @@ int32_t reference_prompt_joint(const reference_prompt *p);
 /* Tokens with positions and origin, for people. */
 void reference_prompt_print(const reference_prompt *p, FILE *to);
 
+/* Is a placeholder of the schema longer than its parameter? */
+bool reference_schema_is_too_long(const reference *r, const pml_document *schema);
+
 #endif

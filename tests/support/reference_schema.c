@@ -53,12 +53,15 @@ void reference_value(const reference_words *w, const pml_node *param, const char
     free(copy);
 }
 
-static void push_placeholder(const reference_words *w, const pml_node *param, token_list *l) {
+/* Does it fit? */
+static bool push_placeholder(const reference_words *w, const pml_node *param, token_list *l) {
     token_list scaffold = {0};
     if (param->scaffold) reference_value(w, param, param->scaffold, &scaffold);
+    bool fits = scaffold.n <= (size_t)param->param_len;
     for (int32_t i = 0; i < param->param_len; i++)
         push(l, (size_t)i < scaffold.n ? scaffold.ids[i] : filler(w->tokenizer));
     token_list_free(&scaffold);
+    return fits;
 }
 
 /* ---- the walk: segments in document order, and fixed positions -------------------------------------------------- */
@@ -68,6 +71,7 @@ typedef struct walk {
     const reference_words *w;
     int32_t order, position;
     int previous_role;
+    bool too_long; /* a placeholder */
 } walk;
 
 /* The own text of one module (or the schema) while it is walked. */
@@ -75,9 +79,10 @@ typedef struct own_text {
     int32_t holder;
     int32_t open;     /* the segment that its text goes to, -1: the next token begins one */
     int role;         /* that it stands in, its own or an enclosing module's */
+    bool at_role;     /* a role began or ended, and no token came since */
 } own_text;
 
-static void own_tokens(walk *k, own_text *own, const token_list *l) {
+static void own_tokens(walk *k, own_text *own, int32_t node, const token_list *l) {
     reference_schema *s = k->s;
     if (l->n == 0) return;
     if (own->open < 0) {
@@ -87,7 +92,10 @@ static void own_tokens(walk *k, own_text *own, const token_list *l) {
         g->order = k->order++;
         g->fixed = k->position;
         g->last_role = CHAT_ROLE_NONE;
+        g->first = node;
+        g->at_role = own->at_role;
     }
+    own->at_role = false;
     reference_segment *g = &s->segments[own->open];
     for (size_t i = 0; i < l->n; i++) push(&g->tokens, l->ids[i]);
     if (own->role != CHAT_ROLE_NONE) g->last_role = own->role;
@@ -97,15 +105,16 @@ static void own_tokens(walk *k, own_text *own, const token_list *l) {
 static void own_special(walk *k, own_text *own, const char *text) {
     token_list l = {0};
     reference_encode(k->w, text, strlen(text), true, false, &l);
-    own_tokens(k, own, &l);
+    own->at_role = true;
+    own_tokens(k, own, -1, &l);
     token_list_free(&l);
 }
 
 static void own_param(walk *k, own_text *own, int32_t node) {
     const pml_node *param = &k->s->d->nodes[node];
     token_list l = {0};
-    push_placeholder(k->w, param, &l);
-    own_tokens(k, own, &l);
+    k->too_long |= !push_placeholder(k->w, param, &l);
+    own_tokens(k, own, node, &l);
     reference_segment *g = &k->s->segments[own->open];
     reference_hole *holes = reference_alloc((size_t)g->n_holes + 1, sizeof *holes);
     if (g->n_holes) memcpy(holes, g->holes, (size_t)g->n_holes * sizeof *holes);
@@ -155,7 +164,7 @@ static void walk_child(walk *k, own_text *own, int32_t node) {
     switch (n->kind) {
     case PML_TEXT:
         reference_encode_text(k->w, n, "", &l);
-        own_tokens(k, own, &l);
+        own_tokens(k, own, node, &l);
         break;
     case PML_PARAM: own_param(k, own, node); break;
     case PML_ROLE: walk_role(k, own, node); break;
@@ -183,7 +192,7 @@ static void walk_schema(walk *k) {
     if (tokenizer_adds_bos(t)) {
         token_list l = {0};
         push(&l, tokenizer_bos(t));
-        own_tokens(k, &own, &l);
+        own_tokens(k, &own, -1, &l);
         token_list_free(&l);
     }
     walk_content(k, &own, 0);
@@ -266,7 +275,9 @@ reference_schema *reference_schema_new(const pml_document *d, const reference_wo
     s->segments = reference_alloc(2 * (size_t)d->n_nodes + 1, sizeof *s->segments);
     walk_schema(&k);
     for (int32_t i = 0; i < s->n_segments; i++) make_scope(s, &s->segments[i], w);
-    return s;
+    if (!k.too_long) return s;
+    reference_schema_free(s);
+    return NULL;
 }
 
 void reference_schema_free(reference_schema *s) {

@@ -40,6 +40,8 @@ typedef struct reference_place {
 typedef struct reference_segment {
     int32_t holder; /* the module's node, or 0: the schema's */
     int32_t order;  /* its place in the document, comparable with reference_schema.order */
+    int32_t first;  /* node: the text or parameter that it begins with, -1: the schema's first token */
+    bool at_role;   /* it begins with a role's beginning or end */
     token_list tokens;
     reference_hole *holes;
     int32_t n_holes;
@@ -60,6 +62,7 @@ typedef struct reference_schema {
     bool fixed;
 } reference_schema;
 
+/* NULL: a placeholder is longer than its parameter. */
 reference_schema *reference_schema_new(const pml_document *d, const reference_words *w);
 void reference_schema_free(reference_schema *s);
 

@@ -1,0 +1,17 @@
+/* reference_space.h: where the white space of a document's texts goes, straight from docs/pml.md, 'White space', and the bytes of the
+ * document. Looks backward from each text for what it meets, where the parser goes forward once.
+ *
+ * For tests: running out of memory ends the program. Threads: none.
+ */
+#ifndef SUPPORT_REFERENCE_SPACE_H
+#define SUPPORT_REFERENCE_SPACE_H
+
+#include <stddef.h>
+
+#include "pml/document.h"
+
+/* 0, or RP_ERR_CONFLICT: a text or parameter of the parsed document is not what the page says; *err shows both. The document has no src
+ * files. */
+int reference_space_check(const char *xml, size_t n, const pml_document *d, rp_error *err);
+
+#endif
