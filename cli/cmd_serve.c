@@ -77,7 +77,7 @@ static const cli_option options[] = {
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
              "command line goes before it"},
-    CLI_ENGINE_ROWS(serve_options, engine),
+    CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
     {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram),
      .help = "most that prompts of quality scaffold, which are computed together in idle time, may take of attention states (a quarter of them)"},

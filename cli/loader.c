@@ -54,6 +54,13 @@ int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
     return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
+int cli_load_vocabulary(cli_loaded *l, const char *path) {
+    rp_model_options options = rp_model_options_defaults();
+    rp_error err;
+    options.vocabulary_only = true;
+    return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+}
+
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
     rp_error err;
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);

@@ -100,6 +100,8 @@ typedef struct rp_model rp_model;
 
 typedef struct rp_model_options {
     const char *chat_format; /* a name of rp_chat_format_name, or NULL: by the model's metadata and template */
+    bool vocabulary_only;    /* tokens alone: the file needs no weights, and its architecture may be any. Such a model tokenizes, and engines,
+                                rp_schema_lint and rp_split refuse it with RP_ERR_UNSUPPORTED. Default false */
 } rp_model_options;
 
 RP_API rp_model_options rp_model_options_defaults(void);

@@ -218,6 +218,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine_options o = options ? *options : rp_engine_options_defaults();
     *out = NULL;
     int rc = check_options(&o, err);
+    if (!rc) rc = model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = base_calloc(1, sizeof(*e));
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");

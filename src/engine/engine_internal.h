@@ -135,6 +135,8 @@ int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error 
 /* A reference to the schema of that name that the tenant of this salt gets: its own, or else the shared one. RP_ERR_NAME lists what there
  * is for it. Any thread. */
 int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err);
+/* The schema that a prompt names; the error of an unknown one has its place. */
+int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err);
 /* A schema that nobody else finds, with one reference, the caller's; its modules are named by the salt. As rp_schema_parse otherwise. */
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);

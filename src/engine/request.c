@@ -79,7 +79,7 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 /* The request's own schema, or the one that it names. */
 static int find_schema(rp_call *c, const rp_request *o, rp_error *err) {
     const char *name = c->document->nodes[0].name;
-    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
+    if (!o->schema) return engine_find_schema_of(c->engine, &c->root.salt, c->document, &c->schema, err);
     int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
     if (rc || strcmp(c->schema->name, name) == 0) return rc;
     return pml_fail(err, RP_ERR_NAME, c->document, 0, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name,

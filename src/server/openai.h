@@ -42,6 +42,15 @@ int64_t openai_created(const server_exchange *x);
 int openai_done(server_exchange *x);
 int openai_fail(server_exchange *x, const server_problem *p);
 
+/* ---- openai_logprobs.c ---- */
+
+/* A number for JSON, which has no infinity. */
+double openai_logprob(float logprob);
+/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of the ask is 0 or more.
+ * NULL: no memory. */
+json_t *openai_result_logprobs(const server_exchange *x, const rp_result *r);
+json_t *openai_piece_logprobs(const server_exchange *x, const server_piece *piece);
+
 /* The bytes of a token, as text; and as numbers. */
 json_t *openai_token_text(const server_exchange *x, int32_t token);
 json_t *openai_token_bytes(const server_exchange *x, int32_t token);

@@ -24,16 +24,18 @@ static json_t *usage(const server_exchange *x) {
                      (json_int_t)(u.prompt - u.cached), "answer_tokens", (json_int_t)u.answer);
 }
 
-static json_t *answer(const server_choice *c) {
+/* "o*": what was not asked for is left out. */
+static json_t *answer(const server_exchange *x, const server_choice *c) {
     const rp_result *r = c->result;
-    return json_pack("{s:i, s:o, s:s}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
-                     r->finish_reason);
+    json_t *logprobs = x->ask.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
+    return json_pack("{s:i, s:o, s:s, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
+                     r->finish_reason, "logprobs", logprobs);
 }
 
 static json_t *report(const server_exchange *x) {
     json_t *answers = json_array();
     for (int32_t i = 0; i < x->n_choices && answers; i++)
-        if (json_array_append_new(answers, answer(&x->choices[i]))) return json_decref(answers), NULL;
+        if (json_array_append_new(answers, answer(x, &x->choices[i]))) return json_decref(answers), NULL;
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", x->server->model_name, "answers", answers,
                      "usage", usage(x), "reprise", report_reprise(x));
 }
@@ -41,8 +43,11 @@ static json_t *report(const server_exchange *x) {
 static json_t *whole(server_exchange *x) { return report(x); }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    if (piece->n == 0) return 0;
-    return exchange_frame(x, "text", json_pack("{s:i, s:o}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n)));
+    bool has_tokens = piece->tokens != piece->tokens_end;
+    if (piece->n == 0 && !has_tokens) return 0;
+    json_t *logprobs = has_tokens ? openai_piece_logprobs(x, piece) : NULL;
+    return exchange_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n),
+                                               "logprobs", logprobs));
 }
 
 static int end_stream(server_exchange *x) { return exchange_frame(x, "done", report(x)); }
