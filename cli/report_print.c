@@ -176,7 +176,8 @@ static void print_first_difference(const json_t *a, const json_t *b, const commo
         printf("\nthe prompts are the same\n");
         return;
     }
-    printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
+    if (c->begin == c->end) printf("\nthe prompts begin to differ at byte %.0f", c->begin);
+    else printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
     if (same == n) {
         printf("\n");
         return;
@@ -255,12 +256,22 @@ static void print_head(const char *side, const json_t *r) {
            report_number(json_object_get(r, "ms"), "first_token"));
 }
 
+/* Tokens of a beginning that both have, by bytes: how many there are for each, on average. Where A came first, B cannot have left A later than
+ * all that was known. */
+static void print_beginning(const json_t *a, const json_t *b, const common_beginning *c) {
+    double bytes = report_number(json_object_get(b, "prompt"), "bytes"), each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
+    double least = floor(each * c->begin), most = c->all ? least : ceil(each * c->end);
+    const json_t *left = json_object_get(b, "divergence");
+    if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time")) most = fmin(most, report_number(left, "token"));
+    least = fmin(least, most);
+    if (most - least < 2) printf("about %.0f tokens of its beginning", most);
+    else printf("about %.0f to %.0f tokens of its beginning", least, most);
+}
+
 void report_print_diff(const json_t *a, const json_t *b) {
     const json_t *of_a = json_object_get(a, "prompt"), *of_b = json_object_get(b, "prompt");
     common_beginning common = compare_prompts(of_a, of_b);
-    double bytes = report_number(of_b, "bytes"), tokens_per_byte = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
     if (!common.all) narrow_by_messages(of_a, of_b, &common);
-    double least = floor(tokens_per_byte * common.begin), most = common.all ? least : ceil(tokens_per_byte * common.end);
     print_head("A", a);
     print_head("B", b);
     if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
@@ -270,8 +281,7 @@ void report_print_diff(const json_t *a, const json_t *b) {
     print_first_difference(of_a, of_b, &common);
     printf("\nof A, B could have reused ");
     if (modules > 0) printf("%.0f tokens of modules", modules);
-    else if (most - least < 2) printf("about %.0f tokens of its beginning", most);
-    else printf("about %.0f to %.0f tokens of its beginning", least, most);
+    else print_beginning(a, b, &common);
     printf("; it reused %.0f tokens in all\n", report_number(b, "cached_tokens"));
     print_divergence(json_object_get(b, "divergence"));
     print_hints(json_object_get(b, "hints"));
