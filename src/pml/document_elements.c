@@ -360,6 +360,7 @@ static int read_arguments(reading *r, const char *name, const char **attributes)
             continue;
         }
         pml_argument *out = &arguments[r->node->n_arguments++];
+        out->n_value = strlen(a[1]);
         if (keep(r, a[0], &out->name) != 0 || keep(r, a[1], &out->value) != 0) return r->b->rc;
     }
     return 0;

@@ -18,10 +18,10 @@ int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
 
 /* ---- arguments ---- */
 
-static const char *argument_of(const plan_build *b, int32_t import, const char *param) {
+static const pml_argument *argument_of(const plan_build *b, int32_t import, const char *param) {
     const pml_node *n = &b->prompt->nodes[import];
     for (int32_t i = 0; i < n->n_arguments; i++)
-        if (strcmp(n->arguments[i].name, param) == 0) return n->arguments[i].value;
+        if (strcmp(n->arguments[i].name, param) == 0) return &n->arguments[i];
     return NULL;
 }
 
@@ -30,10 +30,10 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
     pml_plan *p = b->plan;
     int32_t holder = b->layout->segments[segment].holder, import = b->import_of[holder];
     const pml_node *param = &b->schema->nodes[hole->param];
-    const char *value = import >= 0 ? argument_of(b, import, param->name) : NULL;
+    const pml_argument *value = import >= 0 ? argument_of(b, import, param->name) : NULL;
     if (!value) return RP_OK;
     size_t first = p->tokens.n;
-    int rc = pml_append_value(b->model, param, value, &p->tokens, b->err);
+    int rc = pml_append_argument(b->model, param, value, &p->tokens, b->err);
     if (rc) return rc;
     size_t n = p->tokens.n - first;
     if (n > (size_t)hole->len)
