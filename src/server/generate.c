@@ -136,6 +136,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
     q.prompt = a->pml;
+    q.built = a->built;
     q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
     q.schema = a->schema;
     q.messages = a->messages;

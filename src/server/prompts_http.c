@@ -1,4 +1,5 @@
-/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...} or as the document itself. Events are "text", "done"
+/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts whose texts are never parsed (prompt_parts.c),
+ * or as the document itself. Events are "text", "done"
  * and "error". */
 #include <string.h>
 
@@ -14,7 +15,10 @@ int pml_parse_prompt(server_ask *ask, server_problem *p) {
     if (!server_field(&f, "temperature")) ask->sampling.temperature = 0; /* as `reprise run` */
     server_field_text(&f, "prompt", &ask->pml);
     server_field_int(&f, "logprobs", 0, RP_MAX_LOGPROBS, &ask->n_logprobs);
-    if (!ask->pml) server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document");
+    server_ask_parts(ask, &f);
+    if (ask->pml && ask->built) server_fail(p, SERVER_INVALID, "parts", "'prompt' and 'parts' exclude each other: give one of them");
+    if (!ask->pml && !ask->built)
+        server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' for text that is never parsed");
     return (int)p->kind;
 }
 

@@ -31,6 +31,7 @@ void server_ask_free(server_ask *ask) {
     base_free(ask->tools);
     base_free(ask->calls);
     base_free(ask->results);
+    rp_prompt_free(ask->built);
     json_decref(ask->root);
     *ask = (server_ask){0};
 }

@@ -86,6 +86,8 @@ typedef struct server_ask {
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;
+    rp_prompt *built;       /* made of parts; the ask's */
+    const char *built_schema; /* the schema's name */
     const char *schema;     /* the text of one, for this request alone; or NULL */
 
     /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
@@ -152,6 +154,8 @@ void server_ask_add_call(server_ask *ask, const char *id, const char *name, cons
 void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p);
 /* The only tools that may be called: bars all others. */
 void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p);
+/* "schema" and "parts": the prompt as parts, if they are there (prompt_parts.c). */
+void server_ask_parts(server_ask *ask, const server_fields *f);
 /* A string or an array of strings. */
 void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
