@@ -239,6 +239,7 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
     if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, result);
     end_line(s, last);
     int status = cli_finish_output();
+    for (int32_t i = 0; i < result->n_warnings && status == CLI_OK; i++) cli_warn("%s: %s", in->name, result->warnings[i]);
     if (status == CLI_OK && o->explain) run_report_explain(stderr, result);
     if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
     return status;

@@ -457,6 +457,7 @@ RP_API int rp_prompt_end_role(rp_prompt *prompt);
 #define RP_MAX_LOGPROBS 100
 #define RP_MAX_DRAFT 15
 #define RP_DIVERGENCE_TOKENS 8
+#define RP_MAX_WARNINGS 16
 
 typedef struct rp_logit_bias {
     int32_t token;
@@ -684,6 +685,9 @@ typedef struct rp_result {
     rp_plan_item *plan;
     int32_t n_plan;
     rp_divergence divergence;
+    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond those that the model
+                                  was trained for. At most RP_MAX_WARNINGS; the last one counts those that are left out */
+    int32_t n_warnings;
     void *owner;               /* internal */
 } rp_result;
 

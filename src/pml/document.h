@@ -62,6 +62,7 @@ typedef struct pml_node {
     bool pin;            /* MODULE */
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */
+    bool required;       /* PARAM: a prompt without an argument for it is refused */
     const char *scaffold; /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
                              SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
     const pml_argument *arguments; /* IMPORT */

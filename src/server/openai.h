@@ -27,6 +27,10 @@ json_t *openai_message(const server_exchange *x, const server_choice *c);
 json_t *openai_call_delta(const server_exchange *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
                           size_t n);
 
+/* The fields that both have (openai_parse_common), and those that are ignored: what they ask for is done anyway, or is none of a model's. */
+#define OPENAI_COMMON_FIELDS \
+    "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
+    "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that both have. */
 void openai_parse_common(server_ask *ask, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */

@@ -81,6 +81,8 @@ int openai_parse_chat(server_ask *ask, server_problem *p) {
     openai_parse_format(ask, &f, "response_format", OPENAI_NESTED);
     openai_parse_json_schema(ask, &f);
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
+                              "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
     if (!p->kind && ask->continues_last && ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
     return (int)p->kind;

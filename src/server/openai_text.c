@@ -25,6 +25,7 @@ int openai_parse_text(server_ask *ask, server_problem *p) {
     if (best_of > 0 && best_of != ask->n)
         server_fail(p, SERVER_UNSUPPORTED, "best_of", "'best_of' is not supported: leave it out, or give the value of 'n'");
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
     return (int)p->kind;
 }
 

@@ -19,6 +19,7 @@ int pml_parse_prompt(server_ask *ask, server_problem *p) {
     if (ask->pml && ask->built) server_fail(p, SERVER_INVALID, "parts", "'prompt' and 'parts' exclude each other: give one of them");
     if (!ask->pml && !ask->built)
         server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' for text that is never parsed");
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt schema parts logprobs");
     return (int)p->kind;
 }
 
