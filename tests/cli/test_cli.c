@@ -348,6 +348,34 @@ static void test_llama_options(void **state) {
     outcome_free(&theirs);
 }
 
+/* What is done although it is hardly meant: one line each, and the answer comes. */
+static void test_warnings(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    const char *schema = write_file("w.xml", "<schema name='w'>One <module name='a'>of <param name='n' len='4'/> days</module>"
+                                             "<module name='b'>or <param name='m' len='4' required='true'/></module></schema>");
+    const char *missing = write_file("w1.xml", "<prompt schema='w'><a/> Once</prompt>"), *given = write_file("w2.xml", "<prompt schema='w'><a n='3'/> Once</prompt>");
+    const char *required = write_file("w3.xml", "<prompt schema='w'><b/> Once</prompt>");
+    outcome o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", NULL);
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.err, "w1.xml: parameter 'n' of 'a' has no argument: its place stays empty\n"));
+    assert_true(strncmp(o.err, "warning: ", 9) == 0 && strlen(o.out) > 0);
+    outcome_free(&o);
+    o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", "--json", NULL);
+    assert_non_null(strstr(o.out, "\"warnings\":"));
+    assert_non_null(strstr(o.out, "parameter 'n' of 'a' has no argument"));
+    outcome_free(&o);
+    o = run("", "run", "-m", model, "--schema", schema, "--prompt", given, "-n", "2", NULL);
+    expect_fine(&o);
+    outcome_free(&o);
+    expect_error(run("", "run", "-m", model, "--schema", schema, "--prompt", required, "-n", "2", NULL), 1,
+                 "w3.xml:1:20: parameter 'm' of 'b' has no argument, and requires one");
+    o = run("", "run", "-m", model, "-p", "Once", "-n", "2", "-c", "100000", NULL);
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.err, "warning: --ctx 100000: the model was trained for 512 positions"));
+    outcome_free(&o);
+}
+
 static void test_failures(void **state) {
     (void)state;
     NEEDS_PROGRAM();
@@ -930,7 +958,7 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options),
+        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options), cmocka_unit_test(test_warnings),
         cmocka_unit_test(test_tokenize_vocabularies),
         cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),
