@@ -46,7 +46,7 @@ static const cli_option options[] = {
      .help = "time between tokens that long prompts have to leave; inf: they take whole chunks; 0: 1.75 times what it is without (0)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
      .help = "calls that the engine runs together; others wait (16)"},
-    CLI_ENGINE_ROWS(bench_options, engine),
+    CLI_ENGINE_ROWS(bench_options, engine, 't'),
     CLI_STORE_ROWS(bench_options, engine),
     {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace),
      .help = "write what happened when as a Chrome trace, for ui.perfetto.dev"},

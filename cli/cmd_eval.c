@@ -56,7 +56,7 @@ static const cli_option options[] = {
     {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000,
      .help = "resamples of the bootstrap behind the intervals (1000)"},
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of the bootstrap (1)"},
-    CLI_ENGINE_ROWS(eval_options, engine),
+    CLI_ENGINE_ROWS(eval_options, engine, 0),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
     {.name = NULL},

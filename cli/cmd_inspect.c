@@ -31,7 +31,7 @@ static const cli_option options[] = {
      .help = "a prompt document, '-' for standard input: mark what it takes and list its tiles"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
      .help = "draw the prompt's mosaic, or without a prompt the schema's canonical layout, into this file"},
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
      .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},

@@ -24,7 +24,7 @@ static const cli_option options[] = {
      .help = "the model that it is for, a GGUF file: its tokens and positions count"},
     {.name = "prompts", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
      .help = "prompts that the schema is used with: PML documents one behind another, or JSON lines with \"prompt\"; '-' for standard input; may be given several times"},
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
      .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},

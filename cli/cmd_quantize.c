@@ -21,7 +21,7 @@ static const cli_option options[] = {
      .help = "the file to write; it appears when it is whole"},
     {.name = "type", .kind = CLI_TEXT, .value = "TYPE", .offset = AT(type), .required = true, .positional = true,
      .help = "Q8_0 (8.5 bits a weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
-    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256,
+    {.name = "threads", .letter = 't', .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256,
      .help = "threads; 0: one for each processor (0)"},
     {.name = NULL},
 };

@@ -32,7 +32,7 @@ static const cli_option options[] = {
      .help = "a schema of prompt modules; may be given several times"},
     {.name = "prompt", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
      .help = "a prompt document, '-' for standard input; several run one after the other on the same states"},
-    {.name = "text", .kind = CLI_LIST, .value = "STRING", .offset = AT(texts),
+    {.name = "text", .letter = 'p', .kind = CLI_LIST, .value = "STRING", .offset = AT(texts),
      .help = "plain text instead of a prompt document; '' starts from the beginning-of-text token alone"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of answer at most (128)"},
@@ -56,7 +56,7 @@ static const cli_option options[] = {
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
      .help = "whose the prompts are: states of their text and answers are kept under this name and found under no other; schemas are "
              "shared (the operator's)"},
-    CLI_ENGINE_ROWS(run_options, engine),
+    CLI_ENGINE_ROWS(run_options, engine, 't'),
     CLI_STORE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "what stands around roles; without it the model's metadata decide"},
@@ -239,6 +239,7 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
     if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, result);
     end_line(s, last);
     int status = cli_finish_output();
+    for (int32_t i = 0; i < result->n_warnings && status == CLI_OK; i++) cli_warn("%s: %s", in->name, result->warnings[i]);
     if (status == CLI_OK && o->explain) run_report_explain(stderr, result);
     if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
     return status;

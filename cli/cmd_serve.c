@@ -25,7 +25,7 @@ typedef struct serve_options {
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence;
     uint64_t body, scaffold_ram;
-    bool hash_key, no_tcp, no_page, stable_system, audit_raise;
+    bool hash_key, no_tcp, no_page, stable_system, strict, audit_raise;
     cli_config config;
 } serve_options;
 
@@ -57,6 +57,8 @@ static const cli_option options[] = {
      .help = "how requests call the model; without it as its file says"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
      .help = "move lines of system messages that are different each time (dates, ids) to their end, so that the others are found again"},
+    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
+     .help = "refuse requests with unknown fields; without it the answer's reprise.warnings names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "tokens of an answer at most, where the request does not say (1024)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
@@ -77,7 +79,7 @@ static const cli_option options[] = {
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
              "command line goes before it"},
-    CLI_ENGINE_ROWS(serve_options, engine),
+    CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
     {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram),
      .help = "most that prompts of quality scaffold, which are computed together in idle time, may take of attention states (a quarter of them)"},
@@ -163,6 +165,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.no_page = o->no_page;
     s.model_name = o->name;
     s.stable_system = o->stable_system;
+    s.strict = o->strict;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;
     s.max_body_bytes = o->body;

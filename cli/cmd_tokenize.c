@@ -15,7 +15,7 @@ typedef struct tokenize_options {
 #define AT(field) offsetof(tokenize_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; always needed"},
+     .help = "the model, a GGUF file; one that holds a vocabulary alone will do; always needed"},
     {.name = "special", .kind = CLI_FLAG, .offset = AT(special),
      .help = "control tokens written in the text become tokens; only for text that you trust"},
     {.name = "bos", .kind = CLI_FLAG, .offset = AT(bos), .help = "begin with the beginning-of-text token if the model wants one"},
@@ -88,7 +88,7 @@ static int tokenize_main(int argc, char **argv) {
     cli_loaded loaded = {0};
     char *text = NULL;
     size_t n = 0;
-    int status = cli_load_model(&loaded, o.model, NULL);
+    int status = cli_load_vocabulary(&loaded, o.model);
     if (status == CLI_OK) status = cli_read("-", &text, &n);
     if (status == CLI_OK) status = tokenize(&o, loaded.model, text, n);
     free(text);

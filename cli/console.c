@@ -22,17 +22,28 @@
 
 /* ---- Errors ---- */
 
-int cli_fail(int status, const char *fmt, ...) {
+static void print_line(const char *head, const char *fmt, va_list args) {
     char line[1536];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
     for (char *p = line; *p != '\0'; p++) /* a name with a newline must not make two lines of one */
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     fflush(stdout);
-    fprintf(stderr, "reprise: %s\n", line);
+    fprintf(stderr, "%s: %s\n", head, line);
+}
+
+int cli_fail(int status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_line("reprise", fmt, args);
+    va_end(args);
     return status;
+}
+
+void cli_warn(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    print_line("warning", fmt, args);
+    va_end(args);
 }
 
 int cli_fail_library(const rp_error *err) { return cli_fail(CLI_FAILED, "%s", err->message); }

@@ -19,6 +19,8 @@
 
 /* Writes "reprise: ..." as one line on standard error, whatever stands in the arguments. Returns status. */
 int cli_fail(int status, const char *fmt, ...) CLI_PRINTF(2, 3);
+/* Prints "warning: ..." on one line of standard error; what is done goes on. */
+void cli_warn(const char *fmt, ...) CLI_PRINTF(1, 2);
 /* The same for an error of the library. Returns CLI_FAILED. */
 int cli_fail_library(const rp_error *err);
 

@@ -54,9 +54,21 @@ int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
     return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
+int cli_load_vocabulary(cli_loaded *l, const char *path) {
+    rp_model_options options = rp_model_options_defaults();
+    rp_error err;
+    options.vocabulary_only = true;
+    return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+}
+
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
     rp_error err;
+    rp_model_info info;
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
+    rp_model_describe(l->model, &info);
+    if (options->n_ctx > info.n_ctx_train)
+        cli_warn("--ctx %d: the model was trained for %d positions, and what comes after them may be wrong", (int)options->n_ctx,
+                 (int)info.n_ctx_train);
     for (size_t i = 0; i < schemas->n; i++)
         if (rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, &err) != RP_OK) return cli_fail_library(&err);
     return CLI_OK;

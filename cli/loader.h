@@ -22,11 +22,11 @@ typedef struct cli_engine_args {
 extern const char *const cli_state_names[]; /* the order of rp_state_format; ends with NULL */
 extern const char *const cli_write_names[]; /* the order of rp_store_write */
 
-/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. */
-#define CLI_ENGINE_ROWS(type, field) \
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
+/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of --threads, or 0. */
+#define CLI_ENGINE_ROWS(type, field, t) \
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
      .help = "positions for prompt and answer; 0: what the model was trained for (0)"}, \
-    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
+    {.name = "threads", .letter = t, .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
      .help = "threads; 0: one for each processor (0)"}, \
     {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
      .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"}, \
@@ -54,6 +54,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args);
 
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
+/* Opens a model for its tokens alone: files that hold nothing but a vocabulary will do. Returns an exit status. */
+int cli_load_vocabulary(cli_loaded *l, const char *path);
 /* Makes the engine and loads the schemas in order. Returns an exit status. */
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
 /* Prepares the weights, with a progress bar. Returns an exit status. */

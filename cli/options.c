@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "console.h"
+#include "llama_options.h"
 #include "text.h"
 
 #define HELP_NAME_CELLS 26 /* where help's second column begins */
@@ -145,6 +146,8 @@ static const cli_option *find_letter(const cli_command *c, char letter) {
 
 static int unknown_option(const cli_command *c, const char *arg, const char *name, size_t n) {
     char word[CLI_NEAREST_BYTES];
+    int status = cli_llama_option_refuse(c, arg, strcspn(arg, "="));
+    if (status != CLI_OK) return status;
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), name);
     cli_nearest nearest = cli_nearest_start(word);
     for (const cli_option *o = c->options; o->name != NULL; o++)
@@ -190,11 +193,17 @@ static int take_positional(option_parser *p, const char *arg) {
                     p->command->name, p->command->name);
 }
 
+/* "-ngl" is no number of tokens "gl", where -n takes a number; "-mg" is a file "g", where -m takes a text. */
+static bool takes_attached(const cli_option *o, const char *arg) {
+    bool takes_text = o->kind == CLI_TEXT || o->kind == CLI_LIST || o->kind == CLI_CONFIG;
+    return takes_text || arg[2] == '\0' || !cli_llama_option_is(arg, strlen(arg));
+}
+
 static int take_argument(option_parser *p, const char *arg) {
     if (arg[0] != '-' || arg[1] == '\0') return take_positional(p, arg);
     if (arg[1] != '-') {
         const cli_option *o = find_letter(p->command, arg[1]);
-        if (o == NULL) return unknown_option(p->command, arg, arg + 1, strlen(arg + 1));
+        if (o == NULL || !takes_attached(o, arg)) return unknown_option(p->command, arg, arg + 1, strlen(arg + 1));
         return take_option(p, o, arg[2] != '\0' ? arg + 2 : NULL);
     }
     const char *name = arg + 2;

@@ -1,6 +1,7 @@
 /* report_print.c: a report, a list of them, and two compared, as lines for a person. */
 #define _POSIX_C_SOURCE 200809L /* localtime_r */
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -145,6 +146,11 @@ static common_beginning compare_prompts(const json_t *a, const json_t *b) {
     return c;
 }
 
+/* Bytes that a message is in the chunks: its role and text, a line feed after each. */
+static double message_bytes(const json_t *message) {
+    return (double)strlen(report_text(message, "role")) + report_number(message, "bytes") + 2;
+}
+
 static size_t same_messages(const json_t *a, const json_t *b) {
     size_t i = 0, n = json_array_size(a) < json_array_size(b) ? json_array_size(a) : json_array_size(b);
     while (i < n && strcmp(report_text(json_array_get(a, i), "hash"), report_text(json_array_get(b, i), "hash")) == 0 &&
@@ -170,7 +176,8 @@ static void print_first_difference(const json_t *a, const json_t *b, const commo
         printf("\nthe prompts are the same\n");
         return;
     }
-    printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
+    if (c->begin == c->end) printf("\nthe prompts begin to differ at byte %.0f", c->begin);
+    else printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
     if (same == n) {
         printf("\n");
         return;
@@ -178,6 +185,32 @@ static void print_first_difference(const json_t *a, const json_t *b, const commo
     printf(", in message %zu:\n", same + 1);
     print_side("A", json_array_get(of_a, same));
     print_side("B", json_array_get(of_b, same));
+}
+
+/* Are the chunks those of the messages that are listed? They are those of a document where messages became one. */
+static bool are_messages(const json_t *prompt) {
+    const json_t *messages = json_object_get(prompt, "messages");
+    double bytes = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++) bytes += message_bytes(json_array_get(messages, i));
+    return bytes == report_number(prompt, "bytes");
+}
+
+/* Messages say where prompts part more exactly than chunks: whole messages that are the same, and the beginning of the next. */
+static void narrow_by_messages(const json_t *a, const json_t *b, common_beginning *c) {
+    const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
+    if (!are_messages(a) || !are_messages(b)) return;
+    size_t same = same_messages(of_a, of_b), n = 0;
+    const json_t *next_a = json_array_get(of_a, same), *next_b = json_array_get(of_b, same);
+    const char *begins_a = report_text(next_a, "begins"), *begins_b = report_text(next_b, "begins");
+    double at = 0;
+    for (size_t i = 0; i < same; i++) at += message_bytes(json_array_get(of_b, i));
+    if (next_a != NULL && next_b != NULL && strcmp(report_text(next_a, "role"), report_text(next_b, "role")) == 0) {
+        at += (double)strlen(report_text(next_b, "role")) + 1;
+        while (begins_a[n] != '\0' && begins_a[n] == begins_b[n]) n++;
+        at += (double)n;
+        if (begins_a[n] != '\0' && begins_b[n] != '\0' && at < c->end) c->end = at;
+    }
+    if (at > c->begin && at <= c->end) c->begin = at;
 }
 
 /* The part that has the key, or NULL. */
@@ -223,10 +256,22 @@ static void print_head(const char *side, const json_t *r) {
            report_number(json_object_get(r, "ms"), "first_token"));
 }
 
+/* Tokens of a beginning that both have, by bytes: how many there are for each, on average. Where A came first, B cannot have left A later than
+ * all that was known. */
+static void print_beginning(const json_t *a, const json_t *b, const common_beginning *c) {
+    double bytes = report_number(json_object_get(b, "prompt"), "bytes"), each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
+    double least = floor(each * c->begin), most = c->all ? least : ceil(each * c->end);
+    const json_t *left = json_object_get(b, "divergence");
+    if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time")) most = fmin(most, report_number(left, "token"));
+    least = fmin(least, most);
+    if (most - least < 2) printf("about %.0f tokens of its beginning", most);
+    else printf("about %.0f to %.0f tokens of its beginning", least, most);
+}
+
 void report_print_diff(const json_t *a, const json_t *b) {
     const json_t *of_a = json_object_get(a, "prompt"), *of_b = json_object_get(b, "prompt");
     common_beginning common = compare_prompts(of_a, of_b);
-    double bytes = report_number(of_b, "bytes"), beginning = bytes > 0 ? report_number(b, "prompt_tokens") * common.begin / bytes : 0;
+    if (!common.all) narrow_by_messages(of_a, of_b, &common);
     print_head("A", a);
     print_head("B", b);
     if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
@@ -236,7 +281,7 @@ void report_print_diff(const json_t *a, const json_t *b) {
     print_first_difference(of_a, of_b, &common);
     printf("\nof A, B could have reused ");
     if (modules > 0) printf("%.0f tokens of modules", modules);
-    else printf("about %.0f tokens of its beginning", beginning);
+    else print_beginning(a, b, &common);
     printf("; it reused %.0f tokens in all\n", report_number(b, "cached_tokens"));
     print_divergence(json_object_get(b, "divergence"));
     print_hints(json_object_get(b, "hints"));

@@ -132,6 +132,9 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
     cli_json_set(object, "plan", plan);
     cli_json_set(object, "divergence", divergence_object(&r->divergence));
+    json_t *warnings = json_array();
+    for (int32_t i = 0; i < r->n_warnings; i++) cli_json_append(warnings, cli_json_text(r->warnings[i]));
+    cli_json_set(object, "warnings", warnings);
     return cli_json_print(object);
 }
 

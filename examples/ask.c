@@ -1,10 +1,11 @@
-/* ask.c: loads a model and a schema, asks the same prompt twice, and shows what was reused.
+/* ask.c: loads a model and a schema, asks a question about a module twice, and shows what was reused. Whatever the question holds is text.
  *
  *   cc ask.c $(pkg-config --cflags --libs reprise) -o ask
- *   ./ask model.gguf cities.xml "<prompt schema='cities'><plan duration='3 days'><miami/></plan></prompt>"
+ *   ./ask model.gguf cities.xml plan/miami "Is it < 30 degrees?"
  */
 #include <reprise.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool print_text(void *user, const char *text, size_t n) {
     (void)user;
@@ -12,9 +13,19 @@ static bool print_text(void *user, const char *text, size_t n) {
     return true; /* go on */
 }
 
-static int ask(rp_engine *engine, const char *prompt, rp_error *err) {
+/* Errors of the three functions that add to it are told by rp_engine_run. */
+static int make_prompt(rp_prompt **prompt, const rp_schema *schema, const char *module, const char *question, rp_error *err) {
+    int rc = rp_prompt_new(prompt, rp_schema_name(schema), err);
+    if (rc) return rc;
+    rp_prompt_import(*prompt, module);
+    rp_prompt_append_text(*prompt, "\n", 1);
+    rp_prompt_append_text(*prompt, question, strlen(question));
+    return RP_OK;
+}
+
+static int ask(rp_engine *engine, const rp_prompt *prompt, rp_error *err) {
     rp_request request = rp_request_defaults();
-    request.prompt = prompt;
+    request.built = prompt;
     request.on_text = print_text;
     rp_result *result = NULL;
     int rc = rp_engine_run(engine, &request, &result, err);
@@ -29,12 +40,16 @@ int main(int argc, char **argv) {
     rp_error err;
     rp_model *model = NULL;
     rp_engine *engine = NULL;
-    if (argc != 4) return fprintf(stderr, "usage: ask MODEL SCHEMA PROMPT\n"), 2;
+    rp_schema *schema = NULL;
+    rp_prompt *prompt = NULL;
+    if (argc != 5) return fprintf(stderr, "usage: ask MODEL SCHEMA MODULE QUESTION\n"), 2;
     int rc = rp_model_open(&model, argv[1], NULL, &err);
     if (!rc) rc = rp_engine_new(&engine, model, NULL, &err);
-    if (!rc) rc = rp_schema_load(engine, argv[2], NULL, NULL, &err);
-    for (int i = 0; i < 2 && !rc; i++) rc = ask(engine, argv[3], &err);
+    if (!rc) rc = rp_schema_load(engine, argv[2], NULL, &schema, &err);
+    if (!rc) rc = make_prompt(&prompt, schema, argv[3], argv[4], &err);
+    for (int i = 0; i < 2 && !rc; i++) rc = ask(engine, prompt, &err);
     if (rc) fprintf(stderr, "ask: %s\n", err.message);
+    rp_prompt_free(prompt);
     rp_engine_free(engine);
     rp_model_close(model);
     return rc ? 1 : 0;

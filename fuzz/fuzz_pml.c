@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "pml/lint.h"
+#include "pml/parts.h"
 #include "pml/plan.h"
 #include "support/tiny_model.h"
 
@@ -54,6 +55,23 @@ static void look_over(const pml_layout *layout, const char *prompt, size_t n) {
     pml_lint_free(lint);
 }
 
+/* Any text as a part: it is a prompt's one text, as it is, or no UTF-8. Text never becomes an import. */
+static void build(const pml_document *schema, const pml_layout *layout, const uint8_t *bytes, size_t n) {
+    pml_part part = {.kind = PML_PART_TEXT, .text = (char *)bytes, .n = n};
+    pml_document *prompt;
+    pml_plan *p;
+    rp_error err = {0};
+    if (pml_text_check((const char *)bytes, n) < n) return;
+    if (pml_parts_build(&prompt, schema, &part, 1, "prompt", &err)) abort();
+    if (prompt->n_nodes != (n > 0 ? 2 : 1)) abort();
+    if (n > 0 && (prompt->nodes[1].kind != PML_TEXT || prompt->nodes[1].n_text != n || memcmp(prompt->nodes[1].text, bytes, n) != 0)) abort();
+    int rc = pml_plan_new(&p, layout, prompt, false, (rp_quality){0}, (rp_quality){0}, &err);
+    if (rc) check_error(rc, &err);
+    else check_plan(p);
+    pml_plan_free(p);
+    pml_document_free(prompt);
+}
+
 static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     static const rp_quality qualities[] = {{0}, {RP_QUALITY_LINK, 3}, {RP_QUALITY_EXACT, 0}, {0}};
     static const base_key salt = {{7}};
@@ -67,6 +85,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
         return;
     }
     look_over(layout, (const char *)bytes, n);
+    build(schema, layout, bytes, n);
     rc = pml_prompt_parse(&prompt, (const char *)bytes, n, "prompt", &err);
     if (rc) check_error(rc, &err);
     else {

@@ -35,7 +35,7 @@ static void check_problem(const server_problem *p) {
 
 static void check_ask(const server_ask *a) {
     const rp_sampling *s = &a->sampling;
-    check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) == 1);
+    check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) + (a->built != NULL) == 1);
     check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_prompts <= SERVER_MAX_CHOICES);
     for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1);
     check(a->max_tokens == -1 || a->max_tokens >= 1);

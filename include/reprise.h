@@ -3,6 +3,7 @@
  *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Shared by any number of engines.
  *   rp_engine   what runs prompts with one model: threads, the store of attention states, the schemas.
  *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
+ *   rp_prompt   a prompt made part by part, for text of users: it is never parsed.
  *   rp_result   what a request gave: text, token counts, timings, and the plan that says what was reused.
  *   rp_cache    a folder of attention states on disk, to look at and to look after without a model.
  *
@@ -114,6 +115,8 @@ typedef struct rp_model rp_model;
 
 typedef struct rp_model_options {
     const char *chat_format; /* a name of rp_chat_format_name, or NULL: by the model's metadata and template */
+    bool vocabulary_only;    /* tokens alone: the file needs no weights, and its architecture may be any. Such a model tokenizes, and engines,
+                                rp_schema_lint and rp_split refuse it with RP_ERR_UNSUPPORTED. Default false */
 } rp_model_options;
 
 RP_API rp_model_options rp_model_options_defaults(void);
@@ -419,6 +422,46 @@ RP_API const char *rp_schema_name(const rp_schema *schema);
  * room for them, and are found again by a schema that has the same modules. RP_ERR_NAME, RP_ERR_LIMIT. */
 RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *name, rp_error *err);
 
+/* ---- Prompts of users' text ------------------------------------------------------------------------------------- */
+
+/* A prompt over a schema, made part by part. Text is text: it is never parsed, so that no `<` in it is an import, and it stays as it is to the
+ * byte. Make prompts of what users typed in this way rather than by pasting it into a PML document.
+ *
+ *   rp_prompt *p;
+ *   rp_prompt_new(&p, "cities", &err);
+ *   rp_prompt_import(p, "plan/miami");
+ *   rp_prompt_set_argument(p, "duration", days, strlen(days));
+ *   rp_prompt_begin_role(p, RP_ROLE_USER);
+ *   rp_prompt_append_text(p, question, strlen(question));
+ *   rp_prompt_end_role(p);
+ *   request.built = p;
+ *
+ * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the codes, and
+ * rp_engine_submit and rp_engine_run fail with that error. A prompt that had one takes no more parts. Errors name a part by its number, from
+ * 1, in the order in which imports, texts and roles were added ("prompt, part 3: ...").
+ * Threads. One thread at a time may add parts. A prompt that nobody adds to may be used by any number of requests at once; it is borrowed
+ * while one is submitted, and may be changed or freed afterwards. It belongs to no engine. Names and texts are copied. */
+typedef struct rp_prompt rp_prompt;
+
+/* schema: its name; it is looked for when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
+RP_API int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err);
+RP_API void rp_prompt_free(rp_prompt *prompt);
+/* Imports a module by its path, "plan/miami", and those around it. Modules that are imported one after the other and have outer modules in
+ * common are one import, as <plan><miami/><hotel/></plan>. RP_ERR_NAME (an empty name), RP_ERR_LIMIT, RP_ERR_INVALID, RP_ERR_MEMORY; at
+ * submission RP_ERR_NAME (no such module), RP_ERR_CONFLICT (imported elsewhere already; another member of its union was). */
+RP_API int rp_prompt_import(rp_prompt *prompt, const char *path);
+/* An argument for the module that was imported last, or, if it has no such parameter, for the nearest one around it: n bytes of UTF-8.
+ * RP_ERR_INVALID (no import directly before it, no UTF-8), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission RP_ERR_NAME (no such parameter),
+ * RP_ERR_CONFLICT (given twice), RP_ERR_LENGTH. */
+RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const char *text, size_t n);
+/* n bytes of UTF-8, of whole characters; control characters and NUL are characters like others. Texts that are added one after the other are
+ * one text. No white space is added or taken away. RP_ERR_INVALID (no UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
+RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
+/* What follows is a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID, RP_ERR_LIMIT,
+ * RP_ERR_MEMORY. */
+RP_API int rp_prompt_begin_role(rp_prompt *prompt, rp_role role);
+RP_API int rp_prompt_end_role(rp_prompt *prompt);
+
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */
 
 #define RP_MAX_STOPS 64
@@ -428,6 +471,7 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
 #define RP_MAX_LOGPROBS 100
 #define RP_MAX_DRAFT 15
 #define RP_DIVERGENCE_TOKENS 8
+#define RP_MAX_WARNINGS 16
 
 typedef struct rp_logit_bias {
     int32_t token;
@@ -514,8 +558,9 @@ typedef void (*rp_on_done)(void *user);
 typedef struct rp_request {
     const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
     const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `tokens`, or `text` */
+    const rp_prompt *built;  /* instead of all of those: a prompt made part by part; borrowed until the call is submitted. NULL: none (default) */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
-    const char *schema;      /* PML: a schema of this request alone, which `prompt` is over, in place of one that was loaded. Its modules are
+    const char *schema;      /* PML: a schema of this request alone, which `prompt` or `built` is over, in place of one that was loaded. Its modules are
                                 the tenant's, and are found by all requests of the tenant whose schemas have the same ones; `src` is
                                 refused. NULL: none */
     const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
@@ -654,6 +699,9 @@ typedef struct rp_result {
     rp_plan_item *plan;
     int32_t n_plan;
     rp_divergence divergence;
+    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond those that the model
+                                  was trained for. At most RP_MAX_WARNINGS; the last one counts those that are left out */
+    int32_t n_warnings;
     void *owner;               /* internal */
 } rp_result;
 

@@ -36,6 +36,7 @@ typedef struct rp_server_options {
     const char *model_name;     /* how the model is called; NULL: as its file says */
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
                                    to its end, so that the others are found again; the report says so */
+    bool strict;                /* a request with a field that its dialect does not have is refused; else `reprise.warnings` names the field */
     int32_t max_connections;    /* 1 to 65536; default 1024 */
     uint64_t max_body_bytes;    /* of a request; default 16 MiB */
     int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */

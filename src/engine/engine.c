@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
@@ -47,7 +48,12 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
 
 static int check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
-    if (model_is_movable(m) || e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
+    if (e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
+    if (model_is_movable(m)) {
+        base_log(BASE_LOG_WARN, "a context of %d positions: the model was trained for %d, and what comes after them may be wrong", e->n_ctx,
+                 m->hp.n_ctx_train);
+        return RP_OK;
+    }
     return base_fail(err, RP_ERR_CONTEXT, "a context of %d positions: architecture '%s' has learned %d, and no others can be had",
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
@@ -218,6 +224,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine_options o = options ? *options : rp_engine_options_defaults();
     *out = NULL;
     int rc = check_options(&o, err);
+    if (!rc) rc = model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = base_calloc(1, sizeof(*e));
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");

@@ -14,6 +14,7 @@
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
  *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
  *   audit.c         one in N requests computed again in full and compared (audit.h)
+ *   prompts.c       prompts that a program makes part by part
  *   inspect.c       what rp_engine_inspect tells
  *   lint_request.c  what rp_schema_lint tells, without an engine
  *
@@ -26,6 +27,7 @@
 #include "engine/call.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"
+#include "pml/parts.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
 #define ENGINE_STEP_JOBS 64 /* modules in a step: more than fill it */
@@ -135,6 +137,8 @@ int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error 
 /* A reference to the schema of that name that the tenant of this salt gets: its own, or else the shared one. RP_ERR_NAME lists what there
  * is for it. Any thread. */
 int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err);
+/* The schema that a prompt names; the error of an unknown one has its place. */
+int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err);
 /* A schema that nobody else finds, with one reference, the caller's; its modules are named by the salt. As rp_schema_parse otherwise. */
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);
@@ -143,6 +147,14 @@ int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_erro
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
 void engine_schema_unref(rp_engine *e, rp_schema *s);
 void engine_schemas_free(rp_engine *e);
+
+/* ---- prompts.c: rp_prompt ---- */
+
+const char *engine_prompt_schema(const rp_prompt *p); /* its name */
+/* The first error of a call that added to the prompt. */
+int engine_prompt_check(const rp_prompt *p, rp_error *err);
+/* The document that the parts make over their schema (pml_parts_build). name: for errors. */
+int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const char *name, pml_document **out, rp_error *err);
 
 /* ---- scheduler.c ---- */
 

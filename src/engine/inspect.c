@@ -162,7 +162,8 @@ static int inspect(rp_engine *e, const base_key *salt, const char *schema_name, 
     if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "inspecting needs a schema or a prompt");
     if (prompt) rc = pml_prompt_parse(&o->prompt, prompt, strlen(prompt), prompt_name ? prompt_name : "prompt", err);
     if (rc) return rc;
-    if ((rc = engine_find_schema(e, salt, schema_name ? schema_name : o->prompt->nodes[0].name, &schema, err))) return rc;
+    rc = schema_name ? engine_find_schema(e, salt, schema_name, &schema, err) : engine_find_schema_of(e, salt, o->prompt, &schema, err);
+    if (rc) return rc;
     o->held = schema;
     if (prompt && strcmp(o->prompt->nodes[0].name, schema->name) != 0)
         return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,

@@ -15,7 +15,8 @@ int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char 
     if (!model || !pml || !out || n_ctx < 0 || (n_prompts > 0 && !prompts))
         return base_fail(err, RP_ERR_INVALID, "rp_schema_lint: a model, a schema and a place for the findings are needed, and n_ctx is 0 or more");
     *out = NULL;
-    int rc = pml_schema_parse(&schema, pml, n, name ? name : "schema", dir, NULL, err);
+    int rc = model_check_whole(model, err);
+    if (!rc) rc = pml_schema_parse(&schema, pml, n, name ? name : "schema", dir, NULL, err);
     if (!rc) rc = pml_layout_new(&layout, schema, model, &salt, err);
     if (!rc) rc = pml_lint(layout, prompts, n_prompts, n_ctx > 0 ? n_ctx : model->hp.n_ctx_train, out, err);
     pml_layout_free(layout);

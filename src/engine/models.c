@@ -56,7 +56,16 @@ static const char *name_positions(const rp_model *m) {
     return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
 }
 
+static rp_model_info describe_vocabulary(const rp_model *m) {
+    return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
+                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = ""};
+}
+
 void rp_model_describe(const rp_model *m, rp_model_info *out) {
+    if (m->vocabulary_only) {
+        *out = describe_vocabulary(m);
+        return;
+    }
     kv_shape f16 = model_state_shape(m, KV_F16);
     *out = (rp_model_info){
         .name = m->name,

@@ -52,6 +52,7 @@ static int check(const rp_split_prompt *prompts, size_t n, const rp_split_option
     if (n > RP_MAX_SPLIT_PROMPTS) return base_fail(err, RP_ERR_LIMIT, "%zu prompts: give at most %d", n, RP_MAX_SPLIT_PROMPTS);
     if (o->min_bytes < 1 || o->min_bytes > MAX_MIN_BYTES)
         return base_fail(err, RP_ERR_INVALID, "modules of %d bytes at least: give 1 to %d", o->min_bytes, MAX_MIN_BYTES);
+    if (o->model && model_check_whole(o->model, err)) return RP_ERR_UNSUPPORTED;
     if (o->model && !model_is_movable(o->model))
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "the model's positions cannot move, and proposed modules come in any order: give another model, or none");

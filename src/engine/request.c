@@ -24,9 +24,11 @@ char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return p
 
 static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
-    if (!o->prompt && !o->messages && !o->tokens && !o->text)
+    if (o->built && (o->prompt || o->messages || o->tokens || o->text))
+        return base_fail(err, RP_ERR_INVALID, "a request has a prompt made of parts and another one: give one of them");
+    if (!o->built && !o->prompt && !o->messages && !o->tokens && !o->text)
         return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
-    if (o->schema && !o->prompt) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
+    if (o->schema && !o->prompt && !o->built) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
@@ -58,11 +60,12 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
+/* tenant, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
     c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
+    c->options.built = NULL;
     c->options.tokens = NULL;
     c->options.stops = NULL;
     if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
@@ -76,26 +79,39 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 
 /* ---- planning ---- */
 
-/* The request's own schema, or the one that it names. */
-static int find_schema(rp_call *c, const rp_request *o, rp_error *err) {
-    const char *name = c->document->nodes[0].name;
+/* The request's own schema, or the one of that name. */
+static int find_schema(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
     if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
     int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
     if (rc || strcmp(c->schema->name, name) == 0) return rc;
-    return pml_fail(err, RP_ERR_NAME, c->document, 0, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name,
-                    c->schema->name);
+    return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, c->schema->name);
+}
+
+/* What is wrong with the schema of a document that was parsed is told with the place that names it. */
+static int parse_prompt(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
+    rp_error found;
+    int rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err);
+    if (rc || !(rc = find_schema(c, o, c->document->nodes[0].name, &found))) return rc;
+    if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->document, 0, "%s", found.message);
+    if (err) *err = found;
+    return rc;
+}
+
+static int build_prompt(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
+    int rc = engine_prompt_check(o->built, err);
+    if (!rc) rc = find_schema(c, o, engine_prompt_schema(o->built), err);
+    return rc ? rc : engine_prompt_build(o->built, c->schema->document, name, &c->document, err);
 }
 
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (rc) return rc;
-    if (!o->prompt && o->messages) return conversation_plan(c, o, err);
-    if (!o->prompt && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
-    if (!o->prompt) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
-    if ((rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err)) ||
-        (rc = find_schema(c, o, err)))
-        return rc;
+    bool has_document = o->prompt || o->built;
+    if (!has_document && o->messages) return conversation_plan(c, o, err);
+    if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
+    if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
+    if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
     rc = pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
@@ -273,7 +289,7 @@ static int read_back(rp_call *c, rp_error *err) {
 
 /* Does nothing stand before the answer but, perhaps, the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
-    if (o->prompt || o->messages) return false;
+    if (o->prompt || o->built || o->messages) return false;
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 

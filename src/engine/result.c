@@ -9,10 +9,13 @@
 
 #define AROUND_BYTES ((size_t)1 << 16) /* of RP_DIVERGENCE_TOKENS tokens */
 
+#define WARNING_BYTES 320
+
 /* Strings that a result points to. */
 typedef struct result_owner {
     char *paths; /* [items of the plan][CALL_PATH_BYTES] */
     char *stop;
+    char *warnings; /* [RP_MAX_WARNINGS][WARNING_BYTES]; NULL: there are none */
 } result_owner;
 
 /* ---- the plan ---- */
@@ -290,6 +293,48 @@ static int describe_stop(rp_call *c, rp_error *err) {
     return owner->stop ? RP_OK : base_fail_memory(err, RP_MAX_STOP_BYTES, "a result");
 }
 
+/* ---- warnings ---- */
+
+/* The next of the warnings; the last of them counts those that have no room. */
+static char *next_warning(rp_result *r, int32_t left) {
+    result_owner *owner = r->owner;
+    if (r->n_warnings == RP_MAX_WARNINGS) return NULL;
+    char *line = owner->warnings + (size_t)r->n_warnings * WARNING_BYTES;
+    r->warnings[r->n_warnings++] = line;
+    if (r->n_warnings < RP_MAX_WARNINGS || left == 1) return line;
+    snprintf(line, WARNING_BYTES, "%d more warnings are left out", (int)left);
+    return NULL;
+}
+
+static void warn_of_missing(rp_call *c, int32_t n) {
+    const pml_plan *p = c->plan;
+    char path[CALL_PATH_BYTES];
+    for (size_t i = 0; i < p->n_missing; i++) {
+        char *line = next_warning(c->result, n - (int32_t)i);
+        if (!line) return;
+        const pml_document *schema = p->layout->schema;
+        snprintf(line, WARNING_BYTES, "parameter '%.60s' of '%.160s' has no argument: its place stays empty", schema->nodes[p->missing[i].param].name,
+                 pml_path(schema, p->missing[i].holder, path, sizeof(path)));
+    }
+}
+
+static int describe_warnings(rp_call *c, rp_error *err) {
+    rp_result *r = c->result;
+    result_owner *owner = r->owner;
+    int64_t end = (int64_t)c->plan->end + r->n_tokens;
+    int32_t trained = c->engine->model->hp.n_ctx_train;
+    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained);
+    if (n == 0) return RP_OK;
+    r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
+    owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
+    if (!r->warnings || !owner->warnings) return base_fail_memory(err, (size_t)RP_MAX_WARNINGS * WARNING_BYTES, "a result");
+    if (end > trained)
+        snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, and the model was trained for %d: what comes after them may be wrong",
+                 (long long)end, trained);
+    warn_of_missing(c, n - (end > trained));
+    return RP_OK;
+}
+
 /* What the call's context holds, modules that others hold too included. */
 static uint64_t state_bytes(const kv_context *c) {
     uint64_t n = 0;
@@ -301,6 +346,7 @@ int call_describe(rp_call *c, rp_error *err) {
     int rc = describe_plan(c, err);
     if (!rc) rc = describe_divergence(c, err);
     if (!rc) rc = describe_stop(c, err);
+    if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
     c->result->state_bytes = state_bytes(&c->seq.context);
     fill_timings(c);
@@ -314,6 +360,7 @@ void rp_result_free(rp_result *r) {
     if (owner) {
         base_free(owner->paths);
         base_free(owner->stop);
+        base_free(owner->warnings);
     }
     base_free(owner);
     base_free(r->text);
@@ -321,6 +368,7 @@ void rp_result_free(rp_result *r) {
     base_free(r->logprobs);
     base_free(r->top_logprobs);
     base_free(r->plan);
+    base_free(r->warnings);
     base_free(r->divergence.before);
     base_free(r->divergence.found);
     base_free(r->divergence.known);

@@ -95,6 +95,12 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
     return rc;
 }
 
+int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err) {
+    rp_error found;
+    int rc = engine_find_schema(e, salt, prompt->nodes[0].name, out, &found);
+    return rc ? pml_fail(err, found.code, prompt, 0, "%s", found.message) : RP_OK;
+}
+
 /* Locked. */
 static int add_schema(rp_engine *e, rp_schema *s) {
     int rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));

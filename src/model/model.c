@@ -71,16 +71,38 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "unknown chat format '%s' (known: %s)", wanted, list);
 }
 
+static int take_name(rp_model *m, rp_error *err) {
+    gguf_string name;
+    bool named = gguf_get_string(m->file, "general.name", &name);
+    m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
+    return m->name ? RP_OK : base_fail_memory(err, 256, "a name");
+}
+
+static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {
+    gguf_string arch;
+    int rc = tokenizer_new(&m->tokenizer, m->file, err);
+    if (!rc) rc = choose_chat_format(m, options->chat_format, err);
+    if (rc) return rc;
+    m->vocabulary_only = true;
+    m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
+    if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
+    return take_name(m, err);
+}
+
+int model_check_whole(const rp_model *m, rp_error *err) {
+    if (!m->vocabulary_only) return RP_OK;
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "the model was opened for its vocabulary alone: open it without vocabulary_only");
+}
+
 static int open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
     int rc;
-    gguf_string name;
+    if (options && options->vocabulary_only) return open_vocabulary(m, options, err);
     if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    bool named = gguf_get_string(m->file, "general.name", &name);
-    m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
-    if (!m->name) return base_fail_memory(err, 256, "a name");
+    if ((rc = take_name(m, err))) return rc;
     fingerprint(m);
     return RP_OK;
 }
@@ -108,7 +130,7 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
     *out = NULL;
     int rc = gguf_open(&file, path, err);
     if (!rc) rc = model_open_gguf(out, file, options, err);
-    if (rc) return rc;
+    if (rc || (*out)->vocabulary_only) return rc;
     BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s, fingerprint %.16s", path,
                (double)(base_clock_us() - start) / 1e3, (*out)->arch->name, (*out)->hp.n_layers, chat_format_name((*out)->chat),
                (*out)->fingerprint_hex);

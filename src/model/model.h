@@ -164,6 +164,7 @@ struct rp_model {
     const chat_format *chat;
     bool chat_guessed; /* the file's own template is none of those that are known */
     char *name;
+    bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
 };
@@ -172,6 +173,8 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
 /* The same over an opened file, which the model takes over; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
+/* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. */
+int model_check_whole(const rp_model *m, rp_error *err);
 
 /* The matrices that rows are multiplied with, by number; some have no data. */
 int32_t model_n_matrices(const rp_model *m);

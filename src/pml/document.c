@@ -178,7 +178,9 @@ const char *pml_path(const pml_document *d, int32_t module, char *out, size_t by
 void pml_where(char out[RP_ERROR_WHERE_BYTES], const char *name, int32_t line, int32_t column) {
     size_t n = strlen(name), skip = n > SHOWN_DOCUMENT_BYTES ? n - SHOWN_DOCUMENT_BYTES + 3 : 0;
     while (skip > 0 && ((unsigned char)name[skip] & 0xC0) == 0x80) skip++; /* whole characters */
-    snprintf(out, RP_ERROR_WHERE_BYTES, "%s%s:%d:%d", skip > 0 ? "..." : "", name + skip, (int)line, (int)column);
+    size_t used = (size_t)snprintf(out, RP_ERROR_WHERE_BYTES, "%s%s", skip > 0 ? "..." : "", name + skip);
+    if (column > 0) snprintf(out + used, RP_ERROR_WHERE_BYTES - used, ":%d:%d", (int)line, (int)column);
+    else if (line > 0) snprintf(out + used, RP_ERROR_WHERE_BYTES - used, ", part %d", (int)line);
 }
 
 int pml_fail(rp_error *err, rp_code code, const pml_document *d, int32_t node, const char *fmt, ...) {

@@ -38,12 +38,14 @@ typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT, PML_LAYOUT_PACKED, PML_LAYOUT
 /* An argument: an attribute of an import. */
 typedef struct pml_argument {
     const char *name, *value;
+    size_t n_value; /* bytes; a prompt that was not parsed (parts.h) may have NUL among them */
 } pml_argument;
 
 typedef struct pml_node {
     pml_kind kind;
     int32_t parent, first_child, next; /* node indices, -1: none */
-    int32_t line, column;              /* of the element's '<' or the text's first character; from 1 (column: in bytes) */
+    int32_t line, column;              /* of the element's '<' or the text's first character; from 1 (column: in bytes). Of a prompt
+                                          made of parts: the part's number, and 0 */
     const char *name;                  /* SCHEMA, MODULE, PARAM, IMPORT: name; PROMPT: the schema's name; else "" */
     int role;                          /* ROLE: chat_role's value (system, user, assistant, tool = 0..3); else -1 */
     const char *text;                  /* TEXT: bytes with their final white space (never empty); else NULL */
@@ -60,6 +62,7 @@ typedef struct pml_node {
     bool pin;            /* MODULE */
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */
+    bool required;       /* PARAM: a prompt without an argument for it is refused */
     const char *scaffold; /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
                              SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
     const pml_argument *arguments; /* IMPORT */

@@ -90,7 +90,8 @@ static int fail_twice(checker *c, int32_t first, int32_t second) {
     const char *what = b->kind == PML_PARAM ? "parameter" : "module";
     if (b->kind == PML_IMPORT)
         return pml_builder_fail(c->b, offset_of(c->b, second), RP_ERR_CONFLICT,
-                                "the module \"%.*s\" is imported already in line %d: import it once", PML_SHOWN(b->name), (int)a->line);
+                                "the module \"%.*s\" is imported already in %s %d: import it once", PML_SHOWN(b->name),
+                                c->b->by_parts ? "part" : "line", (int)a->line);
     return pml_builder_fail(c->b, offset_of(c->b, second), RP_ERR_CONFLICT, "a %s \"%.*s\" stands already in line %d: give one of them another name",
                             what, PML_SHOWN(b->name), (int)a->line);
 }

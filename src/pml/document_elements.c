@@ -112,6 +112,8 @@ static int read_quality(reading *r, const char *value) {
 
 static int read_cache(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->cache); }
 
+static int read_required(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->required); }
+
 static int read_pin(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->pin); }
 
 static int read_preserve(reading *r, const char *value) {
@@ -163,7 +165,8 @@ static int read_scaffold(reading *r, const char *value) { return keep(r, value, 
 #define PLACE_ROLE "roles stand in the schema or in a module, never inside one another"
 #define IN_PROMPT_PARAM "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
 #define PARAM_ATTRIBUTES \
-    {{"name", read_param_name, true}, {"len", read_length, false}, {"length", read_length, false}, {"scaffold", read_scaffold, false}}
+    {{"name", read_param_name, true}, {"len", read_length, false}, {"length", read_length, false}, {"scaffold", read_scaffold, false}, \
+     {"required", read_required, false}}
 
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "one document holds one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
@@ -360,6 +363,7 @@ static int read_arguments(reading *r, const char *name, const char **attributes)
             continue;
         }
         pml_argument *out = &arguments[r->node->n_arguments++];
+        out->n_value = strlen(a[1]);
         if (keep(r, a[0], &out->name) != 0 || keep(r, a[1], &out->value) != 0) return r->b->rc;
     }
     return 0;

@@ -2,6 +2,7 @@
  *
  *   document.c           the finished tree: storage, look-ups, errors at nodes
  *   document_parse.c     expat's events -> drafts
+ *   document_parts.c     parts of a prompt -> drafts, without XML
  *   document_elements.c  which elements and attributes there are, where they stand, what they may say
  *   document_src.c       texts of src files
  *   document_space.c     white space: drafts -> drafts with their final texts
@@ -65,6 +66,7 @@ typedef struct pml_frame {
 typedef struct pml_builder {
     XML_Parser parser;
     bool is_prompt;
+    bool by_parts; /* there is no input: offsets are numbers of parts, 0 for the prompt itself */
     const char *bytes; /* the input behind its byte order mark */
     size_t n, mark;    /* mark: bytes of the byte order mark */
     const char *name;  /* of the document */
@@ -110,9 +112,11 @@ int pml_src_read(pml_builder *b, size_t offset, const char *path, base_buffer *o
 
 void pml_space_settle(pml_builder *b);
 
+/* Moves what the builder made into a document. */
+int pml_builder_document(pml_builder *b, pml_document **out);
 /* Drafts to nodes, and the checks of the whole document. */
 int pml_document_finish(pml_builder *b, pml_document *d);
-/* "name:line:column" of a document, the front of a long name cut off. */
+/* "name:line:column" of a document, the front of a long name cut off; "name, part N" without a column; "name" without a line. */
 void pml_where(char out[RP_ERROR_WHERE_BYTES], const char *name, int32_t line, int32_t column);
 
 /* ---- Names and bytes (document_names.c) ---- */

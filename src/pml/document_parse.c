@@ -24,6 +24,11 @@
 /* ---- Failing ---- */
 
 void pml_builder_place(pml_builder *b, size_t offset, int32_t *line, int32_t *column) {
+    if (b->by_parts) {
+        *line = (int32_t)offset;
+        *column = 0;
+        return;
+    }
     if (offset < b->offset) {
         b->offset = b->line_start = 0;
         b->line = 1;
@@ -46,7 +51,7 @@ int pml_builder_fail(pml_builder *b, size_t offset, rp_code code, const char *fm
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     if (b->parser) XML_StopParser(b->parser, XML_FALSE);
-    return base_fail_at(b->err, code, where, b->mark + offset, "%s", message);
+    return base_fail_at(b->err, code, where, b->by_parts ? 0 : b->mark + offset, "%s", message);
 }
 
 int pml_builder_memory(pml_builder *b, size_t offset, size_t bytes, const char *what) {
@@ -247,8 +252,7 @@ static int run_expat(pml_builder *b) {
     return b->rc;
 }
 
-/* Moves what the builder made into a document. */
-static int build_document(pml_builder *b, pml_document **out) {
+int pml_builder_document(pml_builder *b, pml_document **out) {
     pml_document *d = base_calloc(1, sizeof *d);
     if (!d) return pml_builder_memory(b, 0, sizeof *d, "a document");
     d->owner = b->storage;
@@ -273,7 +277,7 @@ static int parse(pml_builder *b, pml_document **out) {
     if (!b->storage) pml_builder_memory(b, 0, sizeof *b->storage, "a document");
     if (b->rc == 0 && check_input(b) == 0 && run_expat(b) == 0) {
         pml_space_settle(b);
-        b->rc = build_document(b, out);
+        b->rc = pml_builder_document(b, out);
     }
     if (b->rc == 0) BASE_TRACE(PML, "parse %s: %d nodes, %zu bytes of text", b->name, (int)(*out)->n_nodes, b->text_total);
     if (b->parser) XML_ParserFree(b->parser);

@@ -20,8 +20,9 @@ int pml_append_text(const rp_model *m, const char *text, size_t n, bool continue
     return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
 }
 
-int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err) {
-    size_t n = strlen(value);
+int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err) {
+    const char *value = argument->value;
+    size_t n = argument->n_value;
     if (!param->border_space || n == 0 || pml_is_space(value[0])) return tokenizer_encode(m->tokenizer, value, n, (tokenizer_options){0}, out, err);
     char *spaced = base_alloc(n + 2);
     if (!spaced) return base_fail_memory(err, n + 2, "an argument");
@@ -30,6 +31,10 @@ int pml_append_value(const rp_model *m, const pml_node *param, const char *value
     int rc = tokenizer_encode(m->tokenizer, spaced, n + 1, (tokenizer_options){0}, out, err);
     base_free(spaced);
     return rc;
+}
+
+int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err) {
+    return pml_append_argument(m, param, &(pml_argument){.value = value, .n_value = strlen(value)}, out, err);
 }
 
 /* ---- growing ---- */

@@ -113,5 +113,6 @@ int pml_append_role_text(const rp_model *m, const char *text, token_list *out, r
 int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err);
 /* Appends what stands in a parameter's place, its argument or its placeholder text: behind white space it begins with a space. */
 int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err);
+int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err);
 
 #endif

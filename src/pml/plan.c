@@ -9,6 +9,8 @@
 #include "base/memory.h"
 #include "pml/plan_internal.h"
 
+#define PARAM_PATH_BYTES 160
+
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
     int rc = base_grow((void **)&p->items, &p->cap_items, p->n_items + 1, KV_MAX_VIEWS, sizeof(*item));
     if (rc) return base_fail(err, rc, "the plan has too many parts");
@@ -18,12 +20,25 @@ int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
 
 /* ---- arguments ---- */
 
-const char *plan_argument(const plan_build *b, int32_t holder, const char *param) {
+const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param) {
     if (b->import_of[holder] < 0) return NULL;
     const pml_node *n = &b->prompt->nodes[b->import_of[holder]];
     for (int32_t i = 0; i < n->n_arguments; i++)
-        if (strcmp(n->arguments[i].name, param) == 0) return n->arguments[i].value;
+        if (strcmp(n->arguments[i].name, param) == 0) return &n->arguments[i];
     return NULL;
+}
+
+/* A module's parameter without an argument: its place stays empty. */
+static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t param) {
+    pml_plan *p = b->plan;
+    char path[PARAM_PATH_BYTES];
+    if (b->schema->nodes[param].required)
+        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(import, 0), "parameter '%.60s' of '%s' has no argument, and requires one: give it",
+                        b->schema->nodes[param].name, pml_path(b->schema, holder, path, sizeof(path)));
+    int rc = base_grow((void **)&p->missing, &p->cap_missing, p->n_missing + 1, PML_MAX_NODES, sizeof(*p->missing));
+    if (rc) return base_fail(b->err, rc, "out of memory: %zu parameters", p->n_missing);
+    p->missing[p->n_missing++] = (pml_missing){holder, param};
+    return RP_OK;
 }
 
 /* Adds the run of a hole's argument, if the prompt gives one. base: position of the segment in the prompt. */
@@ -31,10 +46,10 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
     pml_plan *p = b->plan;
     int32_t holder = b->layout->segments[segment].holder, import = b->import_of[holder];
     const pml_node *param = &b->schema->nodes[hole->param];
-    const char *value = plan_argument(b, holder, param->name);
-    if (!value) return RP_OK;
+    const pml_argument *value = plan_argument(b, holder, param->name);
+    if (!value) return note_missing(b, holder, import, hole->param);
     size_t first = p->tokens.n;
-    int rc = pml_append_value(b->model, param, value, &p->tokens, b->err);
+    int rc = pml_append_argument(b->model, param, value, &p->tokens, b->err);
     if (rc) return rc;
     size_t n = p->tokens.n - first;
     if (n > (size_t)hole->len)
@@ -325,6 +340,7 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
 void pml_plan_free(pml_plan *p) {
     if (!p) return;
     base_free(p->items);
+    base_free(p->missing);
     base_free(p->again);
     base_free(p->included);
     base_free(p->turns);

@@ -33,6 +33,11 @@ typedef struct pml_turn {
     int role;   /* chat_role's value */
 } pml_turn;
 
+/* A parameter that the prompt takes and gives no argument for: nodes of the schema. */
+typedef struct pml_missing {
+    int32_t holder, param;
+} pml_missing;
+
 typedef struct pml_plan {
     const pml_layout *layout; /* borrowed; NULL for a plan of plain text */
     pml_item *items;
@@ -45,6 +50,8 @@ typedef struct pml_plan {
     bool is_flat;             /* all of them are to be exact: the plan is to be run as pml_plan_flatten writes it */
     pml_turn *turns;          /* of a conversation; else none */
     size_t n_turns;
+    pml_missing *missing;     /* in the order of the prompt */
+    size_t n_missing, cap_missing;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
     int32_t end;              /* the highest position + 1: where the answer goes on */
     bool *included;           /* by node of the schema: what the prompt takes */
@@ -54,7 +61,7 @@ typedef struct pml_plan {
  * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none). quality: instead of what prompt and schema say;
  * least: modules get no less, where neither that nor the prompt says one.
  * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
- * (argument or text, with both lengths), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+ * (argument or text, with both lengths), RP_ERR_INVALID (no argument for a parameter that requires one; nothing at all), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
                  rp_quality quality, rp_quality least, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */

@@ -54,7 +54,7 @@ void plan_find_quality(plan_build *b);
 rp_quality plan_quality_of(const plan_build *b, int32_t holder);
 int plan_turn_dial(pml_plan *p, rp_error *err);
 /* plan.c */
-const char *plan_argument(const plan_build *b, int32_t holder, const char *param); /* that the prompt gives; NULL: none */
+const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param); /* that the prompt gives; NULL: none */
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err);
 
 #endif

@@ -64,10 +64,12 @@ static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
     const pml_node *nodes = b->schema->nodes;
     if (s->at_edge) return BEGINS_APART;
     for (int32_t i = s->first_node; i >= 0; i = nodes[i].next) {
-        const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : nodes[i].kind == PML_PARAM ? plan_argument(b, s->holder, nodes[i].name) : NULL;
+        const pml_argument *argument = nodes[i].kind == PML_PARAM ? plan_argument(b, s->holder, nodes[i].name) : NULL;
+        const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : argument ? argument->value : NULL;
+        bool is_empty = argument ? argument->n_value == 0 : !value || !*value;
         bool spaced = nodes[i].border_space ||
                       (nodes[i].kind == PML_TEXT && !nodes[i].text_continues && tokenizer_has_space_prefix(b->model->tokenizer));
-        if (value && *value) return spaced || pml_is_space(*value) ? BEGINS_APART : BEGINS_WITH_WORD;
+        if (!is_empty) return spaced || pml_is_space(*value) ? BEGINS_APART : BEGINS_WITH_WORD;
         if (nodes[i].kind == PML_ROLE) return BEGINS_APART;
         if (nodes[i].kind != PML_PARAM) return BEGINS_NOT;
     }

@@ -120,6 +120,10 @@ int anthropic_parse(server_ask *ask, server_problem *p) {
     server_ask_stops(ask, &f, "stop_sequences");
     ask->has_seed = server_field_seed(&f, "seed", &ask->sampling.seed);
     server_ask_extras(ask, &f);
+    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS
+                     "model messages system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
+                     "cache_control metadata service_tier output_config context_management container inference_geo");
+    server_ask_known(ask, &(server_fields){json_object_get(ask->root, "output_config"), p, "output_config."}, "effort");
     return (int)p->kind;
 }
 

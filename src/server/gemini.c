@@ -49,6 +49,8 @@ static void parse_config(server_ask *ask, const server_fields *f) {
     ask->has_seed = server_field_seed(&g, "seed", &s->seed);
     server_ask_stops(ask, &g, "stopSequences");
     gemini_parse_format(ask, &g);
+    server_ask_known(ask, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
+                              "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
 }
 
 void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
@@ -70,6 +72,8 @@ int gemini_parse(server_ask *ask, server_problem *p) {
     parse_config(ask, &f);
     server_ask_extras(ask, &f);
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
+                                                  "cachedContent safetySettings labels model");
     return (int)p->kind;
 }
 

@@ -136,6 +136,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
     q.prompt = a->pml;
+    q.built = a->built;
     q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
     q.schema = a->schema;
     q.messages = a->messages;
@@ -208,6 +209,8 @@ static int make_choices(server_exchange *x) {
 
 static int check_ask(server_exchange *x) {
     const char *name = x->ask.model;
+    if (x->ask.n_unknown > 0 && x->server->options.strict)
+        return server_fail(&x->problem, SERVER_INVALID, x->ask.unknown[0], "'%s' is no field of this request: leave it out", x->ask.unknown[0]);
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
         return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
                            x->server->model_name);

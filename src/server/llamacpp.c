@@ -43,6 +43,9 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
     openai_parse_json_schema(ask, &f);
     server_field_bool(&f, "cache_prompt", &cache_prompt);
     if (!cache_prompt) ask->reuse = RP_REUSE_OFF;
+    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS
+                     "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias json_schema "
+                     "cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields");
     return (int)p->kind;
 }
 

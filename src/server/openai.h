@@ -27,6 +27,10 @@ json_t *openai_message(const server_exchange *x, const server_choice *c);
 json_t *openai_call_delta(const server_exchange *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
                           size_t n);
 
+/* The fields that both have (openai_parse_common), and those that are ignored: what they ask for is done anyway, or is none of a model's. */
+#define OPENAI_COMMON_FIELDS \
+    "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
+    "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that both have. */
 void openai_parse_common(server_ask *ask, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
@@ -41,6 +45,15 @@ int64_t openai_created(const server_exchange *x);
 /* "data: [DONE]", and an error in mid-stream. */
 int openai_done(server_exchange *x);
 int openai_fail(server_exchange *x, const server_problem *p);
+
+/* ---- openai_logprobs.c ---- */
+
+/* A number for JSON, which has no infinity. */
+double openai_logprob(float logprob);
+/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of the ask is 0 or more.
+ * NULL: no memory. */
+json_t *openai_result_logprobs(const server_exchange *x, const rp_result *r);
+json_t *openai_piece_logprobs(const server_exchange *x, const server_piece *piece);
 
 /* The bytes of a token, as text; and as numbers. */
 json_t *openai_token_text(const server_exchange *x, int32_t token);

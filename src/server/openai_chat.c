@@ -1,5 +1,4 @@
 /* openai_chat.c: /v1/chat/completions. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +8,6 @@
 #include "server/server_internal.h"
 
 #define MAX_TOP_LOGPROBS 20 /* the official limit */
-#define LEAST_LOGPROB (-9999.0) /* what clients expect for never */
 
 /* ---- fields ---- */
 
@@ -83,6 +81,8 @@ int openai_parse_chat(server_ask *ask, server_problem *p) {
     openai_parse_format(ask, &f, "response_format", OPENAI_NESTED);
     openai_parse_json_schema(ask, &f);
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
+                              "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
     if (!p->kind && ask->continues_last && ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
     return (int)p->kind;
@@ -90,46 +90,15 @@ int openai_parse_chat(server_ask *ask, server_problem *p) {
 
 /* ---- log-probabilities ---- */
 
-static double finite(float logprob) { return isfinite(logprob) ? (double)logprob : LEAST_LOGPROB; }
-
-static json_t *entry(const server_exchange *x, int32_t token, float logprob) {
-    return json_pack("{s:o, s:f, s:o}", "token", openai_token_text(x, token), "logprob", finite(logprob), "bytes",
-                     openai_token_bytes(x, token));
-}
-
-static json_t *token_entry(const server_exchange *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
-    json_t *one = entry(x, token, logprob), *list = json_array();
-    for (int32_t i = 0; i < n_top && list; i++)
-        if (json_array_append_new(list, entry(x, top[i].token, top[i].logprob))) break;
-    if (one && list && json_object_set_new(one, "top_logprobs", list) == 0) return one;
-    json_decref(one);
-    return NULL;
-}
-
-static json_t *logprobs_of_result(const server_exchange *x, const rp_result *r) {
-    int32_t n_top = BASE_MIN(r->n_top, x->ask.n_logprobs);
-    json_t *list = json_array();
-    for (int32_t i = 0; i < r->n_tokens && list && x->ask.n_logprobs >= 0; i++)
-        if (json_array_append_new(list,
-                                  token_entry(x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, n_top)))
-            break;
-    if (x->ask.n_logprobs >= 0) return json_pack("{s:o, s:n}", "content", list, "refusal");
-    json_decref(list);
-    return json_null();
-}
-
-static json_t *logprobs_of_piece(const server_exchange *x, const server_piece *piece) {
-    json_t *list = json_array();
-    for (const server_token *t = piece->tokens; t != piece->tokens_end && list; t = server_token_next(t))
-        if (json_array_append_new(list, token_entry(x, t->id, t->logprob, server_token_top(t), t->n_top))) break;
-    return json_pack("{s:o, s:n}", "content", list, "refusal");
-}
+/* logprobs of a choice; takes the list over. */
+static json_t *logprobs_object(json_t *list) { return json_pack("{s:o, s:n}", "content", list, "refusal"); }
 
 /* ---- whole ---- */
 
 static json_t *choice_of(const server_exchange *x, const server_choice *c) {
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs",
-                     logprobs_of_result(x, c->result), "finish_reason", openai_finish(c));
+    json_t *logprobs = x->ask.n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs", logprobs, "finish_reason",
+                     openai_finish(c));
 }
 
 static json_t *head(const server_exchange *x, const char *object, json_t *choices) {
@@ -168,7 +137,7 @@ static int open_stream(server_exchange *x) {
 }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    json_t *logprobs = x->ask.n_logprobs >= 0 ? logprobs_of_piece(x, piece) : json_null();
+    json_t *logprobs = x->ask.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
     return chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
 }
 

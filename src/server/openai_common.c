@@ -26,6 +26,7 @@ void openai_parse_common(server_ask *ask, const server_fields *f) {
     server_field_text(f, "model", &ask->model);
     server_field_bool(f, "stream", &ask->stream);
     if (stream_options) server_field_bool(&of_stream, "include_usage", &ask->include_usage);
+    server_ask_known(ask, &of_stream, "include_usage include_obfuscation");
     server_field_int(f, "n", 1, SERVER_MAX_CHOICES, &ask->n);
     server_field_int(f, "max_tokens", 1, INT32_MAX, &ask->max_tokens);
     server_field_real(f, "temperature", 0, 2, &s->temperature);

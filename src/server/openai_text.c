@@ -1,5 +1,4 @@
 /* openai_text.c: /v1/completions. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +9,6 @@
 
 #define DEFAULT_TOKENS 16 /* the official default */
 #define MAX_LOGPROBS 20
-#define LEAST_LOGPROB (-9999.0)
 
 /* ---- fields ---- */
 
@@ -27,6 +25,7 @@ int openai_parse_text(server_ask *ask, server_problem *p) {
     if (best_of > 0 && best_of != ask->n)
         server_fail(p, SERVER_UNSUPPORTED, "best_of", "'best_of' is not supported: leave it out, or give the value of 'n'");
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
     return (int)p->kind;
 }
 
@@ -45,11 +44,11 @@ static void add_row(columns *c, const server_exchange *x, int32_t token, float l
         json_t *text = openai_token_text(x, top[i].token);
         if (text)
             json_object_set_new(likeliest, json_string_value(text),
-                                json_real(isfinite(top[i].logprob) ? (double)top[i].logprob : LEAST_LOGPROB));
+                                json_real(openai_logprob(top[i].logprob)));
         json_decref(text);
     }
     json_array_append_new(c->tokens, openai_token_text(x, token));
-    json_array_append_new(c->logprobs, json_real(isfinite(logprob) ? (double)logprob : LEAST_LOGPROB));
+    json_array_append_new(c->logprobs, json_real(openai_logprob(logprob)));
     json_array_append_new(c->top, likeliest);
     json_array_append_new(c->offsets, json_integer((json_int_t)c->offset));
     c->offset += n;

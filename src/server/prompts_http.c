@@ -1,4 +1,5 @@
-/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...} or as the document itself. Events are "text", "done"
+/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts whose texts are never parsed (prompt_parts.c),
+ * or as the document itself. Events are "text", "done"
  * and "error". */
 #include <string.h>
 
@@ -14,7 +15,11 @@ int pml_parse_prompt(server_ask *ask, server_problem *p) {
     if (!server_field(&f, "temperature")) ask->sampling.temperature = 0; /* as `reprise run` */
     server_field_text(&f, "prompt", &ask->pml);
     server_field_int(&f, "logprobs", 0, RP_MAX_LOGPROBS, &ask->n_logprobs);
-    if (!ask->pml) server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document");
+    server_ask_parts(ask, &f);
+    if (ask->pml && ask->built) server_fail(p, SERVER_INVALID, "parts", "'prompt' and 'parts' exclude each other: give one of them");
+    if (!ask->pml && !ask->built)
+        server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' for text that is never parsed");
+    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt schema parts logprobs");
     return (int)p->kind;
 }
 
@@ -24,16 +29,18 @@ static json_t *usage(const server_exchange *x) {
                      (json_int_t)(u.prompt - u.cached), "answer_tokens", (json_int_t)u.answer);
 }
 
-static json_t *answer(const server_choice *c) {
+/* "o*": what was not asked for is left out. */
+static json_t *answer(const server_exchange *x, const server_choice *c) {
     const rp_result *r = c->result;
-    return json_pack("{s:i, s:o, s:s}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
-                     r->finish_reason);
+    json_t *logprobs = x->ask.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
+    return json_pack("{s:i, s:o, s:s, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
+                     r->finish_reason, "logprobs", logprobs);
 }
 
 static json_t *report(const server_exchange *x) {
     json_t *answers = json_array();
     for (int32_t i = 0; i < x->n_choices && answers; i++)
-        if (json_array_append_new(answers, answer(&x->choices[i]))) return json_decref(answers), NULL;
+        if (json_array_append_new(answers, answer(x, &x->choices[i]))) return json_decref(answers), NULL;
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", x->server->model_name, "answers", answers,
                      "usage", usage(x), "reprise", report_reprise(x));
 }
@@ -41,8 +48,11 @@ static json_t *report(const server_exchange *x) {
 static json_t *whole(server_exchange *x) { return report(x); }
 
 static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
-    if (piece->n == 0) return 0;
-    return exchange_frame(x, "text", json_pack("{s:i, s:o}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n)));
+    bool has_tokens = piece->tokens != piece->tokens_end;
+    if (piece->n == 0 && !has_tokens) return 0;
+    json_t *logprobs = has_tokens ? openai_piece_logprobs(x, piece) : NULL;
+    return exchange_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n),
+                                               "logprobs", logprobs));
 }
 
 static int end_stream(server_exchange *x) { return exchange_frame(x, "done", report(x)); }

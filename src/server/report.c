@@ -89,12 +89,29 @@ static json_t *quality(const rp_quality_report *q) {
                      rounded(q->ms));
 }
 
+static int add_warning(json_t *list, const char *format, const char *what) {
+    json_t *line = json_sprintf(format, what);
+    return line ? json_array_append_new(list, line) : -1;
+}
+
+static json_t *warnings(const server_exchange *x, const rp_result *r) {
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < BASE_MIN(x->ask.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && list && !rc; i++)
+        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->ask.unknown[i]);
+    if (x->ask.n_unknown > SERVER_MAX_UNKNOWN && list && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
+    for (int32_t i = 0; i < r->n_warnings && list && !rc; i++) rc = add_warning(list, "%s", r->warnings[i]);
+    if (!rc) return list;
+    json_decref(list);
+    return NULL;
+}
+
 json_t *report_reprise(const server_exchange *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
                      (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality(&r->quality), "parts", parts(r), "divergence",
-                     divergence(&r->divergence), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed);
+                     divergence(&r->divergence), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", warnings(x, r));
 }
 
 /* ---- the reports of the last answers ---- */

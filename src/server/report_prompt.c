@@ -64,6 +64,16 @@ static void add_prompt(chunker *c, const server_prompt *p) {
     else add_bytes(c, p->text, strlen(p->text));
 }
 
+static int add_dumped(const char *bytes, size_t n, void *chunks) {
+    add_bytes(chunks, bytes, n);
+    return 0;
+}
+
+/* Of a prompt made of parts: the JSON that they came as. */
+static void add_parts(chunker *c, const json_t *root) {
+    json_dump_callback(json_object_get(root, "parts"), add_dumped, c, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
 static json_t *describe_message(const rp_message *m) {
     char hash[MESSAGE_DIGITS + 1];
     size_t cut = BASE_MIN(m->n, (size_t)BEGINS_BYTES);
@@ -78,6 +88,7 @@ json_t *report_prompt(const server_exchange *x) {
     chunker c = {.total = 0};
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
+    if (a->built) add_parts(&c, a->root);
     for (size_t i = 0; i < a->n_messages && !a->pml; i++) add_message(&c, &a->messages[i]);
     if (a->n_prompts > 0) add_prompt(&c, &a->prompts[0]);
     end_chunk(&c);

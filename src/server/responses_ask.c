@@ -99,5 +99,9 @@ int responses_parse(server_ask *ask, server_problem *p) {
     if (text) openai_parse_format(ask, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     server_ask_extras(ask, &f);
     openai_refuse(&f, unknown);
+    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS
+                     "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
+                     "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
+                     "prompt_cache_retention include truncation reasoning max_tool_calls top_logprobs");
     return (int)p->kind;
 }

@@ -31,6 +31,7 @@ void server_ask_free(server_ask *ask) {
     base_free(ask->tools);
     base_free(ask->calls);
     base_free(ask->results);
+    rp_prompt_free(ask->built);
     json_decref(ask->root);
     *ask = (server_ask){0};
 }
@@ -284,6 +285,36 @@ void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const
     if (base_grow((void **)&ask->results, &ask->cap_results, ask->n_results + 1, RP_MAX_MESSAGES, sizeof(*ask->results)))
         server_fail_memory(p); /* there are no more of them than messages */
     else ask->results[ask->n_results++] = (server_ask_result){ask->n_messages - 1, id, is_error};
+}
+
+/* ---- unknown fields ---- */
+
+static bool is_known(const char *name, const char *known) {
+    size_t n = strlen(name);
+    for (; *known != '\0'; known += strspn(known, " ")) {
+        size_t length = strcspn(known, " ");
+        if (length == n && memcmp(known, name, n) == 0) return true;
+        known += length;
+    }
+    return false;
+}
+
+static void add_unknown(server_ask *ask, const server_fields *f, const char *name) {
+    char full[2 * NAME_BYTES];
+    if (ask->n_unknown++ >= SERVER_MAX_UNKNOWN) return;
+    size_t cut = BASE_MIN(strlen(name), (size_t)NAME_BYTES - 1);
+    while (cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80) cut--; /* whole characters */
+    snprintf(full, sizeof(full), "%.*s%.*s", NAME_BYTES - 1, f->prefix, (int)cut, name);
+    ask->unknown[ask->n_unknown - 1] = server_ask_keep(ask, full, f->problem);
+}
+
+void server_ask_known(server_ask *ask, const server_fields *f, const char *known) {
+    const char *name;
+    json_t *value;
+    if (f->problem->kind || !f->object) return;
+    json_object_foreach((json_t *)f->object, name, value) {
+        if (!is_known(name, known)) add_unknown(ask, f, name);
+    }
 }
 
 /* ---- sampling ---- */

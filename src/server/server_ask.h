@@ -22,6 +22,13 @@ typedef struct server_prompt {
     size_t n_tokens;
 } server_prompt;
 
+#define SERVER_MAX_UNKNOWN 16 /* fields that are named in an answer */
+
+/* Fields that Reprise adds to every dialect (server_ask_extras), for server_ask_known. */
+#define SERVER_EXTRA_FIELDS \
+    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft relink reuse quality cache_salt grammar " \
+    "grammar_trigger "
+
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
 #define SERVER_MAX_CALLS 4096    /* in a conversation */
@@ -86,6 +93,8 @@ typedef struct server_ask {
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;
+    rp_prompt *built;       /* made of parts; the ask's */
+    const char *built_schema; /* the schema's name */
     const char *schema;     /* the text of one, for this request alone; or NULL */
 
     /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
@@ -102,6 +111,9 @@ typedef struct server_ask {
     const json_t *answer_schema; /* NULL: none */
     const char *answer_place;  /* of the schema, for problems */
     const char *grammar, *grammar_trigger; /* the client's, or made by tools_prepare; NULL: none */
+
+    const char *unknown[SERVER_MAX_UNKNOWN]; /* names of fields that no parser knows, as "stream_options.x" */
+    size_t n_unknown;       /* all of them, more than the array has perhaps */
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
@@ -152,6 +164,11 @@ void server_ask_add_call(server_ask *ask, const char *id, const char *name, cons
 void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p);
 /* The only tools that may be called: bars all others. */
 void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p);
+/* "schema" and "parts": the prompt as parts, if they are there (prompt_parts.c). */
+void server_ask_parts(server_ask *ask, const server_fields *f);
+/* Names the fields of an object that are not among `known`, separated by spaces: those that the parser reads, and those that the dialect has
+ * and Reprise ignores on purpose. */
+void server_ask_known(server_ask *ask, const server_fields *f, const char *known);
 /* A string or an array of strings. */
 void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */

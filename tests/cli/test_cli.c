@@ -258,6 +258,13 @@ static documents write_documents(void) {
     return (documents){write_file("cities.xml", schema_text), write_file("prompt.xml", prompt_text)};
 }
 
+static const char *golden_model(const char *name) {
+    static char path[PATH_BYTES];
+    const char *source = getenv("REPRISE_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/tests/golden/%s.gguf", source ? source : ".", name);
+    return path;
+}
+
 /* ---- Used wrongly ---- */
 
 static void test_wrong_use(void **state) {
@@ -300,6 +307,73 @@ static void test_wrong_values(void **state) {
         expect_error(run("", "run", "-m", "x", "--text", "a", wrong[i][0], wrong[i][1], NULL), 2, "give ");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "chtml", NULL), 2, "did you mean 'chatml'");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "none-of-them", NULL), 2, "chatml");
+}
+
+/* Options of llama.cpp: those that are the same here are taken, others are met with their name here, or with what to do. */
+static void test_llama_options(void **state) {
+    (void)state;
+    NEEDS_PROGRAM();
+    static const char *const rows[][4] = {
+        {"run", "-ngl", "0", "'-ngl' of 'reprise run': Reprise computes on the CPU"},
+        {"run", "--n-gpu-layers=0", NULL, "Reprise computes on the CPU"},
+        {"serve", "-np", "4", "here it is --sequences"},
+        {"serve", "--parallel", "4", "here it is --sequences"},
+        {"run", "-np", "4", "it is --sequences of 'reprise serve'"},
+        {"run", "--n-predict", "5", "here it is --max-tokens"},
+        {"run", "--predict=5", NULL, "here it is --max-tokens"},
+        {"run", "--cache-type-k", "q8_0", "here it is --states"},
+        {"run", "-ctv", "f16", "here it is --states"},
+        {"run", "--ctx-size", "512", "here it is --ctx"},
+        {"run", "-b", "512", "here it is --chunk"},
+        {"run", "-s", "1", "here it is --seed"},
+        {"run", "-f", "prompt.txt", "plain text is given with --text"},
+        {"run", "-hf", "someone/some-model", "downloads nothing"},
+        {"serve", "--alias", "m", "here it is --name"},
+        {"serve", "--api-key", "secret", "here it is --api-keys"},
+        {"run", "--mirostat", "2", "this sampler is not supported"},
+        {"run", "-fa", NULL, "leave it out"},
+        {"run", "--no-mmap", NULL, "leave it out"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) expect_error(run("", rows[i][0], "-m", "x", rows[i][1], rows[i][2], NULL), 2, rows[i][3]);
+    expect_error(run("", "run", "-m", "x", "-p", "a", "-c", "1x", NULL), 2, "--ctx '1x'");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "-t", "1x", NULL), 2, "--threads '1x'");
+    expect_error(run("", "eval", "-m", "x", "-t", "no-such.jsonl", NULL), 1, "no-such.jsonl"); /* tasks */
+    NEEDS_MODEL();
+    outcome ours = run("", "run", "-m", model, "--text", "Once", "-n", "8", "--ctx", "64", "--threads", "1", NULL);
+    outcome theirs = run("", "run", "-m", model, "-p", "Once", "-n8", "-c64", "-t", "1", NULL);
+    expect_fine(&ours);
+    expect_fine(&theirs);
+    assert_string_equal(ours.out, theirs.out);
+    outcome_free(&ours);
+    outcome_free(&theirs);
+}
+
+/* What is done although it is hardly meant: one line each, and the answer comes. */
+static void test_warnings(void **state) {
+    (void)state;
+    NEEDS_MODEL();
+    const char *schema = write_file("w.xml", "<schema name='w'>One <module name='a'>of <param name='n' len='4'/> days</module>"
+                                             "<module name='b'>or <param name='m' len='4' required='true'/></module></schema>");
+    const char *missing = write_file("w1.xml", "<prompt schema='w'><a/> Once</prompt>"), *given = write_file("w2.xml", "<prompt schema='w'><a n='3'/> Once</prompt>");
+    const char *required = write_file("w3.xml", "<prompt schema='w'><b/> Once</prompt>");
+    outcome o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", NULL);
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.err, "w1.xml: parameter 'n' of 'a' has no argument: its place stays empty\n"));
+    assert_true(strncmp(o.err, "warning: ", 9) == 0 && strlen(o.out) > 0);
+    outcome_free(&o);
+    o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", "--json", NULL);
+    assert_non_null(strstr(o.out, "\"warnings\":"));
+    assert_non_null(strstr(o.out, "parameter 'n' of 'a' has no argument"));
+    outcome_free(&o);
+    o = run("", "run", "-m", model, "--schema", schema, "--prompt", given, "-n", "2", NULL);
+    expect_fine(&o);
+    outcome_free(&o);
+    expect_error(run("", "run", "-m", model, "--schema", schema, "--prompt", required, "-n", "2", NULL), 1,
+                 "w3.xml:1:20: parameter 'm' of 'b' has no argument, and requires one");
+    o = run("", "run", "-m", model, "-p", "Once", "-n", "2", "-c", "100000", NULL);
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.err, "warning: --ctx 100000: the model was trained for 512 positions"));
+    outcome_free(&o);
 }
 
 static void test_failures(void **state) {
@@ -394,6 +468,29 @@ static void test_tokenize(void **state) {
     assert_string_not_equal(trusted.out, "1\n");
     outcome_free(&special);
     outcome_free(&trusted);
+}
+
+/* Files that hold a vocabulary and no weights, of any architecture: these here, and llama.cpp's. */
+static void test_tokenize_vocabularies(void **state) {
+    (void)state;
+    NEEDS_PROGRAM();
+    static const char *const names[] = {"vocab/bpe", "vocab/merged", "vocab/unigram"}, *const others[] = {"falcon", "gpt-2", "llama-spm", "phi-3"};
+    const char *data = getenv("REPRISE_TEST_DATA");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        outcome o = run("Hello world", "tokenize", "-m", golden_model(names[i]), "--ids", NULL);
+        expect_fine(&o);
+        assert_true(strtol(o.out, NULL, 10) > 0);
+        outcome_free(&o);
+        expect_error(run("", "run", "-m", golden_model(names[i]), "--text", "a", NULL), 1, "gguf");
+    }
+    for (size_t i = 0; data != NULL && i < sizeof others / sizeof *others; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/vocab/ggml-vocab-%s.gguf", data, others[i]);
+        outcome o = run("Hello world", "tokenize", "-m", path, NULL);
+        expect_fine(&o);
+        assert_non_null(strstr(o.out, "world\n"));
+        outcome_free(&o);
+    }
 }
 
 /* ---- run ---- */
@@ -704,13 +801,6 @@ static void test_inspect_model(void **state) {
     outcome_free(&json);
 }
 
-static const char *golden_model(const char *name) {
-    static char path[PATH_BYTES];
-    const char *source = getenv("REPRISE_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/tests/golden/%s.gguf", source ? source : ".", name);
-    return path;
-}
-
 /* What a family does besides shows; a layout that it cannot have is an error that says why. */
 static void test_families(void **state) {
     (void)state;
@@ -868,7 +958,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options), cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_tokenize_vocabularies),
         cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),
         cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),

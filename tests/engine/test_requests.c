@@ -74,7 +74,7 @@ static void wrong_prompts_are_told_what_to_do(void **state) {
         const char *prompt, *where, *says;
         rp_code code;
     } cases[] = {
-        {"<prompt schema='t'/>", "", "'f', 's'", RP_ERR_NAME},
+        {"<prompt schema='t'/>", "p.xml:1:1", "'f', 's'", RP_ERR_NAME},
         {"<prompt schema='s'>\n <plam/></prompt>", "p.xml:2:2", "did you mean 'plan'", RP_ERR_NAME},
         {"<prompt schema='s'><miami/></prompt>", "p.xml:1:20", "'plan/miami'", RP_ERR_NAME},
         {"<prompt schema='s'><plan duratoin='x'/></prompt>", "p.xml:1:20", "did you mean 'duration'", RP_ERR_NAME},

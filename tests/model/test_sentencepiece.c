@@ -214,6 +214,27 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
     }
 }
 
+/* Gemma keeps tags of HTML whole, and "</s>" is one of them; its texts end with another token. */
+static void tags_of_html_end_no_turn(void **state) {
+    (void)state;
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<bos>", 0, TOKEN_CONTROL}, {"<eos>", 0, TOKEN_CONTROL}, {"a", -1, 1}, {LOW, -2, 1},
+                                   {"</s>", 0, TOKEN_USER_DEFINED}, {"<end_of_turn>", 0, TOKEN_USER_DEFINED}, {NULL, 0, 0}};
+    vocabulary v;
+    assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = "gemma"}, NULL), RP_OK);
+    int32_t tag = tokenizer_find(v.t, "</s>", 4), end = tokenizer_find(v.t, "<end_of_turn>", 13);
+    size_t n = 0;
+    assert_false(tokenizer_is_end(v.t, tag));
+    assert_true(tokenizer_is_end(v.t, end));
+    tokenizer_bytes(v.t, tag, false, &n);
+    assert_int_equal(n, 4); /* an answer shows it */
+    expect(v.t, "a</s>a", whole, "a|</s>|a");
+    close_pieces(&v);
+    /* where the file calls it a control token, it is one */
+    assert_int_equal(open_pieces(&v, letters, &(settings){.model = "llama"}, NULL), RP_OK);
+    assert_true(tokenizer_is_end(v.t, tokenizer_find(v.t, "</s>", 4)));
+    close_pieces(&v);
+}
+
 /* ---- tables of normalisation ---- */
 
 #define N_UNITS 1024
@@ -313,7 +334,8 @@ int main(void) {
         cmocka_unit_test(bpe_with_merged_spaces_is_what_the_library_gives),
         cmocka_unit_test(spaces_are_kept_or_merged), cmocka_unit_test(runs_of_spaces_are_tokens),
         cmocka_unit_test(unknown_characters_become_one_token_or_bytes), cmocka_unit_test(names_of_tokens_are_text),
-        cmocka_unit_test(phi_3_takes_the_space_behind_special_tokens), cmocka_unit_test(tables_replace_the_longest),
+        cmocka_unit_test(phi_3_takes_the_space_behind_special_tokens), cmocka_unit_test(tags_of_html_end_no_turn),
+        cmocka_unit_test(tables_replace_the_longest),
         cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(failed_allocations_are_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

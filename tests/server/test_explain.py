@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Why an answer reused what it did: reports, their list, hints at volatile text, --stable-system, `reprise explain` and `reprise diff`."""
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -116,6 +117,22 @@ class Explain(Asked):
         for said in (first, second, "begin to differ", "in message 1", "could have reused", "Rule 0"):
             self.assertIn(said, done.stdout)
         self.assertIn("are the same", self.run_on("diff", first, first).stdout)
+
+    def test_diff_of_short_prompts(self):
+        """Prompts that part within the first chunk of their hashes: what could have been reused is told as far as it is known."""
+        ids = [self.chat(("user", f"Tom had a red ball and the{end}"))["reprise"]["request"] for end in (" dog", " cat")]
+        said = self.run_on("diff", *ids).stdout
+        low, high = re.search(r"could have reused about (?:(\d+) to )?(\d+) tokens", said).groups(0)
+        reused = int(re.search(r"it reused (\d+) tokens", said)[1])
+        self.assertGreater(reused, 10)
+        self.assertEqual((int(low), int(high)), (0, reused), said)
+        ids = [self.server.post("/v1/completions", {"prompt": f"Sue saw a red ball and the{end}", "max_tokens": 1}).headers["x-request-id"]
+               for end in (" dog", " cat")]
+        said = self.run_on("diff", *ids).stdout
+        low, high = map(int, re.search(r"could have reused about (?:(\d+) to )?(\d+) tokens", said).groups(0))
+        reused = int(re.search(r"it reused (\d+) tokens", said)[1])
+        self.assertGreater(reused, 8)
+        self.assertTrue(low <= reused <= high, said)
 
     def test_diff_of_modules(self):
         pml = "<schema name='s'>" + "".join(f"<module name='{m}'>House {m} has a big red door and a dog.</module>" for m in "abc") + "</schema>"

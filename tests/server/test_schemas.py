@@ -73,6 +73,27 @@ class Schemas(unittest.TestCase):
             self.assertEqual(text, done["answers"][0]["text"])
             self.assertTrue(text.startswith(whole["answers"][0]["text"]))
 
+    def test_logprobs(self):
+        """Those of the tokens of the answer, whole and in a stream, and none where they were not asked for."""
+        self.put("cities", CITIES)
+        answer = self.prompt(logprobs=3).json["answers"][0]
+        self.assertEqual(len(answer["logprobs"]), 6)
+        for token in answer["logprobs"]:
+            self.assertEqual(len(token["top_logprobs"]), 3)
+            self.assertEqual(token["top_logprobs"][0]["token"], token["token"])  # temperature 0
+            self.assertLessEqual(token["logprob"], 0)
+        self.assertEqual("".join(t["token"] for t in answer["logprobs"]), answer["text"])
+        self.assertEqual([t["top_logprobs"] for t in self.prompt(logprobs=0).json["answers"][0]["logprobs"]], [[]] * 6)
+        self.assertNotIn("logprobs", self.prompt().json["answers"][0])
+        frames = [(event, json.loads(data)) for event, data in self.prompt(logprobs=3, stream=True).frames]
+        told = [token for event, data in frames if event == "text" for token in data.get("logprobs", [])]
+        self.assertEqual(told, answer["logprobs"])
+        self.assertEqual(frames[-1][1]["answers"][0]["logprobs"], answer["logprobs"])
+
+    def test_unknown_schema_has_its_place(self):
+        reply = self.prompt(prompt="\n  <prompt schema='nobody'/>")
+        self.refused(reply, 404, "prompt:2:3: no schema 'nobody' is loaded")
+
     def test_progress(self):
         # text that no other test has read, of many chunks
         long = "".join(f"<module name='m{i}'>" + " ".join(f"Tom{i} had {k} red balls." for k in range(60)) + "</module>" for i in range(12))

@@ -87,10 +87,16 @@ static int32_t find_special(const tokenizer *t, const char *name) {
     return id >= 0 && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED) ? id : -1;
 }
 
+/* "</s>" also ends struck-out text in HTML, and vocabularies that keep tags of HTML whole have it as a token of plain text (Gemma: 212). It
+ * ends a turn only where the file says so. */
+static bool is_tag(const tokenizer *t, int32_t id) {
+    return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && id != t->eos && id != t->eot;
+}
+
 static void mark_ends(tokenizer *t) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(end_names); i++) {
         int32_t id = find_special(t, end_names[i]);
-        if (id < 0) continue;
+        if (id < 0 || is_tag(t, id)) continue;
         t->ends[id] = true;
         t->types[id] = TOKEN_CONTROL; /* whatever the file says: no text of a user's may end a turn */
     }

@@ -1,0 +1,179 @@
+/* prompts.c: rp_prompt: prompts that a program makes part by part, of texts that are never parsed (pml/parts.h). Owns the parts until they
+ * are freed; a call makes a document of them when it is submitted. One thread at a time changes a prompt. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "engine/engine_internal.h"
+#include "model/chat_format.h"
+
+_Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "roles of a prompt are those of chat formats");
+
+struct rp_prompt {
+    char *schema;
+    pml_part *parts;
+    size_t n, cap;
+    size_t bytes;        /* of all names and texts */
+    size_t number;       /* of the last part, as errors count them */
+    bool role_is_open;
+    bool takes_argument; /* the last part is a module, or an argument of it */
+    rp_error err;        /* the first failure; its code is RP_OK until there is one */
+};
+
+int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err) {
+    if (!out || !schema || !schema[0]) return base_fail(err, RP_ERR_INVALID, "rp_prompt_new: out and the name of a schema are needed");
+    *out = NULL;
+    rp_prompt *p = base_calloc(1, sizeof(*p));
+    if (p) p->schema = base_strdup(schema);
+    if (!p || !p->schema) {
+        base_free(p);
+        return base_fail_memory(err, sizeof(*p) + strlen(schema), "a prompt");
+    }
+    *out = p;
+    return RP_OK;
+}
+
+void rp_prompt_free(rp_prompt *p) {
+    if (!p) return;
+    for (size_t i = 0; i < p->n; i++) {
+        base_free(p->parts[i].name);
+        base_free(p->parts[i].text);
+    }
+    base_free(p->parts);
+    base_free(p->schema);
+    base_free(p);
+}
+
+/* ---- parts ---- */
+
+/* The first failure stays. Places are those of the part that is being added. Returns code. */
+BASE_PRINTF(3, 4) static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
+    char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    snprintf(where, sizeof(where), "prompt, part %zu", p->number + 1);
+    return base_fail_at(&p->err, code, where, 0, "%s", message);
+}
+
+/* Checks n bytes of text, and that they have room. what: which text it is. */
+static int check_text(rp_prompt *p, const char *text, size_t n, const char *what) {
+    if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
+    if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
+    size_t bad = n > 0 ? pml_text_check(text, n) : 0;
+    if (bad < n) return prompt_fail(p, RP_ERR_INVALID, "byte %zu of %s, 0x%02X, is not UTF-8: give whole characters", bad, what, (unsigned)(unsigned char)text[bad]);
+    p->bytes += n;
+    return RP_OK;
+}
+
+static char *copy_text(const char *text, size_t n) {
+    char *copy = base_alloc(n + 1);
+    if (!copy) return NULL;
+    if (n > 0) memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+/* Adds a part with copies of its name and text, each of which may be NULL. */
+static int add_part(rp_prompt *p, pml_part part, const char *name, const char *text) {
+    int rc = base_grow((void **)&p->parts, &p->cap, p->n + 1, PML_MAX_NODES, sizeof(*p->parts));
+    if (rc == RP_ERR_LIMIT) return prompt_fail(p, rc, "the prompt has more than %zu parts: give fewer", PML_MAX_NODES);
+    if (rc) return prompt_fail(p, rc, "out of memory: %zu parts", p->n);
+    if (name) part.name = base_strdup(name);
+    if (text) part.text = copy_text(text, part.n);
+    if ((name && !part.name) || (text && !part.text)) {
+        base_free(part.name);
+        base_free(part.text);
+        return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a text of %zu bytes", part.n);
+    }
+    part.cap = part.text ? part.n + 1 : 0;
+    p->parts[p->n++] = part;
+    p->number += part.kind != PML_PART_ARGUMENT && part.kind != PML_PART_END;
+    p->takes_argument = part.kind == PML_PART_MODULE || part.kind == PML_PART_ARGUMENT;
+    return RP_OK;
+}
+
+/* Can the prompt take another part? */
+static int check_prompt(const rp_prompt *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
+
+static int check_path(rp_prompt *p, const char *path) {
+    int names = 0;
+    if (!path) return prompt_fail(p, RP_ERR_INVALID, "the path of a module is NULL");
+    for (const char *name = path;; name++) {
+        size_t n = strcspn(name, "/");
+        if (n == 0) return prompt_fail(p, RP_ERR_NAME, "module '%.*s': a name is empty: write names from the outermost inward, as a/b", base_shown(path), path);
+        if (++names > PML_MAX_PATH_NAMES) return prompt_fail(p, RP_ERR_LIMIT, "a path of more than %d names", PML_MAX_PATH_NAMES);
+        name += n;
+        if (*name == '\0') return check_text(p, path, strlen(path), "the path");
+    }
+}
+
+int rp_prompt_import(rp_prompt *p, const char *path) {
+    int rc = check_prompt(p);
+    if (!rc) rc = check_path(p, path);
+    return rc ? rc : add_part(p, (pml_part){.kind = PML_PART_MODULE}, path, NULL);
+}
+
+int rp_prompt_set_argument(rp_prompt *p, const char *param, const char *text, size_t n) {
+    int rc = check_prompt(p);
+    if (rc) return rc;
+    if (!param || !param[0]) return prompt_fail(p, RP_ERR_INVALID, "an argument without the name of its parameter");
+    if (!p->takes_argument)
+        return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_prompt_import", base_shown(param), param);
+    if ((rc = check_text(p, param, strlen(param), "a parameter's name")) || (rc = check_text(p, text, n, "an argument"))) return rc;
+    return add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
+}
+
+/* Texts that follow each other are one part. */
+static int extend_text(rp_prompt *p, const char *text, size_t n) {
+    pml_part *last = &p->parts[p->n - 1];
+    int rc = base_grow((void **)&last->text, &last->cap, last->n + n + 1, PML_MAX_BYTES + 1, 1);
+    if (rc) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a text of %zu bytes", last->n + n);
+    memcpy(last->text + last->n, text, n);
+    last->n += n;
+    last->text[last->n] = '\0';
+    return RP_OK;
+}
+
+int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
+    int rc = check_prompt(p);
+    if (!rc) rc = check_text(p, text, n, "a text");
+    if (rc || n == 0) return rc;
+    if (p->n > 0 && p->parts[p->n - 1].kind == PML_PART_TEXT) return extend_text(p, text, n);
+    return add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
+}
+
+int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
+    int rc = check_prompt(p);
+    if (rc) return rc;
+    if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "there is no role %d", (int)role);
+    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role begins inside a role: call rp_prompt_end_role first");
+    rc = add_part(p, (pml_part){.kind = PML_PART_ROLE, .role = (int)role}, NULL, NULL);
+    p->role_is_open = !rc;
+    return rc;
+}
+
+int rp_prompt_end_role(rp_prompt *p) {
+    int rc = check_prompt(p);
+    if (rc) return rc;
+    if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role ends and none has begun: call rp_prompt_begin_role first");
+    p->role_is_open = false;
+    return add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
+}
+
+/* ---- for calls ---- */
+
+const char *engine_prompt_schema(const rp_prompt *p) { return p->schema; }
+
+int engine_prompt_check(const rp_prompt *p, rp_error *err) {
+    if (p->err.code && err) *err = p->err;
+    return (int)p->err.code;
+}
+
+int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const char *name, pml_document **out, rp_error *err) {
+    return pml_parts_build(out, schema, p->parts, p->n, name, err);
+}
