@@ -57,7 +57,7 @@ oracle: all ## random schemas and prompts of every family beside the slow refere
 check: ## what CI runs
 	@.ci/run
 
-demo: all ## two prompts over one schema, with and without reuse (MODEL=file.gguf: another model than the bundled one)
+demo: all ## first token of new questions: full prefill, prefix cache, modules (MODEL=file.gguf: another model than the bundled one)
 	@tools/demo $(MODEL)
 
 quality: all ## what ways of reuse do to answers: every task of models/eval (about ten minutes)

@@ -94,8 +94,8 @@ void report_print(const json_t *report) {
     print_time(report);
     printf("  %s\n", report_text(report, "route"));
     printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, share(cached, tokens), tokens - cached);
-    printf("first token  %.1f ms: waited %.1f, planned %.1f, computed the prompt %.1f; modules that were missing %.1f\n", report_number(ms, "first_token"),
-           report_number(ms, "queue"), report_number(ms, "plan"), report_number(ms, "prefill"), report_number(ms, "encode"));
+    printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n", report_number(ms, "first_token"),
+           report_number(ms, "queue"), report_number(ms, "encode"), report_number(ms, "plan"), report_number(ms, "prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
     putchar('\n');
     print_mosaic(parts, tokens);

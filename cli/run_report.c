@@ -147,11 +147,16 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
     fprintf(to, ": %d tokens of modules computed again, %d compared, %.1f ms\n", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
 }
 
+static void print_first_token(FILE *to, const rp_timings *t) {
+    fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms, t->queue_ms, t->encode_ms,
+            t->plan_ms, t->prefill_ms);
+}
+
 void run_report_summary(FILE *to, const rp_result *r) {
     const rp_timings *t = &r->timings;
-    fprintf(to, "prompt %d tokens (%d cached, %d fresh); first token %.1f ms; answer %d tokens, %.1f tokens/s; modules encoded in %.1f ms\n",
-            (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens, t->ttft_ms, (int)r->n_tokens,
-            t->decode_tokens_per_second, t->encode_ms);
+    fprintf(to, "prompt %d tokens (%d cached, %d fresh); ", (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens);
+    print_first_token(to, t);
+    fprintf(to, "; answer %d tokens, %.1f tokens/s\n", (int)r->n_tokens, t->decode_tokens_per_second);
     print_quality(to, &r->quality);
 }
 
@@ -188,8 +193,8 @@ void run_report_explain(FILE *to, const rp_result *r) {
         print_text(to, ", before", r->divergence.known);
         fputc('\n', to);
     }
-    fprintf(to, "queue %.1f ms, modules %.1f, plan %.2f, prefill %.1f, first token %.1f, decode %.1f; states %.1f MiB\n", t->queue_ms,
-            t->encode_ms, t->plan_ms, t->prefill_ms, t->ttft_ms, t->decode_ms, (double)r->state_bytes / (1 << 20));
+    print_first_token(to, t);
+    fprintf(to, "; decode %.1f ms; states %.1f MiB\n", t->decode_ms, (double)r->state_bytes / (1 << 20));
     if (r->drafted_tokens > 0)
         fprintf(to, "drafts: %d tokens guessed, %d right\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
 }

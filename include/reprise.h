@@ -662,13 +662,16 @@ typedef struct rp_quality_report {
     double ms;                 /* what that took, about: the comparing, and of the rest of prefill_ms the share of those tokens */
 } rp_quality_report;
 
+/* ttft_ms has one meaning everywhere: from the arrival of the request (here: the call of rp_engine_submit or rp_engine_run; in the server: the
+ * last byte of its body) to its first token. Waiting and the prefill of missing modules are part of it. An answer without a token: to the moment
+ * at which that was known. It is the sum of the four before it. */
 typedef struct rp_timings {
-    double load_ms;   /* filled in by the program, not by the library */
-    double queue_ms;  /* from rp_engine_submit until the engine took the call up: for its turn, or for a call that reads the same */
-    double encode_ms; /* until modules that were not in the store were there */
-    double plan_ms;   /* from the document to the composed context, without queue_ms and encode_ms */
-    double prefill_ms; /* computing the prompt's own text */
-    double ttft_ms;   /* from the request to its first token with every module in place (all of the above but encode_ms) */
+    double load_ms;   /* filled in by the program, not by the library; not part of ttft_ms */
+    double queue_ms;  /* waiting for its turn, or for a call that reads the same */
+    double encode_ms; /* module prefill: until modules that were not in the store were there. 0 with RP_REUSE_OFF, which keeps none */
+    double plan_ms;   /* from the document to the composed context, reading of states from disk included */
+    double prefill_ms; /* prompt prefill: computing the prompt's own text, and choosing the first token */
+    double ttft_ms;   /* time to first token: queue_ms + encode_ms + plan_ms + prefill_ms */
     double decode_ms; /* the tokens after the first */
     double saved_ms;  /* what computing the reused states would have taken, about: of each span what the cost model expected of it when it
                          was kept, in proportion to the tokens that were used; what eviction weighs spans by */

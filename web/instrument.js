@@ -89,7 +89,7 @@ function bars(run) {
   const most = Math.max(here, full?.ms ?? 0, 0.001);
   const encode = ms.encode ?? 0;
   const queue = ms.queue ?? 0;
-  const rest = Math.max(ms.first_token - queue, 0);
+  const rest = Math.max(ms.first_token - queue - encode, 0);
   return h(
     'div',
     { class: 'bars', role: 'group', 'aria-label': 'Time to the first token' },

@@ -28,8 +28,8 @@ export function chooseRun(run) {
   tell();
 }
 
-// Milliseconds until the first token: modules that were missing, and the rest.
-export const waited = (report) => (report.ms.encode ?? 0) + report.ms.first_token;
+// Milliseconds from the arrival of the request to its first token: queue, module prefill, plan and prompt prefill.
+export const waited = (report) => report.ms.first_token;
 
 // The same if nothing had been reused: {ms, measured}, or null where neither a measurement nor the server tells, or nothing was.
 export function withoutReuse(run) {

@@ -99,7 +99,7 @@ struct rp_call {
     answer answer;
     draft draft;
     uint64_t encode_done, encode_total; /* tokens of modules */
-    uint64_t admitted_us, composed_us, prefilled_us, compose_us;
+    uint64_t admitted_us, composed_us, compose_us;
     call_moved moved;
     call_blend blend;
     int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */

@@ -237,21 +237,29 @@ static int describe_divergence(rp_call *c, rp_error *err) {
 
 /* ---- times ---- */
 
-static double ms_between(uint64_t begin, uint64_t end) { return end > begin ? (double)(end - begin) / 1e3 : 0; }
+static uint64_t between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
 
+static bool has_missed_modules(const rp_call *c) {
+    for (int32_t i = 0; i < c->needs.n; i++)
+        if (c->needs.items[i].missed) return true;
+    return c->blend.missed;
+}
+
+/* Five points in time in their order, from the arrival to the first token: the four components are the stretches between them, so their sum is
+ * the whole. A point behind the first token is one of a call that began anew in the middle of its answer. */
 static void fill_timings(rp_call *c) {
     rp_timings *t = &c->result->timings;
-    uint64_t end = base_clock_us(), first = c->answer.first_us ? c->answer.first_us : end;
-    /* With RP_REUSE_OFF computing the modules is part of the request; with RP_REUSE_ON it is the modules' own cost. */
-    bool own = c->options.reuse == RP_REUSE_OFF, missed = c->blend.missed;
-    for (int32_t i = 0; i < c->needs.n; i++) missed |= c->needs.items[i].missed;
-    double modules = missed ? ms_between(c->admitted_us, c->composed_us - c->compose_us) : 0;
-    t->queue_ms = ms_between(c->submitted_us + c->planned_us, c->admitted_us);
-    t->encode_ms = own ? 0 : modules;
-    t->plan_ms = (double)(c->planned_us + c->compose_us) / 1e3;
-    t->prefill_ms = ms_between(c->composed_us, c->prefilled_us) + (own ? modules : 0);
-    t->ttft_ms = ms_between(c->submitted_us, first) - t->encode_ms;
-    t->decode_ms = ms_between(first, end);
+    uint64_t end = base_clock_us(), arrived = c->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
+    uint64_t planned = between(arrived + c->planned_us, arrived, first), admitted = between(c->admitted_us, planned, first);
+    uint64_t composed = between(c->composed_us, admitted, first), composing = between(composed - c->compose_us, admitted, composed);
+    double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
+    bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
+    t->queue_ms = (double)(admitted - planned) / 1e3;
+    t->encode_ms = missed && !own ? modules : 0;
+    t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
+    t->prefill_ms = prompt + (own ? modules : 0);
+    t->ttft_ms = (double)(first - arrived) / 1e3;
+    t->decode_ms = (double)(end - first) / 1e3;
     t->saved_ms = (double)c->saved_us / 1e3;
     if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
 }

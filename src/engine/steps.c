@@ -266,10 +266,7 @@ static void settle_call(rp_engine *e, rp_call *c, const step_part *p) {
     if (!rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
-        if (!decodes && c->seq.done == c->seq.n) {
-            c->prefilled_us = base_clock_us();
-            c->phase = CALL_DECODE;
-        }
+        if (!decodes && c->seq.done == c->seq.n) c->phase = CALL_DECODE;
         if (p->first_logits >= 0) rc = draw(e, c, p, 1 + n_drafts, &err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!rc && c->seq.keeps_windows) prefix_give(c, false);

@@ -174,6 +174,7 @@ bool exchange_wants_events(const server_exchange *x) {
 static server_exchange *of_work(server_work *work) { return (server_exchange *)(void *)((char *)work - offsetof(server_exchange, work)); }
 
 static void handle(server_exchange *x, bool gone) {
+    x->handled_us = base_clock_us();
     if (gone) {
         server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client is gone");
         exchange_reply_problem(x);

@@ -55,6 +55,7 @@ typedef struct server_exchange {
     char method[16], path[256]; /* for the log; cut */
     char name[SERVER_NAME_BYTES]; /* the {name} of the route */
     uint64_t start_us;
+    uint64_t arrived_us, handled_us; /* its last byte came; a thread took it up */
 
     base_buffer body;
     uint64_t body_bytes; /* that came, kept or not */

@@ -178,6 +178,7 @@ static int submit(server_exchange *x, int32_t i, const char *tenant) {
     if (x->ask.n_prompts > 0) set_prompt(&q, &x->ask.prompts[i / x->ask.n]);
     q.sampling.seed = x->seed + (uint64_t)(i % x->ask.n);
     q.user = c;
+    c->submitted_us = base_clock_us();
     int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
     if (rc) return server_fail_library(&x->problem, &err);
     atomic_fetch_add(&x->server->counts.calls_open, 1);
@@ -260,13 +261,25 @@ void generate_handle(server_exchange *x, const server_form *form) {
 
 /* ---- results ---- */
 
+/* The library counts from rp_engine_submit; a client's request arrived before. */
+static void count_from_arrival(const server_choice *c) {
+    rp_timings *t = &c->result->timings;
+    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3, read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
+    t->queue_ms += waited;
+    t->plan_ms += read;
+    t->ttft_ms += waited + read;
+}
+
 /* Takes a call's result, once; its call is over, or is about to be. */
 static void collect(server_choice *c) {
     rp_error err;
     if (c->collected || !c->call) return;
     c->collected = true;
     if (rp_call_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
-    else report_count(c->x, c);
+    else {
+        count_from_arrival(c);
+        report_count(c->x, c);
+    }
 }
 
 /* In an answer that is told as a whole. */

@@ -37,6 +37,7 @@ typedef struct server_choice {
     server_exchange *x;
     int32_t index;
     rp_call *call;
+    uint64_t submitted_us; /* when the library got it */
 
     /* shared, under the exchange's lock */
     base_buffer text, tokens;

@@ -254,6 +254,7 @@ static enum MHD_Result dispatch(server_exchange *x) {
 /* Head and body are there. */
 static enum MHD_Result begin(server_exchange *x) {
     guard_set_deadline(x->server->guard, x->peer, 0);
+    x->arrived_us = x->handled_us = base_clock_us();
     if (is_preflight(x)) return answer_preflight(x);
     if (x->problem.kind || !x->route) return refuse(x);
     if (!x->route->is_quick) return dispatch(x);

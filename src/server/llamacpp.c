@@ -53,8 +53,9 @@ int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
 
 static double per(double a, double b) { return b > 0 ? a / b : 0; }
 
+/* prompt_ms is llama.cpp's: the time to first token without the waiting. */
 static json_t *timings(const rp_result *r) {
-    double prompt_ms = r->timings.ttft_ms, decode_ms = r->timings.decode_ms;
+    double prompt_ms = r->timings.ttft_ms - r->timings.queue_ms, decode_ms = r->timings.decode_ms;
     return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n", (int)r->fresh_tokens,
                      "prompt_ms", prompt_ms, "prompt_per_token_ms", per(prompt_ms, r->fresh_tokens), "prompt_per_second",
                      per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,

@@ -62,8 +62,11 @@ static int append_responses(base_buffer *b, server_counts *c) {
 }
 
 static int append_times(base_buffer *b, server_counts *c) {
-    int rc = histogram_append(b, "queue", "From a call's arrival until the engine took it up.", &c->queue);
-    if (!rc) rc = histogram_append(b, "time_to_first_token", "From a call's arrival to its answer's first token.", &c->first_token);
+    int rc = histogram_append(b, "queue", "Of the time to first token: waiting.", &c->queue);
+    if (!rc) rc = histogram_append(b, "module_prefill", "Of the time to first token: computing modules that were missing.", &c->module_prefill);
+    if (!rc) rc = histogram_append(b, "plan", "Of the time to first token: reading the request, planning, composing.", &c->plan);
+    if (!rc) rc = histogram_append(b, "prompt_prefill", "Of the time to first token: computing the prompt's own text.", &c->prompt_prefill);
+    if (!rc) rc = histogram_append(b, "time_to_first_token", "From a request's arrival to its answer's first token.", &c->first_token);
     if (!rc) rc = histogram_append(b, "time_between_tokens", "Between two tokens of an answer.", &c->between_tokens);
     return rc ? rc : histogram_append(b, "step", "Steps of the engine.", &c->step);
 }

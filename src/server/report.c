@@ -42,7 +42,10 @@ void report_count(server_exchange *x, const server_choice *c) {
     atomic_fetch_add(&n->answers, 1);
     atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
     histogram_add_ms(&n->queue, r->timings.queue_ms);
-    if (r->n_tokens > 0) histogram_add_ms(&n->first_token, r->timings.ttft_ms + r->timings.encode_ms);
+    histogram_add_ms(&n->module_prefill, r->timings.encode_ms);
+    histogram_add_ms(&n->plan, r->timings.plan_ms);
+    histogram_add_ms(&n->prompt_prefill, r->timings.prefill_ms);
+    if (r->n_tokens > 0) histogram_add_ms(&n->first_token, r->timings.ttft_ms);
     if (c->index % x->ask.n != 0) return;
     atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
     atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);

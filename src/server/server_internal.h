@@ -40,7 +40,7 @@ typedef struct server_counts {
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
     _Atomic uint64_t ram_tokens, disk_tokens; /* of prompts: states that were in RAM, that were read from disk */
     _Atomic uint64_t rejections[SERVER_N_PROBLEMS]; /* requests that ended with a problem */
-    server_histogram queue, first_token, between_tokens, step; /* times */
+    server_histogram queue, module_prefill, plan, prompt_prefill, first_token, between_tokens, step; /* times */
 } server_counts;
 
 struct rp_server {
