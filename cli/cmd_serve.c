@@ -75,7 +75,7 @@ static const cli_option options[] = {
      .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
     TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
-     .help = "a line of JSON for each request on standard error, or none; warnings are written with both, see REPRISE_LOG (requests)"},
+     .help = "a line of JSON for each request on standard error, or none (requests)"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
              "command line goes before it"},
@@ -103,8 +103,6 @@ const cli_command cli_command_serve = {
     .summary = "answer requests over HTTP",
     .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
     .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once. SIGHUP reads the files of --schema again.\n"
-             "REPRISE_LOG=off|error|warn|info|debug in the environment: messages on standard error up to that level (warn). Lines that nobody\n"
-             "reads are dropped, not waited for.\n"
              "exit status: 0 ended by a signal, 1 failed, 2 used wrongly\n",
     .options = options,
     .main = serve_main,
@@ -131,7 +129,7 @@ static void catch_signals(rp_server *server) {
 
 static void on_log(void *user, const char *line) {
     (void)user;
-    rp_log_line(line);
+    fprintf(stderr, "%s\n", line); /* one call, one line: standard error is not buffered and calls lock it */
 }
 
 /* Steps are counted as long as there is a server: the engine lives longer. */

@@ -11,8 +11,6 @@
 #include "reprise.h"
 #include "text.h"
 
-#define LOG_FLUSH_MS 1000 /* at the end, for log lines that a slow reader of standard error has not taken yet */
-
 static const cli_command *find_command(const char *name) {
     for (const cli_command *const *c = cli_commands; *c != NULL; c++)
         if (strcmp((*c)->name, name) == 0) return *c;
@@ -56,7 +54,6 @@ static int help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     setlocale(LC_CTYPE, ""); /* and no more: numbers keep their point */
-    rp_log_set_level(RP_LOG_WARN);
     if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command was given: 'reprise help' lists them");
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
@@ -66,7 +63,5 @@ int main(int argc, char **argv) {
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return help(1, argv);
     if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
     const cli_command *command = find_command(name);
-    int status = command != NULL ? command->main(argc - 1, argv + 1) : unknown_command(name);
-    rp_log_flush(LOG_FLUSH_MS);
-    return status;
+    return command != NULL ? command->main(argc - 1, argv + 1) : unknown_command(name);
 }

@@ -21,18 +21,12 @@ void serve_reload_block(void) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static void log_failure(const rp_error *err) {
-    char line[sizeof(err->message) + 16];
-    snprintf(line, sizeof(line), "reprise: %s", err->message);
-    rp_log_line(line);
-}
-
 static void reload(const serve_reload *r) {
     size_t n = 0;
     for (size_t i = 0; i < r->schemas->n; i++) {
         rp_error err;
         if (rp_schema_load(r->engine, r->schemas->items[i], NULL, NULL, &err) == RP_OK) n++;
-        else log_failure(&err);
+        else cli_fail_library(&err);
     }
     printf("reloaded %zu of %zu schemas\n", n, r->schemas->n);
     fflush(stdout);

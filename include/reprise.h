@@ -24,7 +24,7 @@
  *
  * Manners. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Everything that
  * has a free or close function accepts NULL there. Strings are UTF-8 and NUL-terminated. The library keeps no global
- * state but its log, never exits, and prints only what rp_log_set_level, REPRISE_LOG or REPRISE_TRACE ask for.
+ * state, never exits and never prints (REPRISE_LOG and REPRISE_TRACE in the environment ask it to).
  * Threads: a model and an engine may be used by many threads at once. An engine computes on a thread of its own, and calls callbacks there.
  */
 #ifndef REPRISE_H
@@ -94,20 +94,6 @@ typedef struct rp_error {
 RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
 RP_API const char *rp_code_text(rp_code code); /* static */
 RP_API const char *rp_version(void);           /* RP_VERSION_STRING of the library; static */
-
-/* ---- Log ------------------------------------------------------------------------------------------------------- */
-
-/* Messages on standard error, "reprise: warn: ...", are queued and written by a thread of their own: no call blocks because nobody reads
- * them. At most 256 KiB wait; further lines are dropped and counted. Any thread. */
-typedef enum rp_log_level { RP_LOG_OFF = -1, RP_LOG_ERROR, RP_LOG_WARN, RP_LOG_INFO, RP_LOG_DEBUG } rp_log_level;
-
-/* Messages up to this level are written. RP_LOG_OFF if it is never called. REPRISE_LOG=off|error|warn|info|debug takes precedence. */
-RP_API void rp_log_set_level(rp_log_level level);
-/* Queues a line of the program's own, without its newline, in order with the messages. */
-RP_API void rp_log_line(const char *line);
-RP_API uint64_t rp_log_dropped(void); /* lines dropped since the process began */
-/* Waits until all lines are written, for timeout_ms at most; for the end of a program. false: some are not. */
-RP_API bool rp_log_flush(int32_t timeout_ms);
 
 /* ---- Models ---------------------------------------------------------------------------------------------------- */
 

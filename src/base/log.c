@@ -1,8 +1,7 @@
 /* log.c: messages and trace lines on standard error, for those who ask for them.
  *
- * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless the program, REPRISE_LOG or
- * REPRISE_TRACE asks for it. A message is formatted on the stack and queued (log_queue.h); a trace line leaves in one write, so that it is
- * there when the process crashes after it. Thread-safe.
+ * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless
+ * REPRISE_LOG or REPRISE_TRACE is set. Thread-safe: a line is formatted on the stack and leaves in one write.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -10,7 +9,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,12 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log_queue.h"
-#include "reprise.h"
-
 #define LINE_BYTES 1024 /* longer lines are cut: enough for any line of ours, and atomic on a pipe (PIPE_BUF) */
-
-#define NOT_GIVEN (-2)
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static const char *const component_names[] = {
@@ -34,33 +27,40 @@ static const char *const component_names[] = {
 
 /* Written under the once, read after it. */
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static int environment_level = NOT_GIVEN; /* messages up to this level; -1: none */
-static uint32_t trace_mask = 0;           /* bit c: component c is traced */
+static int max_level = -1;      /* messages up to this level; -1: none */
+static uint32_t trace_mask = 0; /* bit c: component c is traced */
 
-static atomic_int program_level = RP_LOG_OFF; /* of rp_log_set_level; the environment's takes precedence */
-
-/* "PREFIX: message" into line[LINE_BYTES], cut where it is longer; its length. */
-static size_t format_line(char *line, const char *prefix, const char *fmt, va_list ap) {
-    int n = snprintf(line, LINE_BYTES, "%s: ", prefix);
-    if (n < 0 || n >= LINE_BYTES) return 0;
-    int more = vsnprintf(line + n, LINE_BYTES - (size_t)n, fmt, ap);
-    return more < 0 ? 0 : BASE_MIN((size_t)n + (size_t)more, LINE_BYTES - 1);
+static void write_line(const char *prefix, const char *fmt, va_list ap) {
+    char line[LINE_BYTES];
+    int n = snprintf(line, sizeof line, "%s: ", prefix);
+    if (n < 0 || n >= LINE_BYTES) return;
+    size_t used = (size_t)n;
+    n = vsnprintf(line + used, sizeof line - used, fmt, ap);
+    if (n < 0) return;
+    used = BASE_MIN(used + (size_t)n, sizeof line - 1);
+    line[used++] = '\n'; /* in the NUL's place */
+    const char *at = line;
+    while (used > 0) {
+        ssize_t written = write(STDERR_FILENO, at, used);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return;
+        at += written;
+        used -= (size_t)written;
+    }
 }
 
-static void queue_text(const char *prefix, const char *fmt, ...) BASE_PRINTF(2, 3);
-static void queue_text(const char *prefix, const char *fmt, ...) {
-    char line[LINE_BYTES];
+static void write_text(const char *prefix, const char *fmt, ...) BASE_PRINTF(2, 3);
+static void write_text(const char *prefix, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    log_queue_add(line, format_line(line, prefix, fmt, ap));
+    write_line(prefix, fmt, ap);
     va_end(ap);
 }
 
 static void read_level(const char *text) {
-    if (strcmp(text, "off") == 0) environment_level = RP_LOG_OFF;
     for (size_t i = 0; i < BASE_ARRAY_LEN(level_names); i++)
-        if (strcmp(text, level_names[i]) == 0) environment_level = (int)i;
-    if (environment_level == NOT_GIVEN && *text) queue_text("reprise", "REPRISE_LOG: '%s' is not off, error, warn, info or debug", text);
+        if (strcmp(text, level_names[i]) == 0) max_level = (int)i;
+    if (max_level < 0 && *text) write_text("reprise", "REPRISE_LOG: '%s' is not error, warn, info or debug", text);
 }
 
 /* The mask of one name of n bytes; 0: unknown. */
@@ -75,7 +75,7 @@ static void read_components(const char *text) {
     while (*text) {
         size_t n = strcspn(text, ",");
         uint32_t mask = component_mask(text, n);
-        if (!mask && n > 0) queue_text("reprise", "REPRISE_TRACE: '%.*s' is not a component", (int)BASE_MIN(n, 64u), text);
+        if (!mask && n > 0) write_text("reprise", "REPRISE_TRACE: '%.*s' is not a component", (int)BASE_MIN(n, 64u), text);
         trace_mask |= mask;
         text += n + (text[n] == ',');
     }
@@ -90,16 +90,16 @@ static void read_settings(void) {
 
 bool base_log_enabled(base_log_level level) {
     pthread_once(&settings_once, read_settings);
-    return (int)level <= (environment_level == NOT_GIVEN ? atomic_load(&program_level) : environment_level);
+    return (int)level <= max_level;
 }
 
 void base_log(base_log_level level, const char *fmt, ...) {
     if (!base_log_enabled(level)) return;
-    char prefix[32], line[LINE_BYTES];
+    char prefix[32];
     snprintf(prefix, sizeof prefix, "reprise: %s", level_names[level]);
     va_list ap;
     va_start(ap, fmt);
-    log_queue_add(line, format_line(line, prefix, fmt, ap));
+    write_line(prefix, fmt, ap);
     va_end(ap);
 }
 
@@ -109,21 +109,8 @@ bool base_trace_enabled(base_component c) {
 }
 
 void base_trace_write(base_component c, const char *fmt, ...) {
-    char line[LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    size_t n = format_line(line, component_names[c], fmt, ap);
+    write_line(component_names[c], fmt, ap);
     va_end(ap);
-    line[n++] = '\n'; /* in the NUL's place */
-    for (size_t done = 0; done < n;) {
-        ssize_t written = write(STDERR_FILENO, line + done, n - done);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return;
-        done += (size_t)written;
-    }
 }
-
-void rp_log_set_level(rp_log_level level) { atomic_store(&program_level, (int)level); }
-void rp_log_line(const char *line) { log_queue_add(line, strlen(line)); }
-uint64_t rp_log_dropped(void) { return log_queue_dropped(); }
-bool rp_log_flush(int32_t timeout_ms) { return log_queue_flush(timeout_ms); }

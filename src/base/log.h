@@ -1,11 +1,9 @@
 /* log.h: messages for whoever runs the program, and a trace by component for whoever works on it.
  *
- * The library prints nothing by itself. The program (rp_log_set_level) or two environment variables, read once, ask for output on standard
- * error:
- *   REPRISE_LOG=off|error|warn|info|debug    messages up to that level, whatever the program says
- *   REPRISE_TRACE=pml,kv|all                 trace lines of these components: "kv: take block 17 ..."
- * A message never blocks its caller: it is queued (log_queue.h). A trace line is written at once, by one write, and may block.
- * Thread-safe.
+ * The library prints nothing by itself. Two environment variables, read once, ask for output on standard error:
+ *   REPRISE_LOG=error|warn|info|debug    messages up to that level
+ *   REPRISE_TRACE=pml,kv|all             trace lines of these components: "kv: take block 17 ..."
+ * Thread-safe: a line is written with one write.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
@@ -14,7 +12,6 @@
 
 #include "base/compiler.h"
 
-/* As rp_log_level. */
 typedef enum base_log_level { BASE_LOG_ERROR, BASE_LOG_WARN, BASE_LOG_INFO, BASE_LOG_DEBUG } base_log_level;
 
 /* The components that can be traced: one for each folder of src/. */

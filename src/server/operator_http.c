@@ -107,7 +107,6 @@ static int append_server(base_buffer *b, rp_server *s) {
         {"prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", atomic_load(&c->prompt_tokens)},
         {"cached_tokens_total", "counter", "Tokens of prompts whose states were reused.", atomic_load(&c->cached_tokens)},
         {"answer_tokens_total", "counter", "Tokens of answers.", atomic_load(&c->answer_tokens)},
-        {"log_dropped_total", "counter", "Log lines dropped because standard error was not read.", rp_log_dropped()},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
     if (!rc) rc = append_responses(b, c);
