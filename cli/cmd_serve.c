@@ -19,7 +19,7 @@
 
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
-    cli_list schemas;
+    cli_list schemas, host_names;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
@@ -43,6 +43,8 @@ static const cli_option options[] = {
      .help = "keep schemas that come by HTTP in this folder, and load those that are there"},
     {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
      .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
+    {.name = "host-name", .kind = CLI_LIST, .value = "NAME", .offset = AT(host_names),
+     .help = "answer requests for this name (Host), beside localhost and the address listened on; may be given several times"},
     {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
      .help = "the port; 0: any that is free (8080)"},
     {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket, too"},
@@ -158,6 +160,8 @@ static rp_server_options server_options(const serve_options *o) {
     s.api_keys = o->api_keys;
     s.schema_dir = o->schema_dir;
     s.cors_origin = o->cors;
+    s.host_names = o->host_names.items;
+    s.n_host_names = (int32_t)o->host_names.n;
     s.no_page = o->no_page;
     s.model_name = o->name;
     s.stable_system = o->stable_system;

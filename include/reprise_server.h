@@ -33,6 +33,9 @@ typedef struct rp_server_options {
     const char *api_keys;       /* a file of keys (docs/server.md); NULL: everybody who can connect is the operator */
     const char *schema_dir;     /* a folder in which schemas that come by HTTP outlive the server; made if it is not there. NULL: none */
     const char *cors_origin;    /* the origin whose pages may ask, or "*"; NULL: none */
+    const char *const *host_names; /* names that requests may call the server by (Host), beside the loopback names, the addresses that
+                                      it is bound to, and `host`; others are refused, but on Unix sockets. NULL: none */
+    int32_t n_host_names;       /* 0 to 64 */
     const char *model_name;     /* how the model is called; NULL: as its file says */
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
                                    to its end, so that the others are found again; the report says so */

@@ -181,8 +181,10 @@ static void judge_head(server_exchange *x, const char *method, const char *url) 
     snprintf(x->method, sizeof(x->method), "%s", method);
     snprintf(x->path, sizeof(x->path), "%s", url);
     atomic_fetch_add(&s->counts.requests, 1);
-    if (is_preflight(x)) return;
+    request_check_host(x);
+    if (is_preflight(x) && !x->problem.kind) return;
     find_route(x, url);
+    if (x->route) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (atomic_load(&s->counts.connections_open) > (uint64_t)s->options.max_connections) {
             server_fail(&x->problem, SERVER_BUSY, NULL, "%d connections are open, as many as may be", s->options.max_connections);
@@ -192,6 +194,7 @@ static void judge_head(server_exchange *x, const char *method, const char *url) 
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
     check_size(x);
+    if (x->route && !x->problem.kind) request_check_media(x);
 }
 
 /* ---- bodies ---- */
@@ -254,7 +257,7 @@ static enum MHD_Result dispatch(server_exchange *x) {
 /* Head and body are there. */
 static enum MHD_Result begin(server_exchange *x) {
     guard_set_deadline(x->server->guard, x->peer, 0);
-    if (is_preflight(x)) return answer_preflight(x);
+    if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
     if (x->problem.kind || !x->route) return refuse(x);
     if (!x->route->is_quick) return dispatch(x);
     x->route->handle(x);
