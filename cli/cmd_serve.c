@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "command.h"
 #include "console.h"
@@ -16,6 +17,8 @@
 #include "reprise_server.h"
 #include "serve_notify.h"
 #include "serve_reload.h"
+
+#define OTHER_DESCRIPTORS 1024 /* models, stores, threads */
 
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
@@ -217,11 +220,22 @@ static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
     return status;
 }
 
+/* A connection has three descriptors (docs/decisions/0021-http-gate.md), more than most soft limits allow for --connections. What the hard
+ * limit forbids waits in the backlog. */
+static void raise_descriptors(const serve_options *o) {
+    struct rlimit limit;
+    rlim_t wanted = 3 * (rlim_t)o->connections + OTHER_DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int serve_with(const serve_options *o) {
     rp_server_options s = server_options(o);
     rp_server *server = NULL;
     cli_loaded loaded = {0};
     rp_error err;
+    raise_descriptors(o);
     serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
     if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);

@@ -72,7 +72,8 @@ RP_API void rp_server_stop(rp_server *server);
 /* After rp_server_run has returned, or where it was never called. */
 RP_API void rp_server_free(rp_server *server);
 
-/* The line of a file of keys that lets this key in: "HASH tenant=TENANT rights=ask" (docs/server.md). key: RP_SERVER_MIN_KEY_BYTES to
+/* The line of a file of keys that lets this key in: "HASH tenant=TENANT rights=ask" (docs/server.md); without tenant= the
+ * key has a tenant of its own. key: RP_SERVER_MIN_KEY_BYTES to
  * RP_SERVER_MAX_KEY_BYTES printable characters without white space. RP_ERR_INVALID. */
 #define RP_SERVER_MIN_KEY_BYTES 16
 #define RP_SERVER_MAX_KEY_BYTES 256
