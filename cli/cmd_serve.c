@@ -14,10 +14,12 @@
 #include "command.h"
 #include "console.h"
 #include "loader.h"
+#include "reprise_log.h"
 #include "reprise_server.h"
 #include "serve_notify.h"
 #include "serve_reload.h"
 
+#define LOG_STOP_MS 500 /* for whoever reads standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* models, stores, threads */
 
 typedef struct serve_options {
@@ -78,7 +80,7 @@ static const cli_option options[] = {
      .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
     TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
-     .help = "a line of JSON for each request on standard error, or none (requests)"},
+     .help = "a line of JSON for each request on standard error, or none (requests); warnings are written in either case: REPRISE_LOG=off, error, warn, info or debug"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
              "command line goes before it"},
@@ -132,7 +134,7 @@ static void catch_signals(rp_server *server) {
 
 static void on_log(void *user, const char *line) {
     (void)user;
-    fprintf(stderr, "%s\n", line); /* one call, one line: standard error is not buffered and calls lock it */
+    rp_log_line(line);
 }
 
 /* Steps are counted as long as there is a server: the engine lives longer. */
@@ -236,6 +238,7 @@ static int serve_with(const serve_options *o) {
     cli_loaded loaded = {0};
     rp_error err;
     raise_descriptors(o);
+    (void)rp_log_start(); /* without its thread lines are written at once */
     serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
     if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
@@ -246,6 +249,7 @@ static int serve_with(const serve_options *o) {
     count_steps(NULL);
     rp_server_free(server);
     cli_loaded_free(&loaded);
+    rp_log_stop(LOG_STOP_MS);
     return status;
 }
 
