@@ -26,7 +26,7 @@ static void check_head(const char *head, size_t n) {
         if (head[i] != '\n' || i + 1 == n) continue;
         if (head[i + 1] == ' ' || head[i + 1] == '\t') abort();
         lengths += i + 15 < n && strncasecmp(head + i + 1, "content-length", 14) == 0 && head[i + 15] == ':';
-        codings += i + 18 < n && strncasecmp(head + i + 1, "transfer-encoding", 17) == 0;
+        codings += i + 18 < n && strncasecmp(head + i + 1, "transfer-encoding", 17) == 0 && head[i + 18] == ':';
     }
     if (lengths + codings > 1) abort();
 }
