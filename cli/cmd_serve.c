@@ -9,17 +9,22 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "command.h"
 #include "console.h"
 #include "loader.h"
+#include "reprise_log.h"
 #include "reprise_server.h"
 #include "serve_notify.h"
 #include "serve_reload.h"
 
+#define LOG_STOP_MS 500 /* for whoever reads standard error to take the last lines */
+#define OTHER_DESCRIPTORS 1024 /* models, stores, threads */
+
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
-    cli_list schemas;
+    cli_list schemas, host_names;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
@@ -43,6 +48,8 @@ static const cli_option options[] = {
      .help = "keep schemas that come by HTTP in this folder, and load those that are there"},
     {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
      .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
+    {.name = "host-name", .kind = CLI_LIST, .value = "NAME", .offset = AT(host_names),
+     .help = "answer requests for this name (Host), beside localhost and the address listened on; may be given several times"},
     {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
      .help = "the port; 0: any that is free (8080)"},
     {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket, too"},
@@ -75,7 +82,7 @@ static const cli_option options[] = {
      .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
     TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
-     .help = "a line of JSON for each request on standard error, or none (requests)"},
+     .help = "a line of JSON for each request on standard error, or none (requests); warnings are written in either case: REPRISE_LOG=off, error, warn, info or debug"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
              "command line goes before it"},
@@ -129,7 +136,7 @@ static void catch_signals(rp_server *server) {
 
 static void on_log(void *user, const char *line) {
     (void)user;
-    fprintf(stderr, "%s\n", line); /* one call, one line: standard error is not buffered and calls lock it */
+    rp_log_line(line);
 }
 
 /* Steps are counted as long as there is a server: the engine lives longer. */
@@ -160,6 +167,8 @@ static rp_server_options server_options(const serve_options *o) {
     s.api_keys = o->api_keys;
     s.schema_dir = o->schema_dir;
     s.cors_origin = o->cors;
+    s.host_names = o->host_names.items;
+    s.n_host_names = (int32_t)o->host_names.n;
     s.no_page = o->no_page;
     s.model_name = o->name;
     s.stable_system = o->stable_system;
@@ -216,11 +225,23 @@ static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
     return status;
 }
 
+/* A connection has three descriptors (docs/decisions/0021-http-gate.md), more than most soft limits allow for --connections. What the hard
+ * limit forbids waits in the backlog. */
+static void raise_descriptors(const serve_options *o) {
+    struct rlimit limit;
+    rlim_t wanted = 3 * (rlim_t)o->connections + OTHER_DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int serve_with(const serve_options *o) {
     rp_server_options s = server_options(o);
     rp_server *server = NULL;
     cli_loaded loaded = {0};
     rp_error err;
+    raise_descriptors(o);
+    (void)rp_log_start(); /* without its thread lines are written at once */
     serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
     if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
@@ -231,6 +252,7 @@ static int serve_with(const serve_options *o) {
     count_steps(NULL);
     rp_server_free(server);
     cli_loaded_free(&loaded);
+    rp_log_stop(LOG_STOP_MS);
     return status;
 }
 

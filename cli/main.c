@@ -9,6 +9,7 @@
 #include "command.h"
 #include "console.h"
 #include "reprise.h"
+#include "reprise_log.h"
 #include "text.h"
 
 static const cli_command *find_command(const char *name) {
@@ -63,5 +64,6 @@ int main(int argc, char **argv) {
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return help(1, argv);
     if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
     const cli_command *command = find_command(name);
+    rp_log_set_level(RP_LOG_WARN);
     return command != NULL ? command->main(argc - 1, argv + 1) : unknown_command(name);
 }

@@ -89,7 +89,7 @@ foreach(file IN LISTS fuzz_files)
     # libFuzzer has no header that declares the entry point.
     target_compile_options(${program} PRIVATE -Wno-missing-prototypes)
     target_link_libraries(${program} PRIVATE reprise-internal)
-    if(short STREQUAL "requests")
+    if(short MATCHES "^(requests|http_stream)$")
       target_link_libraries(${program} PRIVATE reprise-server PkgConfig::jansson PkgConfig::libmicrohttpd)
     endif()
   endforeach()

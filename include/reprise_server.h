@@ -33,6 +33,9 @@ typedef struct rp_server_options {
     const char *api_keys;       /* a file of keys (docs/server.md); NULL: everybody who can connect is the operator */
     const char *schema_dir;     /* a folder in which schemas that come by HTTP outlive the server; made if it is not there. NULL: none */
     const char *cors_origin;    /* the origin whose pages may ask, or "*"; NULL: none */
+    const char *const *host_names; /* names that requests may call the server by (Host), beside the loopback names, the addresses that
+                                      it is bound to, and `host`; others are refused, but on Unix sockets. NULL: none */
+    int32_t n_host_names;       /* 0 to 64 */
     const char *model_name;     /* how the model is called; NULL: as its file says */
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
                                    to its end, so that the others are found again; the report says so */
@@ -70,7 +73,8 @@ RP_API void rp_server_stop(rp_server *server);
 /* After rp_server_run has returned, or where it was never called. */
 RP_API void rp_server_free(rp_server *server);
 
-/* The line of a file of keys that lets this key in: "HASH tenant=TENANT rights=ask" (docs/server.md). key: RP_SERVER_MIN_KEY_BYTES to
+/* The line of a file of keys that lets this key in: "HASH tenant=TENANT rights=ask" (docs/server.md); without tenant= the
+ * key has a tenant of its own. key: RP_SERVER_MIN_KEY_BYTES to
  * RP_SERVER_MAX_KEY_BYTES printable characters without white space. RP_ERR_INVALID. */
 #define RP_SERVER_MIN_KEY_BYTES 16
 #define RP_SERVER_MAX_KEY_BYTES 256

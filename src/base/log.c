@@ -1,7 +1,8 @@
 /* log.c: messages and trace lines on standard error, for those who ask for them.
  *
  * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless
- * REPRISE_LOG or REPRISE_TRACE is set. Thread-safe: a line is formatted on the stack and leaves in one write.
+ * REPRISE_LOG or REPRISE_TRACE is set or the program asks. Thread-safe: a line is formatted on the stack and leaves in one write, or by the
+ * queue (log_queue.h) where the program has one.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -16,6 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log_queue.h"
+#include "reprise_log.h"
+
 #define LINE_BYTES 1024 /* longer lines are cut: enough for any line of ours, and atomic on a pipe (PIPE_BUF) */
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -27,7 +31,8 @@ static const char *const component_names[] = {
 
 /* Written under the once, read after it. */
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static int max_level = -1;      /* messages up to this level; -1: none */
+static bool has_level;          /* REPRISE_LOG said one */
+static _Atomic int max_level = -1; /* messages up to this level; -1: none */
 static uint32_t trace_mask = 0; /* bit c: component c is traced */
 
 static void write_line(const char *prefix, const char *fmt, va_list ap) {
@@ -38,6 +43,7 @@ static void write_line(const char *prefix, const char *fmt, va_list ap) {
     n = vsnprintf(line + used, sizeof line - used, fmt, ap);
     if (n < 0) return;
     used = BASE_MIN(used + (size_t)n, sizeof line - 1);
+    if (log_queue_put(line, used)) return;
     line[used++] = '\n'; /* in the NUL's place */
     const char *at = line;
     while (used > 0) {
@@ -60,7 +66,8 @@ static void write_text(const char *prefix, const char *fmt, ...) {
 static void read_level(const char *text) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(level_names); i++)
         if (strcmp(text, level_names[i]) == 0) max_level = (int)i;
-    if (max_level < 0 && *text) write_text("reprise", "REPRISE_LOG: '%s' is not error, warn, info or debug", text);
+    has_level = max_level >= 0 || strcmp(text, "off") == 0;
+    if (!has_level && *text) write_text("reprise", "REPRISE_LOG: '%s' is not off, error, warn, info or debug", text);
 }
 
 /* The mask of one name of n bytes; 0: unknown. */
@@ -114,3 +121,21 @@ void base_trace_write(base_component c, const char *fmt, ...) {
     write_line(component_names[c], fmt, ap);
     va_end(ap);
 }
+
+/* ---- the program's ---- */
+
+void rp_log_set_level(rp_log_level level) {
+    pthread_once(&settings_once, read_settings);
+    if (!has_level) max_level = (int)level;
+}
+
+int rp_log_start(void) { return log_queue_open(STDERR_FILENO); }
+
+void rp_log_line(const char *line) {
+    size_t n = strlen(line);
+    if (!log_queue_put(line, n)) fprintf(stderr, "%s\n", line);
+}
+
+uint64_t rp_log_dropped(void) { return log_queue_dropped(); }
+
+void rp_log_stop(int32_t ms) { log_queue_close(ms); }

@@ -16,6 +16,7 @@
 #include "server/routes.h"
 
 #define MAX_RUNNING 65536
+#define OWN_TENANT_DIGITS 32 /* 128 bits: nobody who sees other names can guess one, and no two keys have the same */
 
 struct api_keys {
     server_key *keys;
@@ -63,7 +64,7 @@ static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
         unsigned right;
-    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"operate", SERVER_OPERATE}};
+    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE}};
     char *rest = text;
     *out = 0;
     for (char *word; (word = strtok_r(rest, ",", &rest));) {
@@ -103,7 +104,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (!value) return "give NAME=VALUE behind the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
-        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas and operate, with commas between them";
+        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share and operate, with commas between them";
     if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.state_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
@@ -112,6 +113,18 @@ static const char *parse_word(server_key *k, char *word) {
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);
     return k->tenant ? NULL : "no memory";
+}
+
+/* A tenant that this key alone has, derived from its hash so that it is the same after a restart. NULL: no memory. */
+static char *own_tenant(const base_key *hash) {
+    char name[sizeof("key:") + OWN_TENANT_DIGITS] = "key:";
+    base_hash h;
+    base_key derived;
+    base_hash_init(&h, "reprise tenant of a key 1");
+    base_hash_bytes(&h, hash->bytes, sizeof(hash->bytes));
+    base_hash_final(&h, &derived);
+    base_key_hex(&derived, name + strlen(name), OWN_TENANT_DIGITS);
+    return base_strdup(name);
 }
 
 static const char *parse_line(server_key *k, char *line) {
@@ -123,6 +136,7 @@ static const char *parse_line(server_key *k, char *line) {
         const char *wrong = parse_word(k, word);
         if (wrong) return wrong;
     }
+    if (!k->tenant && !(k->tenant = own_tenant(&k->hash))) return "no memory";
     return NULL;
 }
 
@@ -161,7 +175,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
     *out = NULL;
     if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
     keys->open = path == NULL;
-    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_OPERATE;
+    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE;
     int rc = path ? read_file(keys, path, err) : RP_OK;
     if (rc) api_keys_free(keys);
     else *out = keys;

@@ -1,9 +1,10 @@
 /* api_keys.h: who is who. A file has a line for each key:
  *
- *   HASH [tenant=NAME] [rights=ask,schemas,operate] [running=N] [ram=BYTES] [disk=BYTES]
+ *   HASH [tenant=NAME] [rights=ask,schemas,share,operate] [running=N] [ram=BYTES] [disk=BYTES]
  *
- * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Without a tenant the key is the operator's. rights default to
- * ask. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.
+ * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share texts, states and schemas. A
+ * key without it has a tenant of its own, "key:" and 32 digits that are derived from HASH: the same after a restart, and another one for
+ * another key. rights default to ask. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
@@ -19,7 +20,7 @@
 
 typedef struct server_key {
     base_key hash;
-    char *tenant;        /* NULL: the operator */
+    char *tenant;        /* NULL: there is no file of keys, and everybody is the operator */
     unsigned rights;     /* of server_right */
     int max_running;     /* 0: any number */
     rp_quota quota;      /* the tenant's; zeros: none */

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/gate.h"
 #include "server/generate.h"
 #include "server/server_internal.h"
 
@@ -67,7 +68,9 @@ void exchange_resume(server_exchange *x) {
     rp_server *s = x->server;
     if (!x->suspended) return;
     x->suspended = false;
+    server_gate *gate = listeners_gate(&s->listeners, x->connection); /* the connection may be gone once it is resumed */
     MHD_resume_connection(x->connection);
+    if (gate) gate_wake(gate);
     pthread_mutex_lock(&s->lock);
     if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/generate.h"
+#include "server/http_stream.h"
 #include "server/server_internal.h"
 
 #define STREAM_BLOCK_BYTES ((size_t)32 << 10) /* most that is taken of a stream at once */
@@ -176,13 +177,28 @@ static void find_route(server_exchange *x, const char *url) {
 /* A page of the origin that may ask wants to know whether it may. */
 static bool is_preflight(const server_exchange *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
 
+/* A head that the gate has refused comes as one of its own (gate.h). */
+static bool was_refused(server_exchange *x) {
+    const char *refused = exchange_header(x, HTTP_REFUSED);
+    if (!refused) return false;
+    bool large = strncmp(refused, "431", 3) == 0;
+    snprintf(x->method, sizeof(x->method), "-");
+    snprintf(x->path, sizeof(x->path), "-");
+    x->say = server_problem_openai;
+    server_fail(&x->problem, large ? SERVER_HEAD : SERVER_HTTP, NULL, "this is not a request of HTTP/1.1 that is read here: %s", refused + 4);
+    return true;
+}
+
 static void judge_head(server_exchange *x, const char *method, const char *url) {
     rp_server *s = x->server;
     snprintf(x->method, sizeof(x->method), "%s", method);
     snprintf(x->path, sizeof(x->path), "%s", url);
     atomic_fetch_add(&s->counts.requests, 1);
-    if (is_preflight(x)) return;
+    if (was_refused(x)) return;
+    request_check_host(x);
+    if (is_preflight(x) && !x->problem.kind) return;
     find_route(x, url);
+    if (x->route) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (atomic_load(&s->counts.connections_open) > (uint64_t)s->options.max_connections) {
             server_fail(&x->problem, SERVER_BUSY, NULL, "%d connections are open, as many as may be", s->options.max_connections);
@@ -192,6 +208,7 @@ static void judge_head(server_exchange *x, const char *method, const char *url) 
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
     check_size(x);
+    if (x->route && !x->problem.kind) request_check_media(x);
 }
 
 /* ---- bodies ---- */
@@ -255,7 +272,7 @@ static enum MHD_Result dispatch(server_exchange *x) {
 static enum MHD_Result begin(server_exchange *x) {
     guard_set_deadline(x->server->guard, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
-    if (is_preflight(x)) return answer_preflight(x);
+    if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
     if (x->problem.kind || !x->route) return refuse(x);
     if (!x->route->is_quick) return dispatch(x);
     x->route->handle(x);

@@ -4,6 +4,7 @@
 #include "server/listeners.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,6 +18,7 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
+#include "server/gate.h"
 #include "server/server_internal.h"
 
 #define BACKLOG 1024
@@ -161,27 +163,53 @@ static void ignore_log(void *cls, const char *fmt, va_list ap) {
     (void)ap;
 }
 
+/* "%00" stays as it is: the name of a file or a schema that has it is no name at all, not the one that ends there. */
+static size_t unescape(void *cls, struct MHD_Connection *connection, char *text) {
+    size_t n = 0;
+    (void)cls;
+    (void)connection;
+    for (const char *at = text; *at; n++) {
+        char digits[3] = {at[0] == '%' ? at[1] : '\0', at[0] == '%' && at[1] ? at[2] : '\0', '\0'}, *end = digits;
+        long byte = strtol(digits, &end, 16);
+        bool escaped = end == digits + 2 && byte > 0 && isxdigit((unsigned char)digits[0]);
+        text[n] = escaped ? (char)byte : *at;
+        at += escaped ? 3 : 1;
+    }
+    text[n] = '\0';
+    return n;
+}
+
 int listeners_start(server_listeners *l, rp_server *server, const rp_server_options *o, rp_error *err) {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    int connections = o->max_connections + FULL_CONNECTIONS;
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
-        x->daemon = MHD_start_daemon(
+        struct MHD_Daemon *daemon = MHD_start_daemon(
             flags, 0, NULL, NULL, http_io_access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
-            MHD_OPTION_LISTEN_SOCKET, (MHD_socket)x->fd, MHD_OPTION_NOTIFY_COMPLETED, http_io_completed, server,
+            MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_io_completed, server,
             MHD_OPTION_NOTIFY_CONNECTION, http_io_connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)(o->max_connections + FULL_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
+            MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
             (unsigned)((o->idle_timeout_ms + 999) / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
             MHD_OPTION_END);
-        if (!x->daemon) return base_fail(err, RP_ERR_IO, "cannot serve on %s", x->address);
+        if (!daemon) return base_fail(err, RP_ERR_IO, "cannot serve on %s", x->address);
+        int rc = gate_new(&x->gate, x->fd, daemon, connections, err);
+        if (rc) return rc;
     }
     return RP_OK;
+}
+
+struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
+    for (int i = 0; i < l->n && info; i++)
+        if (l->items[i].gate && gate_daemon(l->items[i].gate) == info->daemon) return l->items[i].gate;
+    return NULL;
 }
 
 void listeners_close(server_listeners *l) {
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
-        if (x->daemon) MHD_stop_daemon(x->daemon);
-        else close(x->fd);
+        gate_free(x->gate);
+        close(x->fd);
         if (x->unlink_path[0]) unlink(x->unlink_path);
     }
     l->n = 0;

@@ -1,21 +1,22 @@
-/* listeners.h: the sockets that a server listens on, each with its daemon of libmicrohttpd. */
+/* listeners.h: the sockets that a server listens on, each with its gate. */
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H
 
-#include <microhttpd.h>
 #include <stdbool.h>
 
 #include "reprise_server.h"
+
+struct MHD_Connection;
 
 #define SERVER_MAX_LISTENERS 8
 #define SERVER_ADDRESS_BYTES 160
 
 typedef struct server_listener {
-    int fd; /* the daemon's once it has started */
+    int fd;
     bool is_unix;
     char address[SERVER_ADDRESS_BYTES];
     char unlink_path[108]; /* at the end; "": nothing */
-    struct MHD_Daemon *daemon;
+    struct server_gate *gate;
 } server_listener;
 
 typedef struct server_listeners {
@@ -26,8 +27,10 @@ typedef struct server_listeners {
 
 /* Opens the sockets, without listening yet where they are ours. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_LIMIT. */
 int listeners_open(server_listeners *l, const rp_server_options *options, rp_error *err);
-/* Starts the daemons. RP_ERR_IO. */
+/* Starts the gates. RP_ERR_IO, RP_ERR_MEMORY. */
 int listeners_start(server_listeners *l, rp_server *server, const rp_server_options *options, rp_error *err);
+/* The gate of a connection that has not ended. Any thread. */
+struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection);
 /* Stops what was started: no connection is suspended. */
 void listeners_close(server_listeners *l);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "server/audit_http.h"
+#include "reprise_log.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
@@ -94,6 +95,7 @@ static int append_server(base_buffer *b, rp_server *s) {
     const metric list[] = {
         {"connections_open", "gauge", "Connections.", atomic_load(&c->connections_open)},
         {"connections_total", "counter", "Connections ever.", atomic_load(&c->connections)},
+        {"log_dropped_total", "counter", "Lines of the log that were left out since nobody read them.", rp_log_dropped()},
         {"requests_total", "counter", "Requests whose head was read.", atomic_load(&c->requests)},
         {"requests_active", "gauge", "Requests that workers or the engine have.", active},
         {"requests_suspended", "gauge", "Connections that wait for text.", suspended},

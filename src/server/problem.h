@@ -12,15 +12,19 @@
     X(INVALID, 400, "invalid_request_error", "invalid_value", "invalid_request_error", "INVALID_ARGUMENT") \
     X(CONTEXT, 400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", "INVALID_ARGUMENT") \
     X(UNSUPPORTED, 400, "invalid_request_error", "unsupported_value", "invalid_request_error", "UNIMPLEMENTED") \
+    X(HTTP, 400, "invalid_request_error", "malformed_request", "invalid_request_error", "INVALID_ARGUMENT") \
     X(KEY, 401, "authentication_error", "invalid_api_key", "authentication_error", "UNAUTHENTICATED") \
     X(RIGHTS, 403, "permission_error", "insufficient_permissions", "permission_error", "PERMISSION_DENIED") \
+    X(ORIGIN, 403, "permission_error", "origin_not_allowed", "permission_error", "PERMISSION_DENIED") \
     X(NOT_FOUND, 404, "invalid_request_error", "not_found", "not_found_error", "NOT_FOUND") \
     X(MODEL, 404, "invalid_request_error", "model_not_found", "not_found_error", "NOT_FOUND") \
     X(METHOD, 405, "invalid_request_error", "method_not_allowed", "invalid_request_error", "INVALID_ARGUMENT") \
     X(CONFLICT, 409, "invalid_request_error", "conflict", "invalid_request_error", "ABORTED") \
     X(TOO_LARGE, 413, "invalid_request_error", "request_too_large", "request_too_large", "INVALID_ARGUMENT") \
     X(MEDIA, 415, "invalid_request_error", "unsupported_media_type", "invalid_request_error", "INVALID_ARGUMENT") \
+    X(HOST, 421, "invalid_request_error", "misdirected_request", "invalid_request_error", "INVALID_ARGUMENT") \
     X(QUOTA, 429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED") \
+    X(HEAD, 431, "invalid_request_error", "head_too_large", "invalid_request_error", "INVALID_ARGUMENT") \
     X(CANCELLED, 499, "invalid_request_error", "cancelled", "invalid_request_error", "CANCELLED") \
     X(INTERNAL, 500, "server_error", "internal_error", "api_error", "INTERNAL") \
     X(BUSY, 503, "server_error", "overloaded", "overloaded_error", "UNAVAILABLE") \

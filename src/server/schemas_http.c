@@ -13,6 +13,18 @@
 
 #define BUSY_RETRY_MS 2000
 
+/* ---- whose ---- */
+
+/* The tenant whose schemas the request is about: the caller's, or with ?shared=true nobody's, whose schemas every tenant may use. A
+ * problem: the caller may not change or read the texts of those. */
+static const char *schema_tenant(server_exchange *x) {
+    const char *shared = exchange_query(x, "shared");
+    if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
+    if (!(x->key->rights & SERVER_SHARE))
+        server_fail(&x->problem, SERVER_RIGHTS, "shared", "this key may not manage shared schemas: its line in the file of keys needs rights=...,share");
+    return NULL;
+}
+
 /* ---- looking inside ---- */
 
 static json_t *text(const char *s) { return server_json_text(s, strlen(s)); }
@@ -47,12 +59,15 @@ void handle_schema_layout(server_exchange *x) {
 /* ---- texts ---- */
 
 void handle_schema_list(server_exchange *x) {
-    exchange_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_shelf_names(x->server->shelf, x->key->tenant)));
+    const char *tenant = schema_tenant(x);
+    if (x->problem.kind) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_shelf_names(x->server->shelf, tenant)));
 }
 
 void handle_schema_get(server_exchange *x) {
     base_buffer pml = BASE_BUFFER(SERVER_REPLY_BYTES);
-    int rc = schema_shelf_get(x->server->shelf, x->key->tenant, x->name, &pml);
+    const char *tenant = schema_tenant(x);
+    int rc = x->problem.kind ? RP_ERR_INVALID : schema_shelf_get(x->server->shelf, tenant, x->name, &pml);
     if (rc == 0) {
         exchange_reply_text(x, 200, "application/xml", &pml);
         return;
@@ -66,8 +81,9 @@ void handle_schema_get(server_exchange *x) {
 /* Locked. */
 static int remove_schema(server_exchange *x) {
     rp_server *s = x->server;
-    const char *tenant = x->key->tenant;
+    const char *tenant = schema_tenant(x);
     rp_error err;
+    if (x->problem.kind) return (int)x->problem.kind;
     schema_shelf_remove(s->shelf, tenant, x->name);
     if (s->folder && schema_folder_remove(s->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
     return rp_schema_unload(s->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
@@ -110,8 +126,8 @@ int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_fol
 /* ---- PUT ---- */
 
 /* Locked: all three have it, or the problem says which has not. */
-static int load(server_exchange *x) {
-    rp_schema_options options = {.tenant = x->key->tenant, .name = x->name};
+static int load(server_exchange *x, const char *tenant) {
+    rp_schema_options options = {.tenant = tenant, .name = x->name};
     rp_error err;
     char document[SERVER_NAME_BYTES + 16];
     if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
@@ -119,12 +135,12 @@ static int load(server_exchange *x) {
     int rc = rp_schema_parse(x->server->engine, x->body.data, x->body.len, document, NULL, &options, NULL, &err);
     if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
     if (rc) return server_fail_library(&x->problem, &err);
-    rc = schema_shelf_put(x->server->shelf, x->key->tenant, x->name, x->body.data, x->body.len);
+    rc = schema_shelf_put(x->server->shelf, tenant, x->name, x->body.data, x->body.len);
     if (rc == RP_ERR_LIMIT)
         return server_fail(&x->problem, SERVER_INVALID, NULL, "schema '%s' is loaded, and its text is not kept: %d schemas or %zu MB are",
                            x->name, SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
     if (rc) return server_fail_memory(&x->problem);
-    if (!x->server->folder || !schema_folder_put(x->server->folder, x->key->tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
+    if (!x->server->folder || !schema_folder_put(x->server->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is loaded, and will not outlive the server: %.300s", x->name, err.message);
 }
 
@@ -144,11 +160,11 @@ static void on_progress(void *user, uint64_t n, uint64_t total) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void encode(server_exchange *x) {
+static void encode(server_exchange *x, const char *tenant) {
     rp_error err;
     rp_call *call;
     rp_result *none;
-    if (rp_schema_submit(x->server->engine, x->key->tenant, x->name, on_progress, x, &call, &err)) {
+    if (rp_schema_submit(x->server->engine, tenant, x->name, on_progress, x, &call, &err)) {
         server_fail_library(&x->problem, &err);
         return;
     }
@@ -180,9 +196,9 @@ static void take_progress(server_exchange *x) {
 }
 
 /* The stream begins before the work does. */
-static void encode_with_events(server_exchange *x) {
+static void encode_with_events(server_exchange *x, const char *tenant) {
     exchange_hold(x, take_progress);
-    encode(x);
+    encode(x, tenant);
     exchange_release(x);
 }
 
@@ -198,19 +214,20 @@ void handle_schema_put(server_exchange *x) {
     rp_server *s = x->server;
     const char *wanted = exchange_query(x, "encode");
     bool encodes = !wanted || strcmp(wanted, "false") != 0;
-    bool may = !encodes || begin_encode(x);
+    const char *tenant = schema_tenant(x);
+    bool may = !x->problem.kind && (!encodes || begin_encode(x));
     if (may) {
         pthread_mutex_lock(&s->schema_lock);
-        load(x);
+        load(x, tenant);
         pthread_mutex_unlock(&s->schema_lock);
     }
     if (x->problem.kind || !encodes || !exchange_wants_events(x)) {
-        if (!x->problem.kind && encodes) encode(x);
+        if (!x->problem.kind && encodes) encode(x, tenant);
         if (may && encodes) atomic_fetch_sub(&s->n_encodes, 1);
         if (x->problem.kind) exchange_reply_problem(x);
         else exchange_reply_json(x, 200, done(x));
         return;
     }
-    encode_with_events(x); /* the exchange may be gone from here on */
+    encode_with_events(x, tenant); /* the exchange may be gone from here on */
     atomic_fetch_sub(&s->n_encodes, 1);
 }

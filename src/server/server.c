@@ -94,6 +94,7 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID,
                          "%s can be reached from other machines: give a file of keys (--api-keys), or listen on 127.0.0.1",
                          s->listeners.items[0].address);
+    if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
     return listeners_start(&s->listeners, s, o, err);
 }
 
@@ -106,6 +107,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     rp_server_options o = s->options;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = NULL;
+    s->options.host_names = NULL;
     int rc = make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -187,6 +189,7 @@ void rp_server_free(rp_server *s) {
         pthread_mutex_destroy(&s->schema_lock);
         pthread_mutex_destroy(&s->lock);
     }
+    server_names_free(&s->names);
     base_free(s->cors_origin);
     base_free(s);
 }

@@ -16,6 +16,7 @@
 #include "server/histogram.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
+#include "server/request_origin.h"
 #include "server/response_shelf.h"
 #include "server/schema_folder.h"
 #include "server/schema_shelf.h"
@@ -56,6 +57,7 @@ struct rp_server {
     _Atomic int state; /* server_state */
     int stop_event;
     server_listeners listeners;
+    server_names names;        /* that requests may call it by */
     api_keys *keys;
     server_guard *guard;
     work_queue *work;

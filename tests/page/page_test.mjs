@@ -90,7 +90,7 @@ test('what was computed before a restart is blue: it comes from disk', { timeout
       await page.waitForFunction(() => document.querySelector('#schema-text').value.includes('cities'));
       const put = await page.evaluate(
         async () =>
-          (await fetch('/v1/schemas/cities?encode=false', { method: 'PUT', body: document.querySelector('#schema-text').value })).status,
+          (await fetch('/v1/schemas/cities?encode=false', { method: 'PUT', headers: { 'Content-Type': 'application/xml' }, body: document.querySelector('#schema-text').value })).status,
       );
       assert.equal(put, 200);
       await runPrompt(page);

@@ -11,6 +11,7 @@ import threading
 SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
 MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
+JSON = {"Content-Type": "application/json"}
 WAIT_S = 120  # for what has to come; nothing is judged by it
 
 
@@ -121,6 +122,8 @@ class Server:
         try:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
+            if method in ("POST", "PATCH"):
+                headers = {**JSON, **(headers or {})}
             try:
                 c.request(method, path, body=body, headers=headers or {})
             except BrokenPipeError:
@@ -154,7 +157,7 @@ class Server:
 
 def raw_request(path, body, headers=""):
     text = json.dumps(body)
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n{headers}\r\n{text}".encode()
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n{headers}\r\n{text}".encode()
 
 
 def read_until_closed(s):

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from server_process import Server, bearer, in_parallel, key_line, raw_request, read_until_closed
+from server_process import JSON, Server, bearer, in_parallel, key_line, raw_request, read_until_closed
 
 SEED = int(os.environ.get("REPRISE_TEST_SEED", 20261123))
 FULL = os.environ.get("REPRISE_TEST_ABUSE") == "full"
@@ -73,7 +73,7 @@ class Abuse(unittest.TestCase):
         return bytes(b)
 
     def test_random_bytes(self):
-        good = [raw_request("/v1/completions", SHORT), b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+        good = [raw_request("/v1/completions", SHORT), b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
                 raw_request("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2})]
         messages = [self.rng.randbytes(self.rng.randrange(1, 300)) if i % 5 == 0 else self.mutated(good) for i in range(N_BYTES)]
 
@@ -97,7 +97,7 @@ class Abuse(unittest.TestCase):
             for method, path, body in part:
                 for last in (False, True):
                     try:
-                        c.request(method, path, body)
+                        c.request(method, path, body, JSON if method in ("POST", "PATCH") else {})
                         reply = c.getresponse()
                         text = reply.read()
                         break
@@ -187,8 +187,8 @@ class Abuse(unittest.TestCase):
     # ---- clients that are slow, or go
 
     def test_slow_loris(self):
-        starts = (b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: x\r\nX-",
-                  b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        starts = (b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-",
+                  b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
         slow = []
         for i in range(N_SLOW):
             slow.append(self.server.socket())

@@ -90,7 +90,7 @@ class LlamaCpp(Dialects):
         self.assertEqual(self.server.get("/slots").json, [])
         s = self.server.socket()
         body = json.dumps({"prompt": "x", "n_predict": 1900, "stream": True, "ignore_eos": True})
-        s.sendall(f"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        s.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         s.recv(100)
         slots = self.server.get("/slots").json
         self.assertLessEqual(len(slots), 1)

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server_process import MODEL, PROGRAM, WAIT_S, Server, raw_request, read_until_closed
+from server_process import JSON, MODEL, PROGRAM, WAIT_S, Server, raw_request, read_until_closed
 
 LONG = {"prompt": "Tom had a", "temperature": 0, "max_tokens": 1900, "ignore_eos": True}
 SHORT = {"prompt": "Tom had a", "temperature": 0, "max_tokens": 4}
@@ -62,7 +62,7 @@ class Http(unittest.TestCase):
         c = self.server.connection()
         for i in range(60):
             path, body = (("/v1/completions", SHORT), ("/v1/completions", {}), ("/v1/nothing", {"x": "y" * 1000}))[i % 3]
-            c.request("POST", path, json.dumps(body))
+            c.request("POST", path, json.dumps(body), JSON)
             r = c.getresponse()
             r.read()
             self.assertEqual(r.status, (200, 400, 404)[i % 3])
@@ -76,18 +76,18 @@ class Http(unittest.TestCase):
 
     def test_large_bodies(self):
         s = self.server.socket()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n")
         self.assertIn(b"HTTP/1.1 413", s.recv(65536))
         s.close()
         s = self.server.socket()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(3):
             s.sendall(b"a000\r\n" + b"x" * 0xA000 + b"\r\n")
         s.sendall(b"0\r\n\r\n")
         self.assertIn(b"HTTP/1.1 413", s.recv(65536))
         s.close()
         s = self.server.socket()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
             while True:  # without an end: it is cut off
                 s.sendall(b"a000\r\n" + b"x" * 0xA000 + b"\r\n")
@@ -97,7 +97,7 @@ class Http(unittest.TestCase):
 
     def test_large_heads(self):
         for head in (b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n",
-                     b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
+                     b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
                      b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 50000 + b"\r\n"):
             s = self.server.socket()
             try:
@@ -110,7 +110,7 @@ class Http(unittest.TestCase):
     def test_chunked_body_is_a_body(self):
         c = self.server.connection()
         c.request("POST", "/v1/completions", iter([json.dumps(SHORT).encode()]), encode_chunked=True,
-                  headers={"Transfer-Encoding": "chunked"})
+                  headers={"Transfer-Encoding": "chunked", **JSON})
         self.assertEqual(c.getresponse().status, 200)
         c.close()
 
@@ -243,7 +243,7 @@ class Life(unittest.TestCase):
                                     MODEL], pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.assertEqual(process.stdout.readline(), f"listening on http://127.0.0.1:{listening.getsockname()[1]}\n")
         s = socket.create_connection(listening.getsockname())
-        s.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        s.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertIn(b"alive", read_until_closed(s))
         s.close()
         process.send_signal(signal.SIGTERM)

@@ -106,7 +106,7 @@ class Metrics(unittest.TestCase):
         self.addCleanup(server.stop)
         body = json.dumps({**PROMPT, "max_tokens": 1500, "stream": True, "n": 3})
         s = server.socket()
-        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         while ((now := self.read(server)).get("calls_running"), now.get("calls_waiting")) != (1, 2):
             pass
         s.close()

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import unittest
 
-from server_process import WAIT_S, Server
+from server_process import JSON, WAIT_S, Server
 
 SCHEMA = "<schema name='facts'><module name='tom'>Tom had a red ball.</module><module name='ann'>{}</module></schema>"
 PROMPT = "<prompt schema='facts'><tom/><ann/> Who had it?</prompt>"
@@ -58,7 +58,7 @@ class Reload(unittest.TestCase):
 
     def test_while_it_answers(self):
         stream = self.server.connection()
-        stream.request("POST", "/v1/prompts", '{"prompt": "%s", "max_tokens": 300, "stream": true, "ignore_eos": true}' % PROMPT)
+        stream.request("POST", "/v1/prompts", '{"prompt": "%s", "max_tokens": 300, "stream": true, "ignore_eos": true}' % PROMPT, JSON)
         reply = stream.getresponse()
         reply.read(10)
         for _ in range(3):

@@ -120,7 +120,7 @@ class Schemas(unittest.TestCase):
         body = f"<schema name='gone'>{long}</schema>"
         for _ in range(3):
             s = self.server.socket()
-            s.sendall(f"PUT /v1/schemas/gone HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n"
+            s.sendall(f"PUT /v1/schemas/gone HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
                       f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
             s.recv(100)
             s.close()
@@ -228,7 +228,7 @@ class Keys(unittest.TestCase):
         def stream():
             s = self.server.socket()
             body = json.dumps({"prompt": "x", "stream": True, "max_tokens": 1900, "ignore_eos": True})
-            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ONE}\r\n"
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer {ONE}\r\n"
                       f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
             s.recv(100)
             return s

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from server_process import Server, in_parallel
+from server_process import JSON, Server, in_parallel
 
 LONG = {"prompt": "Tom had", "max_tokens": 1500, "ignore_eos": True, "stream": True, "temperature": 0}
 MESSAGES = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
@@ -20,14 +20,14 @@ class Waiting(unittest.TestCase):
         wanted = [self.told(server.post(path, body).body) for path, body in asks]
         before = [server.connection() for _ in range(40)]  # one after the other, so that those behind them wait
         for c in before:
-            c.request("POST", "/v1/completions", json.dumps(LONG))
+            c.request("POST", "/v1/completions", json.dumps(LONG), JSON)
         while server.metrics()["reprise_calls_open"] < 20:
             pass
         got = [None] * len(asks)
 
         def wait(i):
             c = server.connection()
-            c.request("POST", asks[i][0], json.dumps(asks[i][1]))
+            c.request("POST", asks[i][0], json.dumps(asks[i][1]), JSON)
             reply = c.getresponse()
             first = reply.readline()
             self.assertEqual((reply.status, first), (200, b": keep-alive\n"))

@@ -1,0 +1,73 @@
+/* fuzz_http_stream.c: any bytes as what a client sends: in one piece, in two and byte by byte they are cut in the same way, nothing is passed on
+ * twice, and a head that is passed on has nothing in it that a reader could read otherwise. The first byte is where the bytes are cut. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/http_stream.h"
+
+#define MAX_BYTES ((size_t)1 << 16)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* What has become of the bytes. */
+typedef struct outcome {
+    char passed[MAX_BYTES];
+    size_t n_passed;
+    http_verdict end; /* HTTP_WAIT, or why no more was read */
+} outcome;
+
+static void check_head(const char *head, size_t n) {
+    size_t lengths = 0, codings = 0;
+    if (n < 16 || n > HTTP_MAX_HEAD || memcmp(head + n - 4, "\r\n\r\n", 4) != 0) abort();
+    for (size_t i = 0; i < n; i++) {
+        if (!head[i] || (head[i] == '\n') != (i > 0 && head[i - 1] == '\r')) abort();
+        if (head[i] != '\n' || i + 1 == n) continue;
+        if (head[i + 1] == ' ' || head[i + 1] == '\t') abort();
+        lengths += i + 15 < n && strncasecmp(head + i + 1, "content-length", 14) == 0 && head[i + 15] == ':';
+        codings += i + 18 < n && strncasecmp(head + i + 1, "transfer-encoding", 17) == 0 && head[i + 18] == ':';
+    }
+    if (lengths + codings > 1) abort();
+}
+
+/* As a gate does it, with pieces that end at `first` and then have `step` bytes. */
+static void cut(outcome *o, const char *bytes, size_t n, size_t first, size_t step) {
+    http_stream s = {0};
+    size_t at = 0, there = first < n ? first : n;
+    *o = (outcome){.end = HTTP_WAIT};
+    for (;;) {
+        while (at < there) {
+            const char *why;
+            size_t used;
+            http_state before = s.state;
+            http_verdict v = http_stream_next(&s, bytes + at, there - at, &used, &why);
+            if ((v == HTTP_REFUSE || v == HTTP_TOO_LARGE) != (why != NULL) || used > there - at) abort();
+            if ((v == HTTP_PASS || v == HTTP_SKIP) != (used > 0)) abort();
+            o->end = v == HTTP_REFUSE || v == HTTP_TOO_LARGE ? v : HTTP_WAIT;
+            if (o->end != HTTP_WAIT) return;
+            if (v == HTTP_WAIT) break;
+            if (v == HTTP_PASS) {
+                if (before == HTTP_HEAD) check_head(bytes + at, used);
+                memcpy(o->passed + o->n_passed, bytes + at, used);
+                o->n_passed += used;
+            }
+            at += used;
+        }
+        if (there == n) return;
+        there = there + step < n ? there + step : n;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    static outcome whole, other;
+    if (n < 2 || n > MAX_BYTES) return 0;
+    const char *bytes = (const char *)data + 1;
+    cut(&whole, bytes, n - 1, n - 1, 1);
+    for (int way = 0; way < 2; way++) {
+        if (way == 0) cut(&other, bytes, n - 1, data[0] + 1u, n - 1);
+        else cut(&other, bytes, n - 1, 1, 1);
+        if (other.end != whole.end || other.n_passed != whole.n_passed || memcmp(other.passed, whole.passed, whole.n_passed) != 0) abort();
+    }
+    return 0;
+}

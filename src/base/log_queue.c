@@ -1,0 +1,148 @@
+/* log_queue.c: see log_queue.h. The thread owns the bytes that it has taken; all else is under the lock. */
+#define _POSIX_C_SOURCE 200809L
+#include "base/log_queue.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "base/file.h"
+#include "reprise.h"
+
+#define WRITE_BYTES 4096 /* at once: PIPE_BUF */
+#define NOTICE_BYTES 96
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t news, ended;
+    pthread_t thread;
+    int fd;
+    bool open, stopping, done;
+    size_t head, len; /* of the ring: bytes that wait */
+    uint64_t dropped, untold; /* lines: ever, and since the last notice */
+    char ring[LOG_QUEUE_BYTES];
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+/* ---- the ring; locked ---- */
+
+static void ring_append(const char *bytes, size_t n) {
+    size_t at = (queue.head + queue.len) % LOG_QUEUE_BYTES, first = BASE_MIN(n, LOG_QUEUE_BYTES - at);
+    memcpy(queue.ring + at, bytes, first);
+    memcpy(queue.ring, bytes + first, n - first);
+    queue.len += n;
+}
+
+static size_t ring_take(char out[WRITE_BYTES]) {
+    size_t n = BASE_MIN(BASE_MIN(queue.len, LOG_QUEUE_BYTES - queue.head), (size_t)WRITE_BYTES);
+    memcpy(out, queue.ring + queue.head, n);
+    queue.head = (queue.head + n) % LOG_QUEUE_BYTES;
+    queue.len -= n;
+    return n;
+}
+
+/* Says what was left out, where there is a place for that and `more` bytes. */
+static void ring_tell(size_t more) {
+    char notice[NOTICE_BYTES];
+    if (queue.untold == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
+    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: nobody read them\n", (unsigned long long)queue.untold);
+    ring_append(notice, (size_t)n);
+    queue.untold = 0;
+}
+
+/* ---- the thread ---- */
+
+static void write_all(int fd, const char *bytes, size_t n) {
+    while (n > 0) {
+        ssize_t written = write(fd, bytes, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return; /* the reader is gone for ever, or the disk is full: nothing is left to say it to */
+        bytes += written;
+        n -= (size_t)written;
+    }
+}
+
+static void *queue_main(void *unused) {
+    char bytes[WRITE_BYTES];
+    (void)unused;
+    pthread_mutex_lock(&queue.lock);
+    for (;;) {
+        if (queue.len == 0) ring_tell(0);
+        if (queue.len == 0 && queue.stopping) break;
+        if (queue.len == 0) {
+            pthread_cond_wait(&queue.news, &queue.lock);
+            continue;
+        }
+        size_t n = ring_take(bytes);
+        pthread_mutex_unlock(&queue.lock);
+        write_all(queue.fd, bytes, n);
+        pthread_mutex_lock(&queue.lock);
+    }
+    queue.done = true;
+    pthread_cond_signal(&queue.ended);
+    pthread_mutex_unlock(&queue.lock);
+    return NULL;
+}
+
+/* ---- public ---- */
+
+int log_queue_open(int fd) {
+    pthread_condattr_t attributes;
+    int rc = 0;
+    pthread_mutex_lock(&queue.lock);
+    if (!queue.open && pthread_condattr_init(&attributes) == 0) {
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&queue.news, NULL);
+        pthread_cond_init(&queue.ended, &attributes);
+        pthread_condattr_destroy(&attributes);
+        queue.fd = fd;
+        queue.stopping = queue.done = false;
+        queue.open = pthread_create(&queue.thread, NULL, queue_main, NULL) == 0;
+    }
+    if (!queue.open) rc = RP_ERR_INTERNAL;
+    pthread_mutex_unlock(&queue.lock);
+    return rc;
+}
+
+bool log_queue_put(const char *line, size_t n) {
+    pthread_mutex_lock(&queue.lock);
+    bool open = queue.open && !queue.stopping;
+    if (open) {
+        ring_tell(n + 1);
+        if (queue.untold > 0 || n >= LOG_QUEUE_BYTES - queue.len) {
+            queue.dropped++;
+            queue.untold++;
+        } else {
+            ring_append(line, n);
+            ring_append("\n", 1);
+        }
+        pthread_cond_signal(&queue.news);
+    }
+    pthread_mutex_unlock(&queue.lock);
+    return open;
+}
+
+uint64_t log_queue_dropped(void) {
+    pthread_mutex_lock(&queue.lock);
+    uint64_t dropped = queue.dropped;
+    pthread_mutex_unlock(&queue.lock);
+    return dropped;
+}
+
+void log_queue_close(int64_t ms) {
+    struct timespec until = base_clock_after(ms);
+    int rc = 0;
+    pthread_mutex_lock(&queue.lock);
+    bool open = queue.open && !queue.stopping;
+    queue.stopping = true;
+    if (open) pthread_cond_signal(&queue.news);
+    while (open && !queue.done && rc != ETIMEDOUT) rc = pthread_cond_timedwait(&queue.ended, &queue.lock, &until);
+    bool done = open && queue.done;
+    if (done) queue.open = false;
+    pthread_mutex_unlock(&queue.lock);
+    if (done) pthread_join(queue.thread, NULL);
+    else if (open) pthread_detach(queue.thread); /* it waits for a reader, and ends with the process */
+}

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""`reprise serve` behind a proxy: what two readers could read as different requests is refused with one 400, and the connection closes."""
+import re
+import unittest
+
+from server_process import Server, raw_request, read_until_closed
+
+BODY = b'{"prompt": "Tom", "max_tokens": 1}'
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+SMUGGLED = b"GET /v1/cache HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+HOSTILE = {
+    "two different lengths": HEAD + LENGTH + b"Content-Length: 5\r\n\r\n" + BODY,
+    "the same length twice": HEAD + LENGTH + LENGTH + b"\r\n" + BODY,
+    "a list of lengths": HEAD + b"Content-Length: %d, %d\r\n\r\n" % (len(BODY), len(BODY)) + BODY,
+    "length and chunked": HEAD + LENGTH + CHUNKED + b"\r\n" + b"0\r\n\r\n" + SMUGGLED,
+    "chunked and length": HEAD + CHUNKED + LENGTH + b"\r\n" + b"0\r\n\r\n" + SMUGGLED,
+    "white space before the colon": HEAD + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+    "a tab before the colon": HEAD + b"Content-Length\t: 5\r\n\r\nabcde",
+    "xchunked": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + BODY,
+    "chunked twice": HEAD + CHUNKED + CHUNKED + b"\r\n0\r\n\r\n",
+    "gzip, chunked": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "identity": HEAD + b"Transfer-Encoding: identity\r\n\r\n",
+    "chunked of HTTP/1.0": HEAD.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n0\r\n\r\n",
+    "a negative length": HEAD + b"Content-Length: -1\r\n\r\n" + BODY,
+    "a length with a sign": HEAD + b"Content-Length: +5\r\n\r\nabcde",
+    "a length in hexadecimal": HEAD + b"Content-Length: 0x5\r\n\r\nabcde",
+    "a length with a space": HEAD + b"Content-Length: 1 0\r\n\r\n" + BODY,
+    "no number": HEAD + b"Content-Length: \r\n\r\n" + BODY,
+    "a length beyond 64 bits": HEAD + b"Content-Length: 18446744073709551651\r\n\r\n" + BODY,
+    "two hosts": GET + b"Host: evil.test\r\n\r\n",
+    "the same host twice": GET + b"host: localhost\r\n\r\n",
+    "no host": b"GET /livez HTTP/1.1\r\n\r\n",
+    "two keys": GET + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
+    "two types": HEAD + LENGTH + b"Content-Type: text/plain\r\n\r\n" + BODY,
+    "a CR in a value": GET + b"X: a\rContent-Length: 50\r\n\r\n",
+    "a CR in the target": b"GET /livez\rX HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a CR at the end of a line": GET + b"X: a\r\r\n\r\n",
+    "LF alone": b"GET /livez HTTP/1.1\nHost: localhost\n\n",
+    "LF in the middle": GET + b"X: a\nContent-Length: 50\r\n\r\n",
+    "a folded field": GET + b"X: a\r\n b\r\n\r\n",
+    "a folded length": HEAD + b"Content-Length:\r\n 5\r\n\r\nabcde",
+    "a folded first field": b"GET /livez HTTP/1.1\r\n X: a\r\nHost: localhost\r\n\r\n",
+    "NUL in a value": GET + b"X: a\0b\r\n\r\n",
+    "NUL in a name": GET + b"X\0: a\r\n\r\n",
+    "NUL in the target": b"GET /livez\0.html HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "NUL first": b"\0GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a control character": GET + b"X: a\x01b\r\n\r\n",
+    "a space in the target": b"GET /livez x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two spaces": b"GET  /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a space at the end": b"GET /livez HTTP/1.1 \r\nHost: localhost\r\n\r\n",
+    "no version": b"GET /livez\r\n\r\n",
+    "HTTP/1.2": b"GET /livez HTTP/1.2\r\nHost: localhost\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "lower-case HTTP": b"GET /livez http/1.1\r\nHost: localhost\r\n\r\n",
+    "bytes beyond ASCII in the target": b"GET /liv\xc3\xa9z HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a method with a colon": b"GE:T /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a field without a colon": GET + b"X\r\n\r\n",
+    "a field without a name": GET + b": x\r\n\r\n",
+    "a name in brackets": GET + b"X(y): x\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c40303") + b"\0" * 190,
+    "the field of the gate": GET + b"X-Reprise-Refused: 400 x\r\n\r\n",
+    "a chunk without a size": HEAD + CHUNKED + b"\r\nxyz\r\nabc\r\n0\r\n\r\n",
+    "a chunk with a sign": HEAD + CHUNKED + b"\r\n+5\r\nabcde\r\n0\r\n\r\n",
+    "a chunk with 0x": HEAD + CHUNKED + b"\r\n0x5\r\nabcde\r\n0\r\n\r\n",
+    "a chunk with a space": HEAD + CHUNKED + b"\r\n5 \r\nabcde\r\n0\r\n\r\n",
+    "a chunk's extension": HEAD + CHUNKED + b"\r\n5;a=b\r\nabcde\r\n0\r\n\r\n",
+    "a chunk's size that ends in LF": HEAD + CHUNKED + b"\r\n5\nabcde\r\n0\r\n\r\n",
+    "a chunk of 2^64": HEAD + CHUNKED + b"\r\n10000000000000005\r\nabcde\r\n0\r\n\r\n",
+    "a long size": HEAD + CHUNKED + b"\r\n" + b"0" * 100 + b"\r\n\r\n",
+    "a chunk that is longer than it says": HEAD + CHUNKED + b"\r\n2\r\nabcde\r\n0\r\n\r\n",
+    "a length in the trailer": HEAD + CHUNKED + b"\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\nContent-Length: 5\r\n\r\n",
+    "a folded trailer": HEAD + CHUNKED + b"\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\nX: 1\r\n y\r\n\r\n",
+}
+
+
+def statuses(received):
+    return [int(s) for s in re.findall(rb"HTTP/1\.[01] (\d{3}) ", received)]
+
+
+class Heads(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server().wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def exchange(self, *pieces):
+        s = self.server.socket()
+        try:
+            for piece in pieces:
+                s.sendall(piece)
+            return read_until_closed(s)  # a server that waits for more would let the test time out
+        finally:
+            s.close()
+
+    def test_one_400_and_the_end(self):
+        for what, message in HOSTILE.items():
+            with self.subTest(what=what):
+                received = self.exchange(message + SMUGGLED)
+                self.assertEqual(statuses(received), [400], received[:2000])
+                self.assertIn(b"\r\nConnection: close\r\n", received.replace(b"connection: Close", b"Connection: close"))
+
+    def test_byte_by_byte(self):
+        for what in ("two different lengths", "white space before the colon", "a CR in a value", "a folded field", "a chunk without a size"):
+            with self.subTest(what=what):
+                message = HOSTILE[what]
+                s = self.server.socket()
+                try:
+                    for i in range(len(message)):
+                        s.sendall(message[i:i + 1])
+                except OSError:
+                    pass  # refused before all of it was sent
+                self.assertIn(statuses(read_until_closed(s)), ([400], []))
+                s.close()
+
+    def test_in_its_turn(self):
+        """What came before a refused head is answered first; nothing after it is."""
+        good = raw_request("/v1/completions", {"prompt": "Tom", "max_tokens": 1})
+        for what in ("length and chunked", "NUL in the target", "a chunk without a size", "TLS"):
+            received = self.exchange(good + GET + b"\r\n" + HOSTILE[what] + good)
+            self.assertEqual(statuses(received), [200, 200, 400], what)
+
+    def test_the_reason(self):
+        received = self.exchange(HOSTILE["length and chunked"])
+        self.assertIn(b'"code":"malformed_request"', received)
+        self.assertIn(b"it has both Content-Length and Transfer-Encoding", received)
+        self.assertGreater(self.server.metrics()['reprise_rejections_total{reason="malformed_request"}'], 0)
+
+    def test_what_is_right(self):
+        chunks = b"%x\r\n" % 3 + BODY[:3] + b"\r\n%X\r\n" % (len(BODY) - 3) + BODY[3:] + b"\r\n0\r\n"
+        close = b"Connection: close\r\n\r\n"
+        for what, message in {"a length": HEAD + LENGTH + close + BODY, "chunks": HEAD + CHUNKED + close + chunks + b"\r\n",
+                              "a trailer": HEAD + CHUNKED + close + chunks + b"X-Sum: 5\r\n\r\n", "CHUNKED": HEAD + b"transfer-encoding:CHUNKED\r\n" + close + chunks + b"\r\n",
+                              "empty lines first": b"\r\n\r\n" + GET + close, "no white space": b"GET /livez HTTP/1.1\r\nHost:localhost\r\n" + close,
+                              "a value beyond ASCII": GET + b"X: caf\xc3\xa9\r\n" + close, "an empty value": GET + b"X:\r\n" + close,
+                              "HTTP/1.0": b"GET /livez HTTP/1.0\r\n\r\n", "a body of GET": GET + b"Content-Length: 3\r\n" + close + b"abc"}.items():
+            with self.subTest(what=what):
+                received = self.exchange(message)
+                self.assertEqual(statuses(received), [200], received[:500])
+                s = self.server.socket()
+                for i in range(len(message)):
+                    s.sendall(message[i:i + 1])
+                self.assertEqual(statuses(read_until_closed(s)), [200])
+                s.close()
+
+    def test_continue(self):
+        s = self.server.socket()
+        s.sendall(HEAD + LENGTH + b"Connection: close\r\nExpect: 100-continue\r\n\r\n")
+        self.assertIn(b" 100 ", s.recv(4096))
+        s.sendall(BODY)
+        self.assertEqual(statuses(read_until_closed(s)), [200])
+        s.close()
+
+    def test_large_heads(self):
+        for message in (GET + b"X: " + b"a" * 40000 + b"\r\n\r\n", GET + b"X: y\r\n" * 200 + b"\r\n", b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            self.assertEqual(statuses(self.exchange(message)), [431])
+
+    def test_zeros_in_paths(self):
+        for path in ("/web/page.js%00.html", "/web/page.js%00", "/v1/schemas/x%00y", "/livez%00", "/%00"):
+            self.assertEqual(self.server.get(path).status, 404, path)
+        self.assertEqual(self.server.get("/%6c%69vez").status, 200)
+        self.assertEqual(self.server.get("/livez?a=%zz%4&b=%").status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
