@@ -58,10 +58,10 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
+/* tenant, flow, prompt, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
-    c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
+    c->options.tenant = c->options.flow = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
     c->options.tokens = NULL;
     c->options.stops = NULL;
@@ -88,6 +88,7 @@ static int find_schema(rp_call *c, const rp_request *o, rp_error *err) {
 
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
+    if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &c->flow, err);
     if (rc) return rc;
     if (!o->prompt && o->messages) return conversation_plan(c, o, err);
     if (!o->prompt && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
