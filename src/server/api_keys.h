@@ -1,6 +1,6 @@
 /* api_keys.h: who is who. A file has a line for each key:
  *
- *   HASH [tenant=NAME] [rights=ask,schemas,operate] [running=N] [ram=BYTES] [disk=BYTES]
+ *   HASH [tenant=NAME] [rights=ask,schemas,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
  *
  * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Without a tenant the key is the operator's. rights default to
  * ask. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.

@@ -15,6 +15,7 @@ typedef enum server_right {
     SERVER_ASK = 1 << 0,     /* prompts */
     SERVER_SCHEMAS = 1 << 1, /* schemas of its own tenant */
     SERVER_OPERATE = 1 << 2, /* counts and states of everybody */
+    SERVER_PRIORITY = 1 << 3, /* requests of a priority above 0 */
 } server_right;
 
 typedef struct server_route {
