@@ -12,8 +12,8 @@
 
 /* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
  * SERVER_PENDING_BYTES, the call is paused until the reader has taken it. */
-#define SERVER_BEHIND_TEXT_BYTES ((size_t)64 << 10)
-#define SERVER_BEHIND_TOKENS_BYTES ((size_t)256 << 10)
+#define SERVER_BEHIND_TEXT_BYTES ((size_t)16 << 10)
+#define SERVER_BEHIND_TOKENS_BYTES ((size_t)64 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
 /* A step may still add to that; beyond this the call ends. */
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)

@@ -23,6 +23,7 @@
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
+#define SEND_BYTES (128 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
 #define REFUSED_US 1000000 /* for the head of a request that gets 503 */
 
 struct server_guard {
@@ -200,6 +201,8 @@ server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us) {
     if (!p) return NULL;
     *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .idle_us = base_clock_us()};
     read_address(p);
+    int bytes = SEND_BYTES;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     pthread_mutex_lock(&g->lock);
     judge(g, p);
     p->next = g->peers;
