@@ -26,7 +26,7 @@ typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
     cli_list schemas, host_names;
     cli_engine_args engine;
-    int32_t port, max_tokens, connections, sequences, queue, log;
+    int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence;
     uint64_t body, scaffold_ram;
@@ -73,7 +73,9 @@ static const cli_option options[] = {
     {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536,
      .help = "more that may wait; others are told when to try again (256)"},
     {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 65536,
-     .help = "connections at most (1024)"},
+     .help = "maximum number of connections; beyond it the oldest idle one is closed, or a new one gets status 503 (1024)"},
+    {.name = "connections-per-address", .kind = CLI_INT, .value = "N", .offset = AT(address_connections), .min = 0, .max = 65536,
+     .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"},
     {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "largest body of a request (16M)"},
     TIMEOUT("head-timeout", head_timeout, "until a request's head is there (10000)"),
     TIMEOUT("body-timeout", body_timeout, "and then its body (60000)"),
@@ -175,6 +177,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.strict = o->strict;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;
+    s.max_connections_per_address = o->address_connections;
     s.max_body_bytes = o->body;
     s.head_timeout_ms = o->head_timeout;
     s.body_timeout_ms = o->body_timeout;

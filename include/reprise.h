@@ -543,6 +543,8 @@ typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
     const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
+    const char *flow;        /* whose turn the request takes: requests of one flow share the turns of one tenant, whatever their tenants
+                                are. NULL: the tenant's */
     const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `tokens`, or `text` */
     const rp_prompt *built;  /* instead of all of those: a prompt made part by part; borrowed until the call is submitted. NULL: none (default) */
     const char *prompt_name; /* how errors call the document; NULL: "prompt" */
@@ -564,7 +566,7 @@ typedef struct rp_request {
     bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
     int32_t max_tokens;      /* default 128; the answer also ends where the context does */
     int32_t priority;        /* of those that wait, higher ones go first; default 0 */
-    int64_t deadline_ms;     /* counted from rp_engine_submit. Among equal priorities the earlier one goes first. If the first token is
+    int64_t deadline_ms;     /* counted from rp_engine_submit. Among a tenant's of equal priority the earlier one goes first. If the first token is
                                 not there by then the call ends with RP_ERR_DEADLINE; an answer under way ends with what it has.
                                 0: none (default) */
     int32_t n_draft;         /* guess up to so many tokens of the answer by what stood behind the same words in the prompt or answer, and
@@ -698,8 +700,9 @@ typedef struct rp_result {
 typedef struct rp_call rp_call;
 
 /* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
- * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first, then
- * earlier deadlines, then in order of arrival.
+ * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first;
+ * within a priority tenants take turns by deficit round robin in predicted time; a tenant's own requests are served by deadline, then in
+ * order of arrival.
  * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_ROOM (the budget cannot hold prompt and answer even when nothing else
  * runs), RP_ERR_MEMORY, RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
 RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_call **out, rp_error *err);
@@ -710,6 +713,11 @@ RP_API bool rp_call_wait(rp_call *call, int64_t timeout_ms);
 RP_API int rp_call_result(rp_call *call, rp_result **out, rp_error *err);
 /* Ends the call before the next step; returns at once. */
 RP_API void rp_call_cancel(rp_call *call);
+/* For a reader that is behind: no more of the answer is generated from the next step on until rp_call_resume. The call keeps its KV and
+ * its reservation, but no place of max_sequences; deadlines and rp_call_cancel end it as ever. Before its first token a call is not
+ * paused, so callbacks of one more step may come. Callbacks may call both. */
+RP_API void rp_call_pause(rp_call *call);
+RP_API void rp_call_resume(rp_call *call);
 /* Cancels the call if it has not ended, waits for that, and frees it with its result. */
 RP_API void rp_call_free(rp_call *call);
 

@@ -40,7 +40,10 @@ typedef struct rp_server_options {
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
                                    to its end, so that the others are found again; the report says so */
     bool strict;                /* a request with a field that its dialect does not have is refused; else `reprise.warnings` names the field */
-    int32_t max_connections;    /* 1 to 65536; default 1024 */
+    int32_t max_connections;    /* 1 to 65536; default 1024. Beyond it the oldest idle connection is closed for a new one; where none is
+                                   idle, the new one's request gets 503 */
+    int32_t max_connections_per_address; /* the same of one address; default 0: a quarter of max_connections, and no limit for loopback
+                                   addresses, which may be a proxy's. Unix sockets have no address */
     uint64_t max_body_bytes;    /* of a request; default 16 MiB */
     int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */
     int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */

@@ -18,6 +18,7 @@ int call_new(rp_call **out, rp_engine *e, call_kind kind, rp_error *err) {
     if (!c) return base_fail_memory(err, sizeof(*c), "a call");
     *c = (rp_call){.engine = e, .kind = kind};
     atomic_init(&c->cancelled, false);
+    atomic_init(&c->paused, false);
     kv_context_init(&c->seq.context, e->pool);
     if (!engine_cond_init(&c->ended_cond)) {
         base_free(c);
@@ -126,12 +127,21 @@ int rp_call_result(rp_call *c, rp_result **out, rp_error *err) {
     return RP_OK;
 }
 
-void rp_call_cancel(rp_call *c) {
-    rp_engine *e = c->engine;
-    atomic_store(&c->cancelled, true);
+static void wake_engine(rp_engine *e) {
     pthread_mutex_lock(&e->lock);
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
+}
+
+void rp_call_cancel(rp_call *c) {
+    atomic_store(&c->cancelled, true);
+    wake_engine(c->engine);
+}
+
+void rp_call_pause(rp_call *c) { atomic_store(&c->paused, true); }
+
+void rp_call_resume(rp_call *c) {
+    if (atomic_exchange(&c->paused, false)) wake_engine(c->engine);
 }
 
 void rp_call_free(rp_call *c) {
@@ -181,7 +191,8 @@ static int new_encode(rp_call **out, rp_engine *e, const char *tenant, const cha
     rp_call *c = *out;
     c->options.on_progress = on_progress;
     c->options.user = user;
-    if ((rc = engine_salt(e, tenant, &c->root.salt, err)) || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
+    if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) c->flow = c->root.salt;
+    if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
         call_free(c);
         *out = NULL;
     }

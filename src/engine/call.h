@@ -29,6 +29,7 @@
 #include "engine/scaffolds.h"
 #include "engine/segment_jobs.h"
 #include "engine/sequence.h"
+#include "engine/turns.h"
 #include "pml/plan.h"
 #include "store/span_tree.h"
 
@@ -57,6 +58,7 @@ struct rp_call {
     call_kind kind;
     uint64_t number;
     rp_call *next; /* of those that wait, or in the inbox */
+    base_key flow; /* whose turn it takes (queue.c): the salt of rp_request.flow, or its tenant's */
 
     /* what was asked for */
     rp_request options; /* with copies of what it borrows */
@@ -80,6 +82,11 @@ struct rp_call {
 
     /* the engine's thread */
     call_phase phase;
+    turn turn;                /* while it waits: when it is served; */
+    uint64_t place;           /* among those of the same round */
+    double cost_us;           /* predicted when it was queued; */
+    bool is_charged;          /* its tenant was, when it was admitted */
+    uint64_t tenant_rows;     /* of prompts, that steps gave its tenant while one of its calls ran */
     bool shares;              /* its tokens may be found by others, and theirs by it */
     rp_call *waits_for;       /* reads the same, and is further */
     int32_t waits_until;      /* has computed so many of its tokens */
@@ -112,7 +119,7 @@ struct rp_call {
     int32_t n_tries;       /* how often it gave up its room */
 
     /* shared */
-    atomic_bool cancelled;
+    atomic_bool cancelled, paused;
     rp_call_status status;
     bool ended;
     pthread_cond_t ended_cond;

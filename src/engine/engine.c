@@ -101,7 +101,7 @@ bool engine_cond_init(pthread_cond_t *cond) {
 /* Arrays that steps fill: nothing is allocated for a step. */
 static int open_steps(rp_engine *e, rp_error *err) {
     size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
-    e->running = base_calloc((size_t)e->max_sequences, sizeof(*e->running));
+    e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
     e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
     e->told = base_calloc((size_t)e->max_parts, sizeof(*e->told));
     e->contexts = base_calloc((size_t)e->max_parts, sizeof(*e->contexts));
@@ -211,9 +211,10 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->on_step = o->on_step;
     e->step_user = o->step_user;
     /* a step: a token of each answer, one answer's drafts or some of several, a piece of prompts */
+    e->max_running = e->max_sequences + e->max_queue;
     e->max_logits = e->max_sequences + RP_MAX_DRAFT;
     e->max_rows = e->max_logits + e->chunk_tokens;
-    e->max_parts = e->max_sequences + ENGINE_STEP_JOBS;
+    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_JOBS; /* listed; calls in a step: max_sequences at most */
     e->inbox_end = &e->inbox;
     e->n_ended = 1;
     cost_model_init(&e->cost);
@@ -265,6 +266,7 @@ void rp_engine_free(rp_engine *e) {
     if (e->has_trie_lock) pthread_mutex_destroy(&e->trie_lock);
     token_trie_free(e->trie);
     base_free(e->running);
+    turns_free(&e->turns);
     base_free(e->parts);
     base_free(e->told);
     base_free(e->contexts);

@@ -5,6 +5,7 @@
  *   schemas.c       schemas by name, counted by reference
  *   call.c, request.c, result.c     a call: its life, what it asks for, what it gave (call.h)
  *   scheduler.c     the engine's thread: who runs
+ *   queue.c         calls that wait: whose turn it is (turns.h)
  *   look_ahead.c    states of calls that wait, fetched and held (look_ahead.h)
  *   steps.c         what a step computes, and what becomes of it
  *   idle.c          what is computed while no call runs (idle.h)
@@ -98,8 +99,11 @@ struct rp_engine {
     span_tree *tree;
     rp_call *waiting;   /* in the order in which they are to run */
     rp_call *flushing;  /* their answers are there, what they have computed is not on disk yet (RP_STORE_WRITE_THROUGH) */
-    rp_call **running;  /* [max_sequences] */
-    int32_t n_running;
+    rp_call **running;  /* [max_running] */
+    int32_t n_running, max_running; /* max_running: with those that are paused */
+    int32_t n_paused;   /* of them, at the last look: they take no place of max_sequences */
+    int32_t next_answer; /* where more answers go on than a step has places for, it begins with this one */
+    turns turns;
     int32_t n_waiting;
     uint64_t n_admitted; /* ever */
     uint64_t n_ended;   /* calls, modules of rp_schema_encode, what the disk has done, from 1: each gives room back */
@@ -160,8 +164,6 @@ int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const ch
 
 /* The engine's thread; arg: the rp_engine. */
 void *scheduler_main(void *arg);
-/* Is it a's turn before b's? By priority, deadline, arrival. */
-bool scheduler_goes_before(const rp_call *a, const rp_call *b);
 /* A running or waiting call is over: rc 0 with an answer that is complete, or an error. Releases what it holds and tells its caller. */
 void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err);
 /* Lets go of all that a call holds, which is in no list of those that compute any more. */
@@ -198,6 +200,25 @@ int prefix_compose(rp_call *c, rp_error *err);
 void prefix_give(rp_call *c, bool all);
 /* Tokens that a call has computed states of, found ones included. */
 static inline int32_t prefix_computed(const rp_call *c) { return c->n_found + c->seq.done; }
+
+/* ---- queue.c: the engine's thread ---- */
+
+/* Is it a's turn before b's? */
+bool queue_goes_before(const rp_call *a, const rp_call *b);
+/* The call waits from now on. */
+void queue_add(rp_engine *e, rp_call *c);
+/* It does not any more, if it did. */
+void queue_remove(rp_engine *e, rp_call *c);
+/* The same for one that is admitted: its tenant is charged what it was predicted to take. */
+void queue_admit(rp_engine *e, rp_call *c);
+/* A call that was admitted has ended, and still holds what it has: its tenant is charged what it has taken instead. */
+void queue_settle(rp_engine *e, rp_call *c);
+/* Would it take the last place, which is kept for another tenant? */
+bool queue_keeps_place(const rp_engine *e, const rp_call *c);
+/* Which piece of a prompt is first in a step: by priority, then the tenant that steps gave fewer rows of prompts. */
+bool queue_piece_goes_before(const rp_call *a, const rp_call *b);
+void queue_begin_rows(const rp_engine *e, rp_call *c);                    /* a call was admitted */
+void queue_count_rows(const rp_engine *e, const rp_call *c, int32_t rows); /* a step has so many of it */
 
 /* ---- conversation.c ---- */
 

@@ -89,7 +89,10 @@ int guide_draw(guide *g, sampler *s, const float *logits, bool drops_space, int3
 
 int guide_accept(guide *g, const char *bytes, size_t n, bool *too_hard, rp_error *err) {
     bool fits = false;
-    int rc = judge(matcher_walk(&g->matcher, &g->matcher.place, bytes, n, &fits), too_hard, err);
+    int rc = matcher_walk(&g->matcher, &g->matcher.place, bytes, n, &fits);
+    if (!rc) rc = matcher_pay(&g->matcher);
+    if (rc) fits = false;
+    rc = judge(rc, too_hard, err);
     *too_hard = !fits;
     return rc;
 }

@@ -60,10 +60,10 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
     return c->stops != NULL;
 }
 
-/* tenant, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
+/* tenant, flow, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
 static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
     c->options = *o;
-    c->options.tenant = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
+    c->options.tenant = c->options.flow = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
     c->options.built = NULL;
     c->options.tokens = NULL;
@@ -105,6 +105,7 @@ static int build_prompt(rp_call *c, const rp_request *o, const char *name, rp_er
 
 static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
+    if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &c->flow, err);
     if (rc) return rc;
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;

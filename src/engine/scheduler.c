@@ -1,6 +1,6 @@
 /* scheduler.c: the engine's thread: takes calls, admits them, lets them compute step by step, ends them.
  *
- *   inbox --> waiting (by priority, deadline, arrival) --admit--> running (up to max_sequences) --> ended
+ *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, and those whose readers are behind) --> ended
  *
  * Admission comes before allocation. What a call may ever take is counted in blocks when it is admitted: its modules and what was read
  * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
@@ -14,32 +14,10 @@
 
 /* Between two looks at callers while nothing can be computed. */
 #define MOMENT_MS 2
+#define PAUSED_MS 50 /* while all that run are paused: deadlines */
 
-/* ---- order ---- */
-
-bool scheduler_goes_before(const rp_call *a, const rp_call *b) {
-    uint64_t da = a->deadline_us ? a->deadline_us : UINT64_MAX, db = b->deadline_us ? b->deadline_us : UINT64_MAX;
-    if (a->options.priority != b->options.priority) return a->options.priority > b->options.priority;
-    return da != db ? da < db : a->number < b->number;
-}
-
-static void start_waiting(rp_engine *e, rp_call *c) {
-    rp_call **link = &e->waiting;
-    while (*link && !scheduler_goes_before(c, *link)) link = &(*link)->next;
-    c->next = *link;
-    *link = c;
-    c->phase = CALL_WAITING;
-    e->n_waiting++;
-}
-
-static void stop_waiting(rp_engine *e, rp_call *c) {
-    rp_call **link = &e->waiting;
-    while (*link && *link != c) link = &(*link)->next;
-    if (!*link) return;
-    *link = c->next;
-    c->next = NULL;
-    e->n_waiting--;
-}
+/* Does it go on, and is its reader behind? */
+static bool is_paused(const rp_call *c) { return c->phase == CALL_DECODE && atomic_load(&c->paused); }
 
 static void stop_running(rp_engine *e, const rp_call *c) {
     int32_t i = 0;
@@ -101,7 +79,8 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     }
     if (c->kind == CALL_REQUEST)
         BASE_TRACE(ENGINE, "call %llu ends%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
-    stop_waiting(e, c);
+    queue_remove(e, c);
+    queue_settle(e, c);
     stop_running(e, c);
     forget(e, c);
     audit_end(c, rc);
@@ -123,13 +102,14 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
 
 void scheduler_begin_anew(rp_engine *e, rp_call *c) {
     BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
+    queue_settle(e, c);
     stop_running(e, c);
     forget(e, c);
     edits_take_back(c);
     scheduler_release(e, c);
     scaffold_begin_anew(c);
     e->n_ended++; /* there is room again */
-    start_waiting(e, c);
+    queue_add(e, c);
 }
 
 static void fail(rp_engine *e, rp_call *c, rp_code code, const char *what) {
@@ -304,7 +284,7 @@ static void go_on(rp_engine *e, rp_call *c) {
         stop_running(e, c);
         scheduler_release(e, c);
         e->n_ended++; /* there is room again */
-        start_waiting(e, c);
+        queue_add(e, c);
         return;
     }
     if (rc) scheduler_end(e, c, rc, &err);
@@ -327,8 +307,9 @@ static void choose(rp_engine *e, rp_call *c) {
 }
 
 static void admit(rp_engine *e, rp_call *c) {
-    stop_waiting(e, c);
+    queue_admit(e, c);
     e->running[e->n_running++] = c;
+    queue_begin_rows(e, c);
     e->n_admitted++;
     c->phase = CALL_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
@@ -347,8 +328,12 @@ static bool has_ended_encoding(const rp_call *c) {
     return l && i >= l->n_segments;
 }
 
+static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < e->max_sequences && e->n_running < e->max_running; }
+
 static void admit_all(rp_engine *e) {
-    for (rp_call *c = e->waiting, *next; c && e->n_running < e->max_sequences; c = next) {
+    e->n_paused = 0;
+    for (int32_t i = 0; i < e->n_running; i++) e->n_paused += is_paused(e->running[i]);
+    for (rp_call *c = e->waiting, *next; c && has_place(e); c = next) {
         rp_error err = {0};
         verdict v;
         next = c->next;
@@ -356,7 +341,7 @@ static void admit_all(rp_engine *e) {
             scheduler_end(e, c, RP_OK, NULL);
             continue;
         }
-        if (still_waits(c)) continue;
+        if (still_waits(c) || queue_keeps_place(e, c)) continue;
         if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
         idle_make_room(e, c->kind == CALL_REQUEST ? call_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
@@ -420,7 +405,7 @@ static void take_up(rp_engine *e, rp_call *inbox) {
         next = c->next;
         c->next = NULL;
         if (c->kind == CALL_PREPARE) run_prepare(e, c);
-        else start_waiting(e, c);
+        else queue_add(e, c);
     }
 }
 
@@ -462,9 +447,16 @@ static void wait_for_work(rp_engine *e) {
     }
 }
 
-/* All that run, or wait for room, wait for the disk: until it tells, or a moment is over, for callers may cancel. Locked. */
+/* Does nothing run but calls that are paused? Who resumes one sets that first, and wakes the engine under the lock then. */
+static bool only_paused(const rp_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (!is_paused(e->running[i]) || atomic_load(&e->running[i]->cancelled)) return false;
+    return e->n_running > 0;
+}
+
+/* All that run, or wait for room, wait for the disk or for readers: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
-    struct timespec until = base_clock_after(MOMENT_MS);
+    struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
     if (!e->inbox && !e->errands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 

@@ -85,14 +85,16 @@ static void add_part(step *s, rp_call *c, segment_job *j, int32_t n, bool wants_
 static void add_answers(step *s) {
     rp_engine *e = s->e;
     int32_t drafts = RP_MAX_DRAFT;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        rp_call *c = e->running[i];
-        if (c->phase != CALL_DECODE) continue;
+    int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
+    for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
+        rp_call *c = e->running[(first + i) % e->n_running];
+        if (c->phase != CALL_DECODE || atomic_load(&c->paused)) continue;
         draft_guess(&c->draft, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
         c->draft.n_tokens = answer_fitting(&c->answer, c->draft.tokens, c->draft.n_tokens);
         drafts -= c->draft.n_tokens;
         add_part(s, c, NULL, 1, true, c->draft.tokens, c->draft.n_tokens);
     }
+    e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several were resumed at once */
 }
 
 /* ---- pieces of prompts and modules ---- */
@@ -103,7 +105,7 @@ static const rp_call *asker_of(const step_part *p) { return p->call ? p->call : 
 static int compare_turns(const void *a, const void *b) {
     const step_part *x = a, *y = b;
     const rp_call *c = asker_of(x), *d = asker_of(y);
-    if (c != d && c && d) return scheduler_goes_before(c, d) ? -1 : 1;
+    if (c != d && c && d) return queue_piece_goes_before(c, d) ? -1 : 1;
     if (c != d) return c ? 1 : -1; /* a module whose asker is gone is waited for by others */
     return x->first_row < y->first_row ? -1 : 1;
 }
@@ -176,8 +178,10 @@ static void add_pieces(step *s) {
     if (must_be_plain(s)) return;
     int32_t n = list_waiting(s), left = e->chunk_tokens;
     const step_part *list = e->parts + s->n_parts;
+    int32_t places = e->max_sequences - s->n_parts; /* for calls: their logits */
     for (int32_t i = 0; i < n && left > 0; i++) {
         step_part p = list[i]; /* add_part writes where the list begins */
+        if (p.call && places-- <= 0) continue;
         sequence *seq = sequence_of(&p);
         if (p.call && p.call->phase == CALL_PROBING) {
             if (!add_probe(s, p.call, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
@@ -186,6 +190,7 @@ static void add_pieces(step *s) {
         int32_t most = BASE_MIN(left, seq->n - seq->done);
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
+        if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
         add_part(s, p.call, p.job, rows, last && p.call && !p.call->answer.over, NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;

@@ -92,12 +92,22 @@ static int pass(matcher *m, matcher_item item) {
     return rc ? rc : reach(m, node->next, item.cell);
 }
 
+static void add_work(matcher *m, uint64_t n) {
+    m->work += n;
+    m->debt += n;
+}
+
+int matcher_pay(matcher *m) {
+    m->debt -= BASE_MIN(m->debt, MATCHER_TOKEN_WORK);
+    return m->debt > MATCHER_MAX_DEBT ? RP_ERR_LIMIT : RP_OK;
+}
+
 /* From the items to all that can be reached before the next byte. */
 static int settle(matcher *m, int32_t *out) {
     int rc = RP_OK;
     for (size_t i = 0; i < m->n_items && !rc; i++) rc = pass(m, m->items[i]);
     for (size_t i = 0; i < m->n_items; i++) index_table_clear_at(&m->item_table, hash_item(m->items[i]));
-    m->work += m->n_items;
+    add_work(m, m->n_items);
     m->n_items = 0;
     if (rc) return rc;
     matcher_sort_found(m);
@@ -129,7 +139,7 @@ static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
     m->may_end = m->is_free = false;
     for (uint32_t i = 0; i < from.n && !rc; i++) rc = step_config(m, m->pool.configs[from.first + i], byte);
     m->may_end = m->is_free; /* before the grammar the answer may end anywhere */
-    m->work += from.n;
+    add_work(m, from.n);
     int settled = settle(m, out); /* in any case: it empties the table */
     if (rc || settled) return rc ? rc : settled;
     m->pool.rows[(size_t)place * (size_t)m->n_classes + m->class_of[byte]] = *out;
@@ -140,7 +150,9 @@ static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
 static int step(matcher *m, int32_t *places, size_t n, uint8_t byte, int32_t *out) {
     *out = m->pool.rows[(size_t)places[n - 1] * (size_t)m->n_classes + m->class_of[byte]];
     if (*out != MATCHER_UNKNOWN) return RP_OK;
-    int rc = matcher_pool_is_full(m) ? matcher_pool_make_room(m, places, n) : RP_OK;
+    bool is_full = matcher_pool_is_full(m);
+    int rc = is_full ? matcher_pool_make_room(m, places, n) : RP_OK;
+    if (is_full) add_work(m, m->pool.n_configs + m->pool.n_cells); /* that were copied */
     return rc ? rc : compute_step(m, places[n - 1], byte, out);
 }
 

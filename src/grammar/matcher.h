@@ -26,7 +26,10 @@
 #define MATCHER_MAX_NESTING 4096
 #define MATCHER_MAX_CONFIGS 16384              /* of a place */
 #define MATCHER_MAX_ITEMS 65536                /* nodes that are passed between two bytes */
-#define MATCHER_MAX_WORK ((uint64_t)1 << 20)   /* configs and nodes looked at for one token: about 0.1 s */
+#define MATCHER_MAX_WORK ((uint64_t)1 << 18)   /* configs and nodes looked at for one token, while other sequences wait: about 25 ms */
+/* Of a whole text: each token pays for MATCHER_TOKEN_WORK of it, and what is not paid for is no more than MATCHER_MAX_DEBT. */
+#define MATCHER_TOKEN_WORK ((uint64_t)1 << 14)
+#define MATCHER_MAX_DEBT ((uint64_t)1 << 19)
 #define MATCHER_POOL_BYTES ((size_t)4 << 20)
 #define MATCHER_MASKS 16                       /* sets of tokens that are kept */
 
@@ -80,7 +83,8 @@ typedef struct matcher {
     int32_t n_classes;
     matcher_pool pool;
     int32_t place; /* where the text is */
-    uint64_t work, n_used;
+    uint64_t work, n_used; /* work: since the last matcher_walk or matcher_allowed began */
+    uint64_t debt;         /* of the whole text */
     matcher_mask masks[MATCHER_MASKS];
     int32_t *path; /* [path_cap] places on the way to a node of the trie */
     size_t path_cap;
@@ -101,6 +105,8 @@ void matcher_close(matcher *m);
 /* Goes on from *place by n bytes. fits: *place is where that leads to; else it is of no use any more, unless it is m->place, which stays
  * what it was. RP_ERR_LIMIT, RP_ERR_MEMORY: nothing can be said. */
 int matcher_walk(matcher *m, int32_t *place, const char *bytes, size_t n, bool *fits);
+/* A token of the text was followed: it pays for some of the work. RP_ERR_LIMIT: too much of it is not paid for. */
+int matcher_pay(matcher *m);
 /* The tokens that can come next, as bits; borrowed until the next call. drops_space: a space at the beginning of a token adds nothing. */
 int matcher_allowed(matcher *m, const token_trie *t, bool drops_space, const uint64_t **bits);
 

@@ -64,7 +64,8 @@ static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
         unsigned right;
-    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE}};
+    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE},
+                 {"priority", SERVER_PRIORITY}};
     char *rest = text;
     *out = 0;
     for (char *word; (word = strtok_r(rest, ",", &rest));) {
@@ -104,7 +105,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (!value) return "give NAME=VALUE behind the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
-        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share and operate, with commas between them";
+        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, with commas between them";
     if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.state_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
@@ -175,7 +176,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
     *out = NULL;
     if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
     keys->open = path == NULL;
-    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE;
+    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE | SERVER_PRIORITY;
     int rc = path ? read_file(keys, path, err) : RP_OK;
     if (rc) api_keys_free(keys);
     else *out = keys;

@@ -1,6 +1,6 @@
 /* api_keys.h: who is who. A file has a line for each key:
  *
- *   HASH [tenant=NAME] [rights=ask,schemas,share,operate] [running=N] [ram=BYTES] [disk=BYTES]
+ *   HASH [tenant=NAME] [rights=ask,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
  *
  * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share texts, states and schemas. A
  * key without it has a tenant of its own, "key:" and 32 digits that are derived from HASH: the same after a restart, and another one for

@@ -66,10 +66,11 @@ static shelf_item *find(content_shelf *s, const char *tenant, const char *id, in
 }
 
 static bool has_room(content_shelf *s, const char *tenant, size_t bytes, int64_t now) {
-    size_t own = 0;
+    size_t own = 0, own_bytes = 0;
     drop_expired(s, now);
-    for (size_t i = 0; i < s->n; i++) own += is_of(&s->items[i], tenant);
-    return own < SERVER_MAX_TENANT_CONTENTS && s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
+    for (size_t i = 0; i < s->n; i++)
+        if (is_of(&s->items[i], tenant)) own++, own_bytes += s->items[i].n;
+    return own < SERVER_MAX_TENANT_CONTENTS && own_bytes + bytes <= SERVER_MAX_TENANT_CONTENTS_BYTES && s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
 }
 
 static int add(content_shelf *s, const shelf_item *item, int64_t now) {

@@ -40,12 +40,36 @@ static bool too_slow(server_exchange *x) {
     return false;
 }
 
+/* Counts what was appended; a reader that is behind gets no more until it has taken that (generate.h). Locked. */
+static void count_pending(server_choice *c) {
+    rp_server *s = c->x->server;
+    size_t n = c->text.len + c->tokens.len;
+    uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
+    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > SERVER_PENDING_BYTES);
+    c->pending = n;
+    if (!behind || c->paused || !c->call) return;
+    c->paused = true;
+    atomic_fetch_add(&s->counts.pauses, 1);
+    rp_call_pause(c->call);
+}
+
+/* The reader has taken all of it. Locked. */
+static void forget_pending(server_choice *c) {
+    atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
+    c->pending = 0;
+    if (c->paused) rp_call_resume(c->call);
+    c->paused = false;
+}
+
 static bool on_text(void *user, const char *text, size_t n) {
     server_choice *c = user;
     server_exchange *x = c->x;
     pthread_mutex_lock(&x->lock);
     bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
-    if (goes_on) tell_reader(x);
+    if (goes_on) {
+        count_pending(c);
+        tell_reader(x);
+    }
     pthread_mutex_unlock(&x->lock);
     return goes_on;
 }
@@ -68,6 +92,7 @@ static bool on_token(void *user, const rp_token *token) {
     if (goes_on) {
         goes_on =
             base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
+        count_pending(c);
         tell_reader(x);
     }
     pthread_mutex_unlock(&x->lock);
@@ -135,6 +160,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     const server_ask *a = &x->ask;
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
+    q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
     q.prompt = a->pml;
     q.built = a->built;
     q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
@@ -184,6 +210,7 @@ static int submit(server_exchange *x, int32_t i, const char *tenant) {
     atomic_fetch_add(&x->server->counts.calls_open, 1);
     pthread_mutex_lock(&x->lock);
     c->call = call;
+    count_pending(c); /* callbacks may have come before */
     if (x->gone) rp_call_cancel(call);
     pthread_mutex_unlock(&x->lock);
     return SERVER_FINE;
@@ -215,6 +242,9 @@ static int check_ask(server_exchange *x) {
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
         return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
                            x->server->model_name);
+    if (x->ask.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
+        return server_fail(&x->problem, SERVER_RIGHTS, "priority",
+                           "this key may not ask for a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 
@@ -326,6 +356,7 @@ static bool take_pending(server_exchange *x, server_choice *c) {
     pthread_mutex_lock(&x->lock);
     swap_buffers(&c->text, &c->taken_text);
     swap_buffers(&c->tokens, &c->taken_tokens);
+    forget_pending(c);
     bool done = c->done;
     pthread_mutex_unlock(&x->lock);
     return done;
@@ -428,6 +459,7 @@ void generate_free(server_exchange *x) {
         if (called) atomic_fetch_sub(&x->server->counts.calls_open, 1);
         rp_result_free(c->result);
         tool_finder_free(&c->finder);
+        atomic_fetch_sub(&x->server->pending_bytes, c->pending);
         base_buffer_free(&c->text);
         base_buffer_free(&c->tokens);
         base_buffer_free(&c->taken_text);

@@ -10,7 +10,13 @@
 #include "server/exchange.h"
 #include "server/tool_calls.h"
 
-#define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)   /* of a choice; beyond it the reader is too slow */
+/* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
+ * SERVER_PENDING_BYTES, the call is paused until the reader has taken it. */
+#define SERVER_BEHIND_TEXT_BYTES ((size_t)16 << 10)
+#define SERVER_BEHIND_TOKENS_BYTES ((size_t)64 << 10)
+#define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
+/* A step may still add to that; beyond this the call ends. */
+#define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)
 #define SERVER_PENDING_TOKENS_BYTES ((size_t)32 << 20)
 
 /* A token whose probability was asked for; followed by its n_top rp_token_logprob. */
@@ -41,7 +47,8 @@ typedef struct server_choice {
 
     /* shared, under the exchange's lock */
     base_buffer text, tokens;
-    bool done;
+    size_t pending; /* their bytes, as the server counts them */
+    bool done, paused;
 
     uint64_t token_us; /* the engine's thread: when the last token came; 0: none did */
 

@@ -3,14 +3,18 @@
 
 #include "server/guard.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -19,6 +23,8 @@
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
+#define SEND_BYTES (128 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
+#define REFUSED_US 1000000 /* for the head of a request that gets 503 */
 
 struct server_guard {
     pthread_mutex_t lock;
@@ -26,7 +32,10 @@ struct server_guard {
     bool has_thread, stopping;
     int epoll, wake;
     uint64_t keep_alive_us;
+    guard_limits limits;
     server_peer *peers;
+    int32_t n_accepted; /* peers that are neither refused nor closing */
+    uint64_t n_reclaimed;
 };
 
 /* ---- the thread ---- */
@@ -76,11 +85,12 @@ static void *guard_main(void *arg) {
 
 /* ---- life ---- */
 
-int guard_new(server_guard **out, uint64_t keep_alive_us, rp_error *err) {
+int guard_new(server_guard **out, const guard_limits *limits, uint64_t keep_alive_us, rp_error *err) {
     server_guard *g = base_calloc(1, sizeof(*g));
     *out = NULL;
     if (!g) return base_fail_memory(err, sizeof(*g), "connections");
     g->keep_alive_us = keep_alive_us;
+    g->limits = *limits;
     pthread_mutex_init(&g->lock, NULL);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -117,11 +127,85 @@ void guard_free(server_guard *g) {
 
 static uint64_t deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
 
+static void read_address(server_peer *p) {
+    struct sockaddr_storage a = {0};
+    socklen_t n = sizeof(a);
+    if (getpeername(p->fd, (struct sockaddr *)&a, &n)) return;
+    if (a.ss_family == AF_INET6) memcpy(p->address, &((struct sockaddr_in6 *)(void *)&a)->sin6_addr, sizeof(p->address));
+    if (a.ss_family != AF_INET) return;
+    p->address[10] = p->address[11] = 0xff;
+    memcpy(p->address + 12, &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
+}
+
+/* Of one address. INT32_MAX: any number. */
+static int32_t limit_of(const server_guard *g, const server_peer *p) {
+    static const unsigned char none[16] = {0}, v4[12] = {[10] = 0xff, [11] = 0xff}, v6[16] = {[15] = 1};
+    if (memcmp(p->address, none, sizeof(none)) == 0) return INT32_MAX;
+    if (g->limits.per_address > 0) return g->limits.per_address;
+    bool is_loopback = (memcmp(p->address, v4, sizeof(v4)) == 0 && p->address[12] == 127) || memcmp(p->address, v6, sizeof(v6)) == 0;
+    return is_loopback ? INT32_MAX : BASE_MAX(g->limits.max / 4, 1);
+}
+
+/* Counts accepted connections of one address (NULL: of all) and finds the one that is idle for longest, or NULL. */
+static int32_t count_peers(const server_guard *g, const unsigned char *address, server_peer **oldest) {
+    int32_t n = 0;
+    *oldest = NULL;
+    for (server_peer *p = g->peers; p; p = p->next) {
+        if (p->refused || p->is_closing || (address && memcmp(p->address, address, sizeof(p->address)) != 0)) continue;
+        n++;
+        if (p->idle_us && (!*oldest || p->idle_us <= (*oldest)->idle_us)) *oldest = p;
+    }
+    return n;
+}
+
+/* For a new connection that is beyond a limit. */
+static void reclaim(server_guard *g, server_peer *p, server_peer *oldest) {
+    if (!oldest) {
+        p->refused = true;
+        return;
+    }
+    oldest->is_closing = true;
+    oldest->idle_us = 0;
+    shutdown(oldest->fd, SHUT_RDWR);
+    g->n_accepted--;
+    g->n_reclaimed++;
+}
+
+static void judge(server_guard *g, server_peer *p) {
+    int32_t limit = limit_of(g, p);
+    server_peer *oldest;
+    if (limit < INT32_MAX && count_peers(g, p->address, &oldest) >= limit) reclaim(g, p, oldest);
+    if (!p->refused && g->n_accepted >= g->limits.max) {
+        count_peers(g, NULL, &oldest);
+        reclaim(g, p, oldest);
+    }
+    if (!p->refused) g->n_accepted++;
+    else p->deadline_us = BASE_MIN(p->deadline_us, deadline(REFUSED_US));
+}
+
+void guard_set_busy(server_guard *g, server_peer *p, bool busy) {
+    pthread_mutex_lock(&g->lock);
+    p->idle_us = busy || p->is_closing ? 0 : base_clock_us();
+    pthread_mutex_unlock(&g->lock);
+}
+
+uint64_t guard_reclaimed(server_guard *g) {
+    pthread_mutex_lock(&g->lock);
+    uint64_t n = g->n_reclaimed;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
 server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us) {
     server_peer *p = base_calloc(1, sizeof(*p));
     if (!p) return NULL;
+    *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .idle_us = base_clock_us()};
+    read_address(p);
+    int bytes = SEND_BYTES;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     pthread_mutex_lock(&g->lock);
-    *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .next = g->peers};
+    judge(g, p);
+    p->next = g->peers;
     if (p->next) p->next->previous = p;
     g->peers = p;
     pthread_mutex_unlock(&g->lock);
@@ -139,6 +223,7 @@ void guard_remove(server_guard *g, server_peer *p) {
     if (!p) return;
     pthread_mutex_lock(&g->lock);
     unwatch(g, p);
+    if (!p->refused && !p->is_closing) g->n_accepted--;
     *(p->previous ? &p->previous->next : &g->peers) = p->next;
     if (p->next) p->next->previous = p->previous;
     pthread_mutex_unlock(&g->lock);

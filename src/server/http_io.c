@@ -24,6 +24,7 @@ void http_io_connection(void *cls, struct MHD_Connection *connection, void **con
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *context = info ? guard_add(s->guard, info->connect_fd, (uint64_t)s->options.head_timeout_ms * 1000) : NULL;
+        if (*context && ((server_peer *)*context)->refused) atomic_fetch_add(&s->counts.refused, 1);
         atomic_fetch_add(&s->counts.connections, 1);
         atomic_fetch_add(&s->counts.connections_open, 1);
         return;
@@ -68,7 +69,7 @@ static void add_headers(server_exchange *x, struct MHD_Response *r) {
         snprintf(seconds, sizeof(seconds), "%" PRIu32, (x->problem.retry_after_ms + 999) / 1000);
         add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
     }
-    if (server_get_state(x->server) >= SERVER_STATE_DRAINING) add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (server_get_state(x->server) >= SERVER_STATE_DRAINING || x->peer->refused) add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     add_cors(x->server, r);
 }
 
@@ -200,8 +201,8 @@ static void judge_head(server_exchange *x, const char *method, const char *url) 
     find_route(x, url);
     if (x->route) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
-        if (atomic_load(&s->counts.connections_open) > (uint64_t)s->options.max_connections) {
-            server_fail(&x->problem, SERVER_BUSY, NULL, "%d connections are open, as many as may be", s->options.max_connections);
+        if (x->peer->refused) {
+            server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections are open, of this address or of all: close some, or try again");
             x->problem.retry_after_ms = BUSY_RETRY_MS;
         }
         check_state(x);
@@ -299,6 +300,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     server_exchange *x = peer ? exchange_new(s, connection, peer) : NULL;
     *request = x;
     if (!x) return MHD_NO;
+    guard_set_busy(s->guard, peer, true);
     guard_set_deadline(s->guard, peer, (uint64_t)s->options.body_timeout_ms * 1000);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? refuse(x) : MHD_YES;
@@ -367,6 +369,7 @@ void http_io_completed(void *cls, struct MHD_Connection *connection, void **requ
     if (!x) return;
     *request = NULL;
     guard_forget(s->guard, x->peer);
+    guard_set_busy(s->guard, x->peer, false);
     guard_set_deadline(s->guard, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
     pthread_mutex_lock(&x->lock);
     x->gone = true;

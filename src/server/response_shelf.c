@@ -52,15 +52,39 @@ static void take_out(response_shelf *s, size_t i) {
     memmove(&s->items[i], &s->items[i + 1], (s->n - i) * sizeof(s->items[0]));
 }
 
-static void make_room(response_shelf *s, const char *tenant, size_t n) {
-    size_t own = 0, oldest = 0;
+typedef struct tenant_share {
+    size_t n, bytes, oldest;
+} tenant_share;
+
+static tenant_share share_of(const response_shelf *s, const char *tenant) {
+    tenant_share share = {0};
     for (size_t i = s->n; i-- > 0;) {
         if (strcmp(s->items[i].tenant, tenant) != 0) continue;
-        own++;
-        oldest = i;
+        share.n++;
+        share.bytes += s->items[i].n;
+        share.oldest = i;
     }
-    if (own == SERVER_MAX_TENANT_RESPONSES) take_out(s, oldest);
-    while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) take_out(s, 0);
+    return share;
+}
+
+/* The oldest of the tenant that has most bytes. */
+static size_t find_victim(const response_shelf *s) {
+    tenant_share most = {0};
+    for (size_t i = 0; i < s->n; i++) {
+        bool is_new = true;
+        for (size_t k = 0; k < i && is_new; k++) is_new = strcmp(s->items[k].tenant, s->items[i].tenant) != 0;
+        tenant_share share = is_new ? share_of(s, s->items[i].tenant) : (tenant_share){0};
+        if (share.bytes > most.bytes) most = share;
+    }
+    return most.oldest;
+}
+
+static void make_room(response_shelf *s, const char *tenant, size_t n) {
+    tenant_share own;
+    while ((own = share_of(s, tenant)).n > 0 &&
+           (own.n >= SERVER_MAX_TENANT_RESPONSES || own.bytes + n > SERVER_MAX_TENANT_RESPONSES_BYTES))
+        take_out(s, own.oldest);
+    while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) take_out(s, find_victim(s));
 }
 
 void response_shelf_put(response_shelf *s, const char *id, const char *tenant, const char *text, size_t n) {

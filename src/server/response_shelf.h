@@ -1,5 +1,6 @@
 /* response_shelf.h: the last answers of /v1/responses, each with its whole conversation, for previous_response_id and GET. In memory alone:
- * what is too much pushes out what is oldest, of the same tenant first. Any thread; its lock is below all others.
+ * what is too much pushes out what is oldest, of the same tenant or, where all together are too many, of
+ * the tenant that has most. Any thread; its lock is below all others.
  */
 #ifndef SERVER_RESPONSE_SHELF_H
 #define SERVER_RESPONSE_SHELF_H
@@ -10,6 +11,7 @@
 #define SERVER_MAX_RESPONSES 1024
 #define SERVER_MAX_TENANT_RESPONSES 128
 #define SERVER_MAX_RESPONSE_BYTES ((size_t)4 << 20) /* of one; a longer one is not kept */
+#define SERVER_MAX_TENANT_RESPONSES_BYTES ((size_t)16 << 20)
 #define SERVER_MAX_RESPONSES_BYTES ((size_t)64 << 20)   /* of all */
 
 typedef struct response_shelf response_shelf;

@@ -16,6 +16,7 @@ typedef enum server_right {
     SERVER_SCHEMAS = 1 << 1, /* schemas of its own tenant */
     SERVER_OPERATE = 1 << 2, /* counts and states of everybody */
     SERVER_SHARE = 1 << 3,   /* schemas that every tenant may use */
+    SERVER_PRIORITY = 1 << 4, /* requests of a priority above 0 */
 } server_right;
 
 typedef struct server_route {

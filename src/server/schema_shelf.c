@@ -54,10 +54,29 @@ static void remove_item(schema_shelf *s, shelf_item *item) {
     *item = s->items[--s->n];
 }
 
+/* Locked. What is full if a text of n bytes came; NULL: nothing. */
+static const char *full(schema_shelf *s, const char *tenant, const char *name, size_t bytes) {
+    const shelf_item *old = find(s, tenant, name);
+    size_t own = 1, own_bytes = bytes, all = s->n + (old == NULL), all_bytes = s->bytes + bytes - (old ? old->n : 0);
+    for (size_t i = 0; i < s->n; i++)
+        if (&s->items[i] != old && strcmp(s->items[i].tenant, tenant) == 0) own++, own_bytes += s->items[i].n;
+    if (own > SERVER_MAX_TENANT_SHELF || own_bytes > SERVER_MAX_TENANT_SHELF_BYTES) return "a tenant's limit";
+    return all > SERVER_MAX_SHELF || all_bytes > SERVER_MAX_SHELF_BYTES ? "the server's limit" : NULL;
+}
+
+int schema_shelf_check(schema_shelf *s, const char *tenant, const char *name, size_t n, rp_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const char *what = full(s, tenant ? tenant : "", name, n);
+    pthread_mutex_unlock(&s->lock);
+    if (!what) return RP_OK;
+    return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is not loaded: it exceeds %s (%d schemas, %zu MiB for a tenant; %d, %zu MiB for all): delete others first",
+                     name, what, SERVER_MAX_TENANT_SHELF, SERVER_MAX_TENANT_SHELF_BYTES >> 20, SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
+}
+
 /* Locked. */
 static int add(schema_shelf *s, const shelf_item *item) {
-    shelf_item *old = find(s, item->tenant, item->name);
-    if (s->bytes - (old ? old->n : 0) + item->n > SERVER_MAX_SHELF_BYTES) return RP_ERR_LIMIT;
+    shelf_item *old;
+    if (full(s, item->tenant, item->name, item->n)) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_SHELF, sizeof(*s->items));
     if (rc) return rc;
     if ((old = find(s, item->tenant, item->name))) remove_item(s, old);

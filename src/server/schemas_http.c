@@ -125,23 +125,47 @@ int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_fol
 
 /* ---- PUT ---- */
 
-/* Locked: all three have it, or the problem says which has not. */
-static int load(server_exchange *x, const char *tenant) {
+/* Locked. */
+static int parse(server_exchange *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
     rp_schema_options options = {.tenant = tenant, .name = x->name};
-    rp_error err;
     char document[SERVER_NAME_BYTES + 16];
-    if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
     snprintf(document, sizeof(document), "%s.xml", x->name);
-    int rc = rp_schema_parse(x->server->engine, x->body.data, x->body.len, document, NULL, &options, NULL, &err);
+    return rp_schema_parse(x->server->engine, pml, n, document, NULL, &options, NULL, err);
+}
+
+/* Locked. A schema that could not be kept is not loaded either: the one before it is again, if there was one. */
+static void take_back(server_exchange *x, const char *tenant, const base_buffer *old) {
+    rp_error err;
+    schema_shelf_remove(x->server->shelf, tenant, x->name);
+    bool kept = old->len > 0 && !parse(x, tenant, old->data, old->len, &err) &&
+                !schema_shelf_put(x->server->shelf, tenant, x->name, old->data, old->len);
+    if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
+}
+
+/* Locked: shelf and folder. */
+static int keep(server_exchange *x, const char *tenant) {
+    rp_server *s = x->server;
+    rp_error err;
+    if (schema_shelf_put(s->shelf, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
+    if (!s->folder || !schema_folder_put(s->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
+    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is not loaded, for it cannot be written: %.300s", x->name, err.message);
+}
+
+/* Locked: all three have it, or none has and the problem says why. */
+static int load(server_exchange *x, const char *tenant) {
+    rp_server *s = x->server;
+    rp_error err;
+    base_buffer old = BASE_BUFFER(SERVER_MAX_SHELF_BYTES);
+    if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
+    if (schema_shelf_check(s->shelf, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
+    int rc = schema_shelf_get(s->shelf, tenant, x->name, &old);
+    if (rc && rc != RP_ERR_NAME) return server_fail_memory(&x->problem);
+    rc = parse(x, tenant, x->body.data, x->body.len, &err);
     if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
-    if (rc) return server_fail_library(&x->problem, &err);
-    rc = schema_shelf_put(x->server->shelf, tenant, x->name, x->body.data, x->body.len);
-    if (rc == RP_ERR_LIMIT)
-        return server_fail(&x->problem, SERVER_INVALID, NULL, "schema '%s' is loaded, and its text is not kept: %d schemas or %zu MB are",
-                           x->name, SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
-    if (rc) return server_fail_memory(&x->problem);
-    if (!x->server->folder || !schema_folder_put(x->server->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
-    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is loaded, and will not outlive the server: %.300s", x->name, err.message);
+    if (rc) server_fail_library(&x->problem, &err);
+    else if (keep(x, tenant)) take_back(x, tenant, &old);
+    base_buffer_free(&old);
+    return x->problem.kind;
 }
 
 static json_t *done(const server_exchange *x) {

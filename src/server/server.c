@@ -45,6 +45,7 @@ static int check_options(const rp_server_options *o, rp_error *err) {
     } ranges[] = {
         {"port", o->port, RP_SERVER_NO_PORT, 65535},
         {"max_connections", o->max_connections, 1, MAX_CONNECTIONS},
+        {"max_connections_per_address", o->max_connections_per_address, 0, MAX_CONNECTIONS},
         {"default_max_tokens", o->default_max_tokens, 1, INT32_MAX},
         {"head_timeout_ms", o->head_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"body_timeout_ms", o->body_timeout_ms, 1, MAX_TIMEOUT_MS},
@@ -77,6 +78,7 @@ static int init_locks(rp_server *s, rp_error *err) {
 
 static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
+    guard_limits limits = {o->max_connections, o->max_connections_per_address};
     if ((rc = check_options(o, err)) || (rc = init_locks(s, err))) return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium cannot be used here");
     randombytes_buf(&s->seed, sizeof(s->seed));
@@ -87,7 +89,7 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
         (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_shelf_new(&s->contents, err)) ||
         (rc = response_shelf_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
-        (rc = guard_new(&s->guard, (uint64_t)o->keep_alive_ms * 1000, err)) ||
+        (rc = guard_new(&s->guard, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)

@@ -37,6 +37,8 @@ typedef struct server_counts {
     _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
     _Atomic uint64_t calls_open;       /* now: calls of the engine that were not freed */
     _Atomic uint64_t gone;             /* clients that went before their reply was whole */
+    _Atomic uint64_t pauses;           /* of answers whose reader was behind */
+    _Atomic uint64_t refused;          /* connections beyond a limit */
     _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
     _Atomic uint64_t ram_tokens, disk_tokens; /* of prompts: states that were in RAM, that were read from disk */
@@ -68,6 +70,7 @@ struct rp_server {
     response_shelf *responses;
     server_counts counts;
     _Atomic uint64_t body_bytes; /* of all bodies that are there */
+    _Atomic uint64_t pending_bytes; /* of all answers that wait for their readers (generate.h) */
     _Atomic int n_encodes;
 
     pthread_mutex_t lock;

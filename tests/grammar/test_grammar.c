@@ -477,6 +477,52 @@ static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     close_fixture(&f);
 }
 
+/* Grammars that cost as much as they can, for all of a long text: each token's work and the whole text's are bounded. */
+static void a_hostile_grammar_costs_a_bounded_amount(void **state) {
+    (void)state;
+    char levels[4096] = "root ::= r0 \"!\"\n", many[16384] = "root ::= ", late[8192] = "root ::= [ab]* (";
+    for (int i = 0; i < 12; i++)
+        sprintf(levels + strlen(levels), "r%d ::= \"a\" r%d \"a\" | \"b\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
+                (i + 5) % 12, i);
+    for (int i = 0; i < 400; i++) sprintf(many + strlen(many), "[ab]{0,%d} ", 1 + i % 9);
+    for (int i = 0; i < 60; i++) sprintf(late + strlen(late), "%s\"a\" [ab]{%d}", i ? " | " : "", 10 + i * 4);
+    strcat(late, ")");
+    const char *const hostile[] = {levels, many, late, "root ::= (\"a\"? \"b\"?){1,2000}", "root ::= \"a\" root | \"a\" root \"b\" | \"b\" root \"a\" | \"c\""};
+    vocabulary v = {.n = 62};
+    for (int32_t i = 0; i < v.n; i++) { /* all words of up to 5 letters of a and b */
+        int letters = 1;
+        while ((2 << letters) - 2 <= i) letters++;
+        for (int k = 0; k < letters; k++) v.texts[i][k] = (char)('a' + ((i + 2 - (1 << letters)) >> k & 1));
+        v.lengths[i] = (size_t)letters;
+    }
+    token_trie *t = make_trie(&v);
+    tiny_random r = {3};
+    for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
+        fixture f;
+        uint64_t most = 0, all = 0;
+        int n = 0, rc = RP_OK;
+        open_fixture(&f, hostile[i], NULL);
+        for (bool fits = true; n < 300 && fits && !rc; n++) {
+            const uint64_t *bits;
+            size_t token = tiny_random_below(&r, 62);
+            rc = matcher_allowed(&f.m, t, false, &bits);
+            uint64_t work = f.m.work;
+            if (!rc) rc = matcher_walk(&f.m, &f.m.place, v.texts[token], v.lengths[token], &fits);
+            work += f.m.work;
+            if (!rc) rc = matcher_pay(&f.m);
+            all += work;
+            most = work > most ? work : most;
+        }
+        print_message("grammar %zu: %d tokens, %llu of work for one at most, %llu for all%s\n", i, n, (unsigned long long)most,
+                      (unsigned long long)all, rc ? ", then refused" : "");
+        assert_true(rc == RP_OK || rc == RP_ERR_LIMIT);
+        assert_true(most <= 2 * (MATCHER_MAX_WORK + MATCHER_MAX_ITEMS + MATCHER_MAX_CONFIGS));
+        assert_true(all <= MATCHER_MAX_DEBT + (uint64_t)n * MATCHER_TOKEN_WORK + most);
+        close_fixture(&f);
+    }
+    token_trie_free(t);
+}
+
 /* ---- failing allocations ---- */
 
 static int try_all(void) {
@@ -528,6 +574,7 @@ int main(void) {
         cmocka_unit_test(a_trie_has_every_token_once),
         cmocka_unit_test(the_grammar_holds_behind_the_first_trigger),
         cmocka_unit_test(what_takes_too_much_work_fails_and_does_not_hang),
+        cmocka_unit_test(a_hostile_grammar_costs_a_bounded_amount),
         cmocka_unit_test(every_failing_allocation_is_an_error_and_no_leak),
     };
     seed = test_seed("grammar", 20261123);

@@ -213,10 +213,8 @@ class Life(unittest.TestCase):
     def test_connections_are_limited(self):
         server = self.start("--connections", "4").wait_ready()
         held = [server.socket() for _ in range(4)]
-        while server.metrics()["reprise_connections_open"] < 5:
-            pass
-        reply = server.post("/v1/completions", SHORT)
-        self.assertEqual((reply.status, reply.json["error"]["code"]), (503, "overloaded"))
+        self.assertEqual(server.post("/v1/completions", SHORT).status, 200)  # for the oldest that idles (test_load.py: where none does)
+        self.assertEqual(held[0].recv(1), b"")
         for s in held:
             s.close()
 

@@ -1,0 +1,180 @@
+/* queue.c: calls that wait, in the order in which they are to run: by priority; within a priority tenants take turns (turns.h); within a
+ * tenant by deadline, then arrival. The engine's thread. */
+#include "base/error.h"
+#include "engine/engine_internal.h"
+
+/* A token of a prompt or an answer before any step was timed: only relations count. */
+#define UNKNOWN_TOKEN_US 100.0
+/* Of so many places or more the last is kept for a second tenant. */
+#define LEAST_FOR_OTHERS 4
+
+/* ---- cost ---- */
+
+/* A round gives each tenant a step's worth of prompt. */
+static double quantum_us(const rp_engine *e) {
+    uint64_t us = steps_cost(e, e->chunk_tokens, 0);
+    return us > 0 ? (double)us : UNKNOWN_TOKEN_US * e->chunk_tokens;
+}
+
+/* n tokens of a prompt, in steps of their own. */
+static double prompt_us(const rp_engine *e, int32_t n) {
+    if (n <= 0) return 0;
+    if (n <= e->chunk_tokens) return BASE_MAX((double)steps_cost(e, n, 0), UNKNOWN_TOKEN_US);
+    double us = (double)steps_cost(e, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
+    return us > 0 ? us : UNKNOWN_TOKEN_US * n;
+}
+
+/* n tokens of an answer: its share of steps that all sequences are in. */
+static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
+    cost_load load = {.rows = e->max_sequences,
+                      .row_slots = (double)e->max_sequences * (double)slots,
+                      .slots = (double)e->max_sequences * (double)slots};
+    double us = cost_model_predict(&e->cost, &load) / e->max_sequences;
+    return (us > 0 ? us : UNKNOWN_TOKEN_US) * BASE_MAX(n, 0);
+}
+
+/* All that the call may take. What it finds, and what it leaves of its answer, is given back (queue_settle). */
+static double cost_of(const rp_engine *e, const rp_call *c) {
+    if (c->kind != CALL_REQUEST) {
+        const pml_layout *l = c->schema ? c->schema->layout : NULL;
+        return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
+    }
+    return prompt_us(e, c->n_prompt) + answer_us(e, c->answer.most, c->n_prompt);
+}
+
+static double spent_on(const rp_engine *e, const rp_call *c) {
+    if (c->kind != CALL_REQUEST) return c->cost_us;
+    int32_t answered = c->result ? c->result->n_tokens : 0;
+    int32_t prompt = BASE_MIN(c->seq.done, c->n_prompt - c->n_found - c->moved.n);
+    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->encode_done, INT32_MAX)) + answer_us(e, answered, c->n_prompt);
+}
+
+/* ---- order ---- */
+
+static bool has_same_turns(const rp_call *a, const rp_call *b) {
+    return a->options.priority == b->options.priority && base_key_equal(&a->flow, &b->flow);
+}
+
+/* Of one tenant. */
+static bool is_more_urgent(const rp_call *a, const rp_call *b) {
+    uint64_t da = a->deadline_us ? a->deadline_us : UINT64_MAX, db = b->deadline_us ? b->deadline_us : UINT64_MAX;
+    return da != db ? da < db : a->number < b->number;
+}
+
+/* The place is one of the numbers of the tenant's own calls: equal ones are of one tenant. */
+bool queue_goes_before(const rp_call *a, const rp_call *b) {
+    if (a->options.priority != b->options.priority) return a->options.priority > b->options.priority;
+    if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
+    return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
+}
+
+/* Takes the calls of c's tenant and priority out of the queue. Returns them in their order. */
+static rp_call *take_out(rp_engine *e, const rp_call *c) {
+    rp_call *own = NULL, **end = &own;
+    for (rp_call **link = &e->waiting; *link;) {
+        rp_call *w = *link;
+        if (!has_same_turns(w, c)) {
+            link = &w->next;
+            continue;
+        }
+        *link = w->next;
+        w->next = NULL;
+        *end = w;
+        end = &w->next;
+    }
+    return own;
+}
+
+/* Gives them turns, one after the other, and puts them back. */
+static void put_back(rp_engine *e, rp_call *own) {
+    double quantum = quantum_us(e);
+    uint64_t place = 0;
+    turn at = own ? turns_start(&e->turns, &own->flow, own->options.priority, quantum) : (turn){0};
+    rp_call **link = &e->waiting;
+    for (rp_call *c = own, *next; c; c = next) {
+        next = c->next;
+        at = c->turn = turns_next(at, c->cost_us, quantum);
+        place = c->place = BASE_MAX(place, c->number);
+        while (*link && queue_goes_before(*link, c)) link = &(*link)->next;
+        c->next = *link;
+        *link = c;
+        link = &c->next;
+    }
+}
+
+void queue_add(rp_engine *e, rp_call *c) {
+    c->cost_us = cost_of(e, c);
+    c->is_charged = false;
+    rp_call *own = take_out(e, c), **link = &own;
+    if (!own) turns_begin(&e->turns, &c->flow, c->options.priority, quantum_us(e));
+    while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
+    c->next = *link;
+    *link = c;
+    put_back(e, own);
+    c->phase = CALL_WAITING;
+    e->n_waiting++;
+}
+
+void queue_remove(rp_engine *e, rp_call *c) {
+    rp_call **link = &e->waiting;
+    while (*link && *link != c) link = &(*link)->next;
+    if (!*link) return;
+    *link = c->next;
+    c->next = NULL;
+    e->n_waiting--;
+    rp_call *own = take_out(e, c);
+    if (!own) turns_rest(&e->turns, &c->flow, c->options.priority);
+    put_back(e, own); /* those after it move up, unless it was admitted */
+}
+
+void queue_admit(rp_engine *e, rp_call *c) {
+    turns_admit(&e->turns, &c->flow, c->options.priority, c->turn);
+    c->is_charged = true;
+    queue_remove(e, c);
+}
+
+void queue_settle(rp_engine *e, rp_call *c) {
+    if (!c->is_charged) return;
+    c->is_charged = false;
+    turns_refund(&e->turns, &c->flow, c->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
+    put_back(e, take_out(e, c));
+}
+
+/* ---- pieces of prompts in steps ---- */
+
+/* A tenant that comes again saves nothing up: it begins with what the least served of those that run has. */
+void queue_begin_rows(const rp_engine *e, rp_call *c) {
+    uint64_t least = UINT64_MAX;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const rp_call *r = e->running[i];
+        if (r == c || r->options.priority != c->options.priority) continue;
+        if (base_key_equal(&r->flow, &c->flow)) {
+            c->tenant_rows = r->tenant_rows;
+            return;
+        }
+        least = BASE_MIN(least, r->tenant_rows);
+    }
+    c->tenant_rows = least == UINT64_MAX ? 0 : least;
+}
+
+void queue_count_rows(const rp_engine *e, const rp_call *c, int32_t rows) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (has_same_turns(e->running[i], c)) e->running[i]->tenant_rows += (uint64_t)rows;
+}
+
+bool queue_piece_goes_before(const rp_call *a, const rp_call *b) {
+    if (a->options.priority == b->options.priority && a->tenant_rows != b->tenant_rows) return a->tenant_rows < b->tenant_rows;
+    return queue_goes_before(a, b);
+}
+
+/* ---- the last place ---- */
+
+bool queue_keeps_place(const rp_engine *e, const rp_call *c) {
+    bool others = false;
+    if (e->n_running - e->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (!base_key_equal(&e->running[i]->flow, &c->flow)) others = true;
+    if (others) return false; /* more than one tenant has places */
+    for (size_t i = 0; i < e->turns.n_tenants && !others; i++) others = !base_key_equal(&e->turns.tenants[i].salt, &c->flow);
+    return others && e->n_running - e->n_paused > 0;
+}
