@@ -225,8 +225,10 @@ static int serve_with(const serve_options *o) {
     catch_signals(server);
     count_steps(server);
     int status = serve(server, &loaded, o);
+    int64_t left_ms = rp_server_drain_left_ms(server);
     count_steps(NULL);
     rp_server_free(server);
+    loaded.close_ms = &left_ms;
     cli_loaded_free(&loaded);
     return status;
 }

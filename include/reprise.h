@@ -275,6 +275,9 @@ RP_API rp_engine_options rp_engine_options_defaults(void);
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
+/* The same within a time limit: after timeout_ms (-1: none) nothing more is written; the disk is then waited for during one call of the system at
+ * most. Every record is whole or absent. Returns how many spans were not written, or failed to be: they are computed again when needed. */
+RP_API size_t rp_engine_close(rp_engine *engine, int64_t timeout_ms);
 
 /* How an engine was made, and how busy it is. */
 typedef struct rp_engine_info {
