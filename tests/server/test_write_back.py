@@ -43,7 +43,7 @@ class WriteBack(unittest.TestCase):
             if not shutil.which("cc") or "asan" in os.environ.get("REPRISE_PROGRAM", "") or "tsan" in os.environ.get("REPRISE_PROGRAM", ""):
                 self.skipTest("needs cc, and a program into which a library can be loaded")
             subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-", "-ldl"], input=SLOW_FSYNC, text=True, check=True)
-            env.update(LD_PRELOAD=library, FSYNC_MS=str(fsync_ms), FSYNC_SLOW=self.slow, REPRISE_LOG="store=warn")
+            env.update(LD_PRELOAD=library, FSYNC_MS=str(fsync_ms), FSYNC_SLOW=self.slow, REPRISE_LOG="warn")
         server = Server("--store", self.store, "--log", "off", *options, env=env).wait_ready()
         self.addCleanup(server.stop)
         return server
