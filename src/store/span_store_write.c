@@ -236,6 +236,8 @@ void span_store_write_waiting(span_store *s) {
     set_share(s);
     write_list(s, LIST_DUE);
     if (s->lists[LIST_DUE].oldest == NONE) write_list(s, LIST_ONCE);
+    /* what cannot be written although nobody computes is tried again after another quiet moment */
+    if (is_quiet(s) && s->lists[LIST_WRITING].oldest == NONE) s->quiet_us = base_clock_us();
 }
 
 void span_store_write_entry(span_store *s, uint32_t i, const span_note *note, bool seen) {
@@ -275,8 +277,9 @@ int64_t span_store_wait_ms(const span_store *s) {
 /* ---- what the disk has done ---- */
 
 static void fail_write(span_store *s, const disk_event *event) {
-    s->stats.disk_unwritten++;
-    if (event->err.code == RP_ERR_CANCELLED) return;
+    bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or there is no more time */
+    s->stats.disk_unwritten += !is_cancelled || s->closing;
+    if (is_cancelled) return;
     s->retry_us = base_clock_us() + RETRY_US;
     base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
     s->told_failure = true;
@@ -312,6 +315,11 @@ size_t span_store_flush(span_store *s, uint64_t deadline_us) {
         if (s->stats.disk_waiting != n) continue;
         if (!disk_tier_is_busy(s->tier)) break; /* it waits for memory, which nobody gives back any more */
         disk_tier_wait(s->tier);
+    }
+    s->write = SPAN_STORE_WRITE_OFF; /* nothing more is begun; what the tier has ends soon */
+    while (s->lists[LIST_WRITING].oldest != NONE && disk_tier_is_busy(s->tier)) {
+        disk_tier_wait(s->tier);
+        span_store_poll(s);
     }
     for (int list = LIST_DUE; list < N_LISTS; list++) bytes += s->waiting_bytes[list];
     size_t n_lost = (size_t)(s->stats.disk_waiting + s->stats.disk_unwritten - before);
