@@ -31,7 +31,8 @@
 #define QUEUED_SHARE 8
 #define MOST_QUEUED (2 * DISK_TIER_GROUP)
 /* The writer's share of a processor, 1/N, while somebody computes: doubled from DISK_TIER_LEAST_SHARE on with each SHARE_STEPth of most_queued()
- * that waits. One quarter is what answers under way can bear for a while (docs/performance.md); text used once is not worth as much. */
+ * that waits. Chosen, not measured: 1/32 alone was (docs/performance.md). Text used once is
+ * worth less. */
 #define MOST_SHARE 4
 #define MOST_SHARE_ONCE 16
 #define SHARE_STEPS 4
