@@ -82,7 +82,7 @@ static const cli_option options[] = {
     TIMEOUT("idle-timeout", idle_timeout, "between two requests, and for a reader that takes nothing (75000)"),
     {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = AT(keep_alive), .min = 0, .max = 86400000,
      .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
-    TIMEOUT("drain", drain, "how long what runs may go on after SIGTERM (30000)"),
+    TIMEOUT("drain", drain, "how long what runs may go on, and the store may be written, after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
      .help = "a line of JSON for each request on standard error, or none (requests); warnings are written in either case: REPRISE_LOG=off, error, warn, info or debug"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
@@ -252,8 +252,10 @@ static int serve_with(const serve_options *o) {
     catch_signals(server);
     count_steps(server);
     int status = serve(server, &loaded, o);
+    int64_t left_ms = rp_server_drain_left_ms(server);
     count_steps(NULL);
     rp_server_free(server);
+    loaded.close_ms = &left_ms;
     cli_loaded_free(&loaded);
     rp_log_stop(LOG_STOP_MS);
     return status;

@@ -87,7 +87,7 @@ int cli_prepare_engine(cli_loaded *l) {
 }
 
 void cli_loaded_free(cli_loaded *l) {
-    rp_engine_free(l->engine);
+    rp_engine_close(l->engine, l->close_ms != NULL ? *l->close_ms : -1);
     rp_model_close(l->model);
     *l = (cli_loaded){0};
 }

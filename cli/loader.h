@@ -9,6 +9,7 @@ typedef struct cli_loaded {
     rp_model *model;
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */
+    const int64_t *close_ms; /* what rp_engine_close gets; NULL: no limit */
 } cli_loaded;
 
 /* Options that `run` and `eval` share; all zero: the defaults. */

@@ -278,6 +278,9 @@ RP_API rp_engine_options rp_engine_options_defaults(void);
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
+/* The same within a time limit: after timeout_ms (-1: none) nothing more is written; the disk is then waited for during one call of the system at
+ * most. Every record is whole or absent. Returns how many spans were not written, or failed to be: they are computed again when needed. */
+RP_API size_t rp_engine_close(rp_engine *engine, int64_t timeout_ms);
 
 /* How an engine was made, and how busy it is. */
 typedef struct rp_engine_info {
@@ -765,7 +768,11 @@ typedef struct rp_store_stats {
     uint64_t expired;     /* that outlived their ttl */
     uint64_t disk_spans, disk_bytes, disk_budget_bytes; /* records, those of other models too */
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
-    uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error */
+    uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error, or RAM was needed before it was ready */
+    uint64_t disk_skipped;   /* text used once that was not written: what is on disk is worth more (docs/store.md) */
+    uint64_t disk_waiting, disk_waiting_bytes; /* spans that are to be written, and their states, */
+    uint64_t disk_once_bytes; /* of them: text used once, which is written when nothing else is to be */
+    uint64_t disk_lag_us;     /* age of the oldest of the others; 0: there is none */
     uint64_t disk_faults;    /* records that could not be read */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);

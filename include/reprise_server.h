@@ -5,7 +5,7 @@
  *   ... open a model, make an engine ...
  *   rp_server_ready(server, model, engine, &err);     requests are taken
  *   rp_server_run(server);                            until rp_server_stop; then what runs may finish
- *   rp_server_free(server);                           and then rp_engine_free, which writes what the store has not written
+ *   rp_server_free(server);                           and then rp_engine_close, which writes what the store has not written
  *
  * A library of its own (libreprise-server), which uses reprise.h as any program does. Its manners are those of reprise.h. It handles no
  * signals; a program ignores SIGPIPE.
@@ -71,6 +71,9 @@ RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine
 RP_API void rp_server_count_step(rp_server *server, const rp_step *step);
 /* Waits for rp_server_stop; then takes no new requests (503), lets those that run finish for up to drain_timeout_ms, and ends the rest. */
 RP_API void rp_server_run(rp_server *server);
+/* What is left of drain_timeout_ms, which begins when rp_server_run meets rp_server_stop: for rp_engine_close. -1: it was not stopped. After
+ * rp_server_run. */
+RP_API int64_t rp_server_drain_left_ms(const rp_server *server);
 /* Any thread, and signal handlers. */
 RP_API void rp_server_stop(rp_server *server);
 /* After rp_server_run has returned, or where it was never called. */

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -265,8 +266,29 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* The folder that a path lies in, into out[n]. */
+static void parent_of(const char *path, char *out, size_t n) {
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') len--;
+    while (len > 0 && path[len - 1] != '/') len--;
+    while (len > 1 && path[len - 1] == '/') len--;
+    snprintf(out, n, "%.*s", len > 0 ? (int)len : 1, len > 0 ? path : ".");
+}
+
+/* A folder whose parent may not be read is made all the same: its name cannot be synced. */
+static bool sync_parent(const char *path) {
+    char parent[PATH_MAX];
+    parent_of(path, parent, sizeof(parent));
+    int fd = open_again(parent, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) return errno == EACCES;
+    bool is_done = sync_again(fd) == 0 || errno == EINVAL;
+    close_quietly(fd);
+    return is_done;
+}
+
 int base_io_mkdir(const char *path, rp_error *err) {
-    if (!meets_fault(BASE_IO_CHANGES) && (mkdir(path, S_IRWXU) == 0 || (errno == EEXIST && is_folder(path)))) return RP_OK;
+    bool is_made = !meets_fault(BASE_IO_CHANGES) && mkdir(path, S_IRWXU) == 0;
+    if ((is_made && sync_parent(path)) || (!is_made && errno == EEXIST && is_folder(path))) return RP_OK;
     return fail(err, "cannot make the folder", path);
 }
 

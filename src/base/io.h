@@ -49,7 +49,8 @@ int base_io_sync_folder_of(char *path, rp_error *err);    /* of the folder that 
 
 int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
 int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */
-int base_io_mkdir(const char *path, rp_error *err);                  /* for its owner alone; a folder that is there already is fine */
+/* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */
+int base_io_mkdir(const char *path, rp_error *err);
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err);
 int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
 

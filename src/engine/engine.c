@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
@@ -247,8 +248,11 @@ static void stop_thread(rp_engine *e) {
     pthread_join(e->thread, NULL);
 }
 
-void rp_engine_free(rp_engine *e) {
-    if (!e) return;
+void rp_engine_free(rp_engine *e) { rp_engine_close(e, -1); }
+
+size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
+    if (!e) return 0;
+    uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     if (e->has_thread) stop_thread(e);
     scaffolds_free(e);
     engine_schemas_free(e);
@@ -256,7 +260,7 @@ void rp_engine_free(rp_engine *e) {
     answer_memory_free(e->answers);
     model_forward_free(e->forward);
     span_tree_free(e->tree);
-    span_store_free(e->store);
+    size_t n_lost = span_store_close(e->store, deadline);
     record_cipher_close(e->cipher);
     kv_pool_free(e->pool);
     if (e->backend) e->backend->ops->free(e->backend);
@@ -273,6 +277,7 @@ void rp_engine_free(rp_engine *e) {
     base_free(e->rows);
     base_free(e->logits);
     base_free(e);
+    return n_lost;
 }
 
 void engine_tell(rp_engine *e) {

@@ -76,6 +76,7 @@ struct rp_engine {
     bool stopping, prepared, disk_told; /* disk_told: the store has something to take up */
     rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
     engine_errand *errands;      /* of threads that wait for them */
+    engine_errand *open_errands; /* that are not over; the engine's thread's */
     int32_t n_live;              /* calls that have not ended */
     int32_t told_running;        /* of them: how many run, as after the last step */
     int32_t told_background;     /* tasks of idle.h that are not done */
@@ -180,8 +181,12 @@ static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { re
 /* Has fn(e, arg) called on the engine's thread, and waits for it. Any thread but that one. RP_ERR_MEMORY. */
 typedef void (*engine_errand_fn)(rp_engine *e, void *arg);
 int engine_do(rp_engine *e, engine_errand_fn fn, void *arg, rp_error *err);
+/* The same for what is over later than fn: it waits until is_over says so, which is asked after fn and whenever the disk has done something. */
+typedef bool (*engine_errand_is_over)(rp_engine *e, const void *arg);
+int engine_do_until(rp_engine *e, engine_errand_fn fn, engine_errand_is_over is_over, void *arg, rp_error *err);
 /* The engine's thread does what it was asked for. */
 void engine_run_errands(rp_engine *e);
+void engine_end_errands(rp_engine *e); /* that are over */
 
 /* ---- steps.c ---- */
 

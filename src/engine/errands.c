@@ -5,13 +5,16 @@
 struct engine_errand {
     engine_errand *next;
     engine_errand_fn fn;
+    engine_errand_is_over is_over; /* NULL: when fn has returned */
     void *arg;
     bool done;
     pthread_cond_t told;
 };
 
-int engine_do(rp_engine *e, engine_errand_fn fn, void *arg, rp_error *err) {
-    engine_errand errand = {.fn = fn, .arg = arg};
+int engine_do(rp_engine *e, engine_errand_fn fn, void *arg, rp_error *err) { return engine_do_until(e, fn, NULL, arg, err); }
+
+int engine_do_until(rp_engine *e, engine_errand_fn fn, engine_errand_is_over is_over, void *arg, rp_error *err) {
+    engine_errand errand = {.fn = fn, .is_over = is_over, .arg = arg};
     if (!engine_cond_init(&errand.told)) return base_fail_memory(err, sizeof(errand), "an errand");
     pthread_mutex_lock(&e->lock);
     engine_errand **end = &e->errands;
@@ -30,11 +33,31 @@ void engine_run_errands(rp_engine *e) {
         e->errands = r->next;
         pthread_mutex_unlock(&e->lock);
         r->fn(e, r->arg);
+        bool is_over = !r->is_over || r->is_over(e, r->arg);
+        pthread_mutex_lock(&e->lock);
+        if (is_over) {
+            r->done = true;
+            pthread_cond_signal(&r->told);
+        } else {
+            r->next = e->open_errands;
+            e->open_errands = r;
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_end_errands(rp_engine *e) {
+    for (engine_errand **link = &e->open_errands, *r; (r = *link);) {
+        if (!r->is_over(e, r->arg)) {
+            link = &r->next;
+            continue;
+        }
+        *link = r->next;
         pthread_mutex_lock(&e->lock);
         r->done = true;
         pthread_cond_signal(&r->told);
+        pthread_mutex_unlock(&e->lock);
     }
-    pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- quotas ---- */

@@ -24,6 +24,7 @@ typedef struct live_errand {
     size_t n, cap;
     size_t n_meant;
     size_t n_changed;
+    span_sync sync; /* of what was removed */
     int rc;
     rp_error err;
 } live_errand;
@@ -120,16 +121,24 @@ static int change(rp_engine *e, live_errand *r) {
     if (r->n > 0 && r->n_changed == 0 && r->change == LIVE_PIN && r->pinned)
         return base_fail(&r->err, RP_ERR_INVALID,
                          "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
+    if (r->change == LIVE_REMOVE) span_store_sync(e->store, &r->sync);
     e->n_ended++; /* there may be room */
     return RP_OK;
 }
 
 static void run(rp_engine *e, void *arg) {
     live_errand *r = arg;
+    r->sync.done = true;
     span_store_each(e->store, look_at, r);
     if (!r->rc && r->n_meant == 0 && cache_selection_is_named(r->selection) && !r->page.after) r->rc = fail_none(r);
     if (!r->rc) r->rc = r->listing ? fill_listing(r) : change(e, r);
     base_free(r->found);
+}
+
+/* What was removed is gone from the disk, or that failed: an engine_errand_is_over. */
+static bool is_over(rp_engine *e, const void *arg) {
+    (void)e;
+    return ((const live_errand *)arg)->sync.done;
 }
 
 /* ---- for callers ---- */
@@ -148,8 +157,11 @@ static int check_page(const rp_cache_page *p, rp_error *err) {
 }
 
 static int do_errand(rp_engine *e, live_errand *r, rp_error *err) {
-    int rc = engine_do(e, run, r, err);
+    int rc = engine_do_until(e, run, is_over, r, err);
     if (rc) return rc;
+    if (!r->rc && r->sync.rc)
+        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu entries are no longer used, but may be on disk still: %s: end the engine, then use 'reprise cache rm'",
+                          r->n_changed, r->sync.err.message);
     if (r->rc && err) *err = r->err;
     return r->rc;
 }

@@ -440,7 +440,9 @@ static void wait_for_work(rp_engine *e) {
     for (;;) {
         e->idle.hurried = e->n_draining > 0;
         if (has_work(e)) return;
-        int64_t ms = idle_wait_ms(e);
+        int64_t ms = idle_wait_ms(e), write_ms = span_store_wait_ms(e->store);
+        if (write_ms == 0) return;
+        if (ms < 0 || (write_ms > 0 && write_ms < ms)) ms = write_ms;
         struct timespec until = base_clock_after(BASE_MAX(ms, 0));
         if (ms < 0) pthread_cond_wait(&e->wake, &e->lock);
         else pthread_cond_timedwait(&e->wake, &e->lock, &until);
@@ -486,6 +488,7 @@ void *scheduler_main(void *arg) {
         engine_run_errands(e);
         uint64_t before = e->n_ended + e->n_admitted;
         if (span_store_poll(e->store)) e->n_ended++; /* there may be room again */
+        engine_end_errands(e);
         end_flushed(e, false);
         take_up(e, inbox);
         end_those_who_must(e);

@@ -146,6 +146,13 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_write_bytes_total", "counter", "Bytes written.", t.disk_write_bytes},
         {"store_disk_evictions_total", "counter", "Records removed for room.", t.disk_evictions},
         {"store_disk_unwritten_total", "counter", "Spans that the disk did not take.", t.disk_unwritten},
+        {"store_disk_skipped_total", "counter", "Spans of text used once that were not written: the disk tier has no space for them.",
+         t.disk_skipped},
+        {"store_disk_waiting_spans", "gauge", "Spans that are to be written to disk.", t.disk_waiting},
+        {"store_disk_waiting_bytes", "gauge", "Attention states that are to be written to disk.", t.disk_waiting_bytes},
+        {"store_disk_once_bytes", "gauge", "Of the attention states that are to be written to disk: text used once, which is written last.",
+         t.disk_once_bytes},
+        {"store_disk_lag_ms", "gauge", "Age of the oldest span to be written to disk, text used once aside.", t.disk_lag_us / 1000},
         {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));

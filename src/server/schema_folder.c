@@ -86,6 +86,7 @@ int schema_folder_put(const schema_folder *f, const char *tenant, const char *na
     json_t *object = json_pack("{s:s, s:s, s:s%}", "tenant", tenant ? tenant : "", "name", name, "pml", text, n);
     int rc = object ? path_of(f, tenant, name, &path, err) : base_fail_memory(err, n, "a schema");
     if (!rc) rc = write_file(path, object, err);
+    if (!rc) rc = base_io_sync_folder(f->path, err);
     json_decref(object);
     base_free(path);
     return rc;
@@ -95,6 +96,7 @@ int schema_folder_remove(const schema_folder *f, const char *tenant, const char 
     char *path = NULL;
     int rc = path_of(f, tenant, name, &path, err);
     if (!rc) rc = base_io_unlink(path, err);
+    if (!rc) rc = base_io_sync_folder(f->path, err);
     base_free(path);
     return rc;
 }

@@ -165,11 +165,18 @@ static void close_down(rp_server *s) {
 void rp_server_run(rp_server *s) {
     struct pollfd stop = {.fd = s->stop_event, .events = POLLIN};
     while (poll(&stop, 1, -1) <= 0) continue;
+    s->drain_until_us = base_clock_us() + (uint64_t)s->options.drain_timeout_ms * 1000;
     atomic_store(&s->state, SERVER_STATE_DRAINING);
     wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
     guard_abandon_all(s->guard);
     wait_idle(s, &s->n_active, CANCELLED_MS);
     close_down(s);
+}
+
+int64_t rp_server_drain_left_ms(const rp_server *s) {
+    uint64_t now = base_clock_us();
+    if (s->drain_until_us == 0) return -1;
+    return now < s->drain_until_us ? (int64_t)((s->drain_until_us - now) / 1000) : 0;
 }
 
 void rp_server_free(rp_server *s) {

@@ -47,6 +47,7 @@ typedef struct server_counts {
 } server_counts;
 
 struct rp_server {
+    uint64_t drain_until_us; /* base_clock_us; 0: it was not stopped */
     rp_server_options options; /* without its strings */
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */

@@ -38,9 +38,9 @@ void disk_folder_audit(const char *dir, char *out) { snprintf(out, DISK_PATH_BYT
 
 static void bad_folder(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/bad", f->dir); }
 
-static void sub_folder(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
+void disk_folder_path(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
 
-static int folder_of(const base_key *key) { return key->bytes[0] >> 4; }
+int disk_folder_of(const base_key *key) { return key->bytes[0] >> 4; }
 
 static int digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -135,7 +135,7 @@ long disk_folder_owner(const disk_folder *f) {
 
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    sub_folder(f, folder_of(key), path);
+    disk_folder_path(f, disk_folder_of(key), path);
     return base_io_mkdir(path, err);
 }
 
@@ -222,7 +222,7 @@ static void meet_leftover(const disk_folder *f, const char *path, disk_file_fn f
 /* What is no record was left by a crash. */
 static int scan_folder(const disk_folder *f, int i, disk_file_fn fn, void *user, file_list *list, rp_error *err) {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    sub_folder(f, i, folder);
+    disk_folder_path(f, i, folder);
     DIR *d = opendir(folder);
     int rc = RP_OK;
     if (!d) return errno == ENOENT ? RP_OK : base_fail_errno(err, "cannot read the store", folder);
@@ -230,7 +230,7 @@ static int scan_folder(const disk_folder *f, int i, disk_file_fn fn, void *user,
         base_key key;
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        if (key_of_name(e->d_name, &key) && folder_of(&key) == i) rc = add_file(list, path, &key, err);
+        if (key_of_name(e->d_name, &key) && disk_folder_of(&key) == i) rc = add_file(list, path, &key, err);
         else meet_leftover(f, path, fn, user);
     }
     closedir(d);
@@ -276,7 +276,7 @@ uint64_t disk_folder_overhead(const disk_folder *f) {
     disk_folder_audit(f->dir, path);
     bytes += disk_bytes(path);
     for (int i = 0; i < DISK_FOLDERS; i++) {
-        sub_folder(f, i, folder);
+        disk_folder_path(f, i, folder);
         bytes += disk_bytes(folder);
     }
     bad_folder(f, folder);

@@ -27,8 +27,11 @@ int disk_folder_check(const char *dir, rp_error *err);
 /* Does another process have a folder locked that is open read-only? Its number; -1: one that does not say; 0: none. */
 long disk_folder_owner(const disk_folder *f);
 
+int disk_folder_of(const base_key *key); /* the number of the folder that its record lies in */
+
 /* Paths, into out[DISK_PATH_BYTES]. */
 void disk_folder_record(const disk_folder *f, const base_key *key, char *out);
+void disk_folder_path(const disk_folder *f, int i, char *out); /* the folder of number i, below DISK_FOLDERS */
 void disk_folder_index(const disk_folder *f, char *out);
 void disk_folder_audit(const char *dir, char *out);
 

@@ -1,7 +1,8 @@
 /* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
  *
  *   reads     a list by (request, next layer): a reader takes the first that nobody works on, reads one layer of it, puts it back
- *   changes   a queue, one thread: first in, first out, so what is removed first has made room for what is written after it
+ *   changes   a queue, one thread: first in, first out, so what is removed first has made room for what is written after it. Records that
+ *             were written but not published form the group; a change of one of their keys publishes it first
  *   events    a queue: a job that is done becomes its own event, so that telling it allocates nothing
  */
 #include "store/disk_tier.h"
@@ -21,15 +22,14 @@
 #define N_THREADS (DISK_TIER_READERS + 1)
 /* What a file system rounds a file up by, and notes for itself. */
 #define FILE_SLACK_BYTES 8192
-/* While somebody computes the writer rests REST times as long as it has worked, once it has for WORK_US: threads that compute share short
+/* While somebody computes the writer rests (one_in - 1) times as long as it has worked, once it has for WORK_US: threads that compute share short
  * loops, and whoever takes one's processor holds them all up. It looks every LOOK_US whether somebody still does. */
-#define REST 31
 #define WORK_US 200
 #define LOOK_US 2000
 /* Changes of the index in one transaction, where more wait. */
 #define BATCH 32
 
-typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_SET_ASIDE, JOB_NOTE, JOB_AUDIT } job_kind;
+typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_NOTE, JOB_AUDIT, JOB_SYNC } job_kind;
 
 typedef struct job {
     struct job *next;
@@ -41,7 +41,10 @@ typedef struct job {
     int32_t next_layer;    /* and how far it is */
     bool taken;            /* a reader works on it */
     record_reader *reader; /* NULL: not opened yet */
-    int rc;             /* of a write */
+    int rc;             /* of a write or a sync */
+    char *temporary;    /* of a write that is not published; NULL otherwise */
+    bool cancelled;     /* a write that was erased before it began; under the lock */
+    disk_removal how;   /* removals */
     record_fault fault; /* of a read */
     rp_error err;
     record_row *row;       /* writes */
@@ -58,8 +61,18 @@ struct disk_tier {
     disk_folder folder;
     record_index *index; /* the writer's, once its thread runs */
     uint64_t serial, queued_bytes; /* engine's thread */
+    uint64_t n_syncs;      /* asked for, engine's thread */
+    size_t n_queued;
     atomic_bool computing;
-    uint64_t worked_us; /* the writer's: of base_clock_thread_us, when it rested last */
+    atomic_uint one_in, hurried; /* the writer's share; syncs that somebody waits for */
+    _Atomic uint64_t deadline_us;
+    /* the writer's */
+    uint64_t worked_us;  /* of base_clock_thread_us, when it rested last */
+    queue group;         /* writes that are not published */
+    int n_group;
+    uint32_t unsynced;   /* a bit for each folder that lost records since it was synced */
+    int erase_rc;        /* the first failure of an erasure since the last sync */
+    rp_error erase_err;
 
     pthread_t threads[N_THREADS];
     int n_threads;
@@ -102,6 +115,7 @@ static void free_job(job *j) {
     kv_span_unref(j->span);
     base_free(j->row);
     base_free(j->audit);
+    base_free(j->temporary);
     base_free(j);
 }
 
@@ -151,6 +165,13 @@ static void read_on(disk_tier *d, job *j) {
     if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
 }
 
+static bool is_late(disk_tier *d) {
+    uint64_t deadline = atomic_load(&d->deadline_us);
+    return deadline != UINT64_MAX && base_clock_us() >= deadline;
+}
+
+static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk was ready"); }
+
 /* Locked. */
 static void finish(disk_tier *d, job *j) {
     d->n_pending--;
@@ -187,9 +208,9 @@ static void *reader_main(void *arg) {
     disk_tier *d = arg;
     pthread_mutex_lock(&d->lock);
     for (;;) {
-        job *j = next_read(d);
+        job *j = d->closing && is_late(d) ? NULL : next_read(d);
         if (j) serve_read(d, j);
-        else if (d->closing && !d->reads.first) break;
+        else if (d->closing && (!d->reads.first || is_late(d))) break;
         else pthread_cond_wait(&d->readable, &d->lock);
     }
     pthread_mutex_unlock(&d->lock);
@@ -209,28 +230,133 @@ static void rest(void *user) {
     disk_tier *d = user;
     uint64_t worked = base_clock_thread_us() - d->worked_us;
     if (worked < WORK_US) return;
-    for (uint64_t now = base_clock_us(), end = now + REST * worked; now < end && atomic_load(&d->computing); now = base_clock_us())
+    uint64_t rests = atomic_load(&d->one_in) - 1;
+    for (uint64_t now = base_clock_us(), end = now + rests * worked;
+         now < end && atomic_load(&d->computing) && atomic_load(&d->hurried) == 0; now = base_clock_us())
         base_rest_us(BASE_MIN(end - now, LOOK_US));
     d->worked_us = base_clock_thread_us();
 }
 
-static void write_record(disk_tier *d, job *j) {
+/* Under its temporary name. */
+static int stage_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
-    disk_folder_record(&d->folder, &j->key, path);
-    j->rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     const record_rest rests = {rest, d};
-    if (!j->rc)
-        j->rc = record_write_resting(path, d->options.format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
+    disk_folder_record(&d->folder, &j->key, path);
+    int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
+    if (!rc)
+        rc = record_stage(&j->temporary, path, d->options.format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
     j->row->bytes = j->bytes;
-    if (!j->rc) put_row(d, j->row);
+    return rc;
+}
+
+/* A write joins the group, also one that has failed: events keep their order. */
+static void write_record(disk_tier *d, job *j, bool cancelled) {
+    if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
+    else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
+    push(&d->group, j);
+    d->n_group++;
+}
+
+static bool has_staged(const disk_tier *d) {
+    for (const job *j = d->group.first; j; j = j->next)
+        if (j->temporary) return true;
+    return false;
+}
+
+/* A temporary file gets its record's name, or is removed. */
+static void publish_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    if (!j->temporary) return;
+    disk_folder_record(&d->folder, &j->key, path);
+    if (is_late(d)) {
+        record_discard(j->temporary);
+        j->rc = fail_late(&j->err);
+    } else {
+        j->rc = record_publish(j->temporary, path, &j->err);
+    }
+    if (j->rc) {
+        base_free(j->temporary);
+        j->temporary = NULL;
+    }
+}
+
+/* Records of a folder whose names may be lost are whole, but nobody would count their bytes. */
+static void sync_published(disk_tier *d, int folder) {
+    char path[DISK_PATH_BYTES];
+    rp_error err = {0};
+    bool any = false;
+    for (const job *j = d->group.first; j && !any; j = j->next) any = j->temporary && disk_folder_of(&j->key) == folder;
+    if (!any) return;
+    disk_folder_path(&d->folder, folder, path);
+    int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err);
+    if (!rc) d->unsynced &= ~(1u << folder);
+    for (job *j = d->group.first; rc && j; j = j->next) {
+        if (!j->temporary || disk_folder_of(&j->key) != folder) continue;
+        disk_folder_record(&d->folder, &j->key, path);
+        record_discard(path);
+        base_free(j->temporary);
+        j->temporary = NULL;
+        j->rc = rc;
+        j->err = err;
+    }
+}
+
+/* The group's records get their names and rows, and its events are there. */
+static void publish_group(disk_tier *d) {
+    if (has_staged(d)) {
+        for (job *j = d->group.first; j; j = j->next) publish_record(d, j);
+        for (int i = 0; i < DISK_FOLDERS; i++) sync_published(d, i);
+    }
+    for (job *j; (j = pop(&d->group));) {
+        if (!j->rc) put_row(d, j->row);
+        pthread_mutex_lock(&d->lock);
+        finish(d, j);
+        pthread_mutex_unlock(&d->lock);
+    }
+    d->n_group = 0;
+}
+
+static bool is_in_group(const disk_tier *d, const base_key *key) {
+    for (const job *j = d->group.first; j; j = j->next)
+        if (base_key_equal(&j->key, key)) return true;
+    return false;
+}
+
+static void note_failure(disk_tier *d, int rc, const rp_error *err) {
+    if (!rc || d->erase_rc) return;
+    d->erase_rc = rc;
+    d->erase_err = *err;
 }
 
 static void remove_record(disk_tier *d, const job *j) {
     char path[DISK_PATH_BYTES];
+    rp_error err;
+    int rc = RP_OK;
     disk_folder_record(&d->folder, &j->key, path);
-    if (j->kind == JOB_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
-    else base_io_unlink(path, NULL);
-    record_index_remove(d->index, &j->key, NULL);
+    if (j->how == DISK_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
+    else rc = base_io_unlink(path, &err);
+    d->unsynced |= 1u << disk_folder_of(&j->key);
+    if (j->how == DISK_ERASE) note_failure(d, rc, &err);
+    rc = record_index_remove(d->index, &j->key, &err);
+    if (j->how == DISK_ERASE) note_failure(d, rc, &err);
+}
+
+static void sync_removals(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    rp_error err;
+    for (int i = 0; i < DISK_FOLDERS; i++) {
+        if (!(d->unsynced >> i & 1)) continue;
+        disk_folder_path(&d->folder, i, path);
+        base_io_sizes sizes;
+        bool is_there = base_io_stat(path, &sizes, NULL) == RP_OK;
+        int rc = is_there ? base_io_sync_folder(path, &err) : RP_OK;
+        if (!rc) d->unsynced &= ~(1u << i);
+        note_failure(d, rc, &err);
+    }
+    note_failure(d, record_index_commit_durably(d->index, &err), &err);
+    j->rc = d->erase_rc;
+    j->err = d->erase_err;
+    d->erase_rc = RP_OK;
 }
 
 static void write_audit(disk_tier *d, const job *j) {
@@ -238,17 +364,33 @@ static void write_audit(disk_tier *d, const job *j) {
     if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
-static void change(disk_tier *d, job *j) {
+/* The job becomes an event, or is over. */
+static void change(disk_tier *d, job *j, bool cancelled) {
+    if (j->kind == JOB_WRITE) {
+        if (is_in_group(d, &j->key)) publish_group(d);
+        write_record(d, j, cancelled);
+        return;
+    }
+    if (j->kind == JOB_SYNC || is_in_group(d, &j->key)) publish_group(d);
     switch (j->kind) {
-    case JOB_WRITE: write_record(d, j); break;
     case JOB_NOTE: record_index_note(d->index, &j->key, &j->use, NULL); break;
     case JOB_AUDIT: write_audit(d, j); break;
+    case JOB_SYNC: sync_removals(d, j); break;
     default: remove_record(d, j);
     }
+    if (j->kind != JOB_SYNC) {
+        free_job(j);
+        return;
+    }
+    atomic_fetch_sub(&d->hurried, 1);
+    pthread_mutex_lock(&d->lock);
+    finish(d, j);
+    pthread_mutex_unlock(&d->lock);
 }
 
 static void commit(disk_tier *d) {
     rp_error err;
+    if (is_late(d)) record_index_hurry(d->index);
     if (record_index_commit(d->index, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
     uint64_t overhead = disk_folder_overhead(&d->folder) + record_index_bytes(d->index);
     pthread_mutex_lock(&d->lock);
@@ -267,17 +409,17 @@ static void *writer_main(void *arg) {
             pthread_cond_wait(&d->changed, &d->lock);
             continue;
         }
+        bool cancelled = j && j->cancelled;
         pthread_mutex_unlock(&d->lock);
         rest(d);
-        if (j) change(d, j);
-        if (!j || ++n == BATCH) {
+        if (j) change(d, j, cancelled);
+        if (!j || d->n_group == DISK_TIER_GROUP) publish_group(d);
+        n += j != NULL;
+        if (!j || n >= BATCH) {
             commit(d);
             n = 0;
         }
-        bool tells = j && j->kind == JOB_WRITE;
-        if (j && !tells) free_job(j);
         pthread_mutex_lock(&d->lock);
-        if (tells) finish(d, j);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -326,6 +468,9 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
     queue_init(&d->reads);
     queue_init(&d->changes);
     queue_init(&d->events);
+    queue_init(&d->group);
+    atomic_init(&d->deadline_us, UINT64_MAX);
+    atomic_init(&d->one_in, DISK_TIER_LEAST_SHARE);
     int rc = open_parts(d, fn, user, err);
     if (rc) {
         disk_tier_close(d);
@@ -347,6 +492,7 @@ void disk_tier_close(disk_tier *d) {
     }
     for (int i = 0; i < d->n_threads; i++) pthread_join(d->threads[i], NULL);
     free_queue(&d->reads);
+    free_queue(&d->group);
     free_queue(&d->changes);
     free_queue(&d->events);
     record_index_close(d->index);
@@ -368,7 +514,7 @@ static job *new_job(job_kind kind, const base_key *key) {
 
 static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
     pthread_mutex_lock(&d->lock);
-    d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE;
+    d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC;
     push(q, j);
     pthread_cond_signal(cond);
     pthread_mutex_unlock(&d->lock);
@@ -390,20 +536,41 @@ int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err)
     j->span = kv_span_ref(span);
     j->serial = ++d->serial;
     d->queued_bytes += kv_span_bytes(span);
+    d->n_queued++;
     submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
 
-void disk_tier_remove(disk_tier *d, const base_key *key, bool set_aside) {
+/* A write that is queued is not begun any more. */
+static void cancel_write(disk_tier *d, const base_key *key) {
+    pthread_mutex_lock(&d->lock);
+    for (job *j = d->changes.first; j; j = j->next)
+        if (j->kind == JOB_WRITE && base_key_equal(&j->key, key)) j->cancelled = true;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
     char path[DISK_PATH_BYTES];
     if (d->options.read_only) return;
-    job *j = new_job(set_aside ? JOB_SET_ASIDE : JOB_REMOVE, key);
+    if (how == DISK_ERASE) cancel_write(d, key);
+    job *j = new_job(JOB_REMOVE, key);
     if (j) {
+        j->how = how;
         submit(d, &d->changes, &d->changed, j);
         return;
     }
     disk_folder_record(&d->folder, key, path); /* its bytes count no longer, so it has to go */
     base_io_unlink(path, NULL);
+}
+
+int disk_tier_sync(disk_tier *d, uint64_t *serial) {
+    if (d->options.read_only) return RP_ERR_CONFLICT;
+    job *j = new_job(JOB_SYNC, &(base_key){{0}});
+    if (!j) return RP_ERR_MEMORY;
+    *serial = j->serial = ++d->n_syncs;
+    atomic_fetch_add(&d->hurried, 1);
+    submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
 }
 
 void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
@@ -428,15 +595,18 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     job *j = pop(&d->events);
     pthread_mutex_unlock(&d->lock);
     if (!j) return false;
-    *out = (disk_event){.kind = j->kind == JOB_READ ? DISK_READ : DISK_WRITTEN, .key = j->key, .span = j->span, .bytes = j->bytes,
+    disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
+    *out = (disk_event){.kind = kind, .key = j->key, .span = j->span, .bytes = j->bytes,
                         .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err};
-    if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span);
+    if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
     free_job(j);
     return true;
 }
 
 void disk_tier_set_computing(disk_tier *d, bool computing) { atomic_store(&d->computing, computing); }
+void disk_tier_set_share(disk_tier *d, uint32_t one_in) { atomic_store(&d->one_in, BASE_MAX(one_in, 1)); }
+void disk_tier_set_deadline(disk_tier *d, uint64_t at_us) { atomic_store(&d->deadline_us, at_us); }
 
 bool disk_tier_is_busy(disk_tier *d) {
     pthread_mutex_lock(&d->lock);
@@ -457,6 +627,7 @@ uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_sp
 
 uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }
 uint64_t disk_tier_queued_bytes(const disk_tier *d) { return d->queued_bytes; }
+size_t disk_tier_queued(const disk_tier *d) { return d->n_queued; }
 
 uint64_t disk_tier_overhead(disk_tier *d) {
     pthread_mutex_lock(&d->lock);

@@ -262,6 +262,13 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
     return victim;
 }
 
+bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim) {
+    const item *v = present(e, victim);
+    item it = {.bytes = about->bytes, .cost_us = about->cost_us, .uses = BASE_MAX(about->uses, 1)};
+    if (v->expired || dropped_keys_has(&e->dropped, about->name)) return true;
+    return e->clock + stay(e, &it) > v->used_at + stay(e, v);
+}
+
 /* The item is gone, and what it stood on may go next. */
 static void leave(eviction *e, uint32_t i) {
     item *it = present(e, i), *parent = parent_of(e, it);

@@ -71,6 +71,9 @@ typedef bool (*eviction_may_go)(void *user, uint32_t item);
  * uses, so that what is held for long is not offered each time. */
 uint32_t eviction_victim(eviction *e, uint32_t group, eviction_may_go may_go, void *user);
 
+/* Would an item that is not there be kept longer, if it came now, than one that is (eviction_victim)? One that is remembered as dropped would be. */
+bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim);
+
 /* An item goes: for want of room (it has no children, its key is remembered, and the clock moves on), or for another reason. */
 void eviction_drop(eviction *e, uint32_t item);
 void eviction_remove(eviction *e, uint32_t item);

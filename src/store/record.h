@@ -78,13 +78,22 @@ typedef struct record_format {
  * RP_ERR_INVALID (r does not keep its limits), RP_ERR_LIMIT (blocks of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
 int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
                  uint64_t *bytes_on_disk, rp_error *err);
-/* The same, and rest->fn is called now and then, between two layers: the writer may pause there. */
+/* The same in steps, so that records of one folder share its sync:
+ *
+ *   record_stage      writes and syncs the record under a temporary name, *temporary (base_free), in the folder of its path
+ *   record_publish    renames it; the caller syncs the folder (base_io_sync_folder) before it counts on the record
+ *   record_discard    removes a file of either name; errno stays
+ *
+ * rest->fn (NULL: none) is called now and then, between two layers: the writer may pause there. On failure nothing is left under the temporary
+ * name, and *temporary is NULL after record_stage. */
 typedef struct record_rest {
     void (*fn)(void *user);
     void *user;
 } record_rest;
-int record_write_resting(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                         const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err);
+int record_stage(char **temporary, const char *path, const record_format *format, const record *r, const kv_span *span,
+                 const record_cipher *cipher, const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err);
+int record_publish(const char *temporary, const char *path, rp_error *err);
+void record_discard(const char *path);
 /* The size of the file that record_write would write. */
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher);
 

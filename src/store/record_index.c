@@ -92,7 +92,7 @@ static int open_database(record_index *ix, rp_error *err) {
     if ((version != 0 && version != INDEX_VERSION) || !is_sound(ix))
         return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
     int rc = execute(ix, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
-                         "; PRAGMA journal_size_limit = " LOG_BYTES ";", err);
+                         "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", err);
     if (!rc) rc = execute(ix, tables, err);
     if (!rc) rc = execute(ix, "PRAGMA user_version = 2", err);
     return rc ? rc : prepare(ix, err);
@@ -151,6 +151,21 @@ int record_index_commit(record_index *ix, rp_error *err) {
     int rc = execute(ix, "COMMIT", err);
     if (rc) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
     return rc;
+}
+
+int record_index_commit_durably(record_index *ix, rp_error *err) {
+    int rc = record_index_commit(ix, err);
+    if (rc) return rc;
+    sqlite3_busy_timeout(ix->db, 0);
+    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs log and database */
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
+    if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = fail(ix, "the index of records cannot be synced", err);
+    return rc;
+}
+
+void record_index_hurry(record_index *ix) {
+    sqlite3_wal_autocheckpoint(ix->db, 0);
+    sqlite3_db_config(ix->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
 static int run(record_index *ix, sqlite3_stmt *s, rp_error *err) {

@@ -45,6 +45,11 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err);
 int record_index_remove(record_index *ix, const base_key *key, rp_error *err);
 int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err);
 int record_index_commit(record_index *ix, rp_error *err);
+/* The same, and what was removed is gone from the disk for good when it returns, after a loss of power too: synced, and neither in the log nor in
+ * free pages. While another process reads the index, old rows may stay in the log until the next commit. RP_ERR_IO. */
+int record_index_commit_durably(record_index *ix, rp_error *err);
+/* From now on nothing waits for the disk: the log is not carried over, which the next one who opens the index does. */
+void record_index_hurry(record_index *ix);
 
 /* Calls fn for every row, by rising key; what row points to is borrowed meanwhile. fn returns an error to stop. fingerprint NULL: rows of
  * every model. Rows that cannot be are left out. RP_ERR_IO, and what fn returns. */

@@ -1,6 +1,7 @@
 /* record_writer.c: a span's blocks become a record. See record.h.
  *
- *   describe -> checksums of all layers -> header -> create, write header, write layers, sync -> rename -> sync folder
+ *   stage     describe -> checksums of all layers -> header -> create, write header, write layers, sync
+ *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The states are read twice: the header, which comes first, has the checksums of the layers. They go from the blocks to the system
  * uncopied, but for a last block whose slots are not all used: it is copied with zeros in the others.
@@ -215,7 +216,7 @@ static int write_all(writer *w, rp_error *err) {
     return rc;
 }
 
-static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
+static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     base_io_sizes sizes;
     int rc = base_io_create(&w->file, w->temporary, err);
     if (rc) return rc;
@@ -228,16 +229,13 @@ static int write_file(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     return rc;
 }
 
-static int publish(writer *w, const char *path, rp_error *err) {
-    int rc = base_io_rename(w->temporary, path, err);
-    if (rc) {
-        remove_file(w->temporary);
-        return rc;
-    }
-    rc = base_io_sync_folder_of(w->temporary, err);
-    if (rc) remove_file(path); /* whole, but nobody would count its bytes */
+int record_publish(const char *temporary, const char *path, rp_error *err) {
+    int rc = base_io_rename(temporary, path, err);
+    if (rc) remove_file(temporary);
     return rc;
 }
+
+void record_discard(const char *path) { remove_file(path); }
 
 static void release(writer *w) {
     record_stream_wipe(&w->stream);
@@ -249,16 +247,20 @@ static void release(writer *w) {
     base_free(w->temporary);
 }
 
-int record_write_resting(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                         const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
+int record_stage(char **temporary, const char *path, const record_format *format, const record *r, const kv_span *span,
+                 const record_cipher *cipher, const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
     writer w = {.format = format, .span = span, .cipher = cipher, .rest = rest};
     int rc = check(format, r, span, err);
     if (!rc) rc = describe(&w, r, err);
     if (!rc) rc = name_temporary(&w, path, err);
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);
-    if (!rc) rc = write_file(&w, bytes_on_disk, err);
-    if (!rc) rc = publish(&w, path, err);
+    if (!rc) rc = write_temporary(&w, bytes_on_disk, err);
+    *temporary = NULL;
+    if (!rc) {
+        *temporary = w.temporary;
+        w.temporary = NULL;
+    }
     release(&w);
     return rc;
 }
@@ -276,5 +278,11 @@ int record_append(const base_io_file *to, const record_format *format, const rec
 
 int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
                  uint64_t *bytes_on_disk, rp_error *err) {
-    return record_write_resting(path, format, r, span, cipher, NULL, bytes_on_disk, err);
+    char *temporary;
+    int rc = record_stage(&temporary, path, format, r, span, cipher, NULL, bytes_on_disk, err);
+    if (rc) return rc;
+    rc = record_publish(temporary, path, err);
+    if (!rc && (rc = base_io_sync_folder_of(temporary, err))) remove_file(path); /* whole, but nobody would count its bytes */
+    base_free(temporary);
+    return rc;
 }

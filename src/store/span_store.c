@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/span_store_internal.h"
@@ -148,9 +149,7 @@ void span_store_set_label(span_entry *e, const char *label) {
 
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     span_entry *e = &s->entries[i];
-    if (e->row) span_store_unlink(s, LIST_UNWRITTEN, i);
-    base_free(e->row);
-    e->row = NULL;
+    span_store_stop_waiting(s, i, for_room);
     span_store_leave_tier(s, TIER_RAM, i, for_room);
     span_store_unlink(s, LIST_RAM, i);
     s->stats.spans--;
@@ -224,8 +223,9 @@ static void note_entry(span_entry *e, const span_note *note) {
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
     uint32_t i = span_store_find(s, kv_span_key(span));
     int rc = RP_OK;
+    bool seen = span_store_was_dropped(s, kv_span_key(span));
     if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
-    if (i != NONE) span_store_leave_disk(s, i, false, false); /* a record that is of no use */
+    if (i != NONE) span_store_leave_disk(s, i, DISK_EVICT, false); /* a record that is of no use */
     else rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
     if (rc) return rc;
     span_entry *e = &s->entries[i];
@@ -239,7 +239,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     }
     s->stats.inserts++;
     span_store_use_entry(s, i, note ? &note->terms : NULL);
-    if (note) span_store_write_entry(s, i, note);
+    if (note) span_store_write_entry(s, i, note, seen);
     span_store_fit_quota(s, s->entries[i].tenant);
     return RP_OK;
 }
@@ -275,13 +275,19 @@ void span_store_set_room(span_store *s, span_store_room fn, void *user) {
 void span_store_drop(span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
     if (s->entries[i].span) span_store_leave_ram(s, i, false);
-    if (s->entries[i].file) span_store_leave_disk(s, i, false, false);
+    if (s->entries[i].file) span_store_leave_disk(s, i, DISK_EVICT, false);
     span_store_forget(s, i);
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {
     uint64_t budget = out->budget_bytes, used = out->used_bytes;
     *out = s->stats;
+    for (int list = LIST_DUE; list < N_LISTS; list++) {
+        uint32_t oldest = s->lists[list].oldest;
+        out->disk_waiting_bytes += s->waiting_bytes[list];
+        if (list == LIST_ONCE) out->disk_once_bytes = s->waiting_bytes[list];
+        else if (oldest != NONE) out->disk_lag_us = BASE_MAX(out->disk_lag_us, base_clock_us() - s->entries[oldest].since_us);
+    }
     out->budget_bytes = budget;
     out->used_bytes = used;
 }

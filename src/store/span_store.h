@@ -12,6 +12,9 @@
  * choice (eviction.h): what is in RAM and on disk costs a read to have again, what is in one of them costs computing. The disk (disk_tier.h)
  * is optional. span_store_poll must be called now and then.
  *
+ * Write-back (span_store_write.c) is for what comes again: modules and text that was used twice are due and are written first; text that was
+ * used once is written when nothing is due, and does not push out what is worth more.
+ *
  *   pin      stays in the tiers that it is in, as long as half of their budgets is enough for all pins
  *   ttl      goes when it was not used for so long and nobody has it
  *   quota    a tenant that keeps more than it may loses its own; what its calls hold is not taken from them
@@ -31,6 +34,9 @@ typedef struct span_store span_store;
 int span_store_new(span_store **out, kv_pool *pool, rp_error *err); /* RP_ERR_MEMORY. The pool is borrowed */
 /* Writes what waits to be written, then drops its references. */
 void span_store_free(span_store *s);
+/* The same until a deadline (base_clock_us; UINT64_MAX: none): after it the disk is waited for during one call of the system at most. Returns how
+ * many spans were not written: they are logged. */
+size_t span_store_close(span_store *s, uint64_t deadline_us);
 
 /* What get found. */
 typedef enum span_found {
@@ -124,6 +130,17 @@ bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s);
 /* It goes from both tiers. What is held stays valid for those that hold it, is found by nobody else, and goes from RAM after them. */
 bool span_store_remove(span_store *s, const base_key *key);
 
+/* What was removed so far shall be gone from the disk for good, after a crash or a loss of power too. done: it is, or rc and err say why that is
+ * not sure; span_store_poll sets it. The caller's, which leaves it where it is until it is done. */
+typedef struct span_sync {
+    struct span_sync *next;
+    uint64_t serial;
+    bool done;
+    int rc;
+    rp_error err;
+} span_sync;
+void span_store_sync(span_store *s, span_sync *sync);
+
 /* For tests: seconds since 1970. */
 void span_store_set_clock(span_store *s, int64_t (*now)(void));
 
@@ -158,6 +175,8 @@ uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
 /* Keeps what an auditor found beside the records: as disk_tier_keep_audit. RP_ERR_CONFLICT without a disk that is written, too. */
 int span_store_keep_audit(span_store *s, char *bytes, size_t n);
+/* Milliseconds until span_store_poll may have something to write that waits for a quiet moment; -1: nothing does. */
+int64_t span_store_wait_ms(const span_store *s);
 bool span_store_is_busy(const span_store *s); /* the disk holds spans */
 bool span_store_writes_through(const span_store *s);
 

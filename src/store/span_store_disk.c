@@ -1,4 +1,4 @@
-/* span_store_disk.c: see span_store.h: what is on disk, comes from it and goes to it. */
+/* span_store_disk.c: see span_store.h: what is on disk and comes from it; opening and closing. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +10,12 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* States that wait for the disk at most, and which share of those in RAM: they cannot be reclaimed meanwhile. */
-#define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
-#define QUEUED_SHARE 8
 /* Of the disk's budget for what the index and the folders grow by between two looks at them. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
 /* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one
  * aside takes nothing that anybody counts on. */
 #define BAD_BYTES ((uint64_t)64 << 20)
 #define BAD_SHARE 16
-/* After a write failed: it would fail again soon. */
-#define RETRY_US 10000000
 
 bool span_store_is_busy(const span_store *s) { return s->tier && disk_tier_is_busy(s->tier); }
 bool span_store_writes_through(const span_store *s) { return s->tier && s->write == SPAN_STORE_WRITE_THROUGH; }
@@ -30,14 +25,10 @@ uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
 int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
     return s->tier && s->write != SPAN_STORE_WRITE_OFF ? disk_tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
 }
-void span_store_set_computing(span_store *s, bool computing) {
-    if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
-}
 
 /* ---- what is on disk ---- */
 
-/* n_layers: of the form, which may be of another model. */
-static span_file *new_file(const span_store *s, const kv_span_form *form, int32_t n_layers) {
+span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers) {
     int32_t own = kv_pool_shape(s->pool)->n_layers;
     span_file *f = base_calloc(1, sizeof(*f) + (size_t)own);
     if (!f) return NULL;
@@ -48,8 +39,7 @@ static span_file *new_file(const span_store *s, const kv_span_form *form, int32_
     return f;
 }
 
-/* idle: as in eviction.h. RP_ERR_MEMORY: the file is the caller's. */
-static int enter_disk(span_store *s, uint32_t i, span_file *f, float idle) {
+int span_store_enter_disk(span_store *s, uint32_t i, span_file *f, float idle) {
     s->entries[i].file = f;
     int rc = span_store_enter_tier(s, TIER_DISK, i, f->bytes, idle);
     if (rc) {
@@ -61,8 +51,9 @@ static int enter_disk(span_store *s, uint32_t i, span_file *f, float idle) {
     return RP_OK;
 }
 
-static void forget_file(span_store *s, uint32_t i, bool for_room) {
+void span_store_forget_file(span_store *s, uint32_t i, bool for_room) {
     span_entry *e = &s->entries[i];
+    span_store_end_write(s, i);
     span_store_leave_tier(s, TIER_DISK, i, for_room);
     s->stats.disk_spans--;
     s->stats.disk_bytes -= e->file->bytes;
@@ -72,9 +63,9 @@ static void forget_file(span_store *s, uint32_t i, bool for_room) {
 }
 
 /* A write that is queued goes on, and the removal behind it in the queue takes its file away again. */
-void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside, bool for_room) {
-    disk_tier_remove(s->tier, &s->entries[i].key, set_aside);
-    forget_file(s, i, for_room);
+void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room) {
+    disk_tier_remove(s->tier, &s->entries[i].key, how);
+    span_store_forget_file(s, i, for_room);
 }
 
 /* ---- reading ---- */
@@ -112,7 +103,7 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     if (!e->file) return;
     e->file->unreadable = true;
     span_store_set_cost(s, i);
-    if (!stays) span_store_leave_disk(s, i, event->fault != RECORD_FAULT_GONE, false);
+    if (!stays) span_store_leave_disk(s, i, event->fault == RECORD_FAULT_GONE ? DISK_EVICT : DISK_SET_ASIDE, false);
 }
 
 void span_store_drop_failed(span_store *s) {
@@ -126,130 +117,13 @@ void span_store_drop_failed(span_store *s) {
     }
 }
 
-/* ---- writing ---- */
-
-static bool can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
+/* ---- the budget ---- */
 
 static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
 
-static uint64_t limit(const span_store *s) {
+uint64_t span_store_disk_limit(const span_store *s) {
     uint64_t beside = disk_tier_overhead(s->tier) + bad_bytes(s->disk_budget) + MARGIN_BYTES;
     return s->disk_budget > beside ? s->disk_budget - beside : 0;
-}
-
-/* It is written, and nobody reads it. */
-static bool may_go(void *user, uint32_t i) {
-    const span_store *s = user;
-    const span_entry *e = &s->entries[i];
-    return e->file->written && (!e->span || kv_span_layers_ready(e->span) == kv_pool_shape(s->pool)->n_layers);
-}
-
-/* Removes the record that goes first: a group's, or anybody's. */
-static bool give_one(span_store *s, uint32_t group) {
-    uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, may_go, s);
-    if (i == EVICTION_NONE) return false;
-    span_store_leave_disk(s, i, false, true);
-    s->stats.disk_evictions++;
-    if (!s->entries[i].span) span_store_forget(s, i);
-    return true;
-}
-
-static bool is_within_quota(const span_store *s, uint32_t tenant, uint64_t bytes) {
-    return eviction_group_bytes(s->tiers[TIER_DISK], span_store_group(s, tenant)) + bytes <= span_store_quota(s, tenant, TIER_DISK);
-}
-
-/* Makes room for so many bytes more of a tenant. */
-static bool make_room(span_store *s, uint32_t tenant, uint64_t bytes) {
-    uint64_t most = limit(s);
-    if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return false;
-    while (!is_within_quota(s, tenant, bytes) && give_one(s, span_store_group(s, tenant))) continue;
-    if (!is_within_quota(s, tenant, bytes)) return false;
-    while (s->stats.disk_bytes + bytes > most && give_one(s, EVICTION_NONE)) continue;
-    return s->stats.disk_bytes + bytes <= most;
-}
-
-/* A copy of a note as a row: one block, tokens and label behind it. */
-static record_row *new_row(const span_store *s, const span_entry *e, const span_note *n) {
-    int32_t n_layers = kv_pool_shape(s->pool)->n_layers;
-    size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), label_bytes = strlen(n->label) + 1;
-    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + (size_t)n_layers + label_bytes);
-    if (!row) return NULL;
-    int32_t *tokens = (int32_t *)(row + 1);
-    uint8_t *kept = (uint8_t *)(tokens + n->n_tokens);
-    char *label = (char *)kept + n_layers;
-    memcpy(tokens, n->tokens, token_bytes);
-    memcpy(label, n->label, label_bytes);
-    for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
-    kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
-    *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
-                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
-                                   .tenant = n->tenant},
-                        .fingerprint = s->format->fingerprint, .n_layers = n_layers};
-    return row;
-}
-
-static void take_use(record_row *row, span_entry *e) {
-    row->uses = e->uses;
-    row->last_use = e->last_use;
-    row->expires = e->expires;
-    row->pinned = e->pinned;
-    e->noted = true;
-}
-
-/* Gives a row, which is the tier's then, and its span to the disk. */
-static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes) {
-    span_file *f = new_file(s, &row->record.form, row->n_layers);
-    if (!f) return false;
-    f->bytes = bytes;
-    if (enter_disk(s, i, f, 0)) {
-        base_free(f);
-        return false;
-    }
-    take_use(row, &s->entries[i]);
-    if (disk_tier_write(s->tier, row, s->entries[i].span, NULL) == RP_OK) return true;
-    forget_file(s, i, false);
-    return false;
-}
-
-static uint64_t most_queued(const span_store *s) {
-    return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES);
-}
-
-/* An entry that waits; false: not now. */
-static bool begin_write(span_store *s, uint32_t i) {
-    span_entry *e = &s->entries[i];
-    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span);
-    uint64_t queued = disk_tier_queued_bytes(s->tier);
-    if (s->write == SPAN_STORE_WRITE_BACK && queued > 0 && queued + kv_span_bytes(e->span) > most_queued(s)) return false;
-    /* the reference that the write takes must not be on what was promised to others */
-    if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
-        return false;
-    bool ok = make_room(s, e->tenant, bytes) && write_row(s, i, e->row, bytes);
-    span_store_unlink(s, LIST_UNWRITTEN, i);
-    if (!ok) base_free(e->row);
-    if (!ok) s->stats.disk_unwritten++;
-    e->row = NULL;
-    return true;
-}
-
-static void write_waiting(span_store *s) {
-    if (!can_write(s) || base_clock_us() < s->retry_us) return;
-    for (uint32_t i = s->lists[LIST_UNWRITTEN].oldest, next; i != NONE; i = next) {
-        next = s->entries[i].links[LIST_UNWRITTEN].newer;
-        if (!begin_write(s, i)) return;
-    }
-}
-
-void span_store_write_entry(span_store *s, uint32_t i, const span_note *note) {
-    span_entry *e = &s->entries[i];
-    if (!can_write(s)) return;
-    e->row = new_row(s, e, note);
-    if (!e->row) {
-        s->stats.disk_unwritten++;
-        return;
-    }
-    span_store_link(s, LIST_UNWRITTEN, i);
-    write_waiting(s);
 }
 
 /* ---- what the disk has done ---- */
@@ -262,42 +136,19 @@ static void take_read(span_store *s, const disk_event *event) {
     if (event->failed && own) fail_entry(s, i, event);
 }
 
-static void fail_write(span_store *s, const disk_event *event) {
-    s->stats.disk_unwritten++;
-    s->retry_us = base_clock_us() + RETRY_US;
-    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
-    s->told_failure = true;
-}
-
-static void take_write(span_store *s, const disk_event *event) {
-    uint32_t i = span_store_find(s, &event->key);
-    span_file *f = i == NONE ? NULL : s->entries[i].file;
-    s->flushed = event->serial;
-    if (event->failed) fail_write(s, event);
-    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false;
-    if (!f || f->written) return; /* it was dropped meanwhile */
-    if (event->failed) {
-        forget_file(s, i, false);
-        return;
-    }
-    f->written = true;
-    span_store_set_cost(s, i);
-    s->stats.disk_bytes -= f->bytes - event->bytes;
-    f->bytes = event->bytes;
-}
-
 bool span_store_poll(span_store *s) {
     disk_event event;
     bool any = false;
     span_store_sweep(s);
     while (s->tier && disk_tier_next(s->tier, &event)) {
         if (event.kind == DISK_READ) take_read(s, &event);
-        else take_write(s, &event);
+        else if (event.kind == DISK_WRITTEN) span_store_take_write(s, &event);
+        else span_store_take_sync(s, &event);
         kv_span_unref(event.span);
         any = true;
     }
     if (s->n_failed > 0) span_store_drop_failed(s);
-    write_waiting(s);
+    span_store_write_waiting(s);
     return any;
 }
 
@@ -343,7 +194,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
         rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
     if (rc) return rc;
-    span_file *f = new_file(s, &row->record.form, row->n_layers);
+    span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return base_fail_memory(err, sizeof(*f), "a record");
     if ((rc = span_store_take_entry(s, &row->record.key, owner, &i, err))) {
         base_free(f);
@@ -368,7 +219,7 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     if (o->n > 0) qsort(o->known, o->n, sizeof(*o->known), compare_use);
     for (size_t k = 0; k < o->n; k++) {
         known_entry *known = &o->known[k];
-        if (!rc) rc = enter_disk(s, known->entry, known->file, 1 - (float)(k + 1) / (float)o->n);
+        if (!rc) rc = span_store_enter_disk(s, known->entry, known->file, 1 - (float)(k + 1) / (float)o->n);
         if (rc) continue;
         known->file = NULL;
         span_store_watch(s, known->entry);
@@ -381,7 +232,7 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
 }
 
 static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
-    if (disk->tier.read_only || disk->write == SPAN_STORE_WRITE_OFF || limit(s) > 0) return RP_OK;
+    if (disk->tier.read_only || disk->write == SPAN_STORE_WRITE_OFF || span_store_disk_limit(s) > 0) return RP_OK;
     return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0, "a budget of %llu bytes on disk is less than the store takes for itself: raise it to %llu",
                         (unsigned long long)disk->budget_bytes, (unsigned long long)(disk_tier_overhead(s->tier) + 8 * MARGIN_BYTES));
 }
@@ -405,9 +256,9 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
 }
 
 void span_store_fit_disk(span_store *s) {
-    if (!can_write(s)) return;
-    for (size_t k = 0; k < s->n_quotas; k++) make_room(s, s->quotas[k].tenant, 0);
-    make_room(s, 0, 0);
+    if (!span_store_can_write(s)) return;
+    for (size_t k = 0; k < s->n_quotas; k++) span_store_make_disk_room(s, s->quotas[k].tenant, 0, NULL);
+    span_store_make_disk_room(s, 0, 0, NULL);
 }
 
 void span_store_note_use(span_store *s, uint32_t i) {
@@ -415,20 +266,10 @@ void span_store_note_use(span_store *s, uint32_t i) {
     if (e->file && !e->noted) disk_tier_note(s->tier, &e->key, &(record_use){e->uses, e->last_use, e->expires, e->pinned});
 }
 
-/* What waits to be written is; what was used is noted. */
-static void flush(span_store *s) {
-    span_store_set_computing(s, false);
-    while (s->lists[LIST_UNWRITTEN].newest != NONE && s->retry_us < base_clock_us()) {
-        uint32_t before = s->lists[LIST_UNWRITTEN].oldest;
-        span_store_poll(s);
-        if (s->lists[LIST_UNWRITTEN].oldest == before) disk_tier_wait(s->tier);
-    }
-    for (uint32_t i = 0; i < s->n_entries; i++) span_store_note_use(s, i);
-}
-
-void span_store_free(span_store *s) {
-    if (!s) return;
-    if (s->tier) flush(s);
+size_t span_store_close(span_store *s, uint64_t deadline_us) {
+    if (!s) return 0;
+    size_t n_lost = s->tier ? span_store_flush(s, deadline_us) : 0;
+    for (uint32_t i = 0; s->tier && i < s->n_entries; i++) span_store_note_use(s, i);
     disk_tier_close(s->tier);
     for (size_t i = 0; i < s->n_entries; i++) {
         kv_span_unref(s->entries[i].span);
@@ -440,4 +281,7 @@ void span_store_free(span_store *s) {
     base_free(s->entries);
     base_free(s->buckets);
     base_free(s);
+    return n_lost;
 }
+
+void span_store_free(span_store *s) { span_store_close(s, UINT64_MAX); }

@@ -1,5 +1,5 @@
-/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does), span_store_disk.c and
- * span_store_live.c (for who looks after it) share. */
+/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does), span_store_disk.c,
+ * span_store_write.c (what is written, and when) and span_store_live.c (for who looks after it) share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
 
@@ -9,8 +9,15 @@
 
 #define SPAN_STORE_NONE UINT32_MAX
 
-/* Lists that entries stand in, the newest first. */
-typedef enum span_list_kind { LIST_RAM, LIST_UNWRITTEN, N_LISTS } span_list_kind;
+/* Lists of entries, the newest first. Those from LIST_DUE on are spans that are not on disk yet (span_store_write.c): an entry is in one of them
+ * at most. */
+typedef enum span_list_kind {
+    LIST_RAM,
+    LIST_DUE,     /* to be written as soon as the disk takes them */
+    LIST_ONCE,    /* text that was used once: written when nothing is due */
+    LIST_WRITING, /* the disk tier has them */
+    N_LISTS,
+} span_list_kind;
 
 typedef enum span_tier { TIER_RAM, TIER_DISK, N_TIERS } span_tier;
 
@@ -21,6 +28,7 @@ typedef struct span_links {
 /* A record on disk, or on its way there. */
 typedef struct span_file {
     uint64_t bytes; /* that it takes, or at most will */
+    uint64_t serial; /* of its write (disk_tier_serial); 0: it was there when the store was opened */
     bool written;
     bool unreadable; /* it counts, and nobody gets it: encrypted with another key, or reading it failed */
     kv_span_form form; /* kept: below */
@@ -41,6 +49,9 @@ typedef struct span_entry {
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
     record_row *row; /* not written yet: what is to be; NULL otherwise */
+    span_list_kind waits; /* LIST_DUE or LIST_ONCE while it waits to be written, LIST_WRITING; LIST_RAM: it does not */
+    uint64_t since_us;    /* base_clock_us, of those: when it began to wait */
+    uint64_t wait_bytes;  /* of those: its states */
     void *owner;
     uint64_t cost_us;
     uint32_t tenant;
@@ -92,6 +103,11 @@ struct span_store {
     uint64_t disk_budget, request, flushed;
     uint64_t retry_us; /* after a failed write: not before */
     bool told_failure;
+    uint64_t waiting_bytes[N_LISTS]; /* of states */
+    bool computing;
+    uint64_t quiet_us; /* base_clock_us: since when nobody computes */
+    bool closing;      /* nothing comes any more: everything is written */
+    span_sync *syncs;  /* that are not done */
 };
 
 uint32_t span_store_find(const span_store *s, const base_key *key); /* NONE: not there */
@@ -116,6 +132,8 @@ void span_store_close_room(span_store *s);
 /* The entry's span or record is there from now on, and takes part in what goes. idle: as in eviction.h. RP_ERR_MEMORY: it does not. */
 int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
 void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room);
+/* The entry as an item of a tier, which it need not be in. */
+eviction_item span_store_item(const span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
 /* Items of all entries that are on disk stand on their parents from now on. */
 void span_store_settle_disk(span_store *s);
 /* It stays, as far as there is room for pins, or not any more. */
@@ -141,8 +159,6 @@ void span_store_set_cost(span_store *s, uint32_t i);
 
 /* Begins to read an entry that is on disk: its span with a reference for the caller; NULL: no room, no memory. */
 kv_span *span_store_read(span_store *s, uint32_t i);
-/* Begins to write an entry, or lets it wait; nothing where there is no disk. */
-void span_store_write_entry(span_store *s, uint32_t i, const span_note *note);
 /* Is there a record that can be read, as far as is known? */
 static inline bool span_store_can_read(const span_entry *e) { return e->file && !e->file->unreadable; }
 /* Drops what has failed and nobody holds. */
@@ -150,6 +166,38 @@ void span_store_drop_failed(span_store *s);
 /* Has the index say of a record what became of it since it was written. */
 void span_store_note_use(span_store *s, uint32_t i);
 /* Takes the record from disk; the entry stays. */
-void span_store_leave_disk(span_store *s, uint32_t i, bool set_aside, bool for_room);
+void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room);
+/* Forgets the record without removing it: it was not written. */
+void span_store_forget_file(span_store *s, uint32_t i, bool for_room);
+/* The entry has a record from now on, which file says. idle: as in eviction.h. RP_ERR_MEMORY: the file is the caller's. */
+int span_store_enter_disk(span_store *s, uint32_t i, span_file *f, float idle);
+/* n_layers: of the form, which may be of another model. NULL: no memory. */
+span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers);
+static inline bool span_store_can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
+/* Bytes of the disk's budget that records may take. */
+uint64_t span_store_disk_limit(const span_store *s);
+
+/* ---- span_store_write.c ---- */
+
+/* Begins to write an entry, or lets it wait; nothing where there is no disk. seen: it was here before. */
+void span_store_write_entry(span_store *s, uint32_t i, const span_note *note, bool seen);
+/* It was used once more. */
+void span_store_write_sooner(span_store *s, uint32_t i);
+/* The entry's span leaves RAM, or is removed: it is not written. is_lost: that is counted. */
+void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost);
+/* Gives the disk what it can take of those that wait. */
+void span_store_write_waiting(span_store *s);
+void span_store_take_write(span_store *s, const disk_event *event);
+/* An entry in LIST_WRITING is written, or will not be. */
+void span_store_end_write(span_store *s, uint32_t i);
+/* What waits to be written is, until the deadline (base_clock_us). Returns how many spans were not. */
+size_t span_store_flush(span_store *s, uint64_t deadline_us);
+/* Makes room on disk for so many bytes more of a tenant. about: only for what would be kept longer than what goes; NULL: in any case. */
+typedef enum span_disk_room { DISK_ROOM, DISK_ROOM_LATER, DISK_ROOM_NEVER } span_disk_room;
+span_disk_room span_store_make_disk_room(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about);
+
+/* ---- span_store_live.c ---- */
+
+void span_store_take_sync(span_store *s, const disk_event *event);
 
 #endif

@@ -1,4 +1,5 @@
 /* span_store_live.c: see span_store.h: entries for who looks after an engine that runs: told, pinned, given a time to live, removed. */
+#include "base/error.h"
 #include "base/memory.h"
 #include "store/span_store_internal.h"
 
@@ -59,14 +60,36 @@ bool span_store_remove(span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
     if (i == NONE || s->entries[i].failed) return false;
     span_entry *e = &s->entries[i];
-    if (!is_held(e)) {
-        span_store_drop(s, key);
-        return true;
-    }
-    if (e->row) span_store_unlink(s, LIST_UNWRITTEN, i);
-    base_free(e->row);
-    e->row = NULL;
-    if (e->file) span_store_leave_disk(s, i, false, false);
-    span_store_fail(s, i);
+    span_store_stop_waiting(s, i, false);
+    if (e->file) span_store_leave_disk(s, i, DISK_ERASE, false);
+    if (is_held(e)) span_store_fail(s, i);
+    else span_store_drop(s, key);
     return true;
+}
+
+/* ---- removed for good ---- */
+
+void span_store_sync(span_store *s, span_sync *sync) {
+    *sync = (span_sync){.done = true};
+    if (!s->tier || s->read_only) return;
+    sync->rc = disk_tier_sync(s->tier, &sync->serial);
+    if (sync->rc) {
+        base_fail_memory(&sync->err, sizeof(*sync), "removing records");
+        return;
+    }
+    sync->done = false;
+    sync->next = s->syncs;
+    s->syncs = sync;
+}
+
+void span_store_take_sync(span_store *s, const disk_event *event) {
+    for (span_sync **link = &s->syncs; *link; link = &(*link)->next) {
+        span_sync *sync = *link;
+        if (sync->serial != event->serial) continue;
+        sync->done = true;
+        sync->rc = event->failed ? event->err.code : RP_OK;
+        sync->err = event->err;
+        *link = sync->next;
+        return;
+    }
 }

@@ -71,12 +71,18 @@ static void unpin_in(span_store *s, span_tier tier, uint32_t i) {
     s->entries[i].pinned_bytes[tier] = 0;
 }
 
-int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
+eviction_item span_store_item(const span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
     const span_entry *e = &s->entries[i];
     eviction_item about = {.bytes = BASE_MAX(bytes, 1), .cost_us = cost_in(e, tier), .parent = parent_in(s, tier, i),
                            .group = span_store_group(s, e->tenant), .idle = idle,
                            .uses = e->uses > 0 ? (float)e->uses + e->arriving : 0};
     memcpy(&about.name, e->key.bytes, sizeof(about.name));
+    return about;
+}
+
+int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
+    const span_entry *e = &s->entries[i];
+    eviction_item about = span_store_item(s, tier, i, bytes, idle);
     int rc = eviction_add(s->tiers[tier], i, &about);
     if (!rc && e->pinned && !e->is_text) pin_in(s, tier, i, bytes);
     return rc;
@@ -153,6 +159,7 @@ void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     if (e->span && !e->arriving) eviction_use(s->tiers[TIER_RAM], i);
     if (e->file) eviction_use(s->tiers[TIER_DISK], i);
     e->arriving = false;
+    if (e->uses > 1) span_store_write_sooner(s, i);
     if (terms) set_terms(s, i, terms);
     renew(s, i);
 }
@@ -176,7 +183,7 @@ void span_store_expire(span_store *s, uint32_t i) {
     BASE_TRACE(STORE, "a span has outlived its time");
     s->stats.expired++;
     if (e->span) eviction_expire(s->tiers[TIER_RAM], i), span_store_leave_ram(s, i, alone);
-    if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, false, alone);
+    if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, DISK_EVICT, alone);
     span_store_forget(s, i);
 }
 

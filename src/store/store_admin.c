@@ -133,6 +133,7 @@ int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&a->folder, key, path);
     int rc = base_io_unlink(path, err);
+    a->unsynced |= 1u << disk_folder_of(key);
     return rc ? rc : record_index_remove(a->index, key, err);
 }
 
@@ -140,7 +141,21 @@ int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *
     return record_index_set_pinned(a->index, key, pinned, err);
 }
 
-int store_admin_commit(store_admin *a, rp_error *err) { return record_index_commit(a->index, err); }
+/* Each folder that lost records is synced once, and the index after them. */
+int store_admin_commit(store_admin *a, rp_error *err) {
+    int rc = RP_OK;
+    bool any = a->unsynced != 0;
+    for (int i = 0; i < DISK_FOLDERS && !rc; i++) {
+        char path[DISK_PATH_BYTES];
+        base_io_sizes sizes;
+        if (!(a->unsynced >> i & 1)) continue;
+        disk_folder_path(&a->folder, i, path);
+        if (base_io_stat(path, &sizes, NULL) == RP_OK) rc = base_io_sync_folder(path, err);
+        a->unsynced &= ~(1u << i);
+    }
+    int committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);
+    return rc ? rc : committed;
+}
 
 /* ---- counting ---- */
 
@@ -245,7 +260,7 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
     int rc = look_at(a, &a->folder, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
     if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
-    int committed = record_index_commit(a->index, rc ? NULL : err); /* what is gone is gone */
+    int committed = store_admin_commit(a, rc ? NULL : err); /* what is gone is gone */
     if (!rc) rc = committed;
     if (!rc) rc = record_index_compact(a->index, err);
     out->index_bytes = index_bytes(a);

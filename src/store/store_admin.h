@@ -16,6 +16,7 @@ typedef struct store_admin {
     record_index *index; /* NULL: opened read-only, and there is none that can be read */
     uint64_t index_bytes; /* of the index before it was opened: looking at it takes some, too */
     record_cipher *cipher;
+    uint32_t unsynced; /* a bit for each folder that lost records since the last commit */
 } store_admin;
 
 /* RP_ERR_IO, RP_ERR_FORMAT (no store), RP_ERR_CONFLICT, RP_ERR_INVALID, RP_ERR_MEMORY. */
@@ -42,7 +43,7 @@ int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err
 /* The same, and what is not as it should be; nothing is put right. */
 int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err);
 
-/* Removes a record; pins it or takes its pin away. Counts once store_admin_commit was called. RP_ERR_IO. */
+/* Removes a record; pins it or takes its pin away. Counts once store_admin_commit was called: what was removed is then gone for good. RP_ERR_IO. */
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
 int store_admin_commit(store_admin *a, rp_error *err);

@@ -285,6 +285,26 @@ static void a_scan_does_not_push_out_what_comes_again(void **state) {
     eviction_free(e);
 }
 
+/* What would be the first to go again is not worth a write; what was used more often, or is remembered, is. */
+static void only_what_is_kept_longer_outranks_a_victim(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    for (uint32_t i = 0; i < 10; i++) add(e, i, i, 1000, EVICTION_NONE);
+    for (int round = 0; round < 8; round++)
+        for (uint32_t i = 1; i < 10; i++) eviction_use(e, i);
+    assert_int_equal(drop_one(e), 0);
+    uint32_t victim = eviction_victim(e, EVICTION_NONE, NULL, NULL);
+    eviction_item once = {.name = 100, .bytes = 100, .cost_us = 1000, .parent = EVICTION_NONE, .uses = 1}, often = once, known = once;
+    often.uses = 20;
+    known.name = 0;
+    assert_false(eviction_outranks(e, &once, victim));
+    assert_true(eviction_outranks(e, &often, victim));
+    assert_true(eviction_outranks(e, &known, victim));
+    eviction_expire(e, victim);
+    assert_true(eviction_outranks(e, &once, victim));
+    eviction_free(e);
+}
+
 /* And what is never used again does go in the end. */
 static void what_was_used_often_ages(void **state) {
     (void)state;
@@ -472,7 +492,7 @@ static void dropped_keys_are_kept_when_there_is_more_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations_agree_with_a_naive_policy), cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
+        cmocka_unit_test(random_operations_agree_with_a_naive_policy), cmocka_unit_test(only_what_is_kept_longer_outranks_a_victim), cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
         cmocka_unit_test(what_was_used_often_ages),                    cmocka_unit_test(parents_go_after_their_children),
         cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),  cmocka_unit_test(pins_and_times_to_live),
         cmocka_unit_test(what_is_refused_is_not_offered_each_time),    cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),

@@ -1,0 +1,331 @@
+/* span_store_write.c: see span_store.h: which spans are written to disk, when, and what goes for them.
+ *
+ *             module, text used twice or remembered ----> LIST_DUE ----+
+ *   put ---->                                                         +--> LIST_WRITING (disk_tier.h) --> on disk
+ *             text used once --> LIST_ONCE ---------------------------+
+ *                                  |  second use: LIST_DUE
+ *                                  +--> not admitted: its row stays with it; second use: LIST_DUE
+ *
+ * Most text is used once (docs/eviction.md), and writing it costs the disk and the processor what the rest needs. So
+ *
+ *   due       is written first, oldest first. The more bytes wait, the more of a processor the writer gets, up to 1/MOST_SHARE: what waits stays
+ *             within about most_queued()
+ *   once      is written when nothing is due: at any time into space that is free on disk, and when nobody has computed for QUIET_US also for
+ *             records that eviction would take first. Of more bytes than half of the disk's budget the oldest are not admitted: they would be
+ *             evicted first
+ *   victims   text is admitted to a full disk if the policy would keep it longer than what it replaces (eviction_outranks)
+ *
+ * The disk tier gets two groups at a time, so that what is chosen is chosen late. With write-through everything is due.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/span_store_internal.h"
+
+#define NONE SPAN_STORE_NONE
+/* States that wait for the disk at most, and which share of those in RAM: they cannot be reclaimed meanwhile. */
+#define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
+#define QUEUED_SHARE 8
+#define MOST_QUEUED (2 * DISK_TIER_GROUP)
+/* The writer's share of a processor, 1/N, while somebody computes: doubled from DISK_TIER_LEAST_SHARE on with each SHARE_STEPth of most_queued()
+ * that waits. Chosen, not measured: 1/32 alone was (docs/performance.md). Text used once is
+ * worth less. */
+#define MOST_SHARE 4
+#define MOST_SHARE_ONCE 16
+#define SHARE_STEPS 4
+#define QUIET_US 1000000
+#define ONCE_SHARE 2 /* of the disk's budget */
+/* After a write failed: it would fail again soon. */
+#define RETRY_US 10000000
+
+/* ---- what goes for it ---- */
+
+/* It is written, and nobody reads it. */
+static bool may_go(void *user, uint32_t i) {
+    const span_store *s = user;
+    const span_entry *e = &s->entries[i];
+    return e->file->written && (!e->span || kv_span_layers_ready(e->span) == kv_pool_shape(s->pool)->n_layers);
+}
+
+/* Removes the record that goes first: a group's, or anybody's. about: unless it would be kept longer than that. */
+static span_disk_room give_one(span_store *s, uint32_t group, const eviction_item *about) {
+    uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, may_go, s);
+    if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_ROOM_NEVER : DISK_ROOM_LATER;
+    if (about && !eviction_outranks(s->tiers[TIER_DISK], about, i)) return DISK_ROOM_NEVER;
+    span_store_leave_disk(s, i, DISK_EVICT, true);
+    s->stats.disk_evictions++;
+    if (!s->entries[i].span) span_store_forget(s, i);
+    return DISK_ROOM;
+}
+
+static bool is_within_quota(const span_store *s, uint32_t tenant, uint64_t bytes) {
+    return eviction_group_bytes(s->tiers[TIER_DISK], span_store_group(s, tenant)) + bytes <= span_store_quota(s, tenant, TIER_DISK);
+}
+
+static bool is_free(const span_store *s, uint32_t tenant, uint64_t bytes) {
+    return is_within_quota(s, tenant, bytes) && s->stats.disk_bytes + bytes <= span_store_disk_limit(s);
+}
+
+span_disk_room span_store_make_disk_room(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about) {
+    uint64_t most = span_store_disk_limit(s);
+    span_disk_room room = DISK_ROOM;
+    if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return DISK_ROOM_NEVER;
+    while (room == DISK_ROOM && !is_within_quota(s, tenant, bytes)) room = give_one(s, span_store_group(s, tenant), about);
+    while (room == DISK_ROOM && s->stats.disk_bytes + bytes > most) room = give_one(s, EVICTION_NONE, about);
+    return room;
+}
+
+/* ---- waiting ---- */
+
+static uint64_t most_queued(const span_store *s) {
+    return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES);
+}
+
+static void wait_in(span_store *s, span_list_kind list, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    e->waits = list;
+    e->wait_bytes = kv_span_bytes(e->span);
+    s->waiting_bytes[list] += e->wait_bytes;
+    s->stats.disk_waiting++;
+    span_store_link(s, list, i);
+}
+
+/* It is in none of the lists any more. */
+static void leave_list(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    if (e->waits == LIST_RAM) return;
+    span_store_unlink(s, e->waits, i);
+    s->waiting_bytes[e->waits] -= e->wait_bytes;
+    s->stats.disk_waiting--;
+    e->waits = LIST_RAM;
+}
+
+void span_store_end_write(span_store *s, uint32_t i) {
+    if (s->entries[i].waits == LIST_WRITING) leave_list(s, i);
+}
+
+void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost) {
+    span_entry *e = &s->entries[i];
+    if (!e->row) return;
+    if (is_lost && e->waits == LIST_DUE) s->stats.disk_unwritten++;
+    if (is_lost && e->waits == LIST_ONCE) s->stats.disk_skipped++;
+    leave_list(s, i);
+    base_free(e->row);
+    e->row = NULL;
+}
+
+/* Its row stays, for a second use. */
+static void skip(span_store *s, uint32_t i) {
+    leave_list(s, i);
+    s->stats.disk_skipped++;
+}
+
+/* ---- rows ---- */
+
+/* A copy of a note as a row: one block, tokens and label behind it. */
+static record_row *new_row(const span_store *s, const span_entry *e, const span_note *n) {
+    int32_t n_layers = kv_pool_shape(s->pool)->n_layers;
+    size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), label_bytes = strlen(n->label) + 1;
+    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + (size_t)n_layers + label_bytes);
+    if (!row) return NULL;
+    int32_t *tokens = (int32_t *)(row + 1);
+    uint8_t *kept = (uint8_t *)(tokens + n->n_tokens);
+    char *label = (char *)kept + n_layers;
+    memcpy(tokens, n->tokens, token_bytes);
+    memcpy(label, n->label, label_bytes);
+    for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
+    kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
+    *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
+                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
+                                   .tenant = n->tenant},
+                        .fingerprint = s->format->fingerprint, .n_layers = n_layers};
+    return row;
+}
+
+static void take_use(record_row *row, span_entry *e) {
+    row->uses = e->uses;
+    row->last_use = e->last_use;
+    row->expires = e->expires;
+    row->pinned = e->pinned;
+    e->noted = true;
+}
+
+/* Gives a row, which is the tier's then, and its span to the disk. */
+static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes) {
+    span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
+    if (!f) return false;
+    f->bytes = bytes;
+    if (span_store_enter_disk(s, i, f, 0)) {
+        base_free(f);
+        return false;
+    }
+    take_use(row, &s->entries[i]);
+    if (disk_tier_write(s->tier, row, s->entries[i].span, NULL) == RP_OK) {
+        f->serial = disk_tier_serial(s->tier);
+        return true;
+    }
+    span_store_forget_file(s, i, false);
+    return false;
+}
+
+/* ---- writing ---- */
+
+static bool is_quiet(const span_store *s) { return s->closing || (!s->computing && base_clock_us() >= s->quiet_us + QUIET_US); }
+
+/* Does the disk take one more now? */
+static bool is_taken(const span_store *s, const span_entry *e) {
+    uint64_t queued = disk_tier_queued_bytes(s->tier);
+    if (s->write == SPAN_STORE_WRITE_THROUGH || queued == 0) return true;
+    return disk_tier_queued(s->tier) < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
+}
+
+/* An entry that waits; false: not now. */
+static bool begin_write(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->since_us;
+    bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
+    if (!is_taken(s, e)) return false;
+    /* the reference that the write takes must not be on what was promised to others */
+    if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
+        return false;
+    if (is_once && !is_quiet(s) && !is_free(s, e->tenant, bytes)) return false;
+    eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
+    span_disk_room room = span_store_make_disk_room(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
+    if (room == DISK_ROOM_LATER && !through) return false;
+    if (room != DISK_ROOM && is_once) {
+        skip(s, i);
+        return true;
+    }
+    leave_list(s, i);
+    if (room == DISK_ROOM && write_row(s, i, e->row, bytes)) {
+        e->row = NULL;
+        e->since_us = since;
+        wait_in(s, LIST_WRITING, i);
+        return true;
+    }
+    base_free(e->row);
+    e->row = NULL;
+    s->stats.disk_unwritten++;
+    return true;
+}
+
+/* Those that were used once and would be evicted before the rest of them was written. */
+static void thin_out(span_store *s) {
+    uint64_t most = span_store_disk_limit(s) / ONCE_SHARE;
+    while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest) skip(s, s->lists[LIST_ONCE].oldest);
+}
+
+/* The more waits, the more of a processor. */
+static void set_share(span_store *s) {
+    uint64_t step = most_queued(s) / SHARE_STEPS + 1, due = s->waiting_bytes[LIST_DUE] + s->waiting_bytes[LIST_WRITING];
+    uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS), doubled_once = BASE_MIN((due + s->waiting_bytes[LIST_ONCE]) / step, SHARE_STEPS);
+    uint32_t share = BASE_MAX(DISK_TIER_LEAST_SHARE >> doubled, MOST_SHARE), once = BASE_MAX(DISK_TIER_LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
+    disk_tier_set_share(s->tier, BASE_MIN(share, once));
+}
+
+static void write_list(span_store *s, span_list_kind list) {
+    for (uint32_t i = s->lists[list].oldest; i != NONE; i = s->lists[list].oldest)
+        if (!begin_write(s, i)) return;
+}
+
+void span_store_write_waiting(span_store *s) {
+    if (!span_store_can_write(s) || base_clock_us() < s->retry_us) return;
+    thin_out(s);
+    set_share(s);
+    write_list(s, LIST_DUE);
+    if (s->lists[LIST_DUE].oldest == NONE) write_list(s, LIST_ONCE);
+    /* what cannot be written although nobody computes is tried again after another quiet moment */
+    if (is_quiet(s) && s->lists[LIST_WRITING].oldest == NONE) s->quiet_us = base_clock_us();
+}
+
+void span_store_write_entry(span_store *s, uint32_t i, const span_note *note, bool seen) {
+    span_entry *e = &s->entries[i];
+    if (!span_store_can_write(s)) return;
+    e->row = new_row(s, e, note);
+    if (!e->row) {
+        s->stats.disk_unwritten++;
+        return;
+    }
+    bool is_due = s->write == SPAN_STORE_WRITE_THROUGH || !e->is_text || e->uses > 1 || seen;
+    e->since_us = base_clock_us();
+    wait_in(s, is_due ? LIST_DUE : LIST_ONCE, i);
+    span_store_write_waiting(s);
+}
+
+void span_store_write_sooner(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    if (!e->row || e->waits == LIST_DUE) return;
+    leave_list(s, i);
+    e->since_us = base_clock_us();
+    wait_in(s, LIST_DUE, i);
+}
+
+void span_store_set_computing(span_store *s, bool computing) {
+    if (s->computing && !computing) s->quiet_us = base_clock_us();
+    s->computing = computing;
+    if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
+}
+
+int64_t span_store_wait_ms(const span_store *s) {
+    if (!span_store_can_write(s) || s->computing || s->lists[LIST_ONCE].oldest == NONE || s->lists[LIST_WRITING].oldest != NONE) return -1;
+    uint64_t now = base_clock_us(), due = BASE_MAX(s->quiet_us + QUIET_US, s->retry_us);
+    return now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
+}
+
+/* ---- what the disk has done ---- */
+
+static void fail_write(span_store *s, const disk_event *event) {
+    bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or there is no more time */
+    s->stats.disk_unwritten += !is_cancelled || s->closing;
+    if (is_cancelled) return;
+    s->retry_us = base_clock_us() + RETRY_US;
+    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
+    s->told_failure = true;
+}
+
+void span_store_take_write(span_store *s, const disk_event *event) {
+    uint32_t i = span_store_find(s, &event->key);
+    span_file *f = i == NONE ? NULL : s->entries[i].file;
+    s->flushed = event->serial;
+    if (event->failed) fail_write(s, event);
+    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false;
+    if (!f || f->serial != event->serial) return; /* it was dropped meanwhile */
+    if (event->failed) {
+        span_store_forget_file(s, i, false);
+        return;
+    }
+    span_store_end_write(s, i);
+    f->written = true;
+    span_store_set_cost(s, i);
+    s->stats.disk_bytes -= f->bytes - event->bytes;
+    f->bytes = event->bytes;
+}
+
+size_t span_store_flush(span_store *s, uint64_t deadline_us) {
+    span_store_set_computing(s, false);
+    s->closing = true;
+    disk_tier_set_deadline(s->tier, deadline_us);
+    uint64_t before = s->stats.disk_unwritten, bytes = 0;
+    while ((s->lists[LIST_DUE].oldest != NONE || s->lists[LIST_ONCE].oldest != NONE || s->lists[LIST_WRITING].oldest != NONE) &&
+           base_clock_us() < deadline_us && base_clock_us() >= s->retry_us) {
+        uint64_t n = s->stats.disk_waiting;
+        span_store_poll(s);
+        if (s->stats.disk_waiting != n) continue;
+        if (!disk_tier_is_busy(s->tier)) break; /* it waits for memory, which nobody gives back any more */
+        disk_tier_wait(s->tier);
+    }
+    s->write = SPAN_STORE_WRITE_OFF; /* nothing more is begun; what the tier has ends soon */
+    while (s->lists[LIST_WRITING].oldest != NONE && disk_tier_is_busy(s->tier)) {
+        disk_tier_wait(s->tier);
+        span_store_poll(s);
+    }
+    for (int list = LIST_DUE; list < N_LISTS; list++) bytes += s->waiting_bytes[list];
+    size_t n_lost = (size_t)(s->stats.disk_waiting + s->stats.disk_unwritten - before);
+    if (n_lost > 0)
+        base_log(BASE_LOG_WARN, "store: %zu spans (%llu bytes of states) were not written before the end: they are computed again when they are needed",
+                 n_lost, (unsigned long long)bytes);
+    return n_lost;
+}

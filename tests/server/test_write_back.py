@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What `reprise serve --store` writes, when, and what it removes for good: DELETE answers when the disk has it, SIGTERM ends within --drain on a
+slow disk, and text that comes once neither churns a full store nor is written before what comes again. The disk is made slow by a library that
+is compiled here and preloaded: every fsync takes FSYNC_MS milliseconds longer while FSYNC_SLOW is a file that exists."""
+import glob
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server_process import WAIT_S, Server
+
+WORDS = "the river city hill sun tree dog bird house small big run walk play red blue day night friend mother boy girl happy water".split()
+SLOW_FSYNC = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void wait_ms(void) { if (access(getenv("FSYNC_SLOW"), F_OK) == 0) usleep((useconds_t)atoi(getenv("FSYNC_MS")) * 1000); }
+int fsync(int fd) { int (*f)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync"); wait_ms(); return f(fd); }
+int fdatasync(int fd) { int (*f)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync"); wait_ms(); return f(fd); }
+"""
+
+
+def document(number):
+    return f"{number} stories. " + " ".join(WORDS[(number * 7 + i * (number % 11 + 1)) % len(WORDS)] for i in range(30))
+
+
+class WriteBack(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.store = os.path.join(self.folder, "store")
+        self.slow = os.path.join(self.folder, "slow")
+
+    def start(self, *options, fsync_ms=0):
+        env = dict(os.environ)
+        if fsync_ms:
+            library = os.path.join(self.folder, "slow.so")
+            if not shutil.which("cc") or "asan" in os.environ.get("REPRISE_PROGRAM", "") or "tsan" in os.environ.get("REPRISE_PROGRAM", ""):
+                self.skipTest("needs cc, and a program into which a library can be loaded")
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-", "-ldl"], input=SLOW_FSYNC, text=True, check=True)
+            env.update(LD_PRELOAD=library, FSYNC_MS=str(fsync_ms), FSYNC_SLOW=self.slow, REPRISE_LOG="warn")
+        server = Server("--store", self.store, "--log", "off", *options, env=env).wait_ready()
+        self.addCleanup(server.stop)
+        return server
+
+    def ask(self, server, number):
+        reply = server.post("/v1/completions", {"prompt": document(number), "max_tokens": 1, "ignore_eos": True})
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def keys(self, server):
+        reply = server.get("/v1/cache/entries?limit=1000")
+        self.assertEqual(reply.status, 200, reply.body)
+        return {e["key"] for e in reply.json["data"]}
+
+    def records(self):
+        return {os.path.basename(p)[:64] for p in glob.glob(os.path.join(self.store, "?", "*.rps"))}
+
+    def test_deleted_is_gone_when_delete_answers(self):
+        server = self.start(fsync_ms=100)
+        for number in range(8):
+            self.ask(server, number)
+        first = self.keys(server)
+        until = time.monotonic() + WAIT_S
+        while not first <= self.records():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        open(self.slow, "w", encoding="ascii").close()
+        for number in range(8, 16):  # the writer is busy with these
+            self.ask(server, number)
+        removed = set()
+        for key in sorted(first)[:3] + sorted(self.keys(server) - first)[-1:]:
+            reply = server.ask("DELETE", f"/v1/cache/entries/{key}")
+            self.assertEqual((reply.status, reply.json["removed"]), (200, 1), reply.body)
+            self.assertNotIn(key, self.records())
+            removed.add(key)
+        server.end(signal.SIGKILL)
+        again = self.start()
+        self.assertFalse(removed & self.keys(again))
+        index = b"".join(pathlib.Path(p).read_bytes() for p in glob.glob(os.path.join(self.store, "index.db*")))
+        for key in removed:
+            self.assertNotIn(bytes.fromhex(key), index)
+
+    def test_sigterm_ends_within_the_drain_on_a_slow_disk(self):
+        server = self.start("--drain", "500", fsync_ms=500)
+        open(self.slow, "w", encoding="ascii").close()
+        for number in range(60):
+            self.ask(server, number)
+        waiting = server.metrics()["reprise_store_disk_waiting_spans"]
+        self.assertGreater(waiting, 30)
+        self.assertEqual(server.end(), 0)
+        self.assertIn("were not written before the end", server.said())
+        os.unlink(self.slow)
+        self.assertLess(len(self.records()), 60)
+        self.assertEqual(glob.glob(os.path.join(self.store, "?", "*.tmp")), [])
+        self.ask(self.start(), 0)
+
+    def test_text_that_comes_once_does_not_churn_a_full_store(self):
+        server = self.start("--disk", "12M")
+        for number in range(150):
+            self.ask(server, number)
+        m = server.metrics()
+        self.assertLess(m["reprise_store_disk_write_bytes_total"], 2 * m["reprise_store_disk_budget_bytes"])
+        self.assertGreater(m["reprise_store_disk_skipped_total"] + m["reprise_store_disk_once_bytes"], 0)
+
+    def test_a_second_use_is_written_first(self):
+        server = self.start("--disk", "12M")
+        for number in range(100):
+            self.ask(server, number)
+        for number in (90, 91):
+            self.ask(server, number)
+            self.ask(server, number)
+        server.end()
+        again = self.start()
+        for number in (90, 91):
+            reply = again.post("/v1/completions", {"prompt": document(number), "max_tokens": 1, "ignore_eos": True})
+            tiers = {part["tier"] for part in reply.json["reprise"]["parts"] if part["reused"]}
+            self.assertIn("disk", tiers)
+        self.assertEqual(again.metrics()["reprise_store_disk_lag_ms"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
