@@ -131,8 +131,7 @@ static int recompute(const verify_options *o, rp_cache *cache, verify_state *s, 
     if (status == CLI_OK && rp_model_fingerprint(l.model, o->threads, NULL, NULL, &fingerprint, &err) != RP_OK) status = cli_fail_library(&err);
     if (status == CLI_OK) status = cli_load_engine(&l, &engine, &(cli_list){.n = 0});
     for (size_t i = 0; i < o->schemas.n && status == CLI_OK; i++) {
-        rp_schema_options of = rp_schema_options_defaults();
-        of.tenant = o->tenant;
+        rp_schema_options of = {.tenant = o->tenant};
         if (rp_schema_load(l.engine, o->schemas.items[i], &of, &l.schema, &err) != RP_OK ||
             rp_schema_encode(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
             status = cli_fail_library(&err);
