@@ -107,10 +107,14 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     int rc = record_cipher_open(&e->cipher, o->store_key_file, err);
     if (!rc) rc = identity_find(e, o, &note, err);
     if (rc) return rc;
+    base_key others[KERNEL_ARITHMETIC_END];
+    size_t n_others = identity_others(e, others);
     span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
                                      .format = &e->states, .cipher = e->cipher, .notify = wake, .user = e},
                             .write = ways[o->store_write],
-                            .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES};
+                            .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES,
+                            .others = others,
+                            .n_others = n_others};
     rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
     if (!rc) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
