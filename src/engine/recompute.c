@@ -263,6 +263,7 @@ int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_optio
     *out = (rp_cache_recomputed){0};
     int rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
+    if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, gather, NULL, &r, err);
     out->candidates = r.n;
     shuffle(&r, o.seed);

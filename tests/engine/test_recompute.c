@@ -25,16 +25,17 @@
 #include "support/cache_world.h"
 #include "support/record_forge.h"
 
-#define MODEL REPRISE_SOURCE_DIR "/models/reprise-mini.gguf"
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
 
 static char dir[STORE_FOLDER_BYTES], copy[STORE_FOLDER_BYTES + 16];
 
 static int make_folders(void **state) {
     (void)state;
+    char model[4096];
+    snprintf(model, sizeof model, "%s/models/reprise-mini.gguf", getenv("REPRISE_SOURCE_DIR"));
     store_folder_make(dir);
     snprintf(copy, sizeof copy, "%s.gguf", dir);
-    forged f = forge_load(MODEL);
+    forged f = forge_load(model);
     forge_save(copy, f.bytes, f.n);
     forge_free(&f);
     return 0;
