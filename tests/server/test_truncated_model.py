@@ -16,8 +16,9 @@ class TruncatedModel(unittest.TestCase):
             model = os.path.join(folder, "model.gguf")
             shutil.copy(MODEL, model)
             server = Server("--log", "off", model=model).wait_ready()
-            server.is_killed = True  # its end is judged here
-            self.addCleanup(server.stop)
+            self.addCleanup(server.errors.close)  # Server.stop would judge its end, as this test does
+            self.addCleanup(server.process.stdout.close)
+            self.addCleanup(server.process.kill)
             os.truncate(model, 4096)
             try:
                 server.post("/v1/completions", {"prompt": "Tom had a red ball and a blue kite", "max_tokens": 8})
