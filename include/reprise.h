@@ -139,7 +139,7 @@ typedef struct rp_model_info {
 RP_API void rp_model_describe(const rp_model *model, rp_model_info *out);
 
 /* What tells the model from every other: BLAKE2b of all bytes of its files and of its chat format, part of the keys of a store. All weights are
- * read (about 1 GB a second for each thread), unless that has been done already. Any thread.
+ * read, unless that has been done already. Any thread.
  * n_threads    0: one for each processor
  * on_progress  (bytes) may be NULL; called on the calling thread
  * *out         64 hexadecimal digits, which belong to the model

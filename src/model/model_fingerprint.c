@@ -4,8 +4,8 @@
  *   digest   BLAKE2b of the header of each part, and of the pieces of each tensor, in the file's order
  *   fingerprint   of the digest and the chat format, which is chosen when the model is opened
  *
- * Whoever changes one byte of a weight gets another fingerprint, and so other KV keys. Reading all of a model takes a second for each few
- * GB, so a digest is remembered (model_digests) by device, inode, size, mtime and ctime of every part. A hash that resists malice is used, as a
+ * Whoever changes one byte of a weight gets another fingerprint, and so other KV keys. Reading all of a model takes seconds,
+ * so a digest is remembered (model_digests) by device, inode, size, mtime and ctime of every part. A hash that resists malice is used, as a
  * digest names what is shared between tenants.
  */
 #include <inttypes.h>
