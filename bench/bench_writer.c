@@ -158,7 +158,7 @@ static void open_writer(writer *w, const char *dir, const char *name, const kv_s
     snprintf(w->dir, sizeof(w->dir), "%s/%s", dir, name);
     must(kv_pool_new(&w->pool, shape, UINT64_C(1) << 32, NULL, &err), "a pool", &err);
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w->pool, shape, i);
-    w->format = (record_format){key_of(-1), *shape};
+    w->format = (record_format){.fingerprint = key_of(-1), .shape = *shape};
     disk_tier_options o = {.dir = w->dir, .format = &w->format, .notify = nothing};
     must(disk_tier_open(&w->tier, &o, no_row, NULL, &err), "a store", &err);
     w->rests = rests;

@@ -5,15 +5,37 @@
 #include "cache_store.h"
 #include "command.h"
 #include "json_out.h"
+#include "loader.h"
 #include "text.h"
 
 typedef struct verify_options {
     cache_store_args store;
+    const char *model, *chat_format, *tenant;
+    cli_list schemas;
+    int32_t sample, seed, ctx, threads, states;
     bool json;
 } verify_options;
 
 static const cli_option table[] = {
     CACHE_STORE_ROWS(verify_options, store),
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(verify_options, model),
+     .help = "compute a sample of the records again with this model, a GGUF file, and compare every byte of their KV"},
+    {.name = "sample", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, sample), .min = 0, .max = INT32_MAX,
+     .help = "with --model: records that are computed again; 0: all (32)"},
+    {.name = "seed", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, seed), .min = 0, .max = INT32_MAX,
+     .help = "with --model: of the draw of the sample (0)"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = offsetof(verify_options, schemas),
+     .help = "with --model: compute the modules of this schema again, too; any number of times"},
+    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, tenant),
+     .help = "with --model: whose records; without it, those that are shared"},
+    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, ctx), .min = 0, .max = INT32_MAX,
+     .help = "with --model: positions for a text; 0: what the model was trained for (0)"},
+    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
+     .help = "with --model: threads; 0: one for each processor (0)"},
+    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(verify_options, states), .choices = cli_state_names,
+     .help = "with --model: format of the KV that is computed again (f16)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
+     .help = "with --model: what stands around roles; without it the model's metadata decide"},
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print one JSON object"},
     {.name = NULL},
 };
@@ -22,9 +44,11 @@ static int verify_main(int argc, char **argv);
 
 const cli_command cli_cache_verify = {
     .name = "cache verify",
-    .summary = "read every byte of every record, and compare the index",
-    .synopsis = "--store DIR [--json]",
-    .notes = "Changes nothing, and works while an engine has the store open; then files and index are not compared.\n"
+    .summary = "read every byte of every record, and compare the index; with a model, compute records again",
+    .synopsis = "--store DIR [-m MODEL [--sample N] [--schema FILE]...] [--json]",
+    .notes = "Checksums show that a record is as it was written; --model shows that the model would write it. Texts are computed again from\n"
+             "their first token, modules by the --schema that has them. Texts after modules cannot be computed again: they are counted.\n"
+             "Changes nothing, and works while an engine has the store open; then files and index are not compared.\n"
              "exit status: 0 all is well, 1 something is not, 2 used wrongly\n",
     .options = table,
     .main = verify_main,
@@ -54,7 +78,18 @@ static void on_finding(void *user, const rp_cache_finding *f) {
     putchar('\n');
 }
 
-static int print_json(const verify_options *o, const rp_cache_verification *v, const verify_state *s) {
+static json_t *recomputed_object(const rp_cache_recomputed *r) {
+    json_t *o = json_object();
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"candidates", r->candidates}, {"checked", r->checked},             {"different", r->different},
+                   {"unreadable", r->unreadable}, {"unknown_scope", r->unknown_scope}, {"no_memory", r->no_memory}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) cli_json_set(o, numbers[i].name, json_integer((json_int_t)numbers[i].value));
+    return o;
+}
+
+static int print_json(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
     json_t *object = json_object(), *flaws = json_object();
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "records", json_integer((json_int_t)v->records));
@@ -64,37 +99,76 @@ static int print_json(const verify_options *o, const rp_cache_verification *v, c
     for (int i = 0; i < RP_N_CACHE_FLAWS; i++)
         cli_json_set(flaws, rp_cache_flaw_name((rp_cache_flaw)i), json_integer((json_int_t)v->flaws[i]));
     cli_json_set(object, "flaws", flaws);
+    if (o->model != NULL) cli_json_set(object, "recomputed", recomputed_object(r));
     cli_json_set(object, "findings", s->findings);
     return cli_json_print(object);
 }
 
-static int print_summary(const rp_cache_verification *v, const verify_state *s) {
+static int print_summary(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], wrong[CACHE_TEXT_BYTES];
     printf("%s, %s read: %s\n", cache_count_text(v->records, "record", records), cache_bytes_text(v->bytes, size),
            s->n == 0 ? "all is well" : cache_count_text(s->n, "finding", wrong));
     if (!v->is_whole) printf("an engine has the store open: files and index were not compared\n");
+    if (o->model != NULL) {
+        printf("%s of %llu of this model computed again: %llu different\n", cache_count_text(r->checked, "record", records),
+               (unsigned long long)r->candidates, (unsigned long long)r->different);
+        if (r->unknown_scope > 0) printf("%llu could not be computed again: modules of no given schema, or texts after modules\n",
+                                         (unsigned long long)r->unknown_scope);
+        if (r->no_memory > 0) printf("%llu are longer than the context or the memory: raise --ctx\n", (unsigned long long)r->no_memory);
+    }
     return cli_finish_output();
+}
+
+/* Computes records again with a model of its own. Returns an exit status. */
+static int recompute(const verify_options *o, rp_cache *cache, verify_state *s, rp_cache_recomputed *out) {
+    cli_loaded l = {0};
+    rp_error err;
+    const char *fingerprint;
+    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states};
+    rp_engine_options engine = cli_engine_options(&args);
+    rp_cache_recompute_options options = {.sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
+    int status = cli_load_model(&l, o->model, o->chat_format);
+    if (status == CLI_OK && rp_model_fingerprint(l.model, o->threads, NULL, NULL, &fingerprint, &err) != RP_OK) status = cli_fail_library(&err);
+    if (status == CLI_OK) status = cli_load_engine(&l, &engine, &(cli_list){.n = 0});
+    for (size_t i = 0; i < o->schemas.n && status == CLI_OK; i++) {
+        rp_schema_options of = {.tenant = o->tenant};
+        if (rp_schema_load(l.engine, o->schemas.items[i], &of, &l.schema, &err) != RP_OK ||
+            rp_schema_encode(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
+            status = cli_fail_library(&err);
+    }
+    s->progress.what = "computing";
+    if (status == CLI_OK && rp_cache_recompute(cache, l.engine, &options, cache_on_progress, on_finding, s, out, &err) != RP_OK)
+        status = cache_store_fail(&err);
+    cli_progress_clear(&s->progress.bar);
+    cli_loaded_free(&l);
+    return status;
 }
 
 static int verify(const verify_options *o, rp_cache *cache) {
     verify_state s = {.progress = {.what = "reading"}, .findings = o->json ? json_array() : NULL};
     rp_cache_verification v;
+    rp_cache_recomputed r = {0};
     rp_error err;
     int rc = rp_cache_verify(cache, cache_on_progress, on_finding, &s, &v, &err);
     cli_progress_clear(&s.progress.bar);
-    if (rc != RP_OK) {
+    int status = rc == RP_OK ? CLI_OK : cache_store_fail(&err);
+    if (status == CLI_OK && o->model != NULL) status = recompute(o, cache, &s, &r);
+    if (status != CLI_OK) {
         json_decref(s.findings);
-        return cache_store_fail(&err);
+        return status;
     }
-    int status = o->json ? print_json(o, &v, &s) : print_summary(&v, &s);
+    v.flaws[RP_CACHE_OTHER_KV] = r.different;
+    status = o->json ? print_json(o, &v, &r, &s) : print_summary(o, &v, &r, &s);
     return status == CLI_OK && s.n > 0 ? CLI_FAILED : status;
 }
 
 static int verify_main(int argc, char **argv) {
-    verify_options o = {.json = false};
+    verify_options o = {.sample = 32};
     cli_parsed parsed = cli_options_parse(&cli_cache_verify, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    if (o.model == NULL && (o.schemas.n > 0 || o.tenant != NULL))
+        return cli_fail(CLI_WRONG_USE, "--schema and --tenant need a model to compute with: give --model FILE");
     rp_cache *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
     if (status == CLI_OK) status = verify(&o, cache);

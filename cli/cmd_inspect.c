@@ -118,6 +118,17 @@ static int inspect_model(const inspect_options *o, cli_loaded *l) {
     return cli_finish_output();
 }
 
+static void on_progress(void *user, uint64_t done, uint64_t total) { cli_progress_draw(user, "hashing weights", NULL, done, total); }
+
+static int hash_model(cli_loaded *l) {
+    cli_progress progress = {0};
+    const char *fingerprint;
+    rp_error err;
+    int rc = rp_model_fingerprint(l->model, 0, on_progress, &progress, &fingerprint, &err);
+    cli_progress_clear(&progress);
+    return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
+}
+
 static int inspect_main(int argc, char **argv) {
     inspect_options o = {0};
     cli_parsed parsed = cli_options_parse(&cli_command_inspect, argc, argv, &o);
@@ -127,6 +138,7 @@ static int inspect_main(int argc, char **argv) {
     char *prompt = NULL;
     int status = o.prompt != NULL ? read_prompt(o.prompt, &prompt) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
+    if (status == CLI_OK) status = hash_model(&loaded); /* so that keys are those of stores */
     if (status == CLI_OK)
         status = o.schemas.n > 0 ? inspect_schema(&o, &loaded, prompt) : inspect_model(&o, &loaded);
     free(prompt);

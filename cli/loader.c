@@ -1,7 +1,12 @@
 /* loader.c: opens models and engines for the commands and says what went wrong. Owns nothing. One thread. */
+#define _POSIX_C_SOURCE 200809L /* sigaction */
+
 #include "loader.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "console.h"
@@ -43,6 +48,29 @@ static int check_chat_format(const char *name) {
     return cli_fail(CLI_WRONG_USE, "--chat-format '%s' is not known: give one of %s", name, all);
 }
 
+/* ---- a model that changes under the program ---- */
+
+/* What the handler writes: made before, as it may call almost nothing. */
+static char truncated_line[1024];
+static size_t truncated_bytes;
+
+/* A mapped file is shorter than it was. The access is made again by the signal's default action, which ends the program. */
+static void meet_sigbus(int number) {
+    (void)number;
+    ssize_t n = write(STDERR_FILENO, truncated_line, truncated_bytes);
+    (void)n;
+}
+
+static void watch_map(const char *path) {
+    struct sigaction action = {.sa_handler = meet_sigbus, .sa_flags = (int)SA_RESETHAND};
+    int n = snprintf(truncated_line, sizeof truncated_line,
+                     "reprise: bus error: a mapped file was truncated or cannot be read any more, most likely the model '%.800s': "
+                     "replace a model by rename (write another file, then mv), never in place\n", path);
+    truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
     rp_model_options options = rp_model_options_defaults();
     options.chat_format = chat_format;
@@ -51,6 +79,7 @@ int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
         if (status != CLI_OK) return status;
     }
     rp_error err;
+    watch_map(path);
     return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 

@@ -95,6 +95,9 @@ RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
 RP_API const char *rp_code_text(rp_code code); /* static */
 RP_API const char *rp_version(void);           /* RP_VERSION_STRING of the library; static */
 
+/* Called during long work: how much is done, of how much. Tokens, where modules are computed; bytes, where weights are prepared or hashed. */
+typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
+
 /* ---- Models ---------------------------------------------------------------------------------------------------- */
 
 typedef struct rp_model rp_model;
@@ -132,10 +135,19 @@ typedef struct rp_model_info {
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t state_bytes_per_token; /* attention states in f16 */
-    const char *fingerprint;      /* 64 hexadecimal digits: part of every key */
+    const char *fingerprint;      /* 64 hexadecimal digits, once they are known: an engine with a store has them computed, and so does
+                                     rp_model_fingerprint. Until then "" */
 } rp_model_info;
 
 RP_API void rp_model_describe(const rp_model *model, rp_model_info *out);
+
+/* What tells the model from every other: BLAKE2b of all bytes of its files and of its chat format, part of the keys of a store. All weights are
+ * read, unless that has been done already. Any thread.
+ * n_threads    0: one for each processor
+ * on_progress  (bytes) may be NULL; called on the calling thread
+ * *out         64 hexadecimal digits, which belong to the model
+ * RP_ERR_IO (a file was changed in place since the model was opened), RP_ERR_MEMORY. */
+RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err);
 
 /* The i-th chat format's name, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
@@ -201,9 +213,6 @@ RP_API int rp_model_quantize(const char *in, const char *out, const char *type, 
 /* ---- Engines --------------------------------------------------------------------------------------------------- */
 
 typedef struct rp_engine rp_engine;
-
-/* Called during long work: how much is done, of how much. Tokens, where modules are computed; bytes, where weights are prepared. */
-typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 
 typedef enum rp_state_format { RP_STATE_F16 = 0, RP_STATE_F32 = 1 } rp_state_format;
 
@@ -955,8 +964,9 @@ typedef enum rp_cache_flaw {
     RP_CACHE_WITHOUT_FILE, /* a row */
     RP_CACHE_WITHOUT_ROW,  /* a record */
     RP_CACHE_LEFTOVER,     /* a file that is no record */
+    RP_CACHE_OTHER_KV,     /* rp_cache_recompute: the model computes other bytes */
 } rp_cache_flaw;
-#define RP_N_CACHE_FLAWS 6
+#define RP_N_CACHE_FLAWS 7
 
 RP_API const char *rp_cache_flaw_name(rp_cache_flaw flaw); /* "record", "row", "index", "without_file", ...; static; NULL past the end */
 
@@ -980,6 +990,31 @@ typedef struct rp_cache_verification {
  * error. RP_ERR_IO (the folder cannot be read), RP_ERR_MEMORY. */
 RP_API int rp_cache_verify(rp_cache *cache, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user,
                            rp_cache_verification *out, rp_error *err);
+
+typedef struct rp_cache_recompute_options {
+    size_t sample;      /* records that are computed again, drawn from all that can be; 0: all of them */
+    uint64_t seed;      /* of the draw */
+    const char *tenant; /* whose texts; NULL: what is shared. Borrowed during the call */
+} rp_cache_recompute_options;
+
+typedef struct rp_cache_recomputed {
+    uint64_t candidates;     /* records of the engine's model, KV format and arithmetic */
+    uint64_t checked;        /* computed again and compared */
+    uint64_t different;      /* of them; each was a finding (RP_CACHE_OTHER_KV) */
+    uint64_t unreadable;     /* chosen, and damaged or in need of another key: rp_cache_verify says which */
+    uint64_t unknown_scope;  /* what their tokens attended to is not in the store: modules of schemas that the engine does not have, texts
+                                after modules, other tenants' */
+    uint64_t no_memory;      /* longer than the engine's context, or than its budget of KV */
+} rp_cache_recomputed;
+
+/* Computes records of a store again, and compares every byte of their KV: checksums say that a record is as it was written, this says that
+ * the model would write it. A text is recomputed from its first token on; a module where the engine has its schema, prefilled
+ * (rp_schema_encode) before this call. Changes nothing.
+ * engine        of the model, without a store, made after rp_model_fingerprint; nobody else uses it meanwhile
+ * on_progress   (records), on_finding: may be NULL; called on the calling thread and on the engine's
+ * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was not known when it was made), RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_cache_recompute(rp_cache *cache, rp_engine *engine, const rp_cache_recompute_options *options, rp_on_progress on_progress,
+                              rp_on_cache_finding on_finding, void *user, rp_cache_recomputed *out, rp_error *err);
 
 /* What rp_cache_gc and rp_cache_rebuild did. */
 typedef struct rp_cache_cleaning {

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -67,6 +68,37 @@ int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *e
     return rc;
 }
 
+/* ---- identity ---- */
+
+static int64_t (*file_clock)(void);
+
+void base_file_set_clock(int64_t (*now_ns)(void)) { file_clock = now_ns; }
+
+static int64_t nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
+
+static base_file_id id_of(const struct stat *st) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    base_file_id id = {.device = (uint64_t)st->st_dev, .inode = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size,
+                       .mtime_ns = nanoseconds(st->st_mtim), .ctime_ns = nanoseconds(st->st_ctim)};
+    int64_t last = BASE_MAX(id.mtime_ns, id.ctime_ns);
+    id.is_settled = (file_clock ? file_clock() : nanoseconds(now)) - last >= BASE_FILE_SETTLED_NS;
+    return id;
+}
+
+bool base_file_identify(const char *path, base_file_id *out) {
+    struct stat st;
+    if (stat(path, &st) != 0) return false;
+    *out = id_of(&st);
+    return true;
+}
+
+bool base_file_id_equal(const base_file_id *a, const base_file_id *b) {
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+/* ---- maps ---- */
+
 int base_map_open(base_map *out, const char *path, rp_error *err) {
     *out = (base_map){0};
     uint64_t size = 0;
@@ -74,12 +106,14 @@ int base_map_open(base_map *out, const char *path, rp_error *err) {
     if (fd < 0) return fd;
     int rc = 0;
     void *data = NULL;
-    if (size > SIZE_MAX)
+    struct stat st;
+    if (fstat(fd, &st) != 0) rc = base_fail_errno(err, "cannot examine", path);
+    else if (size > SIZE_MAX)
         rc = base_fail(err, RP_ERR_IO, "cannot map '%s': %" PRIu64 " bytes do not fit the address space", path, size);
     else if (size > 0 && (data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         rc = base_fail_errno(err, "cannot map", path);
     close(fd);
-    if (rc == 0 && size > 0) *out = (base_map){.data = data, .bytes = (size_t)size};
+    if (rc == 0 && size > 0) *out = (base_map){.data = data, .bytes = (size_t)size, .id = id_of(&st)};
     return rc;
 }
 

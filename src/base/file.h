@@ -15,10 +15,27 @@
  * RP_ERR_IO (cannot open or read, a directory), RP_ERR_LIMIT (larger), RP_ERR_MEMORY. */
 int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err);
 
+/* Tells one content of a file from another without reading it: whoever changes the file changes its ctime, which no program can set back. */
+typedef struct base_file_id {
+    uint64_t device, inode, bytes;
+    int64_t mtime_ns, ctime_ns; /* since 1970 */
+    bool is_settled; /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will have another time */
+} base_file_id;
+
+#define BASE_FILE_SETTLED_NS INT64_C(2000000000) /* the coarsest clock of a file system (FAT) ticks every two seconds */
+
+/* false: the file cannot be examined. */
+bool base_file_identify(const char *path, base_file_id *out);
+/* The same file with the same content, as far as its times say. */
+bool base_file_id_equal(const base_file_id *a, const base_file_id *b);
+/* For tests: the time of day, in ns since 1970, that is_settled compares with. NULL: the system's. */
+void base_file_set_clock(int64_t (*now_ns)(void));
+
 /* A read-only, private map of a whole file. data is NULL when the file is empty (bytes = 0). */
 typedef struct base_map {
     const uint8_t *data;
     size_t bytes;
+    base_file_id id; /* of the file when it was mapped */
 } base_map;
 
 int base_map_open(base_map *out, const char *path, rp_error *err); /* RP_ERR_IO */

@@ -13,6 +13,8 @@ struct rp_cache {
     store_admin *admin;
 };
 
+store_admin *cache_admin(rp_cache *c) { return c->admin; }
+
 rp_cache_options rp_cache_options_defaults(void) { return (rp_cache_options){.key_file = NULL}; }
 
 int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err) {
@@ -187,7 +189,8 @@ int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, 
 const char *rp_cache_flaw_name(rp_cache_flaw flaw) {
     static const char *const names[RP_N_CACHE_FLAWS] = {
         [RP_CACHE_BAD_RECORD] = "record",          [RP_CACHE_BAD_ROW] = "row",         [RP_CACHE_BAD_INDEX] = "index",
-        [RP_CACHE_WITHOUT_FILE] = "without_file", [RP_CACHE_WITHOUT_ROW] = "without_row", [RP_CACHE_LEFTOVER] = "leftover"};
+        [RP_CACHE_WITHOUT_FILE] = "without_file", [RP_CACHE_WITHOUT_ROW] = "without_row", [RP_CACHE_LEFTOVER] = "leftover",
+        [RP_CACHE_OTHER_KV] = "other_kv"};
     return (unsigned)flaw < RP_N_CACHE_FLAWS ? names[flaw] : NULL;
 }
 

@@ -4,7 +4,11 @@
 
 #include "reprise.h"
 
+#include "store/store_admin.h"
+
 #define CACHE_KEY_DIGITS 64
+
+store_admin *cache_admin(rp_cache *c); /* borrowed */
 
 /* Does it say something, in digits that keys have? RP_ERR_INVALID. */
 int cache_selection_check(const rp_cache_selection *s, rp_error *err);

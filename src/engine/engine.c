@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
+#include "engine/identity.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* of the states, one part */
@@ -57,38 +58,6 @@ static int check_context(const rp_engine *e, rp_error *err) {
     }
     return base_fail(err, RP_ERR_CONTEXT, "a context of %d positions: architecture '%s' has learned %d, and no others can be had",
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
-}
-
-/* What states depend on besides scope and tokens, */
-static void make_fingerprint(rp_engine *e) {
-    base_hash h;
-    base_hash_init(&h, "reprise states 1");
-    base_hash_key(&h, &e->model->fingerprint);
-    base_hash_u64(&h, (uint64_t)e->states.shape.format);
-    base_hash_u64(&h, model_rope_is_long(e->model, e->n_ctx));
-    base_hash_final(&h, &e->states.fingerprint);
-}
-
-/* and what the keys of shared spans do. */
-static void make_salt(rp_engine *e) {
-    base_hash h;
-    base_hash_init(&h, "reprise salt 1");
-    base_hash_key(&h, &e->states.fingerprint);
-    base_hash_final(&h, &e->salt);
-}
-
-int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err) {
-    size_t n = tenant ? strlen(tenant) : 0;
-    *out = e->salt;
-    if (n == 0) return RP_OK;
-    if (n > RP_MAX_TENANT_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n, RP_MAX_TENANT_BYTES);
-    base_hash h;
-    base_hash_init(&h, "reprise tenant 1");
-    base_hash_key(&h, &e->salt);
-    base_hash_bytes(&h, tenant, n);
-    base_hash_final(&h, out);
-    return RP_OK;
 }
 
 bool engine_cond_init(pthread_cond_t *cond) {
@@ -141,13 +110,20 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
                                             [RP_STORE_WRITE_THROUGH] = SPAN_STORE_WRITE_THROUGH,
                                             [RP_STORE_WRITE_OFF] = SPAN_STORE_WRITE_OFF};
+    identity_note note;
     int rc = record_cipher_open(&e->cipher, o->store_key_file, err);
+    if (!rc) rc = identity_find(e, o, &note, err);
     if (rc) return rc;
+    base_key others[KERNEL_ARITHMETIC_END];
+    size_t n_others = identity_others(e, others);
     span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
                                      .format = &e->states, .cipher = e->cipher, .notify = wake, .user = e},
                             .write = ways[o->store_write],
-                            .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES};
+                            .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES,
+                            .others = others,
+                            .n_others = n_others};
     rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
+    if (!rc) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
     return rc;
@@ -195,8 +171,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     span_store_set_room(e->store, room, e);
-    make_fingerprint(e);
-    make_salt(e);
+    identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
     return rc ? rc : audit_open(e, o, err);
 }

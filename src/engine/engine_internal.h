@@ -1,6 +1,7 @@
 /* engine_internal.h: what the files of the engine share.
  *
  *   engine.c        making an engine; memory, statistics
+ *   identity.c      what names its KV (identity.h)
  *   models.c        models and tokens: the plain parts of the interface
  *   schemas.c       schemas by name, counted by reference
  *   call.c, request.c, result.c     a call: its life, what it asks for, what it gave (call.h)
@@ -65,6 +66,7 @@ struct rp_engine {
     kv_pool *pool;
     record_cipher *cipher; /* of records; NULL: none */
     record_format states; /* what a record of this engine's states is like */
+    bool is_whole;        /* its fingerprint is of every byte of the model (identity.h) */
     base_key salt; /* of what is shared: model, state format. A tenant's: engine_salt. One of them is part of every key */
 
     pthread_t thread;
@@ -125,7 +127,7 @@ struct rp_engine {
     int32_t max_parts, max_rows, max_logits;
 };
 
-/* ---- engine.c, models.c ---- */
+/* ---- engine.c, identity.c, models.c ---- */
 
 /* A condition whose timed waits count on the monotonic clock. */
 bool engine_cond_init(pthread_cond_t *cond);

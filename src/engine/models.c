@@ -87,9 +87,18 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         .n_experts = m->hp.n_experts,
         .n_experts_used = m->hp.n_experts_used,
         .state_bytes_per_token = kv_shape_token_bytes(&f16),
-        .fingerprint = m->fingerprint_hex,
+        .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
     };
     out->weights = kernel_type_name(main_type(m, &out->weight_bytes, &out->parameters));
+}
+
+int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err) {
+    if (!m || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_fingerprint: model and out are needed");
+    *out = "";
+    int rc = engine_check_threads(n_threads, err);
+    if (!rc) rc = model_fingerprint(m, NULL, n_threads ? n_threads : base_cpu_count(), on_progress, user, err);
+    if (!rc) *out = m->fingerprint_hex;
+    return rc;
 }
 
 const char *rp_chat_format_name(int i) {

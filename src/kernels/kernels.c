@@ -43,6 +43,27 @@ float kernel_f16_to_f32(uint16_t h) { return half_to_float(h); }
 uint16_t kernel_f32_to_f16(float f) { return half_from_float(f); }
 float kernel_bf16_to_f32(uint16_t h) { return half_bf16_to_float(h); }
 
+kernel_arithmetic kernel_arithmetic_of(base_cpu_level level) {
+#if defined(__x86_64__)
+    return level == BASE_CPU_GENERIC ? KERNEL_ARITHMETIC_PLAIN_X86_64 : KERNEL_ARITHMETIC_FUSED_X86_64;
+#elif defined(__aarch64__)
+    return level == BASE_CPU_GENERIC ? KERNEL_ARITHMETIC_PLAIN_AARCH64 : KERNEL_ARITHMETIC_FUSED_AARCH64;
+#else
+    (void)level;
+    return KERNEL_ARITHMETIC_PLAIN_OTHER;
+#endif
+}
+
+const char *kernel_arithmetic_name(kernel_arithmetic a) {
+    static const char *const names[KERNEL_ARITHMETIC_END] = {
+#define X(NAME, number, name) [number] = name,
+        KERNEL_ARITHMETICS(X)
+#undef X
+    };
+    const char *name = (unsigned)a < KERNEL_ARITHMETIC_END ? names[a] : NULL;
+    return name ? name : "unknown";
+}
+
 void kernel_table_init(kernel_table *t, base_cpu_level level) {
     kernel_table_generic(t);
 #if defined(__x86_64__)

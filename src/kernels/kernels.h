@@ -159,6 +159,28 @@ typedef struct kernel_table {
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;
 
+/* Which results a level gives: two levels of one arithmetic give the same bits (README.md, "Levels"; tests/kernel compares them), two
+ * arithmetics do not. KV of one is not mixed with KV of another, so the numbers are part of file formats: X(NAME, number, name). A change
+ * of the kernels that changes results takes a new number. */
+#define KERNEL_ARITHMETICS(X) \
+    X(PLAIN_X86_64, 1, "x86-64/generic") \
+    X(FUSED_X86_64, 2, "x86-64/avx2") \
+    X(PLAIN_AARCH64, 3, "aarch64/generic") \
+    X(FUSED_AARCH64, 4, "aarch64/neon") \
+    X(PLAIN_OTHER, 5, "other/generic")
+
+typedef enum kernel_arithmetic {
+    KERNEL_ARITHMETIC_UNKNOWN, /* of KV that says nothing about it */
+#define X(NAME, number, name) KERNEL_ARITHMETIC_##NAME = number,
+    KERNEL_ARITHMETICS(X)
+#undef X
+    KERNEL_ARITHMETIC_END
+} kernel_arithmetic;
+
+kernel_arithmetic kernel_arithmetic_of(base_cpu_level level);
+/* "x86-64/avx2"; static; "unknown" for numbers that are none. */
+const char *kernel_arithmetic_name(kernel_arithmetic a);
+
 /* Fills in the table for a level: C first, then each level that `level` includes overrides what it does better. Never fails. */
 void kernel_table_init(kernel_table *t, base_cpu_level level);
 

@@ -1,4 +1,4 @@
-/* model.c: opening a model: its parts in their order, and its fingerprint.
+/* model.c: opening a model: its parts in their order.
  *
  * Nothing of the file is trusted: shapes are checked against each other when it is opened, once, so that the forward pass need not.
  */
@@ -12,36 +12,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
-
-/* ---- fingerprint ---- */
-
-/* Bytes taken from each tensor: 64 pieces of 64, evenly spread. Whoever changes weights changes most of them (a fine-tuning
- * step, another quantisation), so the pieces tell models apart at a cost that does not grow with the file. */
-#define SAMPLE_PIECES 64
-#define SAMPLE_BYTES 64
-
-static void fingerprint(rp_model *m) {
-    base_hash h;
-    size_t n = 0;
-    base_hash_init(&h, "reprise model 1");
-    for (size_t i = 0; i < gguf_n_parts(m->file); i++) {
-        const void *header = gguf_header(m->file, i, &n);
-        base_hash_bytes(&h, header, n);
-    }
-    base_hash_bytes(&h, chat_format_name(m->chat), strlen(chat_format_name(m->chat)));
-    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(m->file, i);
-        if (t->bytes <= SAMPLE_PIECES * SAMPLE_BYTES) {
-            base_hash_bytes(&h, t->data, t->bytes);
-            continue;
-        }
-        uint64_t step = (t->bytes - SAMPLE_BYTES) / (SAMPLE_PIECES - 1);
-        for (uint64_t k = 0; k < SAMPLE_PIECES; k++)
-            base_hash_bytes(&h, (const char *)t->data + k * step, SAMPLE_BYTES);
-    }
-    base_hash_final(&h, &m->fingerprint);
-    base_key_hex(&m->fingerprint, m->fingerprint_hex, 2 * BASE_KEY_BYTES);
-}
 
 /* ---- opening ---- */
 
@@ -103,7 +73,7 @@ static int open_parts(rp_model *m, const rp_model_options *options, rp_error *er
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
     if ((rc = take_name(m, err))) return rc;
-    fingerprint(m);
+    model_identify(m);
     return RP_OK;
 }
 
@@ -115,7 +85,8 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
         return base_fail_memory(err, sizeof(*m), "a model");
     }
     m->file = file;
-    int rc = open_parts(m, options, err);
+    int rc = (m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0) ? RP_OK : base_fail_memory(err, sizeof(m->lock), "a lock");
+    if (!rc) rc = open_parts(m, options, err);
     if (rc) {
         model_close(m);
         return rc;
@@ -131,9 +102,8 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
     int rc = gguf_open(&file, path, err);
     if (!rc) rc = model_open_gguf(out, file, options, err);
     if (rc || (*out)->vocabulary_only) return rc;
-    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s, fingerprint %.16s", path,
-               (double)(base_clock_us() - start) / 1e3, (*out)->arch->name, (*out)->hp.n_layers, chat_format_name((*out)->chat),
-               (*out)->fingerprint_hex);
+    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s", path, (double)(base_clock_us() - start) / 1e3,
+               (*out)->arch->name, (*out)->hp.n_layers, chat_format_name((*out)->chat));
     return RP_OK;
 }
 
@@ -146,5 +116,6 @@ void model_close(rp_model *m) {
     for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
     tokenizer_free(m->tokenizer);
     gguf_close(m->file);
+    if (m->has_lock) pthread_mutex_destroy(&m->lock);
     base_free(m);
 }

@@ -8,13 +8,16 @@
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
  *   model_layers.c    what differs from layer to layer: windows, rotations, shared states
  *   model_rope.c      rotary frequencies
- *   model.c           opening, fingerprint
+ *   model.c           opening
+ *   model_fingerprint.c   a hash of every byte, when somebody needs it
  *
- * Immutable after opening; any number of threads may use it.
+ * Immutable after opening, but for the fingerprint, which has a lock; any number of threads may use it.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -165,8 +168,14 @@ struct rp_model {
     bool chat_guessed; /* the file's own template is none of those that are known */
     char *name;
     bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
+    base_key header_digest; /* of headers, metadata and chat format, without the weights: names KV in one process */
+
+    bool has_lock;
+    pthread_mutex_t lock;
+    atomic_bool has_fingerprint; /* what follows is filled in, and does not change any more */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
+    uint64_t hashed_bytes;       /* of weights, that were read for it; 0: its digest was remembered */
 };
 
 int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err); /* see rp_model_open */
@@ -175,6 +184,21 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
 void model_close(rp_model *m);
 /* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. */
 int model_check_whole(const rp_model *m, rp_error *err);
+
+/* Digests of models' files that were computed before, by what the files were like. NULL functions are not called. */
+typedef struct model_digests {
+    bool (*find)(void *user, const base_key *files, base_key *digest); /* false: it is not known */
+    void (*keep)(void *user, const base_key *files, const base_key *digest);
+    void *user;
+} model_digests;
+
+/* Fills in the fingerprint: BLAKE2b of every byte of all headers, metadata and weights, and of the chat format; the second call finds it. A tensor is
+ * hashed in pieces, by n_threads threads; how many does not change the result.
+ * known    may be NULL; asked before anything is read, and given what was computed, unless a file was changed so shortly before that a second
+ *          change might have the same time.
+ * on_progress (bytes) may be NULL; called on the calling thread.
+ * Any thread. RP_ERR_IO (a file was changed in place since it was opened: weights of two contents may be in use), RP_ERR_MEMORY. */
+int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err);
 
 /* The matrices that rows are multiplied with, by number; some have no data. */
 int32_t model_n_matrices(const rp_model *m);

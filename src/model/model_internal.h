@@ -14,6 +14,8 @@
 /* Key of: every n-th layer has no window; or, for each layer, whether it has. */
 #define MODEL_WINDOW_PATTERN "attention.sliding_window_pattern"
 
+/* Needs file, chat: the header's digest. */
+void model_identify(rp_model *m);
 /* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */
 int model_read_hparams(rp_model *m, rp_error *err);
 /* Needs hparams. Every tensor of the file must have a place: one that has none means something that this architecture is not known to

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/disk_tier.h"
+#include "store/fingerprints.h"
 
 #define RECORD_END ".rps"
 #define KEY_DIGITS 64
@@ -139,13 +140,17 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
     return base_io_mkdir(path, err);
 }
 
-/* What a crash left of the temporary file goes first. */
 int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
+    return disk_folder_write_file(f->dir, "audit", bytes, n, err);
+}
+
+/* What a crash left of the temporary file goes first. */
+int disk_folder_write_file(const char *dir, const char *name, const void *bytes, size_t n, rp_error *err) {
     char path[DISK_PATH_BYTES], temporary[DISK_PATH_BYTES];
     struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
     base_io_file file = {0};
-    disk_folder_audit(f->dir, path);
-    snprintf(temporary, sizeof(temporary), "%s/audit.tmp", f->dir);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(temporary, sizeof(temporary), "%s/%s.tmp", dir, name);
     int rc = base_io_unlink(temporary, err);
     if (!rc) rc = base_io_create(&file, temporary, err);
     if (rc) return rc;
@@ -153,7 +158,7 @@ int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, r
     base_io_close(&file);
     if (!rc) rc = base_io_rename(temporary, path, err);
     if (rc) base_io_unlink(temporary, NULL);
-    return rc ? rc : base_io_sync_folder(f->dir, err);
+    return rc ? rc : base_io_sync_folder(dir, err);
 }
 
 /* ---- what could not be read ---- */
@@ -274,6 +279,8 @@ uint64_t disk_folder_overhead(const disk_folder *f) {
     snprintf(path, sizeof(path), "%s/lock", f->dir);
     uint64_t bytes = disk_bytes(f->dir) + disk_bytes(path);
     disk_folder_audit(f->dir, path);
+    bytes += disk_bytes(path);
+    snprintf(path, sizeof(path), "%s/" FINGERPRINTS_NAME, f->dir);
     bytes += disk_bytes(path);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         disk_folder_path(f, i, folder);

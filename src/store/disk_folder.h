@@ -35,7 +35,8 @@ void disk_folder_path(const disk_folder *f, int i, char *out); /* the folder of 
 void disk_folder_index(const disk_folder *f, char *out);
 void disk_folder_audit(const char *dir, char *out);
 
-/* Makes DIR/audit these n bytes: as a whole or not at all. RP_ERR_IO. */
+/* Makes DIR/NAME these n bytes: as a whole or not at all. RP_ERR_IO. */
+int disk_folder_write_file(const char *dir, const char *name, const void *bytes, size_t n, rp_error *err);
 int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err);
 
 /* Makes the folder that a record of this key lies in. RP_ERR_IO. */

@@ -35,6 +35,7 @@
     X(DAMAGED, damaged, ERR_FORMAT, "it is damaged") \
     X(VERSION, version, ERR_FORMAT, "its version is not known here") \
     X(MODEL, model, ERR_FORMAT, "it is of another model") \
+    X(ARITHMETIC, arithmetic, ERR_FORMAT, "its KV was computed by kernels that round otherwise") \
     X(FORMAT, format, ERR_FORMAT, "its states have another format") \
     X(KEY, key, ERR_FORMAT, "it holds another span") \
     X(CIPHER, cipher, ERR_FORMAT, "it cannot be decrypted") \
@@ -68,7 +69,8 @@ typedef struct record {
 
 /* What an engine expects of every record. */
 typedef struct record_format {
-    base_key fingerprint; /* of the model */
+    base_key fingerprint; /* of the model, and of all else that changes KV bytes */
+    uint8_t arithmetic;   /* a kernel_arithmetic, which the fingerprint depends on, too: to name why a record does not serve */
     kv_shape shape;
 } record_format;
 

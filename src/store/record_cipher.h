@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "reprise.h"
 
 #define RECORD_CIPHER_KEY_BYTES 32
@@ -29,6 +30,9 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err);
 void record_cipher_close(record_cipher *c); /* wipes the key; NULL is fine */
 /* Tells keys apart and tells nothing about them. */
 const uint8_t *record_cipher_id(const record_cipher *c);
+
+/* A hash of n bytes that only who has the key can make; c NULL: that everybody can, and that finds damage alone. domain separates uses. */
+void record_cipher_mac(const record_cipher *c, const char *domain, const void *bytes, size_t n, base_key *out);
 
 typedef struct record_stream {
     _Alignas(16) unsigned char state[64]; /* crypto_secretstream_xchacha20poly1305_state; checked by a static assertion */

@@ -171,7 +171,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = put(put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
     at = put_i32(put_i32(put_i32(at, r->at), r->first_slot), r->n_tokens);
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
-    at = put_i32(put(at, (uint64_t)shape->format, 4), shape->n_layers);
+    at = put_i32(put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
     at = put(put(at, label_bytes, 4), r->tenant, 4);
     assert(at == out + RECORD_FIXED_BYTES);
@@ -221,7 +221,10 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
     r->tenant = get_u32(&p->at);
 }
 
-static record_fault check_shape(const parse *p, kv_shape *shape, uint32_t format) {
+static record_fault check_shape(const parse *p, record_format *f, uint32_t number) {
+    kv_shape *shape = &f->shape;
+    uint32_t format = number & ~(uint32_t)0xff00;
+    f->arithmetic = (uint8_t)(number >> 8);
     if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "number %u is not known here", format);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return damaged(p, "a number of layers", shape->n_layers);
@@ -300,7 +303,7 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     record_head h = {0};
     uint32_t kind, format;
     get_fixed(&h, &p, &kind, &format);
-    record_fault fault = check_shape(&p, &h.format.shape, format);
+    record_fault fault = check_shape(&p, &h.format, format);
     if (!fault) fault = check_record(&p, &h.record, kind);
     if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = damaged(&p, "a label's size of", p.label_bytes);
     size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);

@@ -3,7 +3,7 @@
  *   public header                                       private header
  *     0   8  magic                                        0  32  fingerprint           124   4  first_pos
  *     8   4  version                                     32  32  key                   128   4  readable_from
- *    12   4  flags: 1 encrypted                          64  32  parent                132   4  format: 0 f16, 1 f32
+ *    12   4  flags: 1 encrypted                          64  32  parent                132   4  format: 0 f16, 1 f32; + 256 a
  *    16   8  bytes of the file                           96   8  cost_us               136   4  n_layers
  *    24   4  bytes of the private header                104   4  kind                  140   4  n_kv_heads
  *    28   4  zeros                                      108   4  at                    144   4  key_dim
@@ -11,6 +11,7 @@
  *    48  16  checksum over [0, 48) and what lies        116   4  n_tokens              152   4  bytes of the label
  *            between this header and layer 0            120   4  slots                 156   4  zeros
  *                                                       160      layers, 32 bytes each
+ *                                                             a: a kernel_arithmetic
  *   a layer                                                      tokens, 4 bytes each
  *     0   8  where it begins in the file                         label
  *     8   4  window

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "kernels/kernels.h"
 
 struct record_reader {
     base_io_file file;
@@ -117,7 +118,9 @@ static record_fault check_expected(record_reader *r, const record_format *format
     char hex[17];
     base_key_hex(&r->head.record.key, hex, 16);
     if (format && !base_key_equal(&format->fingerprint, &r->head.format.fingerprint))
-        return record_fail(err, RECORD_FAULT_MODEL, r->path, "another fingerprint");
+        return format->arithmetic == r->head.format.arithmetic
+                   ? record_fail(err, RECORD_FAULT_MODEL, r->path, "another fingerprint")
+                   : record_fail(err, RECORD_FAULT_ARITHMETIC, r->path, "%s", kernel_arithmetic_name((kernel_arithmetic)r->head.format.arithmetic));
     if (format && !shapes_are_equal(&format->shape, &r->head.format.shape))
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
     if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);

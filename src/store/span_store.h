@@ -156,6 +156,8 @@ typedef struct span_store_disk {
     disk_tier_options tier;
     span_store_write write;
     uint64_t budget_bytes; /* of the folder, all in all */
+    const base_key *others; /* [n_others] fingerprints of this model's KV with another arithmetic: such records are counted in the log */
+    size_t n_others;
 } span_store_disk;
 
 /* What is on disk is there from now on. own is told each text record of this model, with the owner that the entry shall get in *owner (NULL:

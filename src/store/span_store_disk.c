@@ -167,6 +167,8 @@ typedef struct opening {
     void *user;
     known_entry *known;
     size_t n, cap;
+    const span_store_disk *disk;
+    size_t n_other_arithmetic;
 } opening;
 
 static void know_use(span_entry *e, const record_row *row) {
@@ -190,6 +192,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     bool asks = base_key_equal(&row->fingerprint, &s->format->fingerprint) && row->record.kind == RECORD_TEXT;
     void *owner = NULL;
     uint32_t i;
+    for (size_t k = 0; k < o->disk->n_others; k++) o->n_other_arithmetic += base_key_equal(&row->fingerprint, &o->disk->others[k]);
     int rc = asks ? o->own(o->user, row, &owner, err) : RP_OK;
     if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
         rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
@@ -238,7 +241,7 @@ static int check_budget(const span_store *s, const span_store_disk *disk, rp_err
 }
 
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
-    opening o = {.s = s, .own = own, .user = user};
+    opening o = {.s = s, .own = own, .user = user, .disk = disk};
     s->format = disk->tier.format;
     s->read_only = disk->tier.read_only;
     s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
@@ -250,6 +253,9 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
         rc = enter_known(s, &o, err);
         if (!rc) rc = check_budget(s, disk, err);
     }
+    if (!rc && o.n_other_arithmetic > 0)
+        base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with another arithmetic (REPRISE_CPU, or another processor):"
+                 " they are misses here, and stay", o.n_other_arithmetic);
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
     return rc;

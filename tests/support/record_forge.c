@@ -83,7 +83,7 @@ void record_world_open(record_world *w, const record_plan *p) {
     snprintf(w->path, sizeof w->path, "%s/record.rps", w->folder);
     snprintf(w->other, sizeof w->other, "%s/other.rps", w->folder);
     if (kv_pool_new(&w->pool, p->shape, UINT64_C(1) << 32, NULL, NULL)) die("no pool");
-    w->format = (record_format){forge_key("model", 1), *p->shape};
+    w->format = (record_format){.fingerprint = forge_key("model", 1), .shape = *p->shape};
     make_record(w, p);
     w->span = make_span(w->pool, p);
     kv_span_seal(w->span, &w->record.key);

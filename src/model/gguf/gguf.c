@@ -526,6 +526,12 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name) {
 size_t gguf_n_parts(const gguf_file *f) { return 1 + f->n_others; }
 const char *gguf_part_name(const gguf_file *f, size_t part) { return part ? f->others[part - 1]->name : f->name; }
 
+bool gguf_part_id(const gguf_file *f, size_t part, base_file_id *out) {
+    if (part) f = f->others[part - 1];
+    if (f->map.data) *out = f->map.id;
+    return f->map.data != NULL;
+}
+
 const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes) {
     if (part) f = f->others[part - 1];
     *bytes = f->header_bytes;

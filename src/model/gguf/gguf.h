@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "kernels/kernels.h"
 #include "reprise.h"
 
@@ -74,6 +75,8 @@ void gguf_forget(const gguf_file *f, const void *data, size_t bytes);
 const char *gguf_name(const gguf_file *f); /* the path (of the first part), for messages */
 size_t gguf_n_parts(const gguf_file *f);
 const char *gguf_part_name(const gguf_file *f, size_t part); /* its path; of memory, the name it was opened with */
+/* What a part's file was like when it was mapped. false: the part is bytes in memory. */
+bool gguf_part_id(const gguf_file *f, size_t part, base_file_id *out);
 uint32_t gguf_version(const gguf_file *f);
 size_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);

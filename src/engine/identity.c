@@ -1,0 +1,88 @@
+/* identity.c: see identity.h. */
+#include "engine/identity.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "store/fingerprints.h"
+
+static base_key name_states(const rp_engine *e, kernel_arithmetic arithmetic) {
+    const rp_model *m = e->model;
+    base_hash h;
+    base_key out;
+    base_hash_init(&h, "reprise states 2");
+    base_hash_key(&h, atomic_load(&e->model->has_fingerprint) ? &m->fingerprint : &m->header_digest);
+    base_hash_u64(&h, (uint64_t)e->states.shape.format);
+    base_hash_u64(&h, model_rope_is_long(m, e->n_ctx));
+    base_hash_u64(&h, (uint64_t)arithmetic);
+    base_hash_final(&h, &out);
+    return out;
+}
+
+void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
+    base_hash h;
+    e->is_whole = atomic_load(&e->model->has_fingerprint);
+    e->states.arithmetic = (uint8_t)arithmetic;
+    e->states.fingerprint = name_states(e, arithmetic);
+    base_hash_init(&h, "reprise salt 1");
+    base_hash_key(&h, &e->states.fingerprint);
+    base_hash_final(&h, &e->salt);
+}
+
+size_t identity_others(const rp_engine *e, base_key *out) {
+    size_t n = 0;
+    for (int a = KERNEL_ARITHMETIC_UNKNOWN + 1; a < KERNEL_ARITHMETIC_END; a++)
+        if (a != e->states.arithmetic) out[n++] = name_states(e, (kernel_arithmetic)a);
+    return n;
+}
+
+bool identity_is_whole(const rp_engine *e) { return e->is_whole; }
+
+int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err) {
+    size_t n = tenant ? strlen(tenant) : 0;
+    *out = e->salt;
+    if (n == 0) return RP_OK;
+    if (n > RP_MAX_TENANT_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n, RP_MAX_TENANT_BYTES);
+    base_hash h;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, &e->salt);
+    base_hash_bytes(&h, tenant, n);
+    base_hash_final(&h, out);
+    return RP_OK;
+}
+
+/* ---- what the store remembers ---- */
+
+typedef struct finding {
+    const rp_engine *e;
+    const char *dir;
+    identity_note *note;
+} finding;
+
+static bool find_digest(void *user, const base_key *files, base_key *digest) {
+    const finding *f = user;
+    return fingerprints_find(f->dir, f->e->cipher, files, digest);
+}
+
+static void note_digest(void *user, const base_key *files, const base_key *digest) {
+    const finding *f = user;
+    *f->note = (identity_note){.is_new = true, .files = *files, .digest = *digest};
+}
+
+int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note, rp_error *err) {
+    finding f = {.e = e, .dir = o->store_dir, .note = note};
+    model_digests known = {find_digest, note_digest, &f};
+    *note = (identity_note){.is_new = false};
+    int rc = model_fingerprint(e->model, &known, e->n_threads, NULL, NULL, err);
+    if (!rc) identity_make(e, (kernel_arithmetic)e->states.arithmetic);
+    return rc;
+}
+
+void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note) {
+    rp_error err;
+    if (!note->is_new || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
+    if (fingerprints_keep(o->store_dir, e->cipher, &note->files, &note->digest, &err))
+        base_log(BASE_LOG_WARN, "store: the model is hashed again at the next start: %s", err.message);
+}

@@ -1,0 +1,330 @@
+/* test_recompute.c: rp_cache_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
+ *
+ *   fingerprint   every byte counts; threads do not; remembered by what the file was like, and never believed where that was altered
+ *   recompute     a record with valid checksums and another model's KV is found
+ *   arithmetic    KV of another arithmetic is a miss, and its records say why
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "model/model.h"
+#include "store/fingerprints.h"
+#include "support/cache_world.h"
+#include "support/record_forge.h"
+
+#define PATH_BYTES (STORE_FOLDER_BYTES + 80)
+
+static char dir[STORE_FOLDER_BYTES], copy[STORE_FOLDER_BYTES + 16];
+
+static int make_folders(void **state) {
+    (void)state;
+    char model[4096];
+    snprintf(model, sizeof model, "%s/models/reprise-mini.gguf", getenv("REPRISE_SOURCE_DIR"));
+    store_folder_make(dir);
+    snprintf(copy, sizeof copy, "%s.gguf", dir);
+    forged f = forge_load(model);
+    forge_save(copy, f.bytes, f.n);
+    forge_free(&f);
+    return 0;
+}
+
+static int remove_folders(void **state) {
+    (void)state;
+    base_file_set_clock(NULL);
+    unsetenv("REPRISE_CPU");
+    store_folder_remove(dir);
+    unlink(copy);
+    return 0;
+}
+
+static rp_model *open_model(const char *path) {
+    rp_model *m = NULL;
+    rp_error err = {0};
+    if (rp_model_open(&m, path, NULL, &err)) fail_msg("%s", err.message);
+    return m;
+}
+
+static void fingerprint_of(const char *path, int n_threads, char out[65]) {
+    rp_model *m = open_model(path);
+    const char *text = NULL;
+    rp_error err = {0};
+    if (rp_model_fingerprint(m, n_threads, NULL, NULL, &text, &err)) fail_msg("%s", err.message);
+    snprintf(out, 65, "%s", text);
+    assert_int_equal(strlen(out), 64);
+    assert_true(m->hashed_bytes > 0);
+    rp_model_close(m);
+}
+
+/* Bytes of the largest tensor that lie between two of the 64 pieces of 64 bytes that version 0.1 looked at. */
+static long between_pieces(const char *path) {
+    rp_model *m = open_model(path);
+    const gguf_tensor *t = gguf_tensor_at(m->file, 0);
+    size_t n;
+    const char *file = gguf_header(m->file, 0, &n);
+    for (size_t i = 1; i < gguf_n_tensors(m->file); i++)
+        if (gguf_tensor_at(m->file, i)->bytes > t->bytes) t = gguf_tensor_at(m->file, i);
+    uint64_t step = (t->bytes - 64) / 63;
+    long at = (long)((const char *)t->data - file) + (long)(3 * step + 64);
+    assert_true(step > 128);
+    rp_model_close(m);
+    return at;
+}
+
+static void flip(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+/* ---- the fingerprint ---- */
+
+static void every_byte_counts(void **state) {
+    (void)state;
+    char original[65], changed[65], one[65];
+    fingerprint_of(copy, 3, original);
+    fingerprint_of(copy, 1, one);
+    assert_string_equal(one, original);
+    flip(copy, between_pieces(copy));
+    fingerprint_of(copy, 2, changed);
+    assert_string_not_equal(changed, original);
+    flip(copy, between_pieces(copy));
+    flip(copy, -1);
+    fingerprint_of(copy, 2, changed);
+    assert_string_not_equal(changed, original);
+    flip(copy, -1);
+    fingerprint_of(copy, 2, changed);
+    assert_string_equal(changed, original);
+}
+
+/* Opens the model with the store; returns how many bytes of weights were hashed. */
+static uint64_t hashed_at_start(const char *path) {
+    rp_model *m = open_model(path);
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_model_info info;
+    rp_model_describe(m, &info);
+    assert_string_equal(info.fingerprint, "");
+    o.n_threads = 1;
+    o.n_ctx = 64;
+    o.store_dir = dir;
+    if (rp_engine_new(&e, m, &o, &err)) fail_msg("%s", err.message);
+    uint64_t n = m->hashed_bytes;
+    rp_model_describe(m, &info);
+    assert_int_equal(strlen(info.fingerprint), 64);
+    rp_engine_free(e);
+    rp_model_close(m);
+    return n;
+}
+
+static int64_t far_future(void) { return INT64_C(7000000000000000000); }
+
+static void it_is_remembered(void **state) {
+    (void)state;
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/" FINGERPRINTS_NAME, dir);
+    assert_true(hashed_at_start(copy) > 0); /* just written: a second change might have the same time */
+    assert_true(hashed_at_start(copy) > 0);
+    base_file_set_clock(far_future);
+    assert_true(hashed_at_start(copy) > 0);
+    assert_int_equal(hashed_at_start(copy), 0);
+    assert_int_equal(hashed_at_start(copy), 0);
+    flip(copy, between_pieces(copy)); /* of the same size */
+    assert_true(hashed_at_start(copy) > 0);
+    assert_int_equal(hashed_at_start(copy), 0);
+}
+
+static void mtime_set_back_is_seen(void **state) {
+    (void)state;
+    struct stat st;
+    base_file_set_clock(far_future);
+    hashed_at_start(copy);
+    assert_int_equal(hashed_at_start(copy), 0);
+    assert_int_equal(stat(copy, &st), 0);
+    struct timespec before[2] = {st.st_atim, st.st_mtim}, tick = {0, 20000000};
+    nanosleep(&tick, NULL); /* the kernel's clock of files ticks every 10 ms at the slowest */
+    flip(copy, between_pieces(copy));
+    assert_int_equal(utimensat(AT_FDCWD, copy, before, 0), 0);
+    assert_true(hashed_at_start(copy) > 0);
+}
+
+static void damage_is_not_believed(void **state) {
+    (void)state;
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/" FINGERPRINTS_NAME, dir);
+    base_file_set_clock(far_future);
+    hashed_at_start(copy);
+    forged f = forge_load(path);
+    for (size_t i = 0; i < f.n; i += 7) {
+        forge_save(path, f.bytes, f.n);
+        flip(path, (long)i);
+        assert_true(hashed_at_start(copy) > 0);
+        assert_int_equal(hashed_at_start(copy), 0); /* it was written anew */
+    }
+    forge_save(path, f.bytes, f.n / 2);
+    assert_true(hashed_at_start(copy) > 0);
+    unlink(path);
+    assert_true(hashed_at_start(copy) > 0);
+    forge_free(&f);
+}
+
+static void a_key_makes_it_unforgeable(void **state) {
+    (void)state;
+    base_key files = {{1}}, digest = {{2}}, found;
+    record_cipher *mine = forge_cipher(7), *other = forge_cipher(8);
+    assert_int_equal(fingerprints_keep(dir, mine, &files, &digest, NULL), RP_OK);
+    assert_true(fingerprints_find(dir, mine, &files, &found));
+    assert_true(base_key_equal(&found, &digest));
+    assert_false(fingerprints_find(dir, other, &files, &found));
+    assert_false(fingerprints_find(dir, NULL, &files, &found));
+    for (int i = 0; i < 2 * FINGERPRINTS_MOST; i++) {
+        base_key more = {{3, (uint8_t)i}};
+        assert_int_equal(fingerprints_keep(dir, mine, &more, &digest, NULL), RP_OK);
+    }
+    assert_false(fingerprints_find(dir, mine, &files, &found)); /* the oldest are forgotten */
+    record_cipher_close(mine);
+    record_cipher_close(other);
+}
+
+/* ---- computed again ---- */
+
+static rp_engine *engine_for(const cache_world *w) {
+    rp_error err = {0};
+    const char *text;
+    if (rp_model_fingerprint(w->model, 1, NULL, NULL, &text, &err)) fail_msg("%s", err.message);
+    rp_engine *e = cache_world_engine(w, NULL, NULL, &err);
+    if (!e || rp_schema_encode(e, NULL, "cities", NULL, NULL, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+static rp_cache_recomputed recompute(const cache_world *w) {
+    rp_cache_recomputed r;
+    rp_error err = {0};
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_engine *e = engine_for(w);
+    if (rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err)) fail_msg("%s", err.message);
+    rp_engine_free(e);
+    rp_cache_close(c);
+    assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_scope + r.no_memory);
+    return r;
+}
+
+/* The KV of a record becomes other KV: one bit of the first layer, and all checksums right. */
+static void forge_kv(const char *path) {
+    uint64_t private_bytes, states_at;
+    forged f = forge_load(path);
+    assert_true(forge_places(f.bytes, f.n, &private_bytes, &states_at));
+    f.bytes[states_at] ^= 1; /* of the first token's first key */
+    forge_layer_checksums(f.bytes, f.n);
+    forge_header_checksum(f.bytes, f.n);
+    forge_save(path, f.bytes, f.n);
+    forge_free(&f);
+}
+
+static void forged_kv_is_found(void **state) {
+    (void)state;
+    cache_world w;
+    char path[PATH_BYTES];
+    rp_error err = {0};
+    rp_cache_verification v;
+    cache_world_open(&w, false);
+    cache_world_fill(&w, dir, NULL);
+    rp_cache_recomputed r = recompute(&w);
+    assert_int_equal(r.different, 0);
+    assert_true(r.checked > 4); /* modules, and the plain text */
+    assert_true(r.unknown_scope > 0 && r.unreadable == 0 && r.no_memory == 0);
+    uint64_t checked = r.checked;
+
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l = cache_world_list(c);
+    for (size_t i = 0; i < l->n_entries; i++) {
+        cache_world_path(dir, &l->entries[i], path);
+        forge_kv(path);
+    }
+    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    assert_int_equal(v.flaws[RP_CACHE_BAD_RECORD], 0); /* no checksum tells */
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    r = recompute(&w);
+    assert_int_equal(r.different, checked);
+    cache_world_close(&w);
+}
+
+static void an_engine_with_a_store_is_refused(void **state) {
+    (void)state;
+    cache_world w;
+    rp_cache_recomputed r;
+    rp_error err = {0};
+    cache_world_open(&w, true);
+    cache_world_fill(&w, dir, NULL);
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_engine *e = cache_world_engine(&w, dir, NULL, &err);
+    assert_int_equal(rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
+    rp_engine_free(e);
+    rp_cache_close(c);
+    cache_world_close(&w);
+    cache_world_open(&w, true);
+    c = cache_world_cache(dir, NULL, true);
+    e = cache_world_engine(&w, NULL, NULL, &err); /* before rp_model_fingerprint */
+    assert_int_equal(rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
+    rp_engine_free(e);
+    rp_cache_close(c);
+    cache_world_close(&w);
+}
+
+/* ---- arithmetic ---- */
+
+static void arithmetic_is_part_of_the_key(void **state) {
+    (void)state;
+    cache_world w;
+    int32_t cached, from_disk;
+    rp_error err = {0};
+    setenv("REPRISE_CPU", "generic", 1);
+    cache_world_open(&w, false);
+    cache_world_fill(&w, dir, NULL);
+    unsetenv("REPRISE_CPU");
+    rp_engine *e = cache_world_engine(&w, dir, NULL, &err);
+    cache_world_ask(&w, e, &cached, &from_disk);
+    base_cpu_level level;
+    assert_int_equal(base_cpu_detect(&level, &err), RP_OK);
+    if (kernel_arithmetic_of(level) != kernel_arithmetic_of(BASE_CPU_GENERIC)) assert_int_equal(from_disk, 0);
+    rp_engine_free(e);
+    setenv("REPRISE_CPU", "generic", 1);
+    e = cache_world_engine(&w, dir, NULL, &err);
+    assert_true(cache_world_ask(&w, e, &cached, &from_disk)); /* and has a cold run's bytes */
+    assert_true(from_disk > 0);
+    rp_engine_free(e);
+    cache_world_close(&w);
+}
+
+int main(void) {
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_folders, remove_folders)
+    const struct CMUnitTest tests[] = {
+        TEST(every_byte_counts),
+        TEST(it_is_remembered),
+        TEST(mtime_set_back_is_seen),
+        TEST(damage_is_not_believed),
+        TEST(a_key_makes_it_unforgeable),
+        TEST(forged_kv_is_found),
+        TEST(an_engine_with_a_store_is_refused),
+        TEST(arithmetic_is_part_of_the_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
