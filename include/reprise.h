@@ -801,7 +801,8 @@ typedef struct rp_cache_options {
 RP_API rp_cache_options rp_cache_options_defaults(void);
 
 /* options NULL: the defaults; borrowed during the call. RP_ERR_IO (no such folder), RP_ERR_FORMAT (it is no store), RP_ERR_CONFLICT
- * (another process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. */
+ * (another process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. A folder that is neither empty nor a store is
+ * RP_ERR_FORMAT with `create`, too, and nothing in it is touched. */
 RP_API int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err);
 RP_API void rp_cache_close(rp_cache *cache);
 
@@ -836,6 +837,7 @@ typedef struct rp_cache_listing {
     rp_cache_entry *entries;
     size_t n_entries;
     bool has_more; /* of an engine: there is more than was asked for */
+    bool index_unwritten; /* of rp_cache_remove: as in rp_cache_cleaning */
     void *owner;   /* internal */
 } rp_cache_listing;
 
@@ -871,7 +873,8 @@ typedef struct rp_cache_stats {
     uint64_t encrypted, unreadable; /* records; unreadable: their headers, here */
     uint64_t pinned, pinned_bytes, expired, expired_bytes;
     uint64_t bad, bad_bytes;           /* files that were set aside because they could not be read */
-    uint64_t leftovers, leftover_bytes; /* files that are no records: a crash left them, or they are being written */
+    uint64_t leftovers, leftover_bytes; /* temporary files: a crash left them, or they are being written */
+    uint64_t foreign, foreign_bytes;    /* files that are not the store's: they are left alone, and total_bytes has them not */
     uint64_t broken;        /* records whose headers are damaged: to be set aside */
     uint64_t without_row, without_file; /* records the index does not know; rows whose record is gone */
     uint64_t index_bytes;
@@ -888,11 +891,15 @@ typedef enum rp_cache_flaw {
     RP_CACHE_BAD_INDEX,    /* it is damaged, or there is none */
     RP_CACHE_WITHOUT_FILE, /* a row */
     RP_CACHE_WITHOUT_ROW,  /* a record */
-    RP_CACHE_LEFTOVER,     /* a file that is no record */
+    RP_CACHE_LEFTOVER,     /* a temporary file */
+    RP_CACHE_OLD_ROW,      /* the index describes an earlier record of the same key: cost, label or place differ */
 } rp_cache_flaw;
-#define RP_N_CACHE_FLAWS 6
+#define RP_N_CACHE_FLAWS 7
 
 RP_API const char *rp_cache_flaw_name(rp_cache_flaw flaw); /* "record", "row", "index", "without_file", ...; static; NULL past the end */
+
+/* Is it damage? Everything else is what a process that was killed leaves: the next one puts it right, or rp_cache_gc. */
+RP_API bool rp_cache_flaw_is_damage(rp_cache_flaw flaw);
 
 typedef struct rp_cache_finding {
     rp_cache_flaw flaw;
@@ -923,11 +930,14 @@ typedef struct rp_cache_cleaning {
     uint64_t expired, expired_bytes;    /* likewise */
     uint64_t set_aside;                 /* records whose headers are damaged; gc removes them with the other bad ones */
     uint64_t rows_entered, rows_removed;
+    uint64_t rows_corrected;                  /* that said something else than their records; by rp_cache_gc */
+    bool index_unwritten;                     /* the disk is full: the index has rows of what is gone until the store is next opened */
     uint64_t index_bytes_before, index_bytes; /* of the index */
 } rp_cache_cleaning;
 
 /* Removes leftovers, what was set aside, and expired records that are not pinned; enters records that the index does not know, removes rows
- * without a record, and makes the index small. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO,
+ * without a record, corrects rows that differ from their records, and makes the index small. On a full disk what can be removed is, without
+ * the index if that cannot be changed. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO,
  * RP_ERR_MEMORY;
  * after an error some of it is done. */
 RP_API int rp_cache_gc(rp_cache *cache, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
