@@ -253,7 +253,8 @@ typedef struct rp_engine_options {
     int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
     float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
-    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
+    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. One that is neither empty nor a
+                                    store is refused (RP_ERR_FORMAT). NULL: RAM alone */
     uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
     const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are
                                     misses. NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
@@ -271,7 +272,8 @@ typedef struct rp_engine_options {
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
 /* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
+ * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
+ * (store_dir is no store). A store that cannot be used now is none of these: rp_store_stats.disk_state says so. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
@@ -698,6 +700,17 @@ RP_API int rp_schema_encode(rp_engine *engine, const char *tenant, const char *s
 RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_call **out, rp_error *err);
 
+/* How the disk tier of the store is. A store that cannot be used does not stop an engine: what it would have given is computed. */
+typedef enum rp_store_state {
+    RP_STORE_OFF,       /* there is none: no store_dir */
+    RP_STORE_WORKS,     /* or was opened read-only, as was asked for */
+    RP_STORE_UNWRITTEN, /* the last write failed: what is on disk is read, and writing is tried again every ten seconds */
+    RP_STORE_READ_ONLY, /* it could not be opened for writing: what is on disk is read, nothing is added until the engine is opened again */
+    RP_STORE_UNUSABLE,  /* it could not be opened: nothing is read or written until the engine is opened again */
+} rp_store_state;
+#define RP_N_STORE_STATES 5
+RP_API const char *rp_store_state_name(rp_store_state state); /* "off", "works", "unwritten", ...; static; NULL past the end */
+
 /* Of all tenants together: for the operator. */
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
@@ -708,6 +721,9 @@ typedef struct rp_store_stats {
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
     uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error */
     uint64_t disk_faults;    /* records that could not be read */
+    rp_store_state disk_state;
+    const char *disk_trouble; /* why it is neither off nor works: "no_space", "io_error", "permission", "read_only_disk", "open_files", "locked",
+                                 "version", "memory", "other"; else "". Static */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 

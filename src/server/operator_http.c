@@ -1,6 +1,7 @@
 /* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
  * answer took what it took. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "server/audit_http.h"
@@ -21,7 +22,13 @@ void handle_livez(server_exchange *x) { reply_word(x, 200, "alive\n"); }
 void handle_readyz(server_exchange *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
-    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, words[state]);
+    rp_store_stats t = {0};
+    char text[128];
+    if (state == SERVER_STATE_READY) rp_engine_store_stats(x->server->engine, &t);
+    bool is_degraded = t.disk_state > RP_STORE_WORKS; /* it answers all the same */
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
+             is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
+    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
 void handle_health(server_exchange *x) {
@@ -111,6 +118,18 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
+/* One series for each state but "off" and "works": 1 where the disk tier is in it. */
+static int append_degraded(base_buffer *b, const rp_store_stats *t) {
+    int rc = base_buffer_append_str(b, "# HELP reprise_store_degraded Disk tier of the store that is not written, read-only or unusable, by state and"
+                                       " reason: 1 while it is.\n# TYPE reprise_store_degraded gauge\n");
+    for (int i = RP_STORE_UNWRITTEN; i < RP_N_STORE_STATES && !rc; i++) {
+        bool is = (int)t->disk_state == i;
+        rc = base_buffer_printf(b, "reprise_store_degraded{state=\"%s\",reason=\"%s\"} %d\n", rp_store_state_name((rp_store_state)i),
+                                is ? t->disk_trouble : "", is);
+    }
+    return rc;
+}
+
 static int append_store(base_buffer *b, rp_server *s) {
     rp_store_stats t;
     rp_engine_info e;
@@ -140,6 +159,7 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    if (!rc) rc = append_degraded(b, &t);
     return rc ? rc : audit_append_metrics(b, s->engine);
 }
 

@@ -244,6 +244,12 @@ int disk_folder_check(const disk_folder *f, rp_error *err) {
     return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "there is no store in this folder: give the one that --store names where prompts run");
 }
 
+int disk_folder_check_foreign(const disk_folder *f, rp_error *err) {
+    folder_look l;
+    int rc = examine(f, &l, err);
+    return !rc && l.kind == FOLDER_FOREIGN ? refuse_foreign(f, &l, err) : rc;
+}
+
 /* ---- opening ---- */
 
 /* Who has it, for the message; 0: it does not say. */

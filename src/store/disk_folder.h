@@ -32,6 +32,8 @@ int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *
 void disk_folder_close(disk_folder *f);
 /* Is there a store in a folder that is open read-only? RP_ERR_IO (no such folder, a newer format), RP_ERR_FORMAT (another one, or empty). */
 int disk_folder_check(const disk_folder *f, rp_error *err);
+/* The same, but an empty folder is fine. */
+int disk_folder_check_foreign(const disk_folder *f, rp_error *err);
 /* Does another process have a folder locked that is open read-only? Its number; -1: one that does not say; 0: none. */
 long disk_folder_owner(const disk_folder *f);
 
