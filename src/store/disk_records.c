@@ -137,6 +137,7 @@ static int take_over(comparison *c, const disk_file *file, const record_row *kno
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
     int rc = RP_OK;
+    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK; /* it was entered again under the cursor */
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;

@@ -282,7 +282,7 @@ static int pins_text(const record_index *ix, base_buffer *out) {
 
 static int write_pins(record_index *ix, rp_error *err) {
     char path[MAX_PATH_BYTES];
-    base_buffer text = {0};
+    base_buffer text = BASE_BUFFER(MAX_PINS_BYTES);
     if (!ix->pins_changed || !pins_path(ix, path)) return RP_OK;
     int rc = pins_text(ix, &text) ? base_fail_memory(err, ix->n_pins * (KEY_DIGITS + 1), "the pins of a store")
                                   : base_io_write_whole(path, text.data, text.len, err);
@@ -338,7 +338,7 @@ static int load_pins(record_index *ix, rp_error *err) {
 /* Is the file of pins what the table says? */
 static void compare_pins(record_index *ix) {
     char path[MAX_PATH_BYTES];
-    base_buffer is = {0}, should = {0};
+    base_buffer is = {0}, should = BASE_BUFFER(MAX_PINS_BYTES);
     bool has_file = pins_path(ix, path) && base_file_read(path, MAX_PINS_BYTES, &is, NULL) == RP_OK;
     bool same = has_file && pins_text(ix, &should) == RP_OK && is.len == should.len && memcmp(is.data, should.data, is.len) == 0;
     ix->pins_changed = !same && (has_file || ix->n_pins > 0);

@@ -44,6 +44,17 @@ def write(path, text="x"):
         f.write(text)
 
 
+def fill(path):
+    """Until the disk is full."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        while os.write(fd, b"x" * 4096) > 0:
+            pass
+    except OSError:
+        pass
+    os.close(fd)
+
+
 class StoreFolder(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -268,24 +279,12 @@ class StoreFolder(unittest.TestCase):
         pins, rows = self.pinned(), self.rows()
         write(self.path("bad", "5" * 64 + ".rps"), "x" * 4096)
         write(self.path(rows[0]["key"][0], rows[0]["key"] + ".rps.1-1-1.tmp"), "x" * 100000)
-        with open(os.path.join(disk, "filler"), "wb") as f:
-            try:
-                while True:
-                    f.write(b"x" * 4096)
-                    f.flush()
-            except OSError:
-                pass
+        fill(os.path.join(disk, "filler"))
         self.check_answer(from_disk=True)
         self.assertEqual(json.loads(reprise("cache", "ls", "--json", "--all", "--store", self.store).stdout)["records"], len(rows))
         self.assertIn("1 leftover", self.cache("gc"))
         self.assertEqual(self.pinned(), pins)
-        with open(os.path.join(disk, "filler"), "ab") as f:
-            try:
-                while True:
-                    f.write(b"x" * 4096)
-                    f.flush()
-            except OSError:
-                pass
+        fill(os.path.join(disk, "filler"))
         self.assertIn("removed s/b", self.cache("rm", "s/b"))
         self.cache("rm", "--all")
         os.remove(os.path.join(disk, "filler"))
