@@ -411,6 +411,29 @@ static int open_all(record_index *ix, rp_error *err) {
     return rc ? rc : open_pins(ix, err);
 }
 
+static void reset(record_index *ix) {
+    ix->in_transaction = ix->is_new = ix->needs_table = false;
+    ix->n_pins = ix->n_salvaged = 0;
+    close_database(ix);
+}
+
+/* Every byte, to know whether the disk gives them. */
+static int read_file(const char *path, rp_error *err) {
+    static const size_t piece = (size_t)1 << 16;
+    base_io_file file;
+    size_t n = piece;
+    char *bytes = base_alloc(piece);
+    int rc = bytes ? base_io_open(&file, path, err) : base_fail_memory(err, piece, "the index of records");
+    if (!rc) {
+        for (uint64_t at = 0; !rc && n == piece; at += piece) rc = base_io_read(&file, at, bytes, piece, &n, err);
+        int cause = errno;
+        base_io_close(&file);
+        errno = cause;
+    }
+    base_free(bytes);
+    return rc;
+}
+
 int record_index_open(record_index **out, const char *path, rp_error *err) {
     record_index *ix = base_calloc(1, sizeof(*ix));
     rp_error why;
@@ -420,17 +443,20 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
     int rc = open_all(ix, &why);
+    if (rc == RP_ERR_FORMAT) { /* a disk that does not give a page looks like damage to SQLite (SQLITE_IOERR_CORRUPTFS): it is asked again */
+        reset(ix);
+        rc = read_file(path, &why) ? RP_ERR_IO : open_all(ix, &why);
+    }
     if (rc == RP_ERR_FORMAT) {
         base_log(BASE_LOG_WARN, "store: %s: it is kept as index.db" RECORD_INDEX_BAD " and made again from the records", why.message);
-        ix->in_transaction = false;
-        close_database(ix);
+        reset(ix);
         set_aside_database(path);
         rc = open_all(ix, &why);
     }
     if (rc) {
         int cause = errno;
         if (err) *err = why;
-        ix->in_transaction = false; /* closing takes it back */
+        reset(ix);
         record_index_close(ix);
         errno = cause;
         return rc == RP_ERR_FORMAT ? RP_ERR_IO : rc;

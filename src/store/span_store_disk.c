@@ -24,6 +24,7 @@
 #define RETRY_US 10000000
 /* A record's header, about; and what advice on budgets is rounded up to. */
 #define LEAST_HEADER_BYTES ((uint64_t)8 << 10)
+#define GROWTH_BYTES ((uint64_t)512 << 10) /* of an empty store: 16 folders, bad/, index and log */
 #define BUDGET_UNIT ((uint64_t)64 << 10)
 
 bool span_store_is_busy(const span_store *s) { return s->tier && disk_tier_is_busy(s->tier); }
@@ -415,9 +416,9 @@ static uint64_t least_record_bytes(const span_store *s) {
     return kv_pool_block_bytes(s->pool) * (uint64_t)kv_pool_shape(s->pool)->n_layers + LEAST_HEADER_BYTES;
 }
 
-/* The smallest budget whose limit has room for that: of a larger one a share is for what is set aside. */
+/* The smallest budget that stays enough for that once folders, index and its log have grown: of a larger one a share is for what is set aside. */
 static uint64_t least_budget(const span_store *s) {
-    uint64_t need = disk_tier_overhead(s->tier) + MARGIN_BYTES + least_record_bytes(s);
+    uint64_t need = disk_tier_overhead(s->tier) + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(s);
     uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
     return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
 }

@@ -285,7 +285,7 @@ class StoreFolder(unittest.TestCase):
         self.assertIn("1 leftover", self.cache("gc"))
         self.assertEqual(self.pinned(), pins)
         fill(os.path.join(disk, "filler"))
-        self.assertIn("removed s/b", self.cache("rm", "s/b"))
+        self.assertIn("removed s/a", self.cache("rm", "s/a"))
         self.cache("rm", "--all")
         os.remove(os.path.join(disk, "filler"))
         self.assertEqual(self.rows(), [])
