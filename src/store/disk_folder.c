@@ -200,7 +200,7 @@ static int examine(const disk_folder *f, folder_look *l, rp_error *err) {
     if (rc || is_marked || (rc = look_around(f, l, err)) || l->kind == FOLDER_EMPTY || l->foreign[0]) return rc;
     disk_folder_index(f, path);
     record_index_look index = l->has_index ? record_index_look_at(path) : RECORD_INDEX_NONE;
-    if (index == RECORD_INDEX_OURS || (index == RECORD_INDEX_NONE && l->has_lock && l->n_records > 0)) l->kind = FOLDER_UNMARKED;
+    if (index == RECORD_INDEX_OURS || ((index == RECORD_INDEX_NONE || index == RECORD_INDEX_EMPTY) && l->has_lock && l->n_records > 0)) l->kind = FOLDER_UNMARKED;
     else if (l->has_index) note_foreign(l, "", "index.db");
     return RP_OK;
 }

@@ -661,7 +661,7 @@ static bool make_uri(const char *path, char *out, size_t n) {
 
 /* Can anything be asked? */
 static bool answers(record_index *ix) {
-    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) == SQLITE_OK;
+    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) == SQLITE_OK;
 }
 
 static bool open_to_read(record_index *ix) {
@@ -684,7 +684,7 @@ record_index_look record_index_look_at(const char *path) {
     if (make_uri(path, uri, sizeof(uri)) &&
         sqlite3_open_v2(uri, &ix.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
         int rc = check_database(&ix, &is_new, &is_marked, NULL), code = sqlite3_errcode(ix.db) & 0xff;
-        if (!rc) is = is_new ? RECORD_INDEX_NONE : RECORD_INDEX_OURS;
+        if (!rc) is = is_new ? RECORD_INDEX_EMPTY : RECORD_INDEX_OURS;
         else if (code != SQLITE_NOTADB && code != SQLITE_CORRUPT) is = RECORD_INDEX_OTHER;
     } else {
         is = RECORD_INDEX_OTHER;

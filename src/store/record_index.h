@@ -51,7 +51,8 @@ void record_index_complete(record_index *ix);
 
 /* What lies at a path, without changing anything. */
 typedef enum record_index_look {
-    RECORD_INDEX_NONE,  /* no database, a damaged or an empty one */
+    RECORD_INDEX_NONE,  /* no database, or a damaged one */
+    RECORD_INDEX_EMPTY, /* without tables: whoever made it was killed */
     RECORD_INDEX_OURS,
     RECORD_INDEX_OTHER, /* another program's, or it cannot be opened */
 } record_index_look;

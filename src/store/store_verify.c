@@ -95,7 +95,11 @@ static void verify_index(verification *v) {
     char path[DISK_PATH_BYTES];
     rp_error why;
     disk_folder_index(&v->a->folder, path);
-    if (!v->a->index) {
+    if (!v->a->index && record_index_look_at(path) == RECORD_INDEX_EMPTY) {
+        char message[DISK_PATH_BYTES + 64];
+        snprintf(message, sizeof(message), "%s: the index is empty: whoever made it was killed", path);
+        find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
+    } else if (!v->a->index) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: there is no index that can be read", path);
         find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
