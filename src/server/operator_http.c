@@ -125,7 +125,7 @@ static int append_degraded(base_buffer *b, const rp_store_stats *t) {
     for (int i = RP_STORE_UNWRITTEN; i < RP_N_STORE_STATES && !rc; i++) {
         bool is = (int)t->disk_state == i;
         rc = base_buffer_printf(b, "reprise_store_degraded{state=\"%s\",reason=\"%s\"} %d\n", rp_store_state_name((rp_store_state)i),
-                                is ? t->disk_trouble : "", is);
+                                is ? t->disk_trouble : "none", is);
     }
     return rc;
 }

@@ -424,7 +424,7 @@ static uint64_t least_budget(const span_store *s) {
 }
 
 static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
-    if (!can_write(s) || limit(s) >= least_record_bytes(s)) return RP_OK;
+    if (!can_write(s) || limit(s) > 0) return RP_OK;
     uint64_t least = least_budget(s);
     return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0,
                         "a budget of %llu bytes on disk is less than the store takes for itself and one record: give %llu (%lluK) or more",
