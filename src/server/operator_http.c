@@ -118,16 +118,11 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
-/* One series for each state but "off" and "works": 1 where the disk tier is in it. */
 static int append_degraded(base_buffer *b, const rp_store_stats *t) {
-    int rc = base_buffer_append_str(b, "# HELP reprise_store_degraded Disk tier of the store that is not written, read-only or unusable, by state and"
-                                       " reason: 1 while it is.\n# TYPE reprise_store_degraded gauge\n");
-    for (int i = RP_STORE_UNWRITTEN; i < RP_N_STORE_STATES && !rc; i++) {
-        bool is = (int)t->disk_state == i;
-        rc = base_buffer_printf(b, "reprise_store_degraded{state=\"%s\",reason=\"%s\"} %d\n", rp_store_state_name((rp_store_state)i),
-                                is ? t->disk_trouble : "none", is);
-    }
-    return rc;
+    bool is = t->disk_state > RP_STORE_WORKS;
+    return base_buffer_printf(b, "# HELP reprise_store_degraded Disk tier of the store, by the reason why it is degraded: 0 not, 1 the last write failed,"
+                                 " 2 read-only, 3 unusable.\n# TYPE reprise_store_degraded gauge\nreprise_store_degraded{reason=\"%s\"} %d\n",
+                              is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
 }
 
 static int append_store(base_buffer *b, rp_server *s) {
