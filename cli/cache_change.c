@@ -83,6 +83,12 @@ static int begin(const cli_command *command, int argc, char **argv, change_optio
 
 /* ---- rm, pin, unpin ---- */
 
+/* After removals on a full disk. */
+static void say_unwritten(bool index_unwritten) {
+    if (index_unwritten)
+        fputs("note: the disk is so full that the index keeps rows of what was removed, until the store is opened with room on the disk\n", stderr);
+}
+
 /* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the sum. */
 static int say(const char *did, rp_cache_listing *l) {
     cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
@@ -96,6 +102,7 @@ static int say(const char *did, rp_cache_listing *l) {
         printf(": %s, %s\n", cache_count_text(r->records, "record", records), cache_bytes_text(r->bytes, size));
     }
     if (rows.n != 1) printf("%s %s, %s\n", did, cache_count_text(l->n_entries, "record", records), cache_bytes_text(bytes, size));
+    say_unwritten(l->index_unwritten);
     free(rows.items);
     rp_cache_listing_free(l);
     return cli_finish_output();
@@ -157,6 +164,8 @@ static int say_gc(const rp_cache_cleaning *c) {
     say_line(c->expired, "expired record", c->expired_bytes);
     say_line(c->rows_removed, "row without a record", 0);
     say_line(c->rows_entered, "record entered into the index", 0);
+    say_line(c->rows_corrected, "corrected row", 0);
+    say_unwritten(c->index_unwritten);
     printf("freed %s\n", cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index, size));
     return say_rest(c);
 }

@@ -275,6 +275,7 @@ static void print_stats(const stat_options *o, const rp_cache_stats *s, const ca
     print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
     print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
     print_line("leftovers", s->leftovers, s->leftover_bytes, s->owner != 0 ? "" : "'reprise cache gc' removes them");
+    print_line("foreign files", s->foreign, s->foreign_bytes, "not the store's: left alone, not in the total");
     print_flaws(s);
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));
@@ -308,7 +309,7 @@ static int print_stats_json(const stat_options *o, const rp_cache_stats *s, cons
                    {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
                    {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired},
                    {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers},
-                   {"leftover_bytes", s->leftover_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},
+                   {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},
                    {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes}};
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "owner", json_integer(s->owner));

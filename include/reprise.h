@@ -265,7 +265,8 @@ typedef struct rp_engine_options {
     int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
     float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
                                     step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
-    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. NULL: RAM alone */
+    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. One that is neither empty nor a
+                                    store is refused (RP_ERR_FORMAT). NULL: RAM alone */
     uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
     const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are
                                     misses. NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
@@ -283,7 +284,8 @@ typedef struct rp_engine_options {
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
 /* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads, the store), RP_ERR_CONFLICT (another process uses the store). */
+ * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
+ * (store_dir is no store). A store that cannot be used now is none of these: rp_store_stats.disk_state says so. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
 RP_API void rp_engine_free(rp_engine *engine);
@@ -769,6 +771,17 @@ RP_API int rp_schema_encode(rp_engine *engine, const char *tenant, const char *s
 RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_call **out, rp_error *err);
 
+/* How the disk tier of the store is. A store that cannot be used does not stop an engine: what it would have given is computed. */
+typedef enum rp_store_state {
+    RP_STORE_OFF,       /* there is none: no store_dir */
+    RP_STORE_WORKS,     /* or was opened read-only, as was asked for */
+    RP_STORE_UNWRITTEN, /* the last write failed: what is on disk is read, and writing is tried again every ten seconds */
+    RP_STORE_READ_ONLY, /* it could not be opened for writing: what is on disk is read, nothing is added until the engine is opened again */
+    RP_STORE_UNUSABLE,  /* it could not be opened: nothing is read or written until the engine is opened again */
+} rp_store_state;
+#define RP_N_STORE_STATES 5
+RP_API const char *rp_store_state_name(rp_store_state state); /* "off", "works", "unwritten", ...; static; NULL past the end */
+
 /* Of all tenants together: for the operator. */
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
@@ -783,6 +796,9 @@ typedef struct rp_store_stats {
     uint64_t disk_once_bytes; /* of them: text used once, which is written when nothing else is to be */
     uint64_t disk_lag_us;     /* age of the oldest of the others; 0: there is none */
     uint64_t disk_faults;    /* records that could not be read */
+    rp_store_state disk_state;
+    const char *disk_trouble; /* why it is neither off nor works: "no_space", "io_error", "permission", "read_only_disk", "open_files", "locked",
+                                 "version", "memory", "other"; else "". Static */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 
@@ -876,7 +892,8 @@ typedef struct rp_cache_options {
 RP_API rp_cache_options rp_cache_options_defaults(void);
 
 /* options NULL: the defaults; borrowed during the call. RP_ERR_IO (no such folder), RP_ERR_FORMAT (it is no store), RP_ERR_CONFLICT
- * (another process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. */
+ * (another process has it open; not with read_only), RP_ERR_INVALID (the key), RP_ERR_MEMORY. A folder that is neither empty nor a store is
+ * RP_ERR_FORMAT with `create`, too, and nothing in it is touched. */
 RP_API int rp_cache_open(rp_cache **out, const char *dir, const rp_cache_options *options, rp_error *err);
 RP_API void rp_cache_close(rp_cache *cache);
 
@@ -911,6 +928,7 @@ typedef struct rp_cache_listing {
     rp_cache_entry *entries;
     size_t n_entries;
     bool has_more; /* of an engine: there is more than was asked for */
+    bool index_unwritten; /* of rp_cache_remove: as in rp_cache_cleaning */
     void *owner;   /* internal */
 } rp_cache_listing;
 
@@ -946,7 +964,8 @@ typedef struct rp_cache_stats {
     uint64_t encrypted, unreadable; /* records; unreadable: their headers, here */
     uint64_t pinned, pinned_bytes, expired, expired_bytes;
     uint64_t bad, bad_bytes;           /* files that were set aside because they could not be read */
-    uint64_t leftovers, leftover_bytes; /* files that are no records: a crash left them, or they are being written */
+    uint64_t leftovers, leftover_bytes; /* temporary files: a crash left them, or they are being written */
+    uint64_t foreign, foreign_bytes;    /* files that are not the store's: they are left alone, and total_bytes has them not */
     uint64_t broken;        /* records whose headers are damaged: to be set aside */
     uint64_t without_row, without_file; /* records the index does not know; rows whose record is gone */
     uint64_t index_bytes;
@@ -963,12 +982,16 @@ typedef enum rp_cache_flaw {
     RP_CACHE_BAD_INDEX,    /* it is damaged, or there is none */
     RP_CACHE_WITHOUT_FILE, /* a row */
     RP_CACHE_WITHOUT_ROW,  /* a record */
-    RP_CACHE_LEFTOVER,     /* a file that is no record */
+    RP_CACHE_LEFTOVER,     /* a temporary file */
     RP_CACHE_OTHER_KV,     /* rp_cache_recompute: the model computes other bytes */
+    RP_CACHE_OLD_ROW,      /* the index describes an earlier record of the same key: cost, label or place differ */
 } rp_cache_flaw;
-#define RP_N_CACHE_FLAWS 7
+#define RP_N_CACHE_FLAWS 8
 
 RP_API const char *rp_cache_flaw_name(rp_cache_flaw flaw); /* "record", "row", "index", "without_file", ...; static; NULL past the end */
+
+/* Is it damage? Everything else is what a process that was killed leaves: the next one puts it right, or rp_cache_gc. */
+RP_API bool rp_cache_flaw_is_damage(rp_cache_flaw flaw);
 
 typedef struct rp_cache_finding {
     rp_cache_flaw flaw;
@@ -1024,11 +1047,14 @@ typedef struct rp_cache_cleaning {
     uint64_t expired, expired_bytes;    /* likewise */
     uint64_t set_aside;                 /* records whose headers are damaged; gc removes them with the other bad ones */
     uint64_t rows_entered, rows_removed;
+    uint64_t rows_corrected;                  /* that said something else than their records; by rp_cache_gc */
+    bool index_unwritten;                     /* the disk is full: the index has rows of what is gone until the store is next opened */
     uint64_t index_bytes_before, index_bytes; /* of the index */
 } rp_cache_cleaning;
 
 /* Removes leftovers, what was set aside, and expired records that are not pinned; enters records that the index does not know, removes rows
- * without a record, and makes the index small. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO,
+ * without a record, corrects rows that differ from their records, and makes the index small. On a full disk what can be removed is, without
+ * the index if that cannot be changed. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened read-only), RP_ERR_IO,
  * RP_ERR_MEMORY;
  * after an error some of it is done. */
 RP_API int rp_cache_gc(rp_cache *cache, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);

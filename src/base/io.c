@@ -1,6 +1,7 @@
 /* io.c: see io.h. Owns the counters of calls and the point of failure, nothing else. */
 #define _POSIX_C_SOURCE 200809L
-#define _DEFAULT_SOURCE /* preadv */
+#define _DEFAULT_SOURCE /* preadv, realpath */
+#define _GNU_SOURCE     /* O_PATH */
 
 #include "base/io.h"
 
@@ -12,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,6 +80,8 @@ static const char *advice(int cause) {
     case EACCES:
     case EPERM:
     case EROFS: return ": check who may write there";
+    case ELOOP:
+    case ENOTDIR: return ": neither the folder nor the file may be a symbolic link";
     case EIO: return ": the disk may be failing";
     default: return "";
     }
@@ -95,17 +99,70 @@ static int fail(rp_error *err, const char *what, const char *path) {
 
 /* ---- opening ---- */
 
-static int open_again(const char *path, int flags, mode_t mode) {
-    int fd;
-    do fd = open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
-    while (fd < 0 && errno == EINTR);
-    return fd;
-}
-
 static void close_quietly(int fd) {
     int cause = errno;
     close(fd);
     errno = cause;
+}
+
+/* The folder of a path, held open, and the name in it. */
+typedef struct place {
+    int fd; /* AT_FDCWD: the working folder */
+    const char *name;
+} place;
+
+/* Neither the folder nor, in the calls that follow, the file may be a symbolic link. false: errno says why not. */
+static bool place_open(place *p, const char *path) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    *p = (place){AT_FDCWD, slash && slash[1] ? slash + 1 : path};
+    if (p->name == path) return true;
+    size_t n = slash == path ? 1 : (size_t)(slash - path);
+    if (n >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    do p->fd = open(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    while (p->fd < 0 && errno == EINTR);
+    return p->fd >= 0;
+}
+
+static void place_close(const place *p) {
+    if (p->fd >= 0) close_quietly(p->fd);
+}
+
+static int open_again(const char *path, int flags, mode_t mode) {
+    place p;
+    if (!place_open(&p, path)) return -1;
+    int fd;
+    do fd = openat(p.fd, p.name, flags | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, mode);
+    while (fd < 0 && errno == EINTR);
+    place_close(&p);
+    return fd;
+}
+
+int base_io_resolve(const char *path, char *out, size_t n, rp_error *err) {
+    char real[PATH_MAX], folder[PATH_MAX];
+    size_t length = strlen(path);
+    const char *name = "";
+    if (!realpath(path, real)) {
+        while (length > 1 && path[length - 1] == '/') length--;
+        if (errno != ENOENT || length == 0 || length >= sizeof folder) return fail(err, "cannot examine", path);
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+        char *slash = strrchr(folder, '/');
+        name = slash ? path + (slash - folder) + 1 : path;
+        length -= (size_t)(name - path);
+        if (slash) slash[slash == folder] = '\0';
+        if (!realpath(slash ? folder : ".", real)) return fail(err, "cannot examine", path);
+    } else {
+        length = 0;
+    }
+    if (snprintf(out, n, "%s%s%.*s", real, length > 0 && real[1] ? "/" : "", (int)length, name) < (int)n) return RP_OK;
+    errno = ENAMETOOLONG;
+    return fail(err, "cannot examine", path);
 }
 
 int base_io_open(base_io_file *out, const char *path, rp_error *err) {
@@ -252,54 +309,104 @@ int base_io_sync_folder_of(char *path, rp_error *err) {
     return base_io_sync_folder(path, err);
 }
 
+static bool rename_at(const char *from, const char *to) {
+    place a, b;
+    if (!place_open(&a, from)) return false;
+    bool is_done = place_open(&b, to);
+    if (is_done) {
+        is_done = renameat(a.fd, a.name, b.fd, b.name) == 0;
+        place_close(&b);
+    }
+    place_close(&a);
+    return is_done;
+}
+
 int base_io_rename(const char *from, const char *to, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || rename(from, to) != 0 ? fail(err, "cannot rename to", to) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || !rename_at(from, to) ? fail(err, "cannot rename to", to) : RP_OK;
+}
+
+static bool unlink_at(const char *path) {
+    place p;
+    if (!place_open(&p, path)) return errno == ENOENT;
+    bool is_gone = unlinkat(p.fd, p.name, 0) == 0 || errno == ENOENT;
+    place_close(&p);
+    return is_gone;
 }
 
 int base_io_unlink(const char *path, rp_error *err) {
-    if (meets_fault(BASE_IO_CHANGES)) return fail(err, "cannot remove", path);
-    return unlink(path) == 0 || errno == ENOENT ? RP_OK : fail(err, "cannot remove", path);
+    return meets_fault(BASE_IO_CHANGES) || !unlink_at(path) ? fail(err, "cannot remove", path) : RP_OK;
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* The folder that a path lies in, into out[n]. */
-static void parent_of(const char *path, char *out, size_t n) {
-    size_t len = strlen(path);
-    while (len > 1 && path[len - 1] == '/') len--;
-    while (len > 0 && path[len - 1] != '/') len--;
-    while (len > 1 && path[len - 1] == '/') len--;
-    snprintf(out, n, "%.*s", len > 0 ? (int)len : 1, len > 0 ? path : ".");
+static bool stat_at(const char *path, struct stat *out) {
+    place p;
+    if (!place_open(&p, path)) return false;
+    bool is_there = fstatat(p.fd, p.name, out, AT_SYMLINK_NOFOLLOW) == 0;
+    place_close(&p);
+    return is_there;
 }
 
 /* A folder whose parent may not be read is made all the same: its name cannot be synced. */
-static bool sync_parent(const char *path) {
-    char parent[PATH_MAX];
-    parent_of(path, parent, sizeof(parent));
-    int fd = open_again(parent, O_RDONLY | O_DIRECTORY, 0);
+static bool sync_parent(int parent) {
+    int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return errno == EACCES;
     bool is_done = sync_again(fd) == 0 || errno == EINVAL;
     close_quietly(fd);
     return is_done;
 }
 
+static bool mkdir_at(const char *path) {
+    struct stat st;
+    place p;
+    if (!place_open(&p, path)) return false;
+    bool is_made = mkdirat(p.fd, p.name, S_IRWXU) == 0, is_there = is_made && sync_parent(p.fd);
+    if (!is_made && errno == EEXIST) {
+        is_there = fstatat(p.fd, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+        errno = ENOTDIR;
+    }
+    place_close(&p);
+    return is_there;
+}
+
 int base_io_mkdir(const char *path, rp_error *err) {
-    bool is_made = !meets_fault(BASE_IO_CHANGES) && mkdir(path, S_IRWXU) == 0;
-    if ((is_made && sync_parent(path)) || (!is_made && errno == EEXIST && is_folder(path))) return RP_OK;
-    return fail(err, "cannot make the folder", path);
+    return meets_fault(BASE_IO_CHANGES) || !mkdir_at(path) ? fail(err, "cannot make the folder", path) : RP_OK;
+}
+
+int base_io_open_folder(DIR **out, const char *path, rp_error *err) {
+    int fd = meets_fault(BASE_IO_ALL) ? -1 : open_again(path, O_RDONLY | O_DIRECTORY, 0);
+    *out = fd < 0 ? NULL : fdopendir(fd);
+    if (*out) return RP_OK;
+    if (fd >= 0) close_quietly(fd);
+    return fail(err, "cannot read the folder", path);
+}
+
+int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error *err) {
+    char temporary[PATH_MAX];
+    base_io_file file = {0};
+    if (snprintf(temporary, sizeof temporary, "%s" BASE_IO_TEMPORARY, path) >= (int)sizeof temporary) {
+        errno = ENAMETOOLONG;
+        return fail(err, "cannot create", path);
+    }
+    int rc = base_io_unlink(temporary, err);
+    if (!rc) rc = base_io_create(&file, temporary, err);
+    if (rc) return rc;
+    if (!(rc = base_io_writev(&file, &(struct iovec){(void *)(uintptr_t)bytes, n}, 1, err))) rc = base_io_sync(&file, err);
+    base_io_close(&file);
+    if (!rc) rc = base_io_rename(temporary, path, err);
+    if (!rc) return base_io_sync_folder_of(temporary, err);
+    int cause = errno;
+    base_io_unlink(temporary, NULL);
+    errno = cause;
+    return rc;
 }
 
 static base_io_sizes sizes_of(const struct stat *st) {
-    return (base_io_sizes){(uint64_t)st->st_size, (uint64_t)st->st_blocks * DISK_UNIT};
+    return (base_io_sizes){(uint64_t)st->st_size, (uint64_t)st->st_blocks * DISK_UNIT, S_ISREG(st->st_mode)};
 }
 
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
     struct stat st;
     *out = (base_io_sizes){0};
-    if (meets_fault(BASE_IO_ALL) || stat(path, &st) != 0) return fail(err, "cannot examine", path);
+    if (meets_fault(BASE_IO_ALL) || !stat_at(path, &st)) return fail(err, "cannot examine", path);
     *out = sizes_of(&st);
     return RP_OK;
 }

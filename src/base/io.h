@@ -3,6 +3,9 @@
  *   call         create  write  write  sync  rename  sync_folder         counted from 1 by each of two counters:
  *   number          1      2      3     4      5          6              of all calls, and of those that change what is on disk
  *
+ * Paths: the folder of a file, and the file, must not be symbolic links (a path from outside is resolved first: base_io_resolve). So nobody who
+ * can make names in a folder can have the store read, replace or remove a file elsewhere.
+ *
  * Each function is one call, however many the system needs for it: calls that a signal interrupted are made again, and transfers that
  * came in pieces go on. Errors are RP_ERR_IO with a line that says what, where and what to do; errno is then the cause.
  *
@@ -11,6 +14,8 @@
 #ifndef BASE_IO_H
 #define BASE_IO_H
 
+#include <dirent.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -18,6 +23,7 @@
 #include "reprise.h"
 
 #define BASE_IO_MAX_PIECES 16 /* of one transfer */
+#define BASE_IO_TEMPORARY ".tmp" /* the end of names that are renamed when they are whole */
 
 /* An open file. Zero-initialised it is a closed one. */
 typedef struct base_io_file {
@@ -28,7 +34,11 @@ typedef struct base_io_file {
 typedef struct base_io_sizes {
     uint64_t bytes;      /* to its end */
     uint64_t disk_bytes; /* that it takes from the disk */
+    bool is_file;        /* a regular one: no folder, link, pipe or device */
 } base_io_sizes;
+
+/* A path without symbolic links, into out[n]: the file need not be there, its folder must be. Not counted. */
+int base_io_resolve(const char *path, char *out, size_t n, rp_error *err);
 
 /* For reading: a regular file. errno is ENOENT or ENOTDIR if there is none. */
 int base_io_open(base_io_file *out, const char *path, rp_error *err);
@@ -51,6 +61,9 @@ int base_io_rename(const char *from, const char *to, rp_error *err); /* a file t
 int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */
 /* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */
 int base_io_mkdir(const char *path, rp_error *err);
+int base_io_open_folder(DIR **out, const char *path, rp_error *err); /* to list it; closedir */
+/* A small file as a whole, durably: PATH.tmp, which a crash may have left, sync, rename, sync of the folder. Some calls. */
+int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error *err);
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err);
 int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
 

@@ -132,10 +132,10 @@ int rp_cache_list(rp_cache *c, const rp_cache_selection *selection, rp_cache_lis
 /* ---- changing ---- */
 
 /* A selection that says something, and a store that may be changed. */
-static int begin_change(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
+static int begin_change(rp_cache *c, const rp_cache_selection *selection, bool removes, rp_cache_listing **out, rp_error *err) {
     *out = NULL;
     if (!c || !selection) return base_fail(err, RP_ERR_INVALID, "cache and selection are needed");
-    int rc = store_admin_may_change(c->admin, err);
+    int rc = store_admin_may_change(c->admin, removes, err);
     return rc ? rc : find(c, selection, out, err);
 }
 
@@ -146,10 +146,10 @@ static void end_change(rp_cache_listing *l, rp_cache_listing **out, int rc) {
 
 int rp_cache_remove(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **removed, rp_error *err) {
     rp_cache_listing *l;
-    int rc = begin_change(c, selection, &l, err);
+    int rc = begin_change(c, selection, true, &l, err);
     for (size_t i = 0; !rc && i < l->n_entries; i++) rc = store_admin_remove(c->admin, &((const base_key *)l->owner)[i], err);
     if (l) {
-        int committed = store_admin_commit(c->admin, rc ? NULL : err); /* what is gone is gone */
+        int committed = store_admin_commit_removals(c->admin, &l->index_unwritten, rc ? NULL : err); /* what is gone is gone */
         if (!rc) rc = committed;
     }
     end_change(l, removed, rc);
@@ -172,7 +172,7 @@ static int keep_modules(rp_cache_listing *l, rp_error *err) {
 
 int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err) {
     rp_cache_listing *l;
-    int rc = begin_change(c, selection, &l, err);
+    int rc = begin_change(c, selection, false, &l, err);
     if (!rc && pinned) rc = keep_modules(l, err);
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_pin(c->admin, &((const base_key *)l->owner)[i], pinned, err);
@@ -190,8 +190,12 @@ const char *rp_cache_flaw_name(rp_cache_flaw flaw) {
     static const char *const names[RP_N_CACHE_FLAWS] = {
         [RP_CACHE_BAD_RECORD] = "record",          [RP_CACHE_BAD_ROW] = "row",         [RP_CACHE_BAD_INDEX] = "index",
         [RP_CACHE_WITHOUT_FILE] = "without_file", [RP_CACHE_WITHOUT_ROW] = "without_row", [RP_CACHE_LEFTOVER] = "leftover",
-        [RP_CACHE_OTHER_KV] = "other_kv"};
+        [RP_CACHE_OTHER_KV] = "other_kv",         [RP_CACHE_OLD_ROW] = "old_row"};
     return (unsigned)flaw < RP_N_CACHE_FLAWS ? names[flaw] : NULL;
+}
+
+bool rp_cache_flaw_is_damage(rp_cache_flaw flaw) {
+    return flaw == RP_CACHE_BAD_RECORD || flaw == RP_CACHE_BAD_ROW || flaw == RP_CACHE_BAD_INDEX || flaw == RP_CACHE_OTHER_KV;
 }
 
 int rp_cache_get_stats(rp_cache *c, rp_cache_stats *out, rp_error *err) {
@@ -207,13 +211,13 @@ int rp_cache_verify(rp_cache *c, rp_on_progress on_progress, rp_on_cache_finding
 
 int rp_cache_gc(rp_cache *c, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
     if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_gc: cache and out are needed");
-    int rc = store_admin_may_change(c->admin, err);
+    int rc = store_admin_may_change(c->admin, true, err);
     return rc ? rc : store_admin_gc(c->admin, on_progress, user, out, err);
 }
 
 int rp_cache_rebuild(rp_cache *c, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
     if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_rebuild: cache and out are needed");
-    int rc = store_admin_may_change(c->admin, err);
+    int rc = store_admin_may_change(c->admin, false, err);
     return rc ? rc : store_admin_rebuild(c->admin, on_progress, user, out, err);
 }
 
@@ -245,6 +249,6 @@ int rp_cache_export(rp_cache *c, const char *name, const char *path, rp_on_progr
 int rp_cache_import(rp_cache *c, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err) {
     rp_error own;
     if (!c || !path || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_import: cache, path and out are needed");
-    int rc = store_admin_may_change(c->admin, err);
+    int rc = store_admin_may_change(c->admin, false, err);
     return rc ? rc : store_bundle_import(c->admin, path, on_progress, user, out, err ? err : &own);
 }

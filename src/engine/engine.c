@@ -123,10 +123,16 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
                             .others = others,
                             .n_others = n_others};
     rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
-    if (!rc) identity_keep(e, o, &note);
+    if (!rc && span_store_get_stats(e->store).disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
+    if (!rc) span_store_settle_writer(e->store); /* the folder keeps its budget before the first request */
     return rc;
+}
+
+const char *rp_store_state_name(rp_store_state state) {
+    static const char *const names[RP_N_STORE_STATES] = {"off", "works", "unwritten", "read_only", "unusable"};
+    return (unsigned)state < RP_N_STORE_STATES ? names[state] : NULL;
 }
 
 /* What there is beside weights, file, activations and states: the program and its libraries, stacks, the vocabulary, what steps fill; and
@@ -173,6 +179,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     span_store_set_room(e->store, room, e);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
+    if (!rc) engine_tell(e);
     return rc ? rc : audit_open(e, o, err);
 }
 

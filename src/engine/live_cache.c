@@ -116,7 +116,7 @@ static bool change_one(rp_engine *e, const live_errand *r, const base_key *key) 
 
 static int change(rp_engine *e, live_errand *r) {
     if (span_store_is_read_only(e->store))
-        return base_fail(&r->err, RP_ERR_CONFLICT, "the store was opened read-only: nothing that is kept can be changed");
+        return base_fail(&r->err, RP_ERR_CONFLICT, "the store on disk is open read-only: nothing that is kept can be changed");
     for (size_t i = 0; i < r->n; i++) r->n_changed += change_one(e, r, &r->found[i].key);
     if (r->n > 0 && r->n_changed == 0 && r->change == LIVE_PIN && r->pinned)
         return base_fail(&r->err, RP_ERR_INVALID,

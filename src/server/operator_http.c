@@ -1,6 +1,7 @@
 /* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
  * answer took what it took. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "server/audit_http.h"
@@ -22,7 +23,13 @@ void handle_livez(server_exchange *x) { reply_word(x, 200, "alive\n"); }
 void handle_readyz(server_exchange *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
-    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, words[state]);
+    rp_store_stats t = {0};
+    char text[128];
+    if (state == SERVER_STATE_READY) rp_engine_store_stats(x->server->engine, &t);
+    bool is_degraded = t.disk_state > RP_STORE_WORKS; /* it answers all the same */
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
+             is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
+    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
 void handle_health(server_exchange *x) {
@@ -120,6 +127,13 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
+static int append_degraded(base_buffer *b, const rp_store_stats *t) {
+    bool is = t->disk_state > RP_STORE_WORKS;
+    return base_buffer_printf(b, "# HELP reprise_store_degraded Disk tier of the store, by the reason why it is degraded: 0 not, 1 the last write failed,"
+                                 " 2 read-only, 3 unusable.\n# TYPE reprise_store_degraded gauge\nreprise_store_degraded{reason=\"%s\"} %d\n",
+                              is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
+}
+
 static int append_store(base_buffer *b, rp_server *s) {
     rp_store_stats t;
     rp_engine_info e;
@@ -156,6 +170,7 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    if (!rc) rc = append_degraded(b, &t);
     return rc ? rc : audit_append_metrics(b, s->engine);
 }
 

@@ -1,8 +1,10 @@
 /* schema_folder.c: see schema_folder.h. */
+#define _DEFAULT_SOURCE /* PATH_MAX */
 #include "server/schema_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +28,14 @@ struct schema_folder {
 
 int schema_folder_new(schema_folder **out, const char *path, rp_error *err) {
     *out = NULL;
-    int rc = base_io_mkdir(path, err);
+    char real[PATH_MAX];
+    int rc = base_io_resolve(path, real, sizeof(real), err);
+    if (!rc) rc = base_io_mkdir(real, err);
     if (rc) return rc;
     schema_folder *f = base_calloc(1, sizeof(*f));
-    if (!f || !(f->path = base_strdup(path))) {
+    if (!f || !(f->path = base_strdup(real))) {
         base_free(f);
-        return base_fail_memory(err, strlen(path), "a folder of schemas");
+        return base_fail_memory(err, strlen(real), "a folder of schemas");
     }
     *out = f;
     return RP_OK;

@@ -1,8 +1,10 @@
 /* disk_folder.c: see disk_folder.h. */
 #define _DEFAULT_SOURCE /* flock */
+#define _GNU_SOURCE     /* O_DIRECTORY, O_NOFOLLOW */
 
 #include "store/disk_folder.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +27,12 @@
 #define KEY_DIGITS 64
 #define LOCK_TRIES 3
 #define LOCK_PAUSE_NS 2000000
+#define MARKER "reprise-store"
+#define MARKER_FIRST_LINE "reprise store\n"
+#define MARKER_BYTES 4096 /* more is none */
+#define STORE_FORMAT 1
+#define FOLDER_RIGHTS (S_IRWXG | S_IRWXO) /* that others should not have */
+#define ENTRY_BYTES (DISK_PATH_BYTES + NAME_MAX + 2)
 
 /* ---- names ---- */
 
@@ -48,23 +57,210 @@ static int digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "ab3f...rps" -> key; false: it is something else. */
-static bool key_of_name(const char *name, base_key *key) {
-    if (strlen(name) != KEY_DIGITS + sizeof(RECORD_END) - 1 || strcmp(name + KEY_DIGITS, RECORD_END) != 0) return false;
+static const char *skip_digits(const char *s) {
+    while (digit(*s) >= 0) s++;
+    return s;
+}
+
+/* What a name in a subfolder is by its pattern. Nothing but the first two is ever removed. */
+typedef enum name_kind {
+    NAME_RECORD,    /* {64 digits}.rps */
+    NAME_TEMPORARY, /* {64 digits}.rps.PID-TIME-NUMBER.tmp: left by a process that was killed (record_writer.c) */
+    NAME_FOREIGN,
+} name_kind;
+
+/* folder: that it is in; DISK_FOLDERS: bad/, which has records of every key. */
+static name_kind kind_of_name(const char *name, int folder, base_key *key) {
     for (size_t i = 0; i < sizeof(key->bytes); i++) {
-        int high = digit(name[2 * i]), low = digit(name[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
+        int high = digit(name[2 * i]), low = high < 0 ? -1 : digit(name[2 * i + 1]);
+        if (low < 0) return NAME_FOREIGN;
         key->bytes[i] = (uint8_t)(high << 4 | low);
     }
-    return true;
+    if (folder != DISK_FOLDERS && disk_folder_of(key) != folder) return NAME_FOREIGN;
+    const char *rest = name + KEY_DIGITS;
+    if (strncmp(rest, RECORD_END, strlen(RECORD_END)) != 0) return NAME_FOREIGN;
+    rest += strlen(RECORD_END);
+    if (!*rest) return NAME_RECORD;
+    for (int i = 0; i < 3; i++) {
+        const char *end = *rest == (i == 0 ? '.' : '-') ? skip_digits(rest + 1) : rest;
+        if (end <= rest + 1) return NAME_FOREIGN;
+        rest = end;
+    }
+    return strcmp(rest, RECORD_TEMPORARY) == 0 && folder != DISK_FOLDERS ? NAME_TEMPORARY : NAME_FOREIGN;
+}
+
+/* Is the name one that a store has in its folder? An empty file system has lost+found. */
+static bool is_root_name(const char *name) {
+    static const char *const names[] = {MARKER, MARKER RECORD_TEMPORARY, "lock", "index.db", "index.db-wal", "index.db-shm",
+                                        "index.db-journal", "index.db.bad", "index.db.bad-wal", "index.db.bad-shm", "pins",
+                                        "pins" RECORD_TEMPORARY, "audit", "audit" RECORD_TEMPORARY, FINGERPRINTS_NAME,
+                                        FINGERPRINTS_NAME RECORD_TEMPORARY, "bad", "lost+found"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return digit(name[0]) >= 0 && !name[1];
+}
+
+static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+
+int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_audit(f->dir, path);
+    return base_io_write_whole(path, bytes, n, err);
+}
+
+/* ---- is it a store? ---- */
+
+/* What a folder is to a store. */
+typedef enum folder_kind {
+    FOLDER_EMPTY,
+    FOLDER_MARKED,
+    FOLDER_UNMARKED, /* a store all the same: of a version that had no marker, or whose marker is gone */
+    FOLDER_FOREIGN,
+} folder_kind;
+
+typedef struct folder_look {
+    folder_kind kind;
+    size_t n_records;
+    bool has_lock, has_index;
+    char foreign[NAME_MAX + 3]; /* the first name that is none of a store's; "" none */
+} folder_look;
+
+/* RP_ERR_IO: it cannot be read, or is of a newer format (errno ENOTSUP). */
+static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
+    char path[DISK_PATH_BYTES], text[MARKER_BYTES + 1];
+    base_io_file file;
+    size_t n;
+    int format = 0;
+    *is_marked = false;
+    snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
+    if (base_io_open(&file, path, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO;
+    int rc = base_io_read(&file, 0, text, MARKER_BYTES, &n, err);
+    base_io_close(&file);
+    if (rc) return rc;
+    text[n] = '\0';
+    if (sscanf(text, MARKER_FIRST_LINE "format %d\n", &format) != 1 || format < 1) return RP_OK;
+    *is_marked = true;
+    if (format <= STORE_FORMAT) return RP_OK;
+    base_fail_at(err, RP_ERR_IO, path, 0, "the store is of format %d and this program knows up to %d: use the newer program", format, STORE_FORMAT);
+    errno = ENOTSUP;
+    return RP_ERR_IO;
+}
+
+static void note_foreign(folder_look *l, const char *folder, const char *name) {
+    if (!l->foreign[0]) snprintf(l->foreign, sizeof(l->foreign), "%s%s%.*s", folder, folder[0] ? "/" : "", NAME_MAX, name);
+}
+
+/* A subfolder of what may be a store without a marker. */
+static int look_into(const disk_folder *f, const char *name, folder_look *l, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    base_key key;
+    DIR *d;
+    int folder = name[1] ? DISK_FOLDERS : digit(name[0]);
+    snprintf(path, sizeof(path), "%s/%.3s", f->dir, name);
+    if (base_io_open_folder(&d, path, err)) {
+        if (errno != ENOTDIR && errno != ELOOP) return RP_ERR_IO;
+        note_foreign(l, "", name);
+        return RP_OK;
+    }
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (is_dots(e->d_name)) continue;
+        name_kind kind = kind_of_name(e->d_name, folder, &key);
+        l->n_records += kind == NAME_RECORD;
+        if (kind == NAME_FOREIGN) note_foreign(l, name, e->d_name);
+    }
+    closedir(d);
+    return RP_OK;
+}
+
+static int look_around(const disk_folder *f, folder_look *l, rp_error *err) {
+    DIR *d;
+    size_t n = 0;
+    int rc = base_io_open_folder(&d, f->dir, err);
+    if (rc) return rc;
+    for (const struct dirent *e; !rc && (e = readdir(d));) {
+        const char *name = e->d_name;
+        if (is_dots(name) || strcmp(name, "lost+found") == 0 || strncmp(name, MARKER, strlen(MARKER)) == 0) continue;
+        n++;
+        l->has_lock |= strcmp(name, "lock") == 0;
+        l->has_index |= strcmp(name, "index.db") == 0;
+        if (!is_root_name(name)) note_foreign(l, "", name);
+        else if (!name[1] || strcmp(name, "bad") == 0) rc = look_into(f, name, l, err);
+    }
+    closedir(d);
+    l->kind = n == 0 ? FOLDER_EMPTY : FOLDER_FOREIGN;
+    return rc;
+}
+
+/* A folder without a marker is a store if all its names are a store's and its index has the table of one; where the index has no table (a
+ * crash), is no database (damage) or is gone, if it has a lock and records. */
+static int examine(const disk_folder *f, folder_look *l, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    bool is_marked;
+    *l = (folder_look){.kind = FOLDER_FOREIGN};
+    int rc = read_marker(f, &is_marked, err);
+    if (!rc && is_marked) l->kind = FOLDER_MARKED;
+    if (rc || is_marked || (rc = look_around(f, l, err)) || l->kind == FOLDER_EMPTY || l->foreign[0]) return rc;
+    disk_folder_index(f, path);
+    record_index_look index = l->has_index ? record_index_look_at(path) : RECORD_INDEX_NONE;
+    if (index == RECORD_INDEX_OURS || ((index == RECORD_INDEX_NONE || index == RECORD_INDEX_EMPTY) && l->has_lock && l->n_records > 0)) l->kind = FOLDER_UNMARKED;
+    else if (l->has_index) note_foreign(l, "", "index.db");
+    return RP_OK;
+}
+
+static int refuse_foreign(const disk_folder *f, const folder_look *l, rp_error *err) {
+    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0,
+                        "this folder is neither empty nor a store of Reprise%s%s%s: give an empty folder, or one that is not there yet",
+                        l->foreign[0] ? " (it has '" : "", l->foreign, l->foreign[0] ? "')" : "");
+}
+
+static int write_marker(const disk_folder *f, rp_error *err) {
+    char text[256], created[32] = "", path[DISK_PATH_BYTES];
+    struct tm tm;
+    time_t now = time(NULL);
+    if (gmtime_r(&now, &tm)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    int n = snprintf(text, sizeof(text), MARKER_FIRST_LINE "format %d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
+    snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
+    int rc = base_io_write_whole(path, text, (size_t)n, err);
+    snprintf(path, sizeof(path), "%s", f->dir);
+    if (!rc) (void)base_io_sync_folder_of(path, NULL); /* it may be a folder that we may not read */
+    return rc;
+}
+
+/* The folder becomes this process's store, or is one; locked. */
+static int claim(const disk_folder *f, rp_error *err) {
+    folder_look l;
+    rp_error why;
+    int rc = examine(f, &l, err);
+    if (rc || l.kind == FOLDER_MARKED) return rc;
+    if (l.kind == FOLDER_FOREIGN) return refuse_foreign(f, &l, err);
+    if (l.kind == FOLDER_EMPTY) return write_marker(f, err);
+    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: it stays without a marker", why.message); /* a full disk: the next time */
+    return RP_OK;
+}
+
+int disk_folder_check(const disk_folder *f, rp_error *err) {
+    folder_look l;
+    int rc = examine(f, &l, err);
+    if (rc || l.kind == FOLDER_MARKED || l.kind == FOLDER_UNMARKED) return rc;
+    if (l.kind == FOLDER_FOREIGN && l.foreign[0]) return refuse_foreign(f, &l, err);
+    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "there is no store in this folder: give the one that --store names where prompts run");
+}
+
+int disk_folder_check_foreign(const disk_folder *f, rp_error *err) {
+    folder_look l;
+    int rc = examine(f, &l, err);
+    return !rc && l.kind == FOLDER_FOREIGN ? refuse_foreign(f, &l, err) : rc;
 }
 
 /* ---- opening ---- */
 
-/* Who has it, for the message. */
-static long read_owner(int lock) {
+/* Who has it, for the message; 0: it does not say. */
+static long read_owner(int folder) {
     char text[32] = {0};
-    return pread(lock, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+    int fd = openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    long owner = fd >= 0 && pread(fd, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+    if (fd >= 0) close(fd);
+    return owner;
 }
 
 /* Who only asks whether it is locked (disk_folder_owner) has it for a moment. errno says why not. */
@@ -78,87 +274,99 @@ static bool try_lock(int lock) {
     return is_taken;
 }
 
-static int take_lock(disk_folder *f, rp_error *err) {
-    char path[DISK_PATH_BYTES], text[32];
-    snprintf(path, sizeof(path), "%s/lock", f->dir);
-    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", path);
-    if (!try_lock(f->lock)) {
-        if (errno != EWOULDBLOCK) return base_fail_errno(err, "cannot lock the store", path);
-        return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "process %ld uses this store: end it, take another folder, or open it read-only",
-                            read_owner(f->lock));
+static int fail_lock(const disk_folder *f, rp_error *err) {
+    if (errno != EWOULDBLOCK) return base_fail_errno(err, "cannot lock the store", f->dir);
+    long owner = read_owner(f->lock);
+    char who[48] = "another process";
+    if (owner > 0) snprintf(who, sizeof(who), "process %ld", owner);
+    return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "%s uses this store: end it, take another folder, or open it read-only", who);
+}
+
+/* The folder itself: nobody can remove its lock without removing the store. Some file systems lock files alone (NFS): then the file `lock`,
+ * which also keeps out programs of versions that lock nothing else. */
+static int take_folder(disk_folder *f, rp_error *err) {
+    f->lock = open(f->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
+    bool is_locked = try_lock(f->lock), is_unknown = errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+    return is_locked || is_unknown ? RP_OK : fail_lock(f, err);
+}
+
+/* Is an open file the one of this name? */
+static bool is_named(int folder, const char *name, int fd) {
+    struct stat own, named;
+    return fstat(fd, &own) == 0 && fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
+static int take_file(disk_folder *f, rp_error *err) {
+    char text[32];
+    for (int i = 0; i < LOCK_TRIES; i++) { /* whoever had it may have been told to remove it */
+        f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+        if (f->lock_file < 0 && (errno == ENOSPC || errno == EDQUOT)) return RP_OK; /* the folder is locked: removing makes the disk less full */
+        if (f->lock_file < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
+        if (!try_lock(f->lock_file)) return fail_lock(f, err);
+        if (is_named(f->lock, "lock", f->lock_file)) break;
+        close(f->lock_file);
+        f->lock_file = -1;
     }
+    if (f->lock_file < 0) return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' is replaced again and again");
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-    if (ftruncate(f->lock, 0) != 0 || pwrite(f->lock, text, (size_t)n, 0) != n)
-        base_log(BASE_LOG_WARN, "store: %s does not say whose it is", path); /* the lock holds all the same */
+    if (fchmod(f->lock_file, S_IRUSR | S_IWUSR) != 0 || ftruncate(f->lock_file, 0) != 0 || pwrite(f->lock_file, text, (size_t)n, 0) != n)
+        base_log(BASE_LOG_WARN, "store: %s/lock does not say whose it is", f->dir); /* the lock holds all the same */
     return RP_OK;
 }
 
-int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *err) {
-    *f = (disk_folder){.lock = -1, .read_only = read_only, .bad_bytes = UINT64_MAX};
-    if (snprintf(f->dir, sizeof(f->dir), "%s", dir) >= (int)sizeof(f->dir))
+static void warn_of_rights(const disk_folder *f) {
+    struct stat st;
+    if (fstat(f->lock, &st) == 0 && (st.st_mode & FOLDER_RIGHTS))
+        base_log(BASE_LOG_WARN, "store: %s can be opened by other users (mode %o): chmod 700 it", f->dir, (unsigned)(st.st_mode & 0777));
+}
+
+static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
+    int rc = base_io_resolve(dir, f->dir, sizeof(f->dir), err);
+    if (rc && errno == ENAMETOOLONG)
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
-    if (read_only) return RP_OK;
-    int rc = base_io_mkdir(dir, err);
-    return rc ? rc : take_lock(f, err);
+    if (rc || f->read_only) return rc;
+    if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = claim(f, err))) rc = take_file(f, err);
+    if (!rc) warn_of_rights(f);
+    return rc;
+}
+
+int disk_folder_open(disk_folder *f, const char *dir, bool read_only, rp_error *err) {
+    *f = (disk_folder){.lock = -1, .lock_file = -1, .read_only = read_only, .bad_bytes = UINT64_MAX};
+    int rc = open_folder(f, dir, err);
+    if (rc) {
+        int cause = errno;
+        disk_folder_close(f);
+        errno = cause;
+    }
+    return rc;
 }
 
 void disk_folder_close(disk_folder *f) {
+    if (f->lock_file >= 0) close(f->lock_file);
     if (f->lock >= 0) close(f->lock);
-    f->lock = -1;
+    f->lock = f->lock_file = -1;
 }
 
-static bool is_there(const char *dir, const char *name) {
-    char path[DISK_PATH_BYTES];
-    base_io_sizes sizes;
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return base_io_stat(path, &sizes, NULL) == RP_OK;
-}
-
-int disk_folder_check(const char *dir, rp_error *err) {
-    base_io_sizes sizes;
-    if (base_io_stat(dir, &sizes, NULL))
-        return base_fail_at(err, RP_ERR_IO, dir, 0, "there is no such store: give the folder that --store names where prompts run");
-    if (is_there(dir, "lock") || is_there(dir, "index.db")) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, dir, 0, "this is no store: it has neither a lock nor an index.db");
+static bool is_locked(int fd) {
+    bool is_taken = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    return is_taken;
 }
 
 long disk_folder_owner(const disk_folder *f) {
-    char path[DISK_PATH_BYTES];
-    snprintf(path, sizeof(path), "%s/lock", f->dir);
-    int lock = open(path, O_RDONLY | O_CLOEXEC);
-    if (lock < 0) return 0;
-    bool is_taken = flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    long owner = is_taken ? read_owner(lock) : 0;
-    close(lock);
-    return is_taken && owner <= 0 ? -1 : owner;
+    int folder = open(f->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0) return 0;
+    long owner = read_owner(folder);
+    bool is_taken = is_locked(openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    is_taken = is_locked(folder) || is_taken;
+    return !is_taken ? 0 : owner > 0 ? owner : -1;
 }
 
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
     disk_folder_path(f, disk_folder_of(key), path);
     return base_io_mkdir(path, err);
-}
-
-int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
-    return disk_folder_write_file(f->dir, "audit", bytes, n, err);
-}
-
-/* What a crash left of the temporary file goes first. */
-int disk_folder_write_file(const char *dir, const char *name, const void *bytes, size_t n, rp_error *err) {
-    char path[DISK_PATH_BYTES], temporary[DISK_PATH_BYTES];
-    struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
-    base_io_file file = {0};
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    snprintf(temporary, sizeof(temporary), "%s/%s.tmp", dir, name);
-    int rc = base_io_unlink(temporary, err);
-    if (!rc) rc = base_io_create(&file, temporary, err);
-    if (rc) return rc;
-    if (!(rc = base_io_writev(&file, &piece, 1, err))) rc = base_io_sync(&file, err);
-    base_io_close(&file);
-    if (!rc) rc = base_io_rename(temporary, path, err);
-    if (rc) base_io_unlink(temporary, NULL);
-    return rc ? rc : base_io_sync_folder(dir, err);
 }
 
 /* ---- what could not be read ---- */
@@ -168,27 +376,34 @@ static uint64_t disk_bytes(const char *path) {
     return base_io_stat(path, &sizes, NULL) == RP_OK ? sizes.disk_bytes : 0;
 }
 
-/* Keeps at most so many files and bytes in a folder: any others go. */
-static void thin_out(const char *folder, int most_files, uint64_t most_bytes) {
-    char path[DISK_PATH_BYTES + NAME_MAX + 2];
-    DIR *d = opendir(folder);
+static const char *const bad_index[] = {"index.db.bad", "index.db.bad-wal", "index.db.bad-shm"};
+
+/* Keeps at most so many records and bytes of what was set aside, an index included: any others go. */
+static void thin_out(const disk_folder *f, int most_files, uint64_t most_bytes) {
+    char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
+    base_key key;
     uint64_t bytes = 0;
     int n = 0;
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (e->d_name[0] == '.') continue;
+    DIR *d;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(bad_index); i++) {
+        snprintf(path, sizeof(path), "%s/%s", f->dir, bad_index[i]);
+        uint64_t own = disk_bytes(path);
+        if (own > most_bytes - bytes) base_io_unlink(path, NULL);
+        else bytes += own;
+    }
+    bad_folder(f, folder);
+    if (base_io_open_folder(&d, folder, NULL)) return;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (kind_of_name(e->d_name, DISK_FOLDERS, &key) != NAME_RECORD) continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
         uint64_t own = disk_bytes(path);
         if (n == most_files || own > most_bytes - bytes) base_io_unlink(path, NULL);
         else n++, bytes += own;
     }
-    if (d) closedir(d);
+    closedir(d);
 }
 
-void disk_folder_thin_out(const disk_folder *f) {
-    char folder[DISK_PATH_BYTES];
-    bad_folder(f, folder);
-    thin_out(folder, DISK_TIER_BAD, f->bad_bytes);
-}
+void disk_folder_thin_out(const disk_folder *f) { thin_out(f, DISK_TIER_BAD, f->bad_bytes); }
 
 void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
     char from[DISK_PATH_BYTES], folder[DISK_PATH_BYTES], hex[KEY_DIGITS + 1], to[DISK_PATH_BYTES + KEY_DIGITS + 8];
@@ -197,7 +412,7 @@ void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
     base_key_hex(key, hex, KEY_DIGITS);
     snprintf(to, sizeof(to), "%s/%s" RECORD_END, folder, hex);
     uint64_t own = disk_bytes(from), most = f->bad_bytes;
-    if (own <= most && base_io_mkdir(folder, NULL) == RP_OK) thin_out(folder, DISK_TIER_BAD - 1, most - own);
+    if (own <= most && base_io_mkdir(folder, NULL) == RP_OK) thin_out(f, DISK_TIER_BAD - 1, most - own);
     if (own > most || base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
 }
 
@@ -206,51 +421,88 @@ void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
 typedef struct file_list {
     disk_file *files;
     size_t n, cap;
+    size_t n_foreign;
+    disk_file_fn fn; /* may be NULL */
+    void *user;
 } file_list;
 
-static int add_file(file_list *list, const char *path, const base_key *key, rp_error *err) {
-    base_io_sizes sizes;
-    if (base_io_stat(path, &sizes, NULL)) return RP_OK; /* it is gone */
+static int add_file(file_list *list, const base_key *key, uint64_t bytes, rp_error *err) {
     int rc = base_grow((void **)&list->files, &list->cap, list->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*list->files));
     if (rc) return base_fail(err, rc, "a store of more than %zu records", list->n);
-    list->files[list->n++] = (disk_file){*key, sizes.disk_bytes};
+    list->files[list->n++] = (disk_file){*key, bytes};
     return RP_OK;
 }
 
-static void meet_leftover(const disk_folder *f, const char *path, disk_file_fn fn, void *user) {
-    uint64_t bytes = disk_bytes(path);
-    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK;
-    if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
-    if ((f->read_only || is_gone) && fn) fn(user, path, bytes);
+static void meet_foreign(file_list *list, const char *path, uint64_t bytes) {
+    if (list->n_foreign++ == 0) base_log(BASE_LOG_WARN, "store: %s is not the store's: it is left alone, as are others", path);
+    if (list->fn) list->fn(list->user, DISK_FILE_FOREIGN, path, bytes);
 }
 
-/* What is no record was left by a crash. */
-static int scan_folder(const disk_folder *f, int i, disk_file_fn fn, void *user, file_list *list, rp_error *err) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    disk_folder_path(f, i, folder);
-    DIR *d = opendir(folder);
+static void meet_leftover(const disk_folder *f, file_list *list, const char *path, uint64_t bytes) {
+    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK;
+    if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
+    if ((f->read_only || is_gone) && list->fn) list->fn(list->user, DISK_FILE_LEFTOVER, path, bytes);
+}
+
+static int meet_name(const disk_folder *f, int i, const char *path, const char *name, file_list *list, rp_error *err) {
+    base_io_sizes sizes;
+    base_key key;
+    name_kind kind = kind_of_name(name, i, &key);
+    if (base_io_stat(path, &sizes, NULL)) return RP_OK; /* it is gone */
+    if (!sizes.is_file) kind = NAME_FOREIGN;
+    if (kind == NAME_RECORD) return add_file(list, &key, sizes.disk_bytes, err);
+    if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);
+    else meet_foreign(list, path, sizes.disk_bytes);
+    return RP_OK;
+}
+
+static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *err) {
+    char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
+    DIR *d;
     int rc = RP_OK;
-    if (!d) return errno == ENOENT ? RP_OK : base_fail_errno(err, "cannot read the store", folder);
+    disk_folder_path(f, i, folder);
+    if (base_io_open_folder(&d, folder, err)) {
+        if (errno == ENOTDIR || errno == ELOOP) meet_foreign(list, folder, 0);
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? RP_OK : RP_ERR_IO;
+    }
     for (const struct dirent *e; !rc && (e = readdir(d));) {
-        base_key key;
-        if (e->d_name[0] == '.') continue;
+        if (is_dots(e->d_name)) continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        if (key_of_name(e->d_name, &key) && disk_folder_of(&key) == i) rc = add_file(list, path, &key, err);
-        else meet_leftover(f, path, fn, user);
+        rc = meet_name(f, i, path, e->d_name, list, err);
     }
     closedir(d);
     return rc;
 }
 
+/* Files beside those of the store, in the folder and in bad/. Not being able to look there keeps no record from being found. */
+static void scan_others(const disk_folder *f, file_list *list) {
+    char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
+    base_key key;
+    DIR *d;
+    bad_folder(f, folder);
+    for (int i = 0; i < 2; i++) {
+        const char *dir = i == 0 ? f->dir : folder;
+        if (base_io_open_folder(&d, dir, NULL)) continue;
+        for (const struct dirent *e; (e = readdir(d));) {
+            if (is_dots(e->d_name) || (i == 0 ? is_root_name(e->d_name) : kind_of_name(e->d_name, DISK_FOLDERS, &key) == NAME_RECORD)) continue;
+            snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+            meet_foreign(list, path, disk_bytes(path));
+        }
+        closedir(d);
+    }
+}
+
 static int compare_files(const void *a, const void *b) { return memcmp(((const disk_file *)a)->key.bytes, ((const disk_file *)b)->key.bytes, sizeof(base_key)); }
 
 int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err) {
-    file_list list = {0};
+    file_list list = {.fn = fn, .user = user};
     int rc = RP_OK;
-    for (int i = 0; i < DISK_FOLDERS && !rc; i++) rc = scan_folder(f, i, fn, user, &list, err);
+    for (int i = 0; i < DISK_FOLDERS && !rc; i++) rc = scan_folder(f, i, &list, err);
     if (rc) {
         base_free(list.files);
         list = (file_list){0};
+    } else {
+        scan_others(f, &list);
     }
     if (list.n > 0) qsort(list.files, list.n, sizeof(*list.files), compare_files);
     *out = list.files;
@@ -258,35 +510,45 @@ int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_fil
     return rc;
 }
 
+static int meet_bad(const char *path, bool goes, disk_file_fn fn, void *user, rp_error *err) {
+    uint64_t bytes = disk_bytes(path);
+    int rc = goes ? base_io_unlink(path, err) : RP_OK;
+    if (!rc && fn) fn(user, DISK_FILE_BAD, path, bytes);
+    return rc;
+}
+
 int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    bad_folder(f, folder);
-    DIR *d = opendir(folder);
+    char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
+    base_io_sizes sizes;
+    base_key key;
+    DIR *d;
     int rc = RP_OK;
-    for (const struct dirent *e; d && !rc && (e = readdir(d));) {
-        if (e->d_name[0] == '.') continue;
-        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        uint64_t bytes = disk_bytes(path);
-        rc = goes ? base_io_unlink(path, err) : RP_OK;
-        if (!rc && fn) fn(user, path, bytes);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(bad_index) && !rc; i++) {
+        snprintf(path, sizeof(path), "%s/%s", f->dir, bad_index[i]);
+        if (base_io_stat(path, &sizes, NULL) == RP_OK) rc = meet_bad(path, goes, fn, user, err);
     }
-    if (d) closedir(d);
+    bad_folder(f, folder);
+    if (rc || base_io_open_folder(&d, folder, NULL)) return rc;
+    for (const struct dirent *e; !rc && (e = readdir(d));) {
+        if (kind_of_name(e->d_name, DISK_FOLDERS, &key) != NAME_RECORD) continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        rc = meet_bad(path, goes, fn, user, err);
+    }
+    closedir(d);
     return rc;
 }
 
 uint64_t disk_folder_overhead(const disk_folder *f) {
-    char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES + NAME_MAX + 2];
-    snprintf(path, sizeof(path), "%s/lock", f->dir);
-    uint64_t bytes = disk_bytes(f->dir) + disk_bytes(path);
-    disk_folder_audit(f->dir, path);
-    bytes += disk_bytes(path);
-    snprintf(path, sizeof(path), "%s/" FINGERPRINTS_NAME, f->dir);
-    bytes += disk_bytes(path);
-    for (int i = 0; i < DISK_FOLDERS; i++) {
-        disk_folder_path(f, i, folder);
-        bytes += disk_bytes(folder);
+    static const char *const names[] = {MARKER, "lock", "pins", "audit", FINGERPRINTS_NAME, "bad"};
+    char path[ENTRY_BYTES];
+    uint64_t bytes = disk_bytes(f->dir);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", f->dir, names[i]);
+        bytes += disk_bytes(path);
     }
-    bad_folder(f, folder);
-    bytes += disk_bytes(folder);
+    for (int i = 0; i < DISK_FOLDERS; i++) {
+        disk_folder_path(f, i, path);
+        bytes += disk_bytes(path);
+    }
     return bytes;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/disk_tier.h"
@@ -62,6 +63,40 @@ static int set_aside(comparison *c, const disk_file *file, const record_row *kno
     return known ? drop_row(c, &file->key, err) : RP_OK;
 }
 
+disk_row_digests disk_records_digest(const record *r, const base_key *fingerprint, int32_t n_layers, bool has_text) {
+    disk_row_digests out;
+    base_hash h;
+    base_hash_init(&h, "reprise row");
+    base_hash_key(&h, fingerprint);
+    base_hash_u64(&h, (uint64_t)r->kind);
+    base_hash_u64(&h, (uint64_t)(uint32_t)r->form.first_pos << 32 | (uint32_t)r->form.n_tokens);
+    base_hash_u64(&h, (uint64_t)(uint32_t)r->form.readable_from << 32 | (uint32_t)r->first_slot);
+    base_hash_bytes(&h, r->form.kept, (size_t)n_layers);
+    if (has_text) base_hash_bytes(&h, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
+    base_hash_final(&h, &out.own);
+    base_hash_init(&h, "reprise row's rest");
+    base_hash_key(&h, &r->parent);
+    base_hash_u64(&h, (uint64_t)(uint32_t)r->at << 32 | r->tenant);
+    base_hash_u64(&h, r->cost_us);
+    if (has_text) base_hash_bytes(&h, r->label, strlen(r->label));
+    base_hash_final(&h, &out.rest);
+    return out;
+}
+
+/* Does the row say of the record what it says itself? */
+static bool agrees(const comparison *c, const record_row *known, const record_row *row) {
+    if (known->n_layers != row->n_layers || known->bytes != row->bytes) return false;
+    disk_row_digests a = disk_records_digest(&known->record, &known->fingerprint, known->n_layers, !c->r->cipher);
+    disk_row_digests b = disk_records_digest(&row->record, &row->fingerprint, row->n_layers, !c->r->cipher);
+    return base_key_equal(&a.own, &b.own) && base_key_equal(&a.rest, &b.rest);
+}
+
+static void recall(const comparison *c, record_row *row) {
+    record_use use;
+    record_index_recall(c->r->index, &row->record.key, &use);
+    row->uses = use.uses, row->last_use = use.last_use, row->expires = use.expires, row->pinned = use.pinned;
+}
+
 static void enter(comparison *c, const record_row *row) {
     disk_records *r = c->r;
     rp_error err;
@@ -87,10 +122,13 @@ static int take_over(comparison *c, const disk_file *file, const record_row *kno
     }
     row.bytes = file->bytes;
     if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
+    else if (r->index) recall(c, &row);
+    bool differs = r->compares && known && !fault && !agrees(c, known, &row);
+    if (differs) tell(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
     if (fault) tell(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
     else if (!known && r->index) tell(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
     int rc = r->fn(r->user, &row, err);
-    if (!rc && !fault && !known && r->index) enter(c, &row);
+    if (!rc && !fault && (!known || differs) && r->index) enter(c, &row);
     record_reader_close(reader);
     return rc;
 }
@@ -99,24 +137,27 @@ static int take_over(comparison *c, const disk_file *file, const record_row *kno
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
     int rc = RP_OK;
+    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK; /* it was entered again under the cursor */
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    if (c->r->cipher || row->record.n_tokens == 0) return take_over(c, file, row, err); /* encrypted: its text stands in it alone */
+    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return take_over(c, file, row, err); /* encrypted: its text is in it alone */
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);
 }
 
-static void meet_leftover(void *user, const char *path, uint64_t bytes) { tell(user, DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL); }
+static void meet_other(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
+    tell(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
+}
 
 int disk_records_each(disk_records *r, rp_error *err) {
     comparison c = {.r = r};
     rp_error why;
     r->index_rc = RP_OK;
-    int rc = disk_folder_scan(r->folder, meet_leftover, &c, &c.files, &c.n_files, err);
+    int rc = disk_folder_scan(r->folder, meet_other, &c, &c.files, &c.n_files, err);
     if (!rc && r->index) rc = record_index_each(r->index, NULL, match_row, &c, err);
     if (rc == RP_ERR_IO && c.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
         base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
@@ -124,6 +165,7 @@ int disk_records_each(disk_records *r, rp_error *err) {
     }
     while (!rc && c.next < c.n_files) rc = take_over(&c, &c.files[c.next++], NULL, err);
     for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++) note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
+    if (!rc && r->index && !r->folder->read_only) record_index_complete(r->index);
     base_free(c.files);
     base_free(c.gone);
     return rc;

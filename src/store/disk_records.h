@@ -7,6 +7,8 @@
  *              |  a row without a file: it goes
  *              a file whose header is broken: it is set aside, and its row goes
  *
+ * Of a file without a row pin and uses are recalled (record_index_recall).
+ *
  * The engine does it when it opens a store (disk_tier.h), whoever looks after one at every look (store_admin.h).
  */
 #ifndef STORE_DISK_RECORDS_H
@@ -22,6 +24,8 @@ typedef enum disk_oddity_kind {
     DISK_UNREADABLE,       /* one that another key, program or machine may read: it stays, and fn is told next */
     DISK_ROW_WITHOUT_FILE,
     DISK_FILE_WITHOUT_ROW, /* it has been read, and fn is told next */
+    DISK_ROW_DIFFERS,      /* from its record (r->compares): the record's is entered, and fn is told next */
+    DISK_FOREIGN,          /* a file that is not the store's: it is left alone */
 } disk_oddity_kind;
 
 typedef struct disk_oddity {
@@ -39,6 +43,7 @@ typedef struct disk_records {
     const disk_folder *folder;
     record_index *index;         /* NULL: every file tells of itself, and none is entered */
     const record_cipher *cipher; /* NULL: records are not encrypted */
+    bool compares;               /* the header of every record with its row: a crash may leave an older one */
     bool by_index;               /* of a record that is not readable the index tells all it knows, not its uses alone */
     record_row_fn fn;            /* told every record, by rising key, but those that are broken; stops with an error */
     disk_oddity_fn on_odd;       /* may be NULL */
@@ -52,5 +57,13 @@ int disk_records_each(disk_records *r, rp_error *err);
 
 /* Enters a record into the index: of an encrypted one neither tokens nor label, which are text. RP_ERR_IO. */
 int disk_records_enter(record_index *index, const record_cipher *cipher, const record_row *row, rp_error *err);
+
+/* What a row and its record say alike. */
+typedef struct disk_row_digests {
+    base_key own;  /* what the key stands for: fingerprint, kind, slots, form, and the text of a record that is not encrypted; */
+    base_key rest; /* what another write of the same key may say otherwise: parent and place, cost, tenant, label */
+} disk_row_digests;
+/* has_text: the index has the record's text and label (disk_records_enter). */
+disk_row_digests disk_records_digest(const record *r, const base_key *fingerprint, int32_t n_layers, bool has_text);
 
 #endif

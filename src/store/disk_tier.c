@@ -8,6 +8,7 @@
 #include "store/disk_tier.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -41,7 +42,7 @@ typedef struct job {
     int32_t next_layer;    /* and how far it is */
     bool taken;            /* a reader works on it */
     record_reader *reader; /* NULL: not opened yet */
-    int rc;             /* of a write or a sync */
+    int rc, cause;      /* of a write or a sync; cause: errno */
     char *temporary;    /* of a write that is not published; NULL otherwise */
     bool cancelled;     /* a write that was erased before it began; under the lock */
     disk_removal how;   /* removals */
@@ -80,7 +81,7 @@ struct disk_tier {
     pthread_cond_t changed, readable, told; /* for the writer; for readers; for those who wait for an event */
     bool has_lock, has_changed, has_readable, has_told;
     /* under the lock */
-    bool closing;
+    bool closing, idle; /* idle: the writer has nothing to do and nothing to commit */
     queue reads, changes, events;
     int64_t n_pending; /* reads and writes that have not become events */
     int n_open; /* files that are read */
@@ -253,6 +254,7 @@ static int stage_record(disk_tier *d, job *j) {
 static void write_record(disk_tier *d, job *j, bool cancelled) {
     if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
     else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
+    j->cause = errno;
     push(&d->group, j);
     d->n_group++;
 }
@@ -274,6 +276,7 @@ static void publish_record(disk_tier *d, job *j) {
     } else {
         j->rc = record_publish(j->temporary, path, &j->err);
     }
+    j->cause = errno;
     if (j->rc) {
         base_free(j->temporary);
         j->temporary = NULL;
@@ -288,7 +291,7 @@ static void sync_published(disk_tier *d, int folder) {
     for (const job *j = d->group.first; j && !any; j = j->next) any = j->temporary && disk_folder_of(&j->key) == folder;
     if (!any) return;
     disk_folder_path(&d->folder, folder, path);
-    int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err);
+    int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err), cause = errno;
     if (!rc) d->unsynced &= ~(1u << folder);
     for (job *j = d->group.first; rc && j; j = j->next) {
         if (!j->temporary || disk_folder_of(&j->key) != folder) continue;
@@ -298,6 +301,7 @@ static void sync_published(disk_tier *d, int folder) {
         j->temporary = NULL;
         j->rc = rc;
         j->err = err;
+        j->cause = cause;
     }
 }
 
@@ -406,7 +410,10 @@ static void *writer_main(void *arg) {
         job *j = pop(&d->changes);
         if (!j && n == 0 && d->closing) break;
         if (!j && n == 0) {
+            d->idle = true;
+            pthread_cond_broadcast(&d->told);
             pthread_cond_wait(&d->changed, &d->lock);
+            d->idle = false;
             continue;
         }
         bool cancelled = j && j->cancelled;
@@ -431,7 +438,9 @@ static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *er
     disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
     int rc = disk_records_each(&r, err);
     if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
+    int cause = errno;
     if (!rc && !d->options.read_only) commit(d);
+    errno = cause;
     return rc;
 }
 
@@ -440,7 +449,7 @@ static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *er
 static int open_threads(disk_tier *d, rp_error *err) {
     for (int i = 0; i < N_THREADS; i++, d->n_threads++)
         if (pthread_create(&d->threads[i], NULL, i == 0 ? writer_main : reader_main, d) != 0)
-            return base_fail(err, RP_ERR_IO, "cannot start the store's threads");
+            return base_fail(err, RP_ERR_MEMORY, "cannot start the store's threads");
     return RP_OK;
 }
 
@@ -450,6 +459,7 @@ static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err)
         !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_told = pthread_cond_init(&d->told, NULL) == 0))
         return base_fail_memory(err, sizeof(*d), "a lock");
     int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
+    if (!rc && d->options.read_only) rc = disk_folder_check_foreign(&d->folder, err);
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
     if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
@@ -464,7 +474,7 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
     *out = NULL;
     if (!d) return base_fail_memory(err, sizeof(*d), "a store on disk");
     d->options = *options;
-    d->folder.lock = -1;
+    d->folder.lock = d->folder.lock_file = -1;
     queue_init(&d->reads);
     queue_init(&d->changes);
     queue_init(&d->events);
@@ -473,7 +483,9 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
     atomic_init(&d->one_in, DISK_TIER_LEAST_SHARE);
     int rc = open_parts(d, fn, user, err);
     if (rc) {
+        int cause = errno;
         disk_tier_close(d);
+        errno = cause;
         return rc;
     }
     *out = d;
@@ -597,7 +609,7 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     if (!j) return false;
     disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
     *out = (disk_event){.kind = kind, .key = j->key, .span = j->span, .bytes = j->bytes,
-                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err};
+                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err, .cause = j->cause};
     if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
     free_job(j);
@@ -618,6 +630,12 @@ bool disk_tier_is_busy(disk_tier *d) {
 void disk_tier_wait(disk_tier *d) {
     pthread_mutex_lock(&d->lock);
     while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->told, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disk_tier_settle(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    while (d->changes.first || !d->idle) pthread_cond_wait(&d->told, &d->lock);
     pthread_mutex_unlock(&d->lock);
 }
 

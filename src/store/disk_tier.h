@@ -1,7 +1,9 @@
 /* disk_tier.h: spans on disk: a folder of records, used by one process at a time.
  *
+ *   DIR/reprise-store        the marker of a store (disk_folder.h)
  *   DIR/lock                 the process that uses it
  *   DIR/index.db             what can be asked about records (record_index.h)
+ *   DIR/pins                 keys of pinned records: for an index that is made again
  *   DIR/audit                what an auditor found, as it says it (engine/audit.h): a few bytes that the tier does not look at
  *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
  *   DIR/bad/                 records that could not be read: DISK_TIER_BAD of them, and options.bad_bytes, at most
@@ -45,7 +47,8 @@ typedef struct disk_tier_options {
 } disk_tier_options;
 
 /* Opens a store, makes it if it is not there, and puts right what a crash left. fn is told every record, those of other models too.
- * RP_ERR_IO, RP_ERR_CONFLICT (another process uses it), RP_ERR_FORMAT (something else is in its place), RP_ERR_MEMORY, what fn returns. */
+ * RP_ERR_IO with its cause in errno (it cannot be used now), RP_ERR_CONFLICT (another process uses it), RP_ERR_FORMAT (the folder is neither empty
+ * nor a store), RP_ERR_MEMORY, what fn returns. */
 int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err);
 /* Ends what is queued, writes included, as far as there is time. Events that were not taken are gone. */
 void disk_tier_close(disk_tier *d);
@@ -88,7 +91,8 @@ typedef struct disk_event {
     uint64_t serial;     /* of the write: as disk_tier_serial told when it was asked for; of disk_tier_sync */
     bool failed;
     record_fault fault;  /* why, of a read */
-    rp_error err;        /* why */
+    rp_error err;        /* why, */
+    int cause;           /* and of a write its errno */
 } disk_event;
 
 /* The next thing that came to its end. */
@@ -96,6 +100,8 @@ bool disk_tier_next(disk_tier *d, disk_event *out);
 bool disk_tier_is_busy(disk_tier *d); /* events are to come, or to be taken */
 /* Waits until there is one, if anything is under way. */
 void disk_tier_wait(disk_tier *d);
+/* Waits until all that was asked for so far is done, removals included. */
+void disk_tier_settle(disk_tier *d);
 /* Number of the last write that was asked for; they come to their end in this order. */
 uint64_t disk_tier_serial(const disk_tier *d);
 uint64_t disk_tier_queued_bytes(const disk_tier *d); /* of states, waiting to be written */

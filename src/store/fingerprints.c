@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "store/disk_folder.h"
 
@@ -50,6 +51,7 @@ bool fingerprints_find(const char *dir, const record_cipher *cipher, const base_
 
 int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_key *files, const base_key *digest, rp_error *err) {
     uint8_t bytes[MOST_BYTES], *first = entry_at(bytes, 0);
+    char path[DISK_PATH_BYTES];
     base_key mac;
     size_t n = read_entries(dir, cipher, bytes), most = FINGERPRINTS_MOST - 1;
     n = n < most ? n : most;
@@ -62,5 +64,6 @@ int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_k
     size_t end = HEAD_BYTES + n * ENTRY_BYTES;
     record_cipher_mac(cipher, DOMAIN, bytes, end, &mac);
     memcpy(bytes + end, mac.bytes, BASE_KEY_BYTES);
-    return disk_folder_write_file(dir, FINGERPRINTS_NAME, bytes, end + BASE_KEY_BYTES, err);
+    snprintf(path, sizeof(path), "%s/" FINGERPRINTS_NAME, dir);
+    return base_io_write_whole(path, bytes, end + BASE_KEY_BYTES, err);
 }

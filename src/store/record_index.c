@@ -1,34 +1,65 @@
 /* record_index.c: see record_index.h. */
+#define _DEFAULT_SOURCE /* fchmodat, O_NOFOLLOW */
+#define _GNU_SOURCE
 #include "store/record_index.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
 
 #define INDEX_VERSION 2
+#define INDEX_VERSION_TEXT "2"
+/* "RPSi": which program's the database is (SQLite's application_id). Those of versions before had none. */
+#define APPLICATION_ID 0x52505369
+#define APPLICATION_ID_TEXT "1380995945"
 #define MAX_PATH_BYTES 4096
+#define PINS_HEAD "reprise pins 1\n"
+#define MAX_PINS_BYTES ((size_t)64 << 20)
+#define KEY_DIGITS 64
 #define BUSY_MS 5000 /* to wait for who looks at the index (`reprise cache ls`) or carries its log over */
 /* Pages of 4 KiB after which the log is carried over, and bytes that it may keep: it counts as the store's. */
 #define LOG_PAGES "64"
 #define LOG_BYTES "262144"
+
+/* What is known of a record besides its file, for an index that is made again. */
+typedef struct salvaged_use {
+    base_key key;
+    record_use use;
+} salvaged_use;
 
 struct record_index {
     sqlite3 *db;
     sqlite3_stmt *put, *remove, *note;
     char *path;
     bool in_transaction;
+    bool needs_table;   /* it, or the program's id, is not committed yet */
+    bool is_new;        /* made by this opening, and its first rows are not committed; */
+    bool is_complete;   /* nothing of it is, until all files were compared */
+    base_key *pins;     /* of rows, by rising key */
+    size_t n_pins, cap_pins;
+    bool pins_changed, pins_added; /* since the file of pins was written */
+    salvaged_use *salvaged; /* of the index before a new one, by rising key */
+    size_t n_salvaged, cap_salvaged;
 };
 
 static const char tables[] =
     "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from INTEGER NOT NULL,"
     " kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
-    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);";
+    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);"
+    "PRAGMA application_id = " APPLICATION_ID_TEXT "; PRAGMA user_version = " INDEX_VERSION_TEXT ";";
 
 #define COLUMNS \
     "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, " \
@@ -37,8 +68,26 @@ static const char tables[] =
 /* The columns' order above. */
 enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
 
+/* SQLite's last error as one of errno. */
+static int cause_of(sqlite3 *db) {
+    switch (sqlite3_errcode(db) & 0xff) {
+    case SQLITE_FULL: return ENOSPC;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return EBUSY;
+    case SQLITE_READONLY: return EROFS;
+    case SQLITE_PERM:
+    case SQLITE_AUTH: return EACCES;
+    case SQLITE_NOMEM: return ENOMEM;
+    default: return sqlite3_system_errno(db) ? sqlite3_system_errno(db) : EIO;
+    }
+}
+
+/* RP_ERR_IO, with the cause in errno. */
 static int fail(const record_index *ix, const char *what, rp_error *err) {
-    return base_fail_at(err, RP_ERR_IO, ix->path, 0, "%s: %s", what, ix->db ? sqlite3_errmsg(ix->db) : "out of memory");
+    int cause = ix->db ? cause_of(ix->db) : ENOMEM;
+    base_fail_at(err, RP_ERR_IO, ix->path, 0, "%s: %s", what, ix->db ? sqlite3_errmsg(ix->db) : "out of memory");
+    errno = cause;
+    return RP_ERR_IO;
 }
 
 static int execute(record_index *ix, const char *sql, rp_error *err) {
@@ -56,22 +105,71 @@ static void close_database(record_index *ix) {
     ix->db = NULL;
 }
 
-static int version_of(record_index *ix) {
-    sqlite3_stmt *s = NULL;
-    int version = -1;
-    if (sqlite3_prepare_v2(ix->db, "PRAGMA user_version", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
-        version = sqlite3_column_int(s, 0);
-    sqlite3_finalize(s);
-    return version;
+/* A failed step of opening: RP_ERR_FORMAT if SQLite says that the file is damaged or no database, RP_ERR_IO if it could not use it now. */
+static int fail_open(const record_index *ix, rp_error *err) {
+    int code = ix->db ? sqlite3_errcode(ix->db) & 0xff : SQLITE_NOMEM;
+    int rc = fail(ix, "the index of records cannot be used", err);
+    return code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? RP_ERR_FORMAT : rc;
 }
 
-/* Is every page what it should be? A damaged row would be found when it is read, a damaged tree only here. */
-static bool is_sound(record_index *ix) {
+static int fail_broken(const record_index *ix, const char *what, rp_error *err) {
+    return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is %s", what);
+}
+
+/* The first value of the first row. */
+static int ask_number(const record_index *ix, const char *sql, int64_t *out, rp_error *err) {
     sqlite3_stmt *s = NULL;
-    bool sound = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW &&
-                 strcmp((const char *)sqlite3_column_text(s, 0), "ok") == 0;
+    int rc = sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW ? RP_OK : fail_open(ix, err);
+    if (!rc) *out = sqlite3_column_int64(s, 0);
+    int cause = errno;
     sqlite3_finalize(s);
-    return sound;
+    errno = cause;
+    return rc;
+}
+
+/* Is every page what it should be? A damaged row would be found when it is read, a damaged tree only here. A page that the disk did not give
+ * is not damage. */
+static int check_pages(const record_index *ix, rp_error *err) {
+    static const char code_at[] = "error code=";
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW ? RP_OK : fail_open(ix, err);
+    const char *text = rc ? NULL : (const char *)sqlite3_column_text(s, 0);
+    int cause = errno;
+    if (text && strcmp(text, "ok") != 0) {
+        const char *at = strstr(text, code_at);
+        long code = at ? strtol(at + strlen(code_at), NULL, 10) & 0xff : SQLITE_CORRUPT;
+        rc = fail_broken(ix, "damaged", err);
+        if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB) rc = base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records cannot be read");
+        cause = EIO;
+    }
+    sqlite3_finalize(s);
+    errno = cause;
+    return rc;
+}
+
+/* Whose database is it, of which version, is it whole? *is_new: it has no table. */
+static int check_database(const record_index *ix, bool *is_new, bool *is_marked, rp_error *err) {
+    int64_t version = 0, application = 0, n_tables = 0;
+    sqlite3_stmt *s = NULL;
+    int rc = ask_number(ix, "PRAGMA user_version", &version, err);
+    if (!rc) rc = ask_number(ix, "PRAGMA application_id", &application, err);
+    if (!rc) rc = ask_number(ix, "SELECT count(*) FROM sqlite_master", &n_tables, err);
+    if (rc) return rc;
+    *is_new = n_tables == 0;
+    *is_marked = application == APPLICATION_ID;
+    if (application != 0 && !*is_marked) return fail_broken(ix, "a database of another program", err);
+    if (version > INDEX_VERSION) {
+        base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records is of version %lld and this program knows up to %d: use the newer program",
+                     (long long)version, INDEX_VERSION);
+        errno = ENOTSUP;
+        return RP_ERR_IO;
+    }
+    if (!*is_new && version != INDEX_VERSION) return fail_broken(ix, "of a version that is not read any more", err);
+    if ((rc = check_pages(ix, err)) || *is_new) return rc;
+    int step = sqlite3_prepare_v2(ix->db, "SELECT " COLUMNS " FROM records LIMIT 0", -1, &s, NULL);
+    sqlite3_finalize(s);
+    if (step == SQLITE_ERROR) return fail_broken(ix, "without its table", err);
+    return step == SQLITE_OK ? RP_OK : fail_open(ix, err);
 }
 
 static int prepare(record_index *ix, rp_error *err) {
@@ -84,45 +182,284 @@ static int prepare(record_index *ix, rp_error *err) {
     return ok ? RP_OK : fail(ix, "the index of records cannot be used", err);
 }
 
-static int open_database(record_index *ix, rp_error *err) {
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(ix->path, &ix->db, flags, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be opened", err);
-    sqlite3_busy_timeout(ix->db, BUSY_MS);
-    int version = version_of(ix);
-    if ((version != 0 && version != INDEX_VERSION) || !is_sound(ix))
-        return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
-    int rc = execute(ix, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
-                         "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", err);
-    if (!rc) rc = execute(ix, tables, err);
-    if (!rc) rc = execute(ix, "PRAGMA user_version = 2", err);
-    return rc ? rc : prepare(ix, err);
-}
-
-/* The database and what belongs to it. */
-static void remove_database(const char *path) {
+/* For its owner alone, as SQLite makes its log and shared memory, too, by the rights of the database. */
+static int make_private(const record_index *ix, rp_error *err) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char name[MAX_PATH_BYTES];
+    struct stat st;
+    int fd = open(ix->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd >= 0) close(fd);
+    else if (errno != EEXIST) return base_fail_errno(err, "cannot create the index of records", ix->path);
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
-        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name)) base_io_unlink(name, NULL);
+        if (snprintf(name, sizeof(name), "%s%s", ix->path, ends[i]) < (int)sizeof(name) && lstat(name, &st) == 0 && S_ISREG(st.st_mode) &&
+            (st.st_mode & (S_IRWXG | S_IRWXO)))
+            (void)fchmodat(AT_FDCWD, name, S_IRUSR | S_IWUSR, 0); /* somebody else's: SQLite says so next */
+    return RP_OK;
+}
+
+static int begin(record_index *ix, rp_error *err);
+
+static int open_database(record_index *ix, rp_error *err) {
+    bool is_marked = false;
+    int rc = make_private(ix, err);
+    if (rc) return rc;
+    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
+        return fail_open(ix, err);
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
+    if ((rc = check_database(ix, &ix->is_new, &is_marked, err))) return rc;
+    if (sqlite3_db_readonly(ix->db, "main") == 1) {
+        errno = EACCES;
+        return base_fail_errno(err, "cannot write the index of records", ix->path);
+    }
+    if (sqlite3_exec(ix->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
+                             "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", NULL, NULL, NULL) != SQLITE_OK)
+        return fail_open(ix, err);
+    /* What else is to be written is one transaction with the first changes: a new index is there with its rows or not at all. */
+    ix->needs_table = !is_marked || ix->is_new;
+    if (ix->needs_table && (rc = begin(ix, err))) return rc;
+    return prepare(ix, err);
+}
+
+/* ---- pins, and what is known of use, outlive the database ---- */
+
+static int compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); } /* of salvaged_use, too: the key is first */
+
+/* Where the key is, or would be. */
+static size_t find_pin(const record_index *ix, const base_key *key, bool *is_there) {
+    size_t low = 0, high = ix->n_pins;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_keys(&ix->pins[middle], key) < 0) low = middle + 1;
+        else high = middle;
+    }
+    *is_there = low < ix->n_pins && base_key_equal(&ix->pins[low], key);
+    return low;
+}
+
+static int set_pin(record_index *ix, const base_key *key, bool pinned, rp_error *err) {
+    bool is_there;
+    size_t at = find_pin(ix, key, &is_there);
+    if (is_there == pinned) return RP_OK;
+    if (pinned && base_grow((void **)&ix->pins, &ix->cap_pins, ix->n_pins + 1, SIZE_MAX / sizeof(*ix->pins), sizeof(*ix->pins)))
+        return base_fail_memory(err, (ix->n_pins + 1) * sizeof(*ix->pins), "the pins of a store");
+    if (pinned) {
+        memmove(&ix->pins[at + 1], &ix->pins[at], (ix->n_pins++ - at) * sizeof(*ix->pins));
+        ix->pins[at] = *key;
+        ix->pins_added = true;
+    } else {
+        memmove(&ix->pins[at], &ix->pins[at + 1], (--ix->n_pins - at) * sizeof(*ix->pins));
+    }
+    ix->pins_changed = true;
+    return RP_OK;
+}
+
+static bool pins_path(const record_index *ix, char *out) {
+    const char *slash = strrchr(ix->path, '/');
+    return snprintf(out, MAX_PATH_BYTES, "%.*spins", slash ? (int)(slash - ix->path) + 1 : 0, ix->path) < MAX_PATH_BYTES;
+}
+
+static void pins_digest(const char *text, size_t n, char *out) {
+    base_hash h;
+    base_key key;
+    base_hash_init(&h, "reprise pins");
+    base_hash_bytes(&h, text, n);
+    base_hash_final(&h, &key);
+    base_key_hex(&key, out, KEY_DIGITS);
+}
+
+/* The text of the file: PINS_HEAD, a line for each key, and a last one with their hash. */
+static int pins_text(const record_index *ix, base_buffer *out) {
+    char hex[KEY_DIGITS + 1];
+    int rc = base_buffer_append_str(out, PINS_HEAD);
+    for (size_t i = 0; i < ix->n_pins && !rc; i++) {
+        base_key_hex(&ix->pins[i], hex, KEY_DIGITS);
+        rc = base_buffer_printf(out, "%s\n", hex);
+    }
+    if (rc) return rc;
+    pins_digest(out->data, out->len, hex);
+    return base_buffer_printf(out, "hash %s\n", hex);
+}
+
+static int write_pins(record_index *ix, rp_error *err) {
+    char path[MAX_PATH_BYTES];
+    base_buffer text = BASE_BUFFER(MAX_PINS_BYTES);
+    if (!ix->pins_changed || !pins_path(ix, path)) return RP_OK;
+    int rc = pins_text(ix, &text) ? base_fail_memory(err, ix->n_pins * (KEY_DIGITS + 1), "the pins of a store")
+                                  : base_io_write_whole(path, text.data, text.len, err);
+    base_buffer_free(&text);
+    if (!rc) ix->pins_changed = ix->pins_added = false;
+    return rc;
+}
+
+static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The file's pins become the index's. false: there is none, or it is not what was written. */
+static bool read_pins(record_index *ix) {
+    char path[MAX_PATH_BYTES], hash[KEY_DIGITS + 8], hex[KEY_DIGITS + 1];
+    base_buffer text = {0};
+    const size_t head = strlen(PINS_HEAD), line = KEY_DIGITS + 1, last = KEY_DIGITS + 6;
+    bool ok = pins_path(ix, path) && base_file_read(path, MAX_PINS_BYTES, &text, NULL) == RP_OK && text.len >= head + last &&
+              memcmp(text.data, PINS_HEAD, head) == 0 && (text.len - head - last) % line == 0;
+    if (ok) pins_digest(text.data, text.len - last, hex);
+    if (ok) snprintf(hash, sizeof(hash), "hash %s\n", hex);
+    ok = ok && memcmp(text.data + text.len - last, hash, last) == 0;
+    for (size_t at = head; ok && at + last < text.len; at += line) {
+        base_key key;
+        for (size_t i = 0; i < sizeof(key.bytes); i++)
+            key.bytes[i] = (uint8_t)(digit(text.data[at + 2 * i]) << 4 | digit(text.data[at + 2 * i + 1])); /* the hash says that they are */
+        ok = set_pin(ix, &key, true, NULL) == RP_OK;
+    }
+    base_buffer_free(&text);
+    return ok;
+}
+
+static int64_t get_time(sqlite3_stmt *s, int i);
+static bool get_key(sqlite3_stmt *s, int i, base_key *key);
+
+/* Pins of the table are the truth while there is one. */
+static int load_pins(record_index *ix, rp_error *err) {
+    sqlite3_stmt *s = NULL;
+    int step = SQLITE_DONE, rc = RP_OK;
+    base_key key;
+    ix->n_pins = 0;
+    if (sqlite3_prepare_v2(ix->db, "SELECT key FROM records WHERE pinned != 0 ORDER BY key", -1, &s, NULL) != SQLITE_OK) return fail_open(ix, err);
+    while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW)
+        if (get_key(s, 0, &key)) rc = set_pin(ix, &key, true, err);
+    if (!rc && step != SQLITE_DONE) rc = fail_open(ix, err);
+    int cause = errno;
+    sqlite3_finalize(s);
+    errno = cause;
+    return rc;
+}
+
+/* Is the file of pins what the table says? */
+static void compare_pins(record_index *ix) {
+    char path[MAX_PATH_BYTES];
+    base_buffer is = {0}, should = BASE_BUFFER(MAX_PINS_BYTES);
+    bool has_file = pins_path(ix, path) && base_file_read(path, MAX_PINS_BYTES, &is, NULL) == RP_OK;
+    bool same = has_file && pins_text(ix, &should) == RP_OK && is.len == should.len && memcmp(is.data, should.data, is.len) == 0;
+    ix->pins_changed = !same && (has_file || ix->n_pins > 0);
+    ix->pins_added = false;
+    base_buffer_free(&is);
+    base_buffer_free(&should);
+}
+
+/* Uses, times and pins of the index that was kept beside a new one, as far as it can be read. */
+static void salvage_uses(record_index *ix, bool with_pins) {
+    char path[MAX_PATH_BYTES];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    base_io_sizes sizes;
+    if (snprintf(path, sizeof(path), "%s" RECORD_INDEX_BAD, ix->path) >= (int)sizeof(path) || base_io_stat(path, &sizes, NULL)) return;
+    bool ok = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
+              sqlite3_prepare_v2(db, "SELECT key, uses, last_use, expires, pinned FROM records", -1, &s, NULL) == SQLITE_OK;
+    while (ok && sqlite3_step(s) == SQLITE_ROW) {
+        salvaged_use u = {.use = {(uint64_t)sqlite3_column_int64(s, 1), get_time(s, 2), get_time(s, 3), sqlite3_column_int(s, 4) != 0}};
+        if (!get_key(s, 0, &u.key)) continue;
+        ok = base_grow((void **)&ix->salvaged, &ix->cap_salvaged, ix->n_salvaged + 1, SIZE_MAX / sizeof(u), sizeof(u)) == RP_OK;
+        if (ok) ix->salvaged[ix->n_salvaged++] = u;
+        if (ok && with_pins && u.use.pinned) ok = set_pin(ix, &u.key, true, NULL) == RP_OK;
+    }
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    if (ix->n_salvaged > 0) qsort(ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), compare_keys);
+}
+
+void record_index_recall(const record_index *ix, const base_key *key, record_use *out) {
+    const salvaged_use *u = ix->n_salvaged > 0 ? bsearch(key, ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), compare_keys) : NULL;
+    bool is_pinned;
+    *out = u ? u->use : (record_use){0};
+    find_pin(ix, key, &is_pinned);
+    out->pinned = is_pinned;
+}
+
+void record_index_complete(record_index *ix) { ix->is_complete = true; }
+
+/* The database is kept beside the new one, for whoever wants to look at it: one, the last. */
+static void set_aside_database(const char *path) {
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    char from[MAX_PATH_BYTES], to[MAX_PATH_BYTES];
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++) {
+        if (snprintf(from, sizeof(from), "%s%s", path, ends[i]) >= (int)sizeof(from) ||
+            snprintf(to, sizeof(to), "%s" RECORD_INDEX_BAD "%s", path, ends[i]) >= (int)sizeof(to))
+            continue;
+        base_io_unlink(to, NULL);
+        if (i < 2) (void)base_io_rename(from, to, NULL);
+        else base_io_unlink(from, NULL);
+    }
+}
+
+/* A new index gets what outlived the one before it, any other the pins of its rows. */
+static int open_pins(record_index *ix, rp_error *err) {
+    if (!ix->is_new) {
+        int rc = load_pins(ix, err);
+        if (!rc) compare_pins(ix);
+        return rc;
+    }
+    bool has_pins = read_pins(ix);
+    salvage_uses(ix, !has_pins);
+    ix->pins_changed = !has_pins && ix->n_pins > 0;
+    ix->pins_added = false;
+    return RP_OK;
+}
+
+static int open_all(record_index *ix, rp_error *err) {
+    int rc = open_database(ix, err);
+    return rc ? rc : open_pins(ix, err);
+}
+
+static void reset(record_index *ix) {
+    ix->in_transaction = ix->is_new = ix->needs_table = false;
+    ix->n_pins = ix->n_salvaged = 0;
+    close_database(ix);
+}
+
+/* Every byte, to know whether the disk gives them. */
+static int read_file(const char *path, rp_error *err) {
+    static const size_t piece = (size_t)1 << 16;
+    base_io_file file;
+    size_t n = piece;
+    char *bytes = base_alloc(piece);
+    int rc = bytes ? base_io_open(&file, path, err) : base_fail_memory(err, piece, "the index of records");
+    if (!rc) {
+        for (uint64_t at = 0; !rc && n == piece; at += piece) rc = base_io_read(&file, at, bytes, piece, &n, err);
+        int cause = errno;
+        base_io_close(&file);
+        errno = cause;
+    }
+    base_free(bytes);
+    return rc;
 }
 
 int record_index_open(record_index **out, const char *path, rp_error *err) {
     record_index *ix = base_calloc(1, sizeof(*ix));
+    rp_error why;
     *out = NULL;
     if (!ix || !(ix->path = base_strdup(path))) {
         base_free(ix);
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
-    int rc = open_database(ix, err);
-    if (rc) { /* it can be made again */
-        base_log(BASE_LOG_WARN, "store: %s: it is made again from the records", err ? err->message : path);
-        close_database(ix);
-        remove_database(path);
-        rc = open_database(ix, err);
+    int rc = open_all(ix, &why);
+    if (rc == RP_ERR_FORMAT) { /* a disk that does not give a page looks like damage to SQLite (SQLITE_IOERR_CORRUPTFS): it is asked again */
+        reset(ix);
+        rc = read_file(path, &why) ? RP_ERR_IO : open_all(ix, &why);
+    }
+    if (rc == RP_ERR_FORMAT) {
+        base_log(BASE_LOG_WARN, "store: %s: it is kept as index.db" RECORD_INDEX_BAD " and made again from the records", why.message);
+        reset(ix);
+        set_aside_database(path);
+        rc = open_all(ix, &why);
     }
     if (rc) {
+        int cause = errno;
+        if (err) *err = why;
+        reset(ix);
         record_index_close(ix);
-        return rc;
+        errno = cause;
+        return rc == RP_ERR_FORMAT ? RP_ERR_IO : rc;
     }
     *out = ix;
     return RP_OK;
@@ -132,6 +469,8 @@ void record_index_close(record_index *ix) {
     if (!ix) return;
     if (ix->db) record_index_commit(ix, NULL);
     close_database(ix);
+    base_free(ix->pins);
+    base_free(ix->salvaged);
     base_free(ix->path);
     base_free(ix);
 }
@@ -142,14 +481,34 @@ static int begin(record_index *ix, rp_error *err) {
     if (ix->in_transaction) return RP_OK;
     int rc = execute(ix, "BEGIN IMMEDIATE", err);
     ix->in_transaction = !rc;
-    return rc;
+    return !rc && ix->needs_table ? execute(ix, tables, err) : rc;
 }
 
+/* The file of pins first: what it says is what a new index would get. */
 int record_index_commit(record_index *ix, rp_error *err) {
+    if (ix->is_new && !ix->is_complete) { /* the next opening begins anew */
+        record_index_roll_back(ix);
+        return RP_OK;
+    }
+    rp_error why;
+    if (write_pins(ix, &why)) {
+        if (ix->pins_added) {
+            if (err) *err = why;
+            record_index_roll_back(ix);
+            return RP_ERR_IO;
+        }
+        base_log(BASE_LOG_WARN, "store: %s", why.message); /* a pin too many in it */
+    }
     if (!ix->in_transaction) return RP_OK;
     ix->in_transaction = false;
     int rc = execute(ix, "COMMIT", err);
-    if (rc) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!rc) ix->is_new = ix->needs_table = false;
+    if (!rc) return RP_OK;
+    int cause = errno;
+    ix->is_complete = false;
+    ix->in_transaction = true;
+    record_index_roll_back(ix);
+    errno = cause;
     return rc;
 }
 
@@ -182,6 +541,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     const record *r = &row->record;
     sqlite3_stmt *s = ix->put;
     int rc = begin(ix, err);
+    if (!rc) rc = set_pin(ix, &r->key, row->pinned, err);
     if (rc) return rc;
     bind_key(s, KEY, &r->key);
     bind_key(s, FINGERPRINT, &row->fingerprint);
@@ -207,6 +567,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
 
 int record_index_remove(record_index *ix, const base_key *key, rp_error *err) {
     int rc = begin(ix, err);
+    if (!rc) rc = set_pin(ix, key, false, err);
     if (rc) return rc;
     bind_key(ix->remove, 0, key);
     return run(ix, ix->remove, err);
@@ -214,6 +575,7 @@ int record_index_remove(record_index *ix, const base_key *key, rp_error *err) {
 
 int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err) {
     int rc = begin(ix, err);
+    if (!rc) rc = set_pin(ix, key, use->pinned, err);
     if (rc) return rc;
     bind_key(ix->note, 0, key);
     bind_int(ix->note, 1, (int64_t)use->uses);
@@ -314,18 +676,36 @@ static bool make_uri(const char *path, char *out, size_t n) {
 
 /* Can anything be asked? */
 static bool answers(record_index *ix) {
-    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) == SQLITE_OK;
+    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) == SQLITE_OK;
 }
 
 static bool open_to_read(record_index *ix) {
     char uri[3 * MAX_PATH_BYTES];
-    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK) {
+    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(ix->db, BUSY_MS);
         if (answers(ix)) return true;
     }
     close_database(ix); /* a place that cannot be written to, so nobody does: as it lies there, without its log */
     return make_uri(ix->path, uri, sizeof(uri)) &&
-           sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK && answers(ix);
+           sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
+           answers(ix);
+}
+
+record_index_look record_index_look_at(const char *path) {
+    char uri[3 * MAX_PATH_BYTES];
+    record_index ix = {.path = (char *)(uintptr_t)path};
+    record_index_look is = RECORD_INDEX_NONE;
+    bool is_new, is_marked;
+    if (make_uri(path, uri, sizeof(uri)) &&
+        sqlite3_open_v2(uri, &ix.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
+        int rc = check_database(&ix, &is_new, &is_marked, NULL), code = sqlite3_errcode(ix.db) & 0xff;
+        if (!rc) is = is_new ? RECORD_INDEX_EMPTY : RECORD_INDEX_OURS;
+        else if (code != SQLITE_NOTADB && code != SQLITE_CORRUPT) is = RECORD_INDEX_OTHER;
+    } else {
+        is = RECORD_INDEX_OTHER;
+    }
+    sqlite3_close(ix.db);
+    return is;
 }
 
 int record_index_open_read(record_index **out, const char *path, rp_error *err) {
@@ -334,14 +714,20 @@ int record_index_open_read(record_index **out, const char *path, rp_error *err) 
     *out = NULL;
     if (!ix || !(ix->path = base_strdup(path))) rc = base_fail_memory(err, sizeof(*ix), "the index of records");
     else if (!open_to_read(ix)) rc = fail(ix, "the index of records cannot be read", err);
-    if (rc) record_index_close(ix);
-    else *out = ix;
+    if (rc) {
+        int cause = errno;
+        record_index_close(ix);
+        errno = cause;
+    } else {
+        *out = ix;
+    }
     return rc;
 }
 
 int record_index_check(record_index *ix, rp_error *err) {
-    if (version_of(ix) == INDEX_VERSION && is_sound(ix)) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, ix->path, 0, "the index of records is damaged, or of another version");
+    bool is_new = false, is_marked;
+    int rc = check_database(ix, &is_new, &is_marked, err);
+    return !rc && is_new ? fail_broken(ix, "without its table", err) : rc;
 }
 
 /* v: the second of sql's values, if it has so many. */
@@ -358,7 +744,8 @@ static int change_row(record_index *ix, const char *sql, const base_key *key, in
 }
 
 int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, rp_error *err) {
-    return change_row(ix, "UPDATE records SET pinned = ?2 WHERE key = ?1", key, pinned, err);
+    int rc = set_pin(ix, key, pinned, err);
+    return rc ? rc : change_row(ix, "UPDATE records SET pinned = ?2 WHERE key = ?1", key, pinned, err);
 }
 
 int record_index_begin_anew(record_index *ix, rp_error *err) {
@@ -378,8 +765,10 @@ int record_index_end_anew(record_index *ix, rp_error *err) {
 }
 
 void record_index_roll_back(record_index *ix) {
-    if (ix->in_transaction) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!ix->in_transaction) return;
+    sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
     ix->in_transaction = false;
+    if (!ix->is_new && load_pins(ix, NULL) == RP_OK) compare_pins(ix);
 }
 
 int record_index_compact(record_index *ix, rp_error *err) {

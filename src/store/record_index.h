@@ -34,13 +34,31 @@ typedef struct record_use {
     bool pinned;
 } record_use;
 
-/* path: of the database; made if it is not there. One that is damaged, or of another version, is replaced by an empty one: it can
- * be made again. RP_ERR_IO, RP_ERR_MEMORY. */
+#define RECORD_INDEX_BAD ".bad" /* the end of a damaged index's name */
+
+/* path: of the database; made if it is not there, for its owner alone. Only one that SQLite says is damaged or no database, or that has not our
+ * table, is replaced by a new one: it is kept beside it. RP_ERR_IO: it cannot be used now, and is left as it is; errno is the cause (EBUSY:
+ * another process has it locked; ENOTSUP: a newer version). RP_ERR_MEMORY. */
 int record_index_open(record_index **out, const char *path, rp_error *err);
 /* Commits what was gathered. */
 void record_index_close(record_index *ix);
 
-/* Each of these joins the transaction. RP_ERR_IO. */
+/* What is known of a record that has no row: its pin from the file `pins` beside the database, which has the pinned keys and is written
+ * whenever they change; its uses and times from a damaged index, as far as that could be read. */
+void record_index_recall(const record_index *ix, const base_key *key, record_use *out);
+/* Every file has been looked at. Until then nothing of a new index is committed: one that lacks rows would seem to lack their pins. */
+void record_index_complete(record_index *ix);
+
+/* What lies at a path, without changing anything. */
+typedef enum record_index_look {
+    RECORD_INDEX_NONE,  /* no database, or a damaged one */
+    RECORD_INDEX_EMPTY, /* without tables: whoever made it was killed */
+    RECORD_INDEX_OURS,
+    RECORD_INDEX_OTHER, /* another program's, or it cannot be opened */
+} record_index_look;
+record_index_look record_index_look_at(const char *path);
+
+/* Each of these joins the transaction. RP_ERR_IO, with the cause in errno; RP_ERR_MEMORY. */
 int record_index_put(record_index *ix, const record_row *row, rp_error *err);
 int record_index_remove(record_index *ix, const base_key *key, rp_error *err);
 int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err);

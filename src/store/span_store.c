@@ -290,4 +290,5 @@ void span_store_stats(const span_store *s, rp_store_stats *out) {
     }
     out->budget_bytes = budget;
     out->used_bytes = used;
+    if (!out->disk_trouble) out->disk_trouble = "";
 }

@@ -160,12 +160,15 @@ typedef struct span_store_disk {
     size_t n_others;
 } span_store_disk;
 
-/* What is on disk is there from now on. own is told each text record of this model, with the owner that the entry shall get in *owner (NULL:
+/* Opens the disk tier. What is on disk is there from now on. One that cannot be used now (RP_ERR_IO of disk_tier_open) is opened read-only, or
+ * gone without, with a warning: rp_store_stats.disk_state. own is told each text record of this model, with the owner that the entry shall get in *owner (NULL:
  * the record is dropped). Once, before anything is put. Errors of disk_tier_open. */
 typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
 /* The budget or a quota may be less than what is there. Once all owners are in their places. */
 void span_store_fit_disk(span_store *s);
+/* Waits until the disk has done what it was asked for so far. */
+void span_store_settle_writer(span_store *s);
 /* Takes up what the disk has done, and gives it more to do; drops what has expired. Returns whether spans became ready, failed or were written. */
 bool span_store_poll(span_store *s);
 /* Is somebody computing from now on? Then what is written later takes little of the processors (never where calls wait for it). */

@@ -1,5 +1,6 @@
 /* span_store_disk.c: see span_store.h: what is on disk and comes from it; opening and closing. */
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,10 @@
  * aside takes nothing that anybody counts on. */
 #define BAD_BYTES ((uint64_t)64 << 20)
 #define BAD_SHARE 16
+/* A record's header, about; and what advice on budgets is rounded up to. */
+#define LEAST_HEADER_BYTES ((uint64_t)8 << 10)
+#define GROWTH_BYTES ((uint64_t)512 << 10) /* of an empty store: 16 folders, bad/, index and log */
+#define BUDGET_UNIT ((uint64_t)64 << 10)
 
 bool span_store_is_busy(const span_store *s) { return s->tier && disk_tier_is_busy(s->tier); }
 bool span_store_writes_through(const span_store *s) { return s->tier && s->write == SPAN_STORE_WRITE_THROUGH; }
@@ -136,6 +141,24 @@ static void take_read(span_store *s, const disk_event *event) {
     if (event->failed && own) fail_entry(s, i, event);
 }
 
+/* A word for errno, for metrics and /readyz. */
+const char *span_store_trouble_name(int cause) {
+    switch (cause) {
+    case ENOSPC:
+    case EDQUOT: return "no_space";
+    case EACCES:
+    case EPERM: return "permission";
+    case EROFS: return "read_only_disk";
+    case EMFILE:
+    case ENFILE: return "open_files";
+    case EBUSY: return "locked";
+    case ENOTSUP: return "version";
+    case ENOMEM: return "memory";
+    case EIO: return "io_error";
+    default: return "other";
+    }
+}
+
 bool span_store_poll(span_store *s) {
     disk_event event;
     bool any = false;
@@ -234,30 +257,70 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     return RP_OK;
 }
 
-static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
-    if (disk->tier.read_only || disk->write == SPAN_STORE_WRITE_OFF || span_store_disk_limit(s) > 0) return RP_OK;
-    return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0, "a budget of %llu bytes on disk is less than the store takes for itself: raise it to %llu",
-                        (unsigned long long)disk->budget_bytes, (unsigned long long)(disk_tier_overhead(s->tier) + 8 * MARGIN_BYTES));
+/* Room for a record of one block in each layer: less, and next to nothing would ever be written. */
+static uint64_t least_record_bytes(const span_store *s) {
+    return kv_pool_block_bytes(s->pool) * (uint64_t)kv_pool_shape(s->pool)->n_layers + LEAST_HEADER_BYTES;
 }
 
-int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
+/* The smallest budget that stays enough for that once folders, index and its log have grown: of a larger one a share is for what is set aside. */
+static uint64_t least_budget(const span_store *s) {
+    uint64_t need = disk_tier_overhead(s->tier) + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(s);
+    uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
+    return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
+}
+
+static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
+    if (!span_store_can_write(s) || span_store_disk_limit(s) > 0) return RP_OK;
+    uint64_t least = least_budget(s);
+    return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0,
+                        "a budget of %llu bytes on disk is less than the store takes for itself and one record: give %llu (%lluK) or more",
+                        (unsigned long long)disk->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
+}
+
+/* One way of opening; RP_ERR_IO: errno says why. */
+static int open_tier(span_store *s, const span_store_disk *disk, bool read_only, span_store_own own, void *user, rp_error *err) {
     opening o = {.s = s, .own = own, .user = user, .disk = disk};
-    s->format = disk->tier.format;
-    s->read_only = disk->tier.read_only;
-    s->write = disk->tier.read_only ? SPAN_STORE_WRITE_OFF : disk->write;
-    s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     disk_tier_options tier = disk->tier;
+    tier.read_only = s->read_only = read_only;
     tier.bad_bytes = bad_bytes(disk->budget_bytes);
-    int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err);
-    if (!rc) {
-        rc = enter_known(s, &o, err);
-        if (!rc) rc = check_budget(s, disk, err);
-    }
+    s->write = read_only ? SPAN_STORE_WRITE_OFF : disk->write;
+    int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err), cause = errno;
+    if (!rc) rc = enter_known(s, &o, err);
     if (!rc && o.n_other_arithmetic > 0)
         base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with another arithmetic (REPRISE_CPU, or another processor):"
                  " they are misses here, and stay", o.n_other_arithmetic);
+    assert(rc != RP_ERR_IO || o.n == 0); /* nothing is found twice: what may fail so does before the first record is reported */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
+    errno = cause;
+    return rc;
+}
+
+static void warn_degraded(span_store *s, rp_store_state state, const char *trouble, const rp_error *err) {
+    s->stats.disk_state = state;
+    s->stats.disk_trouble = trouble;
+    base_log(BASE_LOG_WARN, "store: %s%s%s: going on %s", err->where, err->where[0] ? ": " : "", err->message,
+             state == RP_STORE_READ_ONLY ? "read-only: what is on disk is used, nothing is added" : "without it: nothing is read or written");
+}
+
+/* A store that cannot be used for writing now is read, and one that cannot be read is gone without: an engine does not depend on it. What the
+ * user has to put right is an error: another program's folder, a budget, another process. */
+int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
+    rp_error why, again;
+    s->format = disk->tier.format;
+    s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
+    s->stats.disk_state = RP_STORE_WORKS;
+    int rc = open_tier(s, disk, disk->tier.read_only, own, user, &why);
+    if (!rc) rc = check_budget(s, disk, &why);
+    if (rc == RP_ERR_IO) {
+        const char *trouble = span_store_trouble_name(errno);
+        int second = disk->tier.read_only ? RP_ERR_IO : open_tier(s, disk, true, own, user, &again);
+        if (second != RP_OK && second != RP_ERR_IO) rc = second, why = again;
+        else rc = RP_OK, warn_degraded(s, second ? RP_STORE_UNUSABLE : RP_STORE_READ_ONLY, trouble, &why);
+        s->read_only = true;
+        s->write = SPAN_STORE_WRITE_OFF;
+    }
+    if (rc && err) *err = why;
     return rc;
 }
 
@@ -265,6 +328,10 @@ void span_store_fit_disk(span_store *s) {
     if (!span_store_can_write(s)) return;
     for (size_t k = 0; k < s->n_quotas; k++) span_store_make_disk_room(s, s->quotas[k].tenant, 0, NULL);
     span_store_make_disk_room(s, 0, 0, NULL);
+}
+
+void span_store_settle_writer(span_store *s) {
+    if (span_store_can_write(s)) disk_tier_settle(s->tier);
 }
 
 void span_store_note_use(span_store *s, uint32_t i) {

@@ -176,6 +176,8 @@ span_file *span_store_new_file(const span_store *s, const kv_span_form *form, in
 static inline bool span_store_can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
 /* Bytes of the disk's budget that records may take. */
 uint64_t span_store_disk_limit(const span_store *s);
+/* A word for errno, for metrics and /readyz. */
+const char *span_store_trouble_name(int cause);
 
 /* ---- span_store_write.c ---- */
 

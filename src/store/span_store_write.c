@@ -281,9 +281,17 @@ static void fail_write(span_store *s, const disk_event *event) {
     bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or there is no more time */
     s->stats.disk_unwritten += !is_cancelled || s->closing;
     if (is_cancelled) return;
+    s->stats.disk_state = RP_STORE_UNWRITTEN;
+    s->stats.disk_trouble = span_store_trouble_name(event->cause);
     s->retry_us = base_clock_us() + RETRY_US;
     base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
     s->told_failure = true;
+}
+
+/* A write that was done: the disk takes them again. */
+static void mend(span_store *s) {
+    s->stats.disk_state = RP_STORE_WORKS;
+    s->stats.disk_trouble = "";
 }
 
 void span_store_take_write(span_store *s, const disk_event *event) {
@@ -291,7 +299,7 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     span_file *f = i == NONE ? NULL : s->entries[i].file;
     s->flushed = event->serial;
     if (event->failed) fail_write(s, event);
-    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false;
+    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, mend(s);
     if (!f || f->serial != event->serial) return; /* it was dropped meanwhile */
     if (event->failed) {
         span_store_forget_file(s, i, false);

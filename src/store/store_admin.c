@@ -1,6 +1,7 @@
 /* store_admin.c: see store_admin.h: opening, looking, changing, counting; store_verify.c reads everything. */
 #include "store/store_admin.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,27 +14,46 @@
 
 /* ---- opening ---- */
 
+/* A full disk has no room for the index's log. Removing makes room, so that goes on without it: the files say what they are. */
 static int open_index(store_admin *a, rp_error *err) {
     char path[DISK_PATH_BYTES];
     rp_error why;
     disk_folder_index(&a->folder, path);
     a->index_bytes = record_index_bytes_at(path);
-    if (!a->folder.read_only) return record_index_open(&a->index, path, err);
+    if (!a->folder.read_only) {
+        int rc = record_index_open(&a->index, path, &why);
+        a->is_full = rc == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT);
+        if (a->is_full) base_log(BASE_LOG_WARN, "store: %s: going on without the index", why.message);
+        else if (rc && err) *err = why;
+        return a->is_full ? RP_OK : rc;
+    }
     int rc = record_index_open_read(&a->index, path, &why);
     if (rc == RP_ERR_IO) base_log(BASE_LOG_INFO, "store: %s: the files tell of themselves", why.message);
     else if (rc && err) *err = why;
     return rc == RP_ERR_IO ? RP_OK : rc;
 }
 
+/* The index of a disk that was full, after something was removed. What was removed is found missing when it is compared with the files. */
+static void open_index_again(store_admin *a) {
+    if (!a->is_full || open_index(a, NULL) || !a->index) return;
+    a->is_full = false;
+    if (store_admin_each(a, NULL, NULL, NULL)) a->is_full = true;
+}
+
+/* What is no store is neither locked nor made one. */
+static int check_folder(store_admin *a, const char *dir, const rp_cache_options *o, rp_error *err) {
+    if (o->create && !o->read_only) return RP_OK;
+    int rc = disk_folder_open(&a->folder, dir, true, err);
+    return rc ? rc : disk_folder_check(&a->folder, err);
+}
+
 int store_admin_open(store_admin **out, const char *dir, const rp_cache_options *o, rp_error *err) {
     *out = NULL;
-    bool may_be_new = o->create && !o->read_only;
-    int rc = may_be_new ? RP_OK : disk_folder_check(dir, err);
-    if (rc) return rc;
     store_admin *a = base_calloc(1, sizeof(*a));
     if (!a) return base_fail_memory(err, sizeof(*a), "a store");
-    a->folder.lock = -1;
-    rc = record_cipher_open(&a->cipher, o->key_file, err);
+    a->folder.lock = a->folder.lock_file = -1;
+    int rc = check_folder(a, dir, o, err);
+    if (!rc) rc = record_cipher_open(&a->cipher, o->key_file, err);
     if (!rc) rc = disk_folder_open(&a->folder, dir, o->read_only, err);
     if (!rc) rc = open_index(a, err);
     if (rc) store_admin_close(a);
@@ -49,7 +69,9 @@ void store_admin_close(store_admin *a) {
     base_free(a);
 }
 
-int store_admin_may_change(const store_admin *a, rp_error *err) {
+int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
+    if (!a->folder.read_only && a->is_full && !removes)
+        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: remove something first ('reprise cache gc' and 'rm' work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
     return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "this store was opened read-only: open it for writing to change it");
 }
@@ -58,8 +80,8 @@ int store_admin_may_change(const store_admin *a, rp_error *err) {
 
 typedef struct look {
     store_admin *a;
-    store_item_fn fn;
-    disk_oddity_fn on_odd; /* may be NULL */
+    store_item_fn fn;      /* may be NULL, */
+    disk_oddity_fn on_odd; /* as may this */
     void *user;
     int64_t now;
     record_fault fault; /* of the record that is told next */
@@ -95,13 +117,13 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
         item.encrypted = says_encrypted(path);
     }
     l->fault = RECORD_FAULT_NONE;
-    return l->fn(l->user, &item, err);
+    return l->fn ? l->fn(l->user, &item, err) : RP_OK;
 }
 
-/* folder: the store's own, or a read-only view of it. */
-static int look_at(store_admin *a, const disk_folder *folder, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
+/* folder: the store's own, or a read-only view of it. compares: rows with the headers of their records. */
+static int look_at(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
-    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .fn = meet_record, .on_odd = meet_oddity,
+    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .compares = compares, .fn = meet_record, .on_odd = meet_oddity,
                       .user = &l};
     int rc = disk_records_each(&r, err);
     if (!rc && r.index_rc && err) *err = r.index_err;
@@ -109,14 +131,14 @@ static int look_at(store_admin *a, const disk_folder *folder, store_item_fn fn, 
 }
 
 int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err) {
-    int rc = look_at(a, &a->folder, fn, NULL, user, err);
-    return rc || a->folder.read_only ? rc : record_index_commit(a->index, err);
+    int rc = look_at(a, &a->folder, false, fn, NULL, user, err);
+    return rc || a->folder.read_only || !a->index ? rc : record_index_commit(a->index, err);
 }
 
 int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
     disk_folder view = a->folder;
     view.read_only = true;
-    return look_at(a, &view, fn, on_odd, user, err);
+    return look_at(a, &view, false, fn, on_odd, user, err);
 }
 
 int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error *err) {
@@ -134,7 +156,7 @@ int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     disk_folder_record(&a->folder, key, path);
     int rc = base_io_unlink(path, err);
     a->unsynced |= 1u << disk_folder_of(key);
-    return rc ? rc : record_index_remove(a->index, key, err);
+    return rc || !a->index ? rc : record_index_remove(a->index, key, err);
 }
 
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err) {
@@ -153,8 +175,20 @@ int store_admin_commit(store_admin *a, rp_error *err) {
         if (base_io_stat(path, &sizes, NULL) == RP_OK) rc = base_io_sync_folder(path, err);
         a->unsynced &= ~(1u << i);
     }
-    int committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);
+    if (!a->index) return rc;
+    int cause = errno, committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);
+    if (rc) errno = cause;
     return rc ? rc : committed;
+}
+
+int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error *err) {
+    rp_error why;
+    open_index_again(a);
+    int rc = store_admin_commit(a, &why);
+    bool is_full = rc == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT);
+    *index_unwritten = a->is_full || is_full;
+    if (rc && !is_full && err) *err = why;
+    return is_full ? RP_OK : rc;
 }
 
 /* ---- counting ---- */
@@ -183,19 +217,21 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
 static void count_oddity(void *user, const disk_oddity *o) {
     rp_cache_stats *s = user;
     add(&s->leftovers, &s->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
+    add(&s->foreign, &s->foreign_bytes, o->kind == DISK_FOREIGN, o->bytes);
     s->broken += o->kind == DISK_BROKEN;
     if (o->kind == DISK_BROKEN) s->total_bytes += o->bytes;
     s->without_row += o->kind == DISK_FILE_WITHOUT_ROW;
     s->without_file += o->kind == DISK_ROW_WITHOUT_FILE;
 }
 
-static void count_bad(void *user, const char *path, uint64_t bytes) {
+static void count_bad(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
     rp_cache_stats *s = user;
+    (void)kind;
     (void)path;
     add(&s->bad, &s->bad_bytes, true, bytes);
 }
 
-static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only ? a->index_bytes : record_index_bytes(a->index); }
+static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only || !a->index ? a->index_bytes : record_index_bytes(a->index); }
 
 int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
     *out = (rp_cache_stats){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};
@@ -233,10 +269,12 @@ static void clean_oddity(void *user, const disk_oddity *o) {
     c->out->set_aside += o->kind == DISK_BROKEN;
     c->out->rows_entered += o->kind == DISK_FILE_WITHOUT_ROW;
     c->out->rows_removed += o->kind == DISK_ROW_WITHOUT_FILE;
+    c->out->rows_corrected += o->kind == DISK_ROW_DIFFERS;
 }
 
-static void clean_bad(void *user, const char *path, uint64_t bytes) {
+static void clean_bad(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
     cleaning *c = user;
+    (void)kind;
     (void)path;
     add(&c->out->bad, &c->out->bad_bytes, true, bytes);
 }
@@ -254,15 +292,23 @@ static int remove_expired(cleaning *c, rp_error *err) {
     return rc;
 }
 
+/* What makes room first, then what needs some. */
 int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
-    int rc = look_at(a, &a->folder, clean_item, clean_oddity, &c, err);
+    int rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
+    if (!rc && a->is_full) { /* leftovers go when the files are looked at */
+        rc = look_at(a, &a->folder, false, NULL, clean_oddity, &c, err);
+        open_index_again(a);
+        out->rows_entered = out->rows_removed = 0;
+    }
+    if (!rc) rc = look_at(a, &a->folder, true, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
-    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
-    int committed = store_admin_commit(a, rc ? NULL : err); /* what is gone is gone */
+    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* what was set aside now */
+    int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* what is gone is gone */
     if (!rc) rc = committed;
-    if (!rc) rc = record_index_compact(a->index, err);
+    if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT))
+        rc = RP_OK; /* it stays as large as it is */
     out->index_bytes = index_bytes(a);
     base_free(c.expired.files);
     return rc;
@@ -272,7 +318,7 @@ int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, 
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user, .keeps = true};
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = record_index_begin_anew(a->index, err);
-    if (!rc) rc = look_at(a, &a->folder, clean_item, clean_oddity, &c, err);
+    if (!rc) rc = look_at(a, &a->folder, false, clean_item, clean_oddity, &c, err);
     if (!rc) rc = record_index_end_anew(a->index, err);
     if (!rc) rc = record_index_commit(a->index, err);
     record_index_roll_back(a->index);

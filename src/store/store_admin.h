@@ -13,7 +13,8 @@
 
 typedef struct store_admin {
     disk_folder folder;
-    record_index *index; /* NULL: opened read-only, and there is none that can be read */
+    record_index *index; /* NULL: opened read-only and there is none that can be read, or is_full */
+    bool is_full;        /* the disk has no room for the index to be changed: what can be removed is, and the index follows later */
     uint64_t index_bytes; /* of the index before it was opened: looking at it takes some, too */
     record_cipher *cipher;
     uint32_t unsynced; /* a bit for each folder that lost records since the last commit */
@@ -23,8 +24,8 @@ typedef struct store_admin {
 int store_admin_open(store_admin **out, const char *dir, const rp_cache_options *options, rp_error *err);
 void store_admin_close(store_admin *a); /* NULL is fine */
 
-/* May something be changed? RP_ERR_CONFLICT. */
-int store_admin_may_change(const store_admin *a, rp_error *err);
+/* May something be changed, or (removes) removed? RP_ERR_CONFLICT, RP_ERR_IO (a full disk, on which things can be removed alone). */
+int store_admin_may_change(const store_admin *a, bool removes, rp_error *err);
 
 /* A record, and whether its header could be read. */
 typedef struct store_item {
@@ -36,7 +37,7 @@ typedef struct store_item {
 
 typedef int (*store_item_fn)(void *user, const store_item *item, rp_error *err);
 
-/* Tells every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it
+/* Calls fn (may be NULL) with every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it
  * is read-only. RP_ERR_IO, RP_ERR_MEMORY, what fn returns (which must not be RP_ERR_IO). */
 int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err);
 
@@ -47,6 +48,9 @@ int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, vo
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
 int store_admin_commit(store_admin *a, rp_error *err);
+/* The same after removals. *index_unwritten: the disk is so full that the index keeps the rows of what is gone; the next opening that can write
+ * puts it right. */
+int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error *err);
 
 int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err);
 int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,

@@ -96,12 +96,15 @@ static int write_bundle(export *x, rp_error *err) {
     return rc;
 }
 
-static int publish(export *x, const char *path, rp_error *err) {
+static int publish(export *x, const char *to, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    int rc = base_io_resolve(to, path, sizeof(path), err);
+    if (rc) return rc;
     size_t n = strlen(path) + 64;
     x->temporary = base_alloc(n);
     if (!x->temporary) return base_fail_memory(err, n, "a bundle's name");
     snprintf(x->temporary, n, "%s.%ld-%llx" RECORD_TEMPORARY, path, (long)getpid(), (unsigned long long)base_clock_us());
-    int rc = write_bundle(x, err);
+    rc = write_bundle(x, err);
     bool is_there = x->file.path;
     base_io_close(&x->file);
     if (!rc) rc = base_io_rename(x->temporary, path, err);
@@ -201,10 +204,12 @@ static int put_right(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-int store_bundle_import(store_admin *a, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err) {
+int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err) {
+    char path[DISK_PATH_BYTES];
     import m = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_cache_shipment){0};
-    int rc = record_bundle_open(&m.bundle, path, err);
+    int rc = base_io_resolve(from, path, sizeof(path), err);
+    if (!rc) rc = record_bundle_open(&m.bundle, path, err);
     if (rc) return rc;
     strcpy(out->name, m.bundle.name);
     out->records = m.bundle.n;

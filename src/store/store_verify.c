@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/memory.h"
 #include "store/disk_tier.h"
 #include "store/store_admin.h"
@@ -12,7 +11,7 @@
 typedef struct expected {
     base_key key;
     uint64_t bytes;
-    base_key row; /* row_digest */
+    disk_row_digests row;
     bool is_known; /* the row was the index's own */
 } expected;
 
@@ -34,25 +33,6 @@ static void find(verification *v, rp_cache_flaw flaw, const char *path, record_f
     if (v->on_finding) v->on_finding(v->user, &f);
 }
 
-/* All of a row that its record says too. */
-static base_key row_digest(const record *r, const base_key *fingerprint, int32_t n_layers) {
-    base_hash h;
-    base_key out;
-    base_hash_init(&h, "reprise row");
-    base_hash_key(&h, fingerprint);
-    base_hash_key(&h, &r->parent);
-    base_hash_u64(&h, (uint64_t)r->kind);
-    base_hash_u64(&h, (uint64_t)r->at << 32 | (uint32_t)r->first_slot);
-    base_hash_u64(&h, (uint64_t)(uint32_t)r->form.first_pos << 32 | (uint32_t)r->form.n_tokens);
-    base_hash_u64(&h, (uint32_t)r->form.readable_from);
-    base_hash_u64(&h, r->cost_us);
-    base_hash_bytes(&h, r->form.kept, (size_t)n_layers);
-    base_hash_bytes(&h, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
-    base_hash_bytes(&h, r->label, strlen(r->label));
-    base_hash_final(&h, &out);
-    return out;
-}
-
 static int expect(void *user, const store_item *item, rp_error *err) {
     verification *v = user;
     const record_row *row = &item->row;
@@ -60,7 +40,7 @@ static int expect(void *user, const store_item *item, rp_error *err) {
         return base_fail_memory(err, (v->n + 1) * sizeof(*v->items), "the records of a store");
     expected *e = &v->items[v->n++];
     *e = (expected){.key = row->record.key, .bytes = row->bytes, .is_known = v->a->index && !item->fault && row->n_layers > 0};
-    if (e->is_known) e->row = row_digest(&row->record, &row->fingerprint, row->n_layers);
+    if (e->is_known) e->row = disk_records_digest(&row->record, &row->fingerprint, row->n_layers, true);
     v->total_bytes += row->bytes;
     return RP_OK;
 }
@@ -76,7 +56,7 @@ static void meet_oddity(void *user, const disk_oddity *o) {
         v->out->records++;
         v->out->bytes += o->bytes;
         find(v, RP_CACHE_BAD_RECORD, o->path, o->fault, o->message);
-    } else if (!v->is_shared && o->kind != DISK_UNREADABLE) {
+    } else if (!v->is_shared && o->kind != DISK_UNREADABLE && o->kind != DISK_FOREIGN) {
         find(v, o->kind == DISK_LEFTOVER           ? RP_CACHE_LEFTOVER
                 : o->kind == DISK_ROW_WITHOUT_FILE ? RP_CACHE_WITHOUT_FILE
                                                    : RP_CACHE_WITHOUT_ROW,
@@ -93,9 +73,12 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     record_fault fault = record_reader_open(&r, path, NULL, &e->key, v->a->cipher, &why);
     if (!fault && e->is_known) {
         const record_format *format = record_reader_format(r);
-        base_key row = row_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers);
+        disk_row_digests row = disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
         snprintf(message, sizeof(message), "%s: the index says something else of it than it does", path);
-        if (!base_key_equal(&row, &e->row)) find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+        if (!base_key_equal(&row.own, &e->row.own)) find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+        snprintf(message, sizeof(message), "%s: the index describes an earlier record of the same key", path);
+        if (base_key_equal(&row.own, &e->row.own) && !base_key_equal(&row.rest, &e->row.rest))
+            find(v, RP_CACHE_OLD_ROW, path, RECORD_FAULT_NONE, message);
     }
     if (!fault) fault = record_reader_verify(r, &why);
     record_reader_close(r);
@@ -112,7 +95,11 @@ static void verify_index(verification *v) {
     char path[DISK_PATH_BYTES];
     rp_error why;
     disk_folder_index(&v->a->folder, path);
-    if (!v->a->index) {
+    if (!v->a->index && record_index_look_at(path) == RECORD_INDEX_EMPTY) {
+        char message[DISK_PATH_BYTES + 64];
+        snprintf(message, sizeof(message), "%s: the index is empty: whoever made it was killed", path);
+        find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
+    } else if (!v->a->index) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: there is no index that can be read", path);
         find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);

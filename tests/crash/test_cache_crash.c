@@ -64,11 +64,13 @@ static int close_all(void **state) {
 
 /* What there is to clean: files that were left, and a bad one. */
 static void prepare(work w, const char *dir) {
-    static const char *const places[] = {"%s/0", "%s/bad", "%s/0/left.tmp", "%s/0/other.tmp", "%s/bad/0.rps", "%s/bad/1.rps"};
+#define ZEROS "0000000000000000000000000000000" "00000000000000000000000000000000" /* and one more digit: a key */
+    static const char *const places[] = {"%s/0", "%s/bad", "%s/0/0" ZEROS ".rps.1-1-1.tmp", "%s/0/0" ZEROS ".rps.1-1-2.tmp",
+                                         "%s/bad/0" ZEROS ".rps", "%s/bad/1" ZEROS ".rps"};
     if (w == IMPORT) return;
     assert_int_equal(work_on(IMPORT, dir), RP_OK);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        char path[STORE_FOLDER_BYTES + 32];
+        char path[STORE_FOLDER_BYTES + 96];
         snprintf(path, sizeof path, places[i], dir);
         if (i < 2) {
             (void)base_io_mkdir(path, NULL);

@@ -1,0 +1,325 @@
+/* test_store_opening.c: what happens when a store is opened: a call of SQLite fails and nothing is deleted, pins outlive the index, the lock
+ * cannot be removed, a smaller budget holds before the first request, and the advice on budgets is true.
+ *
+ *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "base/compiler.h"
+#include "support/cache_world.h"
+
+static cache_world world;
+static uint64_t stride;
+
+static int open_all(void **state) {
+    (void)state;
+    cache_world_open(&world, true);
+    stride = oracle_rounds(10) < 10 ? 5 : 1;
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cache_world_close(&world);
+    return 0;
+}
+
+static const rp_cache_selection plan = {.name = "cities/plan"};
+
+/* A store with all that is asked, and pins. Returns how many records are pinned. */
+static size_t make_store(char *dir) {
+    rp_error err = {0};
+    rp_cache_listing *l;
+    store_folder_make(dir);
+    cache_world_fill(&world, dir, NULL);
+    rp_cache *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_cache_pin(c, &plan, true, &l, &err), RP_OK);
+    size_t n = l->n_entries;
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    return n;
+}
+
+static size_t count_pins(const char *dir, uint64_t *uses) {
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_listing *l = cache_world_list(c);
+    size_t n = 0;
+    *uses = 0;
+    for (size_t i = 0; i < l->n_entries; i++) n += l->entries[i].pinned, *uses += l->entries[i].uses;
+    rp_cache_listing_free(l);
+    rp_cache_close(c);
+    return n;
+}
+
+static bool has(const char *dir, const char *name) {
+    char path[STORE_FOLDER_BYTES + 80];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return lstat(path, &st) == 0;
+}
+
+static void drop(const char *dir, const char *name) {
+    char path[STORE_FOLDER_BYTES + 80];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+static rp_store_stats stats_of(rp_engine *e) {
+    rp_store_stats s;
+    rp_engine_store_stats(e, &s);
+    return s;
+}
+
+/* ---- SQLite's calls on files fail ---- */
+
+static uint64_t n_calls, fails_at;
+static int fails_with;
+
+static bool fails(void) {
+    bool is = ++n_calls == fails_at;
+    if (is) errno = fails_with;
+    return is;
+}
+
+static int failing_open(const char *path, int flags, int mode) { return fails() ? -1 : open(path, flags, mode); }
+static ssize_t failing_pread(int fd, void *to, size_t n, off_t at) { return fails() ? -1 : pread(fd, to, n, at); }
+static ssize_t failing_pwrite(int fd, const void *from, size_t n, off_t at) { return fails() ? -1 : pwrite(fd, from, n, at); }
+static int failing_ftruncate(int fd, off_t n) { return fails() ? -1 : ftruncate(fd, n); }
+static int failing_fallocate(int fd, off_t at, off_t n) { return fails() ? errno : posix_fallocate(fd, at, n); }
+
+static void set_calls(bool failing) {
+    sqlite3_vfs *v = sqlite3_vfs_find(NULL);
+    const struct {
+        const char *name;
+        sqlite3_syscall_ptr call;
+    } calls[] = {{"open", (sqlite3_syscall_ptr)failing_open},           {"pread", (sqlite3_syscall_ptr)failing_pread},
+                 {"pread64", (sqlite3_syscall_ptr)failing_pread},       {"pwrite", (sqlite3_syscall_ptr)failing_pwrite},
+                 {"pwrite64", (sqlite3_syscall_ptr)failing_pwrite},     {"ftruncate", (sqlite3_syscall_ptr)failing_ftruncate},
+                 {"fallocate", (sqlite3_syscall_ptr)failing_fallocate}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) (void)v->xSetSystemCall(v, calls[i].name, failing ? calls[i].call : NULL);
+}
+
+/* Any error on opening the index deleted it, and with it pins, expiry and use counts. */
+static void a_failing_call_deletes_no_index(void **state) {
+    (void)state;
+    static const int errors[] = {ENOSPC, EIO, EMFILE, EACCES};
+    for (size_t k = 0; k < BASE_ARRAY_LEN(errors); k++) {
+        uint64_t n = 1, degraded = 0;
+        for (bool more = true; more; n += stride) {
+            char dir[STORE_FOLDER_BYTES];
+            rp_error err = {0};
+            uint64_t uses, before;
+            size_t n_pins = make_store(dir);
+            count_pins(dir, &before);
+            n_calls = 0, fails_at = n, fails_with = errors[k];
+            set_calls(true);
+            rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+            if (!e) fail_msg("error %d at call %llu: %s", errors[k], (unsigned long long)n, err.message);
+            more = n_calls >= n;
+            degraded += stats_of(e).disk_state > RP_STORE_WORKS;
+            fails_at = 0;
+            if (!cache_world_ask(&world, e, NULL, NULL)) fail_msg("other bytes");
+            rp_engine_free(e);
+            set_calls(false);
+            if (has(dir, "index.db.bad")) fail_msg("error %d at call %llu: the index was made again", errors[k], (unsigned long long)n);
+            if (count_pins(dir, &uses) != n_pins || uses < before)
+                fail_msg("error %d at call %llu: pins or uses are lost", errors[k], (unsigned long long)n);
+            store_folder_remove(dir);
+        }
+        printf("error %d: %llu calls, %llu engines went on without all of the store\n", errors[k], (unsigned long long)n, (unsigned long long)degraded);
+        assert_true(n > 10 && degraded > 0);
+    }
+}
+
+/* ---- pins ---- */
+
+static void sql(const char *dir, const char *text) {
+    char path[STORE_FOLDER_BYTES + 16];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/index.db", dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, text, NULL, NULL, NULL) != SQLITE_OK) fail_msg("%s: %s", text, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+static void overwrite(const char *dir, long at, size_t n) {
+    char path[STORE_FOLDER_BYTES + 16], bytes[512];
+    snprintf(path, sizeof path, "%s/index.db", dir);
+    FILE *f = fopen(path, "r+b");
+    memset(bytes, 0x5a, sizeof bytes);
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+}
+
+/* damage: 0 no database, 1 the tree, 2 the file is gone, 3 another program's, 4 without our table. */
+static void pins_outlive_the_index(void **state) {
+    (void)state;
+    for (int damage = 0; damage < 5; damage++)
+        for (int by_command = 0; by_command < 2; by_command++) {
+            char dir[STORE_FOLDER_BYTES];
+            rp_error err = {0};
+            uint64_t uses, before;
+            size_t n_pins = make_store(dir);
+            count_pins(dir, &before);
+            sql(dir, "PRAGMA wal_checkpoint(TRUNCATE)");
+            if (damage == 0) overwrite(dir, 0, 16);
+            else if (damage == 1) overwrite(dir, 4096 + 3, 4);
+            else if (damage == 2) drop(dir, "index.db");
+            else if (damage == 3) sql(dir, "PRAGMA application_id = 7");
+            else sql(dir, "DROP TABLE records");
+            if (by_command) {
+                rp_cache *c = cache_world_cache(dir, NULL, false);
+                rp_cache_listing_free(cache_world_list(c));
+                rp_cache_close(c);
+            } else {
+                rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+                if (!e) fail_msg("%s", err.message);
+                assert_int_equal(stats_of(e).disk_state, RP_STORE_WORKS);
+                assert_true(cache_world_ask(&world, e, NULL, NULL));
+                rp_engine_free(e);
+            }
+            if (count_pins(dir, &uses) != n_pins) fail_msg("damage %d: pins are lost", damage);
+            if (damage == 3 && uses < before) fail_msg("damage %d: uses are lost", damage);
+            if (damage != 2 && damage != 4 && !has(dir, "index.db.bad")) fail_msg("damage %d: the old index is gone", damage);
+            store_folder_remove(dir);
+        }
+}
+
+static void a_newer_index_is_left_as_it_is(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_error err = {0};
+    int32_t from_disk;
+    uint64_t uses;
+    size_t n_pins = make_store(dir);
+    sql(dir, "PRAGMA user_version = 99");
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    assert_non_null(e);
+    rp_store_stats s = stats_of(e);
+    assert_int_equal(s.disk_state, RP_STORE_READ_ONLY);
+    assert_string_equal(s.disk_trouble, "version");
+    assert_true(cache_world_ask(&world, e, NULL, &from_disk) && from_disk > 0);
+    rp_engine_free(e);
+    assert_false(has(dir, "index.db.bad"));
+    sql(dir, "PRAGMA user_version = 2");
+    assert_int_equal(count_pins(dir, &uses), n_pins);
+    store_folder_remove(dir);
+}
+
+/* ---- the lock ---- */
+
+static void a_removed_lock_lets_nobody_in(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_error err = {0};
+    rp_cache *c = NULL;
+    make_store(dir);
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    assert_non_null(e);
+    drop(dir, "lock");
+    assert_null(cache_world_engine(&world, dir, NULL, &err));
+    assert_int_equal(err.code, RP_ERR_CONFLICT);
+    assert_int_equal(rp_cache_open(&c, dir, &(rp_cache_options){.create = true}, &err), RP_ERR_CONFLICT);
+    assert_true(cache_world_ask(&world, e, NULL, NULL));
+    rp_engine_free(e);
+    e = cache_world_engine(&world, dir, NULL, &err);
+    assert_non_null(e);
+    assert_true(has(dir, "lock"));
+    rp_engine_free(e);
+    store_folder_remove(dir);
+}
+
+/* ---- budgets ---- */
+
+static int open_with(rp_engine **e, const char *dir, uint64_t budget, rp_error *err) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    o.store_dir = dir;
+    o.store_budget_bytes = budget;
+    o.store_write = RP_STORE_WRITE_THROUGH;
+    return rp_engine_new(e, world.model, &o, err);
+}
+
+static void the_advice_on_budgets_is_true(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_error err = {0};
+    rp_engine *e = NULL;
+    rp_request q = rp_request_defaults();
+    rp_result *r = NULL;
+    store_folder_make(dir);
+    assert_int_equal(open_with(&e, dir, 1 << 20, &err), RP_ERR_INVALID);
+    const char *give = strstr(err.message, "give ");
+    assert_non_null(give);
+    uint64_t least = strtoull(give + strlen("give "), NULL, 10);
+    assert_true(least > 1 << 20 && least < 3 << 20);
+    if (open_with(&e, dir, least, &err)) fail_msg("%s", err.message);
+    q.text = "the hills of the river";
+    q.max_tokens = 1;
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_OK);
+    rp_result_free(r);
+    rp_store_stats s = stats_of(e);
+    assert_true(s.disk_writes > 0 && s.disk_unwritten == 0);
+    rp_engine_free(e);
+    assert_true(store_folder_bytes(dir) <= least);
+    store_folder_remove(dir);
+}
+
+/* It held only when the writer had come to it, after requests were taken. */
+static void a_smaller_budget_holds_when_the_engine_is_there(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES], text[200];
+    rp_error err = {0};
+    rp_engine *e = NULL;
+    const uint64_t small = (uint64_t)1280 << 10;
+    store_folder_make(dir);
+    assert_int_equal(open_with(&e, dir, 0, &err), RP_OK);
+    for (int i = 0; i < 24; i++) {
+        rp_request q = rp_request_defaults();
+        rp_result *r = NULL;
+        char *end = text + sprintf(text, "%d:", i);
+        while (end < text + sizeof(text) - 16) end += sprintf(end, " w%d", (int)(end - text) * 37 % 1000);
+        q.text = text;
+        q.max_tokens = 1;
+        assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_OK);
+        rp_result_free(r);
+    }
+    rp_engine_free(e);
+    uint64_t before = store_folder_bytes(dir);
+    assert_true(before > small);
+    if (open_with(&e, dir, small, &err)) fail_msg("%s", err.message);
+    uint64_t after = store_folder_bytes(dir);
+    printf("%llu bytes, then %llu\n", (unsigned long long)before, (unsigned long long)after);
+    assert_true(after <= small && store_folder_count(dir, ".rps") > 0);
+    rp_engine_free(e);
+    store_folder_remove(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failing_call_deletes_no_index),
+        cmocka_unit_test(pins_outlive_the_index),
+        cmocka_unit_test(a_newer_index_is_left_as_it_is),
+        cmocka_unit_test(a_removed_lock_lets_nobody_in),
+        cmocka_unit_test(the_advice_on_budgets_is_true),
+        cmocka_unit_test(a_smaller_budget_holds_when_the_engine_is_there),
+    };
+    return cmocka_run_group_tests_name("store_opening", tests, open_all, close_all);
+}
