@@ -123,7 +123,9 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
                             .others = others,
                             .n_others = n_others};
     rc = span_store_open_disk(e->store, &disk, span_tree_own, e->tree, err);
-    if (!rc && span_store_get_stats(e->store).disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
+    rp_store_stats stats = {0};
+    span_store_stats(e->store, &stats);
+    if (!rc && stats.disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
     if (!rc) span_store_settle_writer(e->store); /* the folder keeps its budget before the first request */

@@ -28,7 +28,7 @@ static uint64_t stride;
 static int open_all(void **state) {
     (void)state;
     cache_world_open(&world, true);
-    stride = oracle_rounds(10) < 10 ? 5 : 1;
+    stride = test_rounds(10) < 10 ? 5 : 1;
     return 0;
 }
 
