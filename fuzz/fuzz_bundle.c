@@ -3,16 +3,14 @@
  * First byte: bit 0: the sizes of the file and of the last record are made right; bit 1: so is the header's checksum; bit 2: so are those
  * of the records' headers.
  */
-#define _GNU_SOURCE /* memfd_create */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "store/record_bundle.h"
 #include "support/bundle_forge.h"
+#include "support/scratch_file.h"
 
 #define MOST_BYTES ((uint64_t)16 << 20) /* a larger record is checked, and not loaded */
 
@@ -61,24 +59,18 @@ static void make_records_right(uint8_t *bytes, size_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static int fd;
-    static char path[64];
     if (n-- == 0) return 0;
-    if (!path[0]) {
-        fd = memfd_create("bundle", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
     uint8_t *bytes = malloc(n + 1);
     if (!bytes) abort();
     memcpy(bytes, data + 1, n);
     if (data[0] & 4) make_records_right(bytes, n);
     if (data[0] & 1) bundle_forge_sizes(bytes, n);
     if (data[0] & 2) bundle_forge_checksum(bytes, n);
-    if (pwrite(fd, bytes, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n)) abort();
+    scratch_file_write(bytes, n);
     free(bytes);
     record_bundle b;
     rp_error err = {0};
-    int rc = record_bundle_open(&b, path, &err);
+    int rc = record_bundle_open(&b, scratch_file_path(), &err);
     check_error(rc, &err);
     if (!rc) check_front(&b, n);
     for (size_t i = 0; !rc && i < b.n; i++) check_item(&b, i);

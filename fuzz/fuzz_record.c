@@ -3,15 +3,13 @@
  * First byte: bit 0: the padding in front of the states is left out of the input, and all sizes and places are made right; bit 1: so is
  * the header's checksum; bit 2: so are the layers'; bit 3: the record is encrypted then; bit 4: it is read with that cipher.
  */
-#define _GNU_SOURCE /* memfd_create */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "support/record_forge.h"
+#include "support/scratch_file.h"
 
 #define MOST_BLOCK_BYTES 65536 /* a larger shape is verified, and not read into a pool */
 #define MOST_LAYERS 64
@@ -101,17 +99,11 @@ static forged make_file(uint8_t mode, const uint8_t *data, size_t n, const recor
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     static record_cipher *cipher;
-    static int fd;
-    static char path[64];
     if (n == 0) return 0;
-    if (!cipher) {
-        cipher = forge_cipher(7);
-        fd = memfd_create("record", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
+    if (!cipher) cipher = forge_cipher(7);
     forged f = make_file(data[0], data + 1, n - 1, cipher);
-    if (pwrite(fd, f.bytes, f.n, 0) != (ssize_t)f.n || ftruncate(fd, (off_t)f.n)) abort();
-    read_record(path, data[0] & 16 ? cipher : NULL);
+    scratch_file_write(f.bytes, f.n);
+    read_record(scratch_file_path(), data[0] & 16 ? cipher : NULL);
     forge_free(&f);
     return 0;
 }

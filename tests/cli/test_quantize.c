@@ -117,7 +117,7 @@ static void help_names_the_arguments(void **state) {
     if (!program) skip();
     expect(run("--help", NULL, NULL, NULL), 0, 1, "usage: reprise quantize IN OUT TYPE");
     expect(run("--help", NULL, NULL, NULL), 0, 1, "\narguments:\n  IN ");
-    expect(run("--help", NULL, NULL, NULL), 0, 1, "\noptions:\n      --threads N");
+    expect(run("--help", NULL, NULL, NULL), 0, 1, "\noptions:\n  -t, --threads N");
 }
 
 int main(void) {

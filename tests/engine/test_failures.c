@@ -19,7 +19,7 @@
 
 static const char schema_text[] =
     "<schema name='cities'><system>You are a guide.</system><user><module name='plan'>Plan a trip of "
-    "<param name='duration' len='4' scaffold='some days'/> to this city.<union scaffold='lisbon'><module name='miami'>Miami.</module>"
+    "<param name='duration' len='12' scaffold='some days'/> to this city.<union scaffold='lisbon'><module name='miami'>Miami.</module>"
     "<module name='lisbon'>Lisbon is built on seven hills.</module></union> Go!</module><module name='diet' cache='false'>No "
     "meat.</module></user><scaffold modules='plan/miami diet'/></schema>";
 static const char prompt_text[] =

@@ -47,11 +47,11 @@ static void ask(const rp_server *s, const char *request, char *out, size_t bytes
     close(fd);
 }
 
-#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 static void test_loading_and_ready(void **state) {
     (void)state;
-    static const char post[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 31\r\n\r\n"
+    static const char post[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 31\r\n\r\n"
                                "{\"prompt\":\"a\",\"max_tokens\":  1}";
     rp_server_options o = options();
     rp_engine_options engine_options = rp_engine_options_defaults();

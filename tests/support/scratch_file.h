@@ -1,0 +1,13 @@
+/* scratch_file.h: one file in memory or in /tmp, by its name, that is removed when the program ends. The store follows no symbolic link, so
+ * /proc/self/fd/N will not do. */
+#ifndef SUPPORT_SCRATCH_FILE_H
+#define SUPPORT_SCRATCH_FILE_H
+
+#include <stddef.h>
+
+/* Its path: static, the same for every call. Ends the program if there is none. */
+const char *scratch_file_path(void);
+/* Makes these n bytes its content. Ends the program if that fails. */
+void scratch_file_write(const void *bytes, size_t n);
+
+#endif
