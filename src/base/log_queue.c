@@ -12,6 +12,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "reprise.h"
+#include "base/threads.h"
 
 #define WRITE_BYTES 4096 /* at once: PIPE_BUF */
 #define NOTICE_BYTES 96
@@ -100,7 +101,7 @@ int log_queue_open(int fd) {
         pthread_condattr_destroy(&attributes);
         queue.fd = fd;
         queue.stopping = queue.done = false;
-        queue.open = pthread_create(&queue.thread, NULL, queue_main, NULL) == 0;
+        queue.open = base_thread_start(&queue.thread, queue_main, NULL) == 0;
     }
     if (!queue.open) rc = RP_ERR_INTERNAL;
     pthread_mutex_unlock(&queue.lock);

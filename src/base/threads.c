@@ -194,13 +194,17 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-/* Signals are the program's business: the workers block them all. */
-static int start_worker(base_threads *t, worker *w) {
+int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    int rc = pthread_create(out, NULL, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static int start_worker(base_threads *t, worker *w) {
+    int rc = base_thread_start(&w->thread, worker_main, w);
     if (rc == 0) t->n_workers++;
     return rc;
 }

@@ -14,11 +14,15 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "reprise.h"
 
 #define BASE_THREADS_MAX 256
+
+/* Starts a thread that blocks all signals: they are the program's business. 0, or an errno as of pthread_create. */
+int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
 typedef struct base_threads base_threads;
 

@@ -448,7 +448,7 @@ static int meet_name(const disk_folder *f, int i, const char *path, const char *
     base_io_sizes sizes;
     base_key key;
     name_kind kind = kind_of_name(name, i, &key);
-    if (base_io_stat(path, &sizes, NULL)) return RP_OK; /* it is gone */
+    if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO; /* gone, or not known: its row must stay */
     if (!sizes.is_file) kind = NAME_FOREIGN;
     if (kind == NAME_RECORD) return add_file(list, &key, sizes.disk_bytes, err);
     if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);
@@ -465,12 +465,18 @@ static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *e
         if (errno == ENOTDIR || errno == ELOOP) meet_foreign(list, folder, 0);
         return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? RP_OK : RP_ERR_IO;
     }
-    for (const struct dirent *e; !rc && (e = readdir(d));) {
+    while (!rc) {
+        errno = 0;
+        const struct dirent *e = readdir(d);
+        if (!e && errno != 0) rc = base_fail_errno(err, "cannot read the folder", folder);
+        if (!e) break;
         if (is_dots(e->d_name)) continue;
         snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
         rc = meet_name(f, i, path, e->d_name, list, err);
     }
+    int cause = errno;
     closedir(d);
+    errno = cause;
     return rc;
 }
 

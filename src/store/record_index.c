@@ -296,13 +296,17 @@ static int digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The file's pins become the index's. false: there is none, or it is not what was written. */
-static bool read_pins(record_index *ix) {
+/* The file's pins become the index's. *found: there is one, and it is what was written. RP_ERR_IO: it is there and cannot be read now, so
+ * nobody may write it; errno says why. */
+static int read_pins(record_index *ix, bool *found, rp_error *err) {
     char path[MAX_PATH_BYTES], hash[KEY_DIGITS + 8], hex[KEY_DIGITS + 1];
     base_buffer text = {0};
     const size_t head = strlen(PINS_HEAD), line = KEY_DIGITS + 1, last = KEY_DIGITS + 6;
-    bool ok = pins_path(ix, path) && base_file_read(path, MAX_PINS_BYTES, &text, NULL) == RP_OK && text.len >= head + last &&
-              memcmp(text.data, PINS_HEAD, head) == 0 && (text.len - head - last) % line == 0;
+    *found = false;
+    if (!pins_path(ix, path)) return RP_OK;
+    int rc = base_file_read(path, MAX_PINS_BYTES, &text, err);
+    if (rc) return errno == ENOENT || rc == RP_ERR_LIMIT ? RP_OK : rc;
+    bool ok = text.len >= head + last && memcmp(text.data, PINS_HEAD, head) == 0 && (text.len - head - last) % line == 0;
     if (ok) pins_digest(text.data, text.len - last, hex);
     if (ok) snprintf(hash, sizeof(hash), "hash %s\n", hex);
     ok = ok && memcmp(text.data + text.len - last, hash, last) == 0;
@@ -313,7 +317,8 @@ static bool read_pins(record_index *ix) {
         ok = set_pin(ix, &key, true, NULL) == RP_OK;
     }
     base_buffer_free(&text);
-    return ok;
+    *found = ok;
+    return RP_OK;
 }
 
 static int64_t get_time(sqlite3_stmt *s, int i);
@@ -399,7 +404,9 @@ static int open_pins(record_index *ix, rp_error *err) {
         if (!rc) compare_pins(ix);
         return rc;
     }
-    bool has_pins = read_pins(ix);
+    bool has_pins;
+    int rc = read_pins(ix, &has_pins, err);
+    if (rc) return rc;
     salvage_uses(ix, !has_pins);
     ix->pins_changed = !has_pins && ix->n_pins > 0;
     ix->pins_added = false;
