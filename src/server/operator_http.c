@@ -134,6 +134,11 @@ static int append_degraded(base_buffer *b, const rp_store_stats *t) {
                               is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
 }
 
+static int append_lag(base_buffer *b, const rp_store_stats *t) {
+    return base_buffer_printf(b, "# HELP reprise_store_disk_lag_seconds Age of the oldest span to be written to disk, text used once aside.\n"
+                                 "# TYPE reprise_store_disk_lag_seconds gauge\nreprise_store_disk_lag_seconds %.6f\n", (double)t->disk_lag_us / 1e6);
+}
+
 static int append_store(base_buffer *b, rp_server *s) {
     rp_store_stats t;
     rp_engine_info e;
@@ -166,10 +171,10 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_waiting_bytes", "gauge", "Attention states that are to be written to disk.", t.disk_waiting_bytes},
         {"store_disk_once_bytes", "gauge", "Of the attention states that are to be written to disk: text used once, which is written last.",
          t.disk_once_bytes},
-        {"store_disk_lag_ms", "gauge", "Age of the oldest span to be written to disk, text used once aside.", t.disk_lag_us / 1000},
         {"store_disk_faults_total", "counter", "Records that could not be read.", t.disk_faults},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    if (!rc) rc = append_lag(b, &t);
     if (!rc) rc = append_degraded(b, &t);
     return rc ? rc : audit_append_metrics(b, s->engine);
 }

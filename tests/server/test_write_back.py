@@ -122,7 +122,7 @@ class WriteBack(unittest.TestCase):
             reply = again.post("/v1/completions", {"prompt": document(number), "max_tokens": 1, "ignore_eos": True})
             tiers = {part["tier"] for part in reply.json["reprise"]["parts"] if part["reused"]}
             self.assertIn("disk", tiers)
-        self.assertEqual(again.metrics()["reprise_store_disk_lag_ms"], 0)
+        self.assertEqual(again.metrics()["reprise_store_disk_lag_seconds"], 0)
 
 
 if __name__ == "__main__":
