@@ -194,8 +194,9 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     if (b->n > RECORD_BUNDLE_MAX)
         return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: %d is the most, export what lies below one by one", b->n,
                          RECORD_BUNDLE_MAX);
-    uint8_t *bytes = base_calloc(1, n), *at = bytes + RECORD_BUNDLE_HEADER;
+    uint8_t *bytes = base_calloc(1, n);
     if (!bytes) return base_fail_memory(err, n, "a bundle");
+    uint8_t *at = bytes + RECORD_BUNDLE_HEADER;
     for (size_t i = 0; i < b->n; i++, at += RECORD_BUNDLE_ITEM) {
         memcpy(at, b->items[i].key.bytes, BASE_KEY_BYTES);
         put(at + BASE_KEY_BYTES, b->items[i].bytes, 8);
