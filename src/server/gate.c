@@ -27,7 +27,8 @@
 #define TICK_MS 100     /* how often deadlines are looked at, while there are some */
 #define LINGER_MS 1000  /* for a client to read the end of an answer and to close, after we have */
 #define STOP_MS 2000    /* the same, of all of them, when the server ends */
-#define PAIR_BYTES (64 << 10) /* of the kernel, in a socketpair */
+#define PAIR_BYTES (64 << 10)   /* of the kernel, in a socketpair */
+#define CLIENT_BYTES (64 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
 
 typedef struct gate_link gate_link;
 
@@ -273,13 +274,14 @@ static int nonblocking_pair(int pair[2]) {
 
 /* A link of this client; false: no memory or no descriptors, and the client is closed. */
 static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *from, socklen_t n_from) {
-    int pair[2] = {-1, -1}, on = 1;
+    int pair[2] = {-1, -1}, on = 1, bytes = CLIENT_BYTES;
     gate_link *l = base_calloc(1, sizeof(*l));
     if (!l || nonblocking_pair(pair) != 0) {
         base_free(l);
         close(fd);
         return false;
     }
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     if (from->ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     *l = (gate_link){.client = {l, fd, 0}, .inner = {l, pair[0], 0}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES), .next = g->links};
     if (l->next) l->next->previous = l;

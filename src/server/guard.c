@@ -23,7 +23,6 @@
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
-#define SEND_BYTES (128 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
 #define REFUSED_US 1000000 /* for the head of a request that gets 503 */
 
 struct server_guard {
@@ -127,14 +126,11 @@ void guard_free(server_guard *g) {
 
 static uint64_t deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
 
-static void read_address(server_peer *p) {
-    struct sockaddr_storage a = {0};
-    socklen_t n = sizeof(a);
-    if (getpeername(p->fd, (struct sockaddr *)&a, &n)) return;
-    if (a.ss_family == AF_INET6) memcpy(p->address, &((struct sockaddr_in6 *)(void *)&a)->sin6_addr, sizeof(p->address));
-    if (a.ss_family != AF_INET) return;
+static void set_address(server_peer *p, const struct sockaddr *from) {
+    if (from && from->sa_family == AF_INET6) memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
+    if (!from || from->sa_family != AF_INET) return;
     p->address[10] = p->address[11] = 0xff;
-    memcpy(p->address + 12, &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
+    memcpy(p->address + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
 }
 
 /* Of one address. INT32_MAX: any number. */
@@ -196,13 +192,11 @@ uint64_t guard_reclaimed(server_guard *g) {
     return n;
 }
 
-server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us) {
+server_peer *guard_add(server_guard *g, int fd, const struct sockaddr *from, uint64_t timeout_us) {
     server_peer *p = base_calloc(1, sizeof(*p));
     if (!p) return NULL;
     *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .idle_us = base_clock_us()};
-    read_address(p);
-    int bytes = SEND_BYTES;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    set_address(p, from);
     pthread_mutex_lock(&g->lock);
     judge(g, p);
     p->next = g->peers;

@@ -8,6 +8,7 @@
 #define SERVER_GUARD_H
 
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "reprise.h"
 
@@ -38,7 +39,7 @@ int guard_new(server_guard **out, const guard_limits *limits, uint64_t keep_aliv
 void guard_free(server_guard *g);                 /* after all peers were removed */
 
 /* I/O threads. NULL: no memory. */
-server_peer *guard_add(server_guard *g, int fd, uint64_t timeout_us);
+server_peer *guard_add(server_guard *g, int fd, const struct sockaddr *from, uint64_t timeout_us);
 void guard_remove(server_guard *g, server_peer *peer);
 /* A request is read and handled from now on; or (busy false) was answered. */
 void guard_set_busy(server_guard *g, server_peer *peer, bool busy);

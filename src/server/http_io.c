@@ -23,7 +23,9 @@ void http_io_connection(void *cls, struct MHD_Connection *connection, void **con
     rp_server *s = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? guard_add(s->guard, info->connect_fd, (uint64_t)s->options.head_timeout_ms * 1000) : NULL;
+        const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *context = info ? guard_add(s->guard, info->connect_fd, from ? from->client_addr : NULL, (uint64_t)s->options.head_timeout_ms * 1000)
+                        : NULL;
         if (*context && ((server_peer *)*context)->refused) atomic_fetch_add(&s->counts.refused, 1);
         atomic_fetch_add(&s->counts.connections, 1);
         atomic_fetch_add(&s->counts.connections_open, 1);
