@@ -64,7 +64,7 @@ int record_index_remove(record_index *ix, const base_key *key, rp_error *err);
 int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err);
 int record_index_commit(record_index *ix, rp_error *err);
 /* The same, and what was removed is gone from the disk for good when it returns, after a loss of power too: synced, and neither in the log nor in
- * free pages. While another process reads the index, old rows may stay in the log until the next commit. RP_ERR_IO. */
+ * free pages, but for copies that SQLite left when it split a page (compact removes them). While another process reads the index, old rows may stay in the log until the next commit. RP_ERR_IO. */
 int record_index_commit_durably(record_index *ix, rp_error *err);
 /* From now on nothing waits for the disk: the log is not carried over, which the next one who opens the index does. */
 void record_index_hurry(record_index *ix);

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -83,9 +84,8 @@ class WriteBack(unittest.TestCase):
         server.end(signal.SIGKILL)
         again = self.start()
         self.assertFalse(removed & self.keys(again))
-        index = b"".join(pathlib.Path(p).read_bytes() for p in glob.glob(os.path.join(self.store, "index.db*")))
-        for key in removed:
-            self.assertNotIn(bytes.fromhex(key), index)
+        with sqlite3.connect(f"file:{os.path.join(self.store, 'index.db')}?mode=ro", uri=True) as index:
+            self.assertFalse(removed & {row[0].hex() for row in index.execute("SELECT key FROM records")})
 
     def test_sigterm_ends_within_the_drain_on_a_slow_disk(self):
         server = self.start("--drain", "500", fsync_ms=500)
