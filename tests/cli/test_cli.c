@@ -372,7 +372,7 @@ static void test_warnings(void **state) {
                  "w3.xml:1:20: parameter 'm' of 'b' has no argument, and requires one");
     o = run("", "run", "-m", model, "-p", "Once", "-n", "2", "-c", "100000", NULL);
     assert_int_equal(o.status, 0);
-    assert_non_null(strstr(o.err, "warning: --ctx 100000: the model was trained for 512 positions"));
+    assert_non_null(strstr(o.err, "warning: --ctx 100000: the model was trained for 2048 positions"));
     outcome_free(&o);
 }
 

@@ -64,6 +64,7 @@ typedef struct settings {
     const uint8_t *map;
     size_t map_bytes;
     gguf_value_type map_type; /* 0 (GGUF_U8) unless said */
+    uint32_t eos;             /* 0: the file names none */
 } settings;
 
 typedef struct vocabulary {
@@ -87,6 +88,7 @@ static int open_pieces(vocabulary *v, const piece *pieces, const settings *s, rp
     gguf_writer_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
     gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
     gguf_writer_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    if (s->eos) gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", s->eos);
     gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", !s->no_prefix);
     gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", s->merges);
     if (s->map) gguf_writer_array(w, "tokenizer.ggml.precompiled_charsmap", s->map_type, s->map, s->map_bytes);
@@ -228,6 +230,14 @@ static void tags_of_html_end_no_turn(void **state) {
     tokenizer_bytes(v.t, tag, false, &n);
     assert_int_equal(n, 4); /* an answer shows it */
     expect(v.t, "a</s>a", whole, "a|</s>|a");
+    close_pieces(&v);
+    /* Phi-3 calls it user-defined, too, but its texts begin with "<s>": it ends a turn, and no text of a user's contains it */
+    static const piece phi[] = {{"<unk>", 0, TOKEN_CONTROL}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_USER_DEFINED}, {"a", -1, 1}, {LOW, -2, 1},
+                                {"<", -3, 1}, {"/", -3, 1}, {"s", -3, 1}, {">", -3, 1}, {"<|endoftext|>", 0, TOKEN_CONTROL}, {NULL, 0, 0}};
+    assert_int_equal(open_pieces(&v, phi, &(settings){.model = "llama", .no_prefix = true, .arch = "phi3", .eos = 9}, NULL), RP_OK);
+    assert_true(tokenizer_is_end(v.t, 2));
+    assert_true(tokenizer_is_end(v.t, 9));
+    expect(v.t, "a</s>a", whole, "a|<|/|s|>|a");
     close_pieces(&v);
     /* where the file calls it a control token, it is one */
     assert_int_equal(open_pieces(&v, letters, &(settings){.model = "llama"}, NULL), RP_OK);

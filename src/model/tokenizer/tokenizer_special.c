@@ -87,10 +87,11 @@ static int32_t find_special(const tokenizer *t, const char *name) {
     return id >= 0 && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED) ? id : -1;
 }
 
-/* "</s>" also ends struck-out text in HTML, and vocabularies that keep tags of HTML whole have it as a token of plain text (Gemma: 212). It
- * ends a turn only where the file says so. */
+/* "</s>" is also a tag of HTML (struck-out text), and vocabularies that keep HTML's tags whole have it as a user-defined token of plain
+ * text (Gemma: 212). A vocabulary whose texts begin with another token than "<s>" is of that kind; in all others it ends a turn (Phi-3
+ * calls its "</s>" user-defined, too). */
 static bool is_tag(const tokenizer *t, int32_t id) {
-    return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && id != t->eos && id != t->eot;
+    return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && t->bos >= 0 && !text_is(t->texts[t->bos], "<s>");
 }
 
 static void mark_ends(tokenizer *t) {
