@@ -389,7 +389,7 @@ static rp_cache_recomputed recompute(const cache_world *w) {
     if (rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err)) fail_msg("%s", err.message);
     rp_engine_free(e);
     rp_cache_close(c);
-    assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_scope + r.no_memory);
+    assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_module + r.unknown_scope + r.no_memory);
     return r;
 }
 
@@ -416,7 +416,7 @@ static void forged_kv_is_found(void **state) {
     rp_cache_recomputed r = recompute(&w);
     assert_int_equal(r.different, 0);
     assert_true(r.checked > 4); /* modules, and the plain text */
-    assert_true(r.unknown_scope > 0 && r.unreadable == 0 && r.no_memory == 0);
+    assert_true(r.unknown_scope > 0 && r.unknown_module == 0 && r.unreadable == 0 && r.no_memory == 0);
     uint64_t checked = r.checked;
 
     rp_cache *c = cache_world_cache(dir, NULL, true);
