@@ -23,19 +23,19 @@ static const cli_option table[] = {
     {.name = "sample", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, sample), .min = 0, .max = INT32_MAX,
      .help = "with --model: records that are computed again; 0: all (32)"},
     {.name = "seed", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, seed), .min = 0, .max = INT32_MAX,
-     .help = "with --model: of the draw of the sample (0)"},
+     .help = "with --model: random seed of the sample (0)"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = offsetof(verify_options, schemas),
-     .help = "with --model: compute the modules of this schema again, too; any number of times"},
+     .help = "with --model: recompute the modules of this schema, too; any number of times"},
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, tenant),
-     .help = "with --model: whose records; without it, those that are shared"},
+     .help = "with --model: recompute the text of this tenant; without it, text without a tenant"},
     {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, ctx), .min = 0, .max = INT32_MAX,
-     .help = "with --model: positions for a text; 0: what the model was trained for (0)"},
+     .help = "with --model: context length; 0: that of the model (0)"},
     {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
      .help = "with --model: threads; 0: one for each processor (0)"},
     {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(verify_options, states), .choices = cli_state_names,
-     .help = "with --model: format of the KV that is computed again (f16)"},
+     .help = "with --model: format of the KV cache to compare with (f16)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
-     .help = "with --model: what stands around roles; without it the model's metadata decide"},
+     .help = "with --model: chat template; without it, that of the model's metadata"},
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print one JSON object"},
     {.name = NULL},
 };
@@ -46,10 +46,11 @@ static int verify_main(int argc, char **argv);
 
 const cli_command cli_cache_verify = {
     .name = "cache verify",
-    .summary = "read every byte of every record, and compare the index; with a model, compute records again",
+    .summary = "read every byte of every record, and compare the index; with a model, recompute records",
     .synopsis = "--store DIR [-m MODEL [--sample N] [--schema FILE]...] [--json]",
-    .notes = "Checksums show that a record is as it was written; --model shows that the model would write it. Texts are computed again from\n"
-             "their first token, modules by the --schema that has them. Texts after modules cannot be computed again: they are counted.\n"
+    .notes = "Checksums show that a record is as it was written; --model shows that the model would write it. Text is recomputed from its\n"
+             "first token, modules by the --schema that has them. Text after modules cannot be recomputed, because a store does not hold\n"
+             "which modules preceded it; the number of such records is printed.\n"
              "Changes nothing, and works while an engine has the store open; then files and index are not compared.\n"
              "exit status: 0 all is well, 1 something is damaged, 2 used wrongly, 3 nothing is damaged, but a process that was\n"
              "killed left something: 'reprise cache gc' puts it right\n",
@@ -87,8 +88,10 @@ static json_t *recomputed_object(const rp_cache_recomputed *r) {
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"candidates", r->candidates}, {"checked", r->checked},             {"different", r->different},
-                   {"unreadable", r->unreadable}, {"unknown_scope", r->unknown_scope}, {"no_memory", r->no_memory}};
+    } numbers[] = {{"candidates", r->candidates},         {"checked", r->checked},
+                   {"different", r->different},           {"unreadable", r->unreadable},
+                   {"unknown_module", r->unknown_module}, {"unknown_scope", r->unknown_scope},
+                   {"no_memory", r->no_memory}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) cli_json_set(o, numbers[i].name, json_integer((json_int_t)numbers[i].value));
     return o;
 }
@@ -118,8 +121,12 @@ static int print_summary(const verify_options *o, const rp_cache_verification *v
     if (o->model != NULL) {
         printf("%s of %llu of this model computed again: %llu different\n", cache_count_text(r->checked, "record", records),
                (unsigned long long)r->candidates, (unsigned long long)r->different);
-        if (r->unknown_scope > 0) printf("%llu could not be computed again: modules of no given schema, or texts after modules\n",
-                                         (unsigned long long)r->unknown_scope);
+        if (r->unknown_scope > 0)
+            printf("%s not recomputed: text after modules (a store does not hold which modules preceded it) or text of another tenant\n",
+                   cache_count_text(r->unknown_scope, "record", records));
+        if (r->unknown_module > 0)
+            printf("%s not recomputed: modules whose schema was not given: add --schema FILE\n",
+                   cache_count_text(r->unknown_module, "record", records));
         if (r->no_memory > 0) printf("%llu are longer than the context or the memory: raise --ctx\n", (unsigned long long)r->no_memory);
     }
     return cli_finish_output();

@@ -19,7 +19,7 @@
 #include "serve_notify.h"
 #include "serve_reload.h"
 
-#define LOG_STOP_MS 500 /* for whoever reads standard error to take the last lines */
+#define LOG_STOP_MS 500 /* how long shutdown waits for the reader of standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* models, stores, threads */
 
 typedef struct serve_options {

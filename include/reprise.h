@@ -1025,8 +1025,8 @@ typedef struct rp_cache_recomputed {
     uint64_t checked;        /* computed again and compared */
     uint64_t different;      /* of them; each was a finding (RP_CACHE_OTHER_KV) */
     uint64_t unreadable;     /* chosen, and damaged or in need of another key: rp_cache_verify says which */
-    uint64_t unknown_scope;  /* what their tokens attended to is not in the store: modules of schemas that the engine does not have, texts
-                                after modules, other tenants' */
+    uint64_t unknown_module; /* modules of schemas that the engine does not have */
+    uint64_t unknown_scope;  /* texts after modules: the store does not hold which modules their tokens attended to; other tenants' texts */
     uint64_t no_memory;      /* longer than the engine's context, or than its budget of KV */
 } rp_cache_recomputed;
 

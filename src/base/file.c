@@ -93,10 +93,6 @@ bool base_file_identify(const char *path, base_file_id *out) {
     return true;
 }
 
-bool base_file_id_equal(const base_file_id *a, const base_file_id *b) {
-    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
-}
-
 /* ---- maps ---- */
 
 int base_map_open(base_map *out, const char *path, rp_error *err) {

@@ -26,8 +26,6 @@ typedef struct base_file_id {
 
 /* false: the file cannot be examined. */
 bool base_file_identify(const char *path, base_file_id *out);
-/* The same file with the same content, as far as its times say. */
-bool base_file_id_equal(const base_file_id *a, const base_file_id *b);
 /* For tests: the time of day, in ns since 1970, that is_settled compares with. NULL: the system's. */
 void base_file_set_clock(int64_t (*now_ns)(void));
 

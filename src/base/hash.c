@@ -78,3 +78,17 @@ void base_key_hex(const base_key *key, char *out, size_t digits) {
     }
     out[digits] = '\0';
 }
+
+static int digit_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool base_key_parse(base_key *out, const char *digits) {
+    for (size_t i = 0; i < sizeof out->bytes; i++) {
+        int high = digit_value(digits[2 * i]), low = high < 0 ? -1 : digit_value(digits[2 * i + 1]);
+        if (low < 0) return false;
+        out->bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}

@@ -29,5 +29,7 @@ void base_hash_final(base_hash *h, base_key *out);
 bool base_key_equal(const base_key *a, const base_key *b);
 /* Lower-case hexadecimal of the first `digits` (<= 64) nibbles; out holds digits + 1 bytes. */
 void base_key_hex(const base_key *key, char *out, size_t digits);
+/* The key of 64 lower-case digits; what follows them is not looked at. false: one of the 64 is no such digit, and *out is undefined. */
+bool base_key_parse(base_key *out, const char *digits);
 
 #endif

@@ -309,6 +309,8 @@ int base_io_sync_folder_of(char *path, rp_error *err) {
     return base_io_sync_folder(path, err);
 }
 
+bool base_io_is_full(int cause) { return cause == ENOSPC || cause == EDQUOT; }
+
 static bool rename_at(const char *from, const char *to) {
     place a, b;
     if (!place_open(&a, from)) return false;

@@ -57,6 +57,8 @@ int base_io_sync(const base_io_file *f, rp_error *err);
 int base_io_sync_folder(const char *path, rp_error *err); /* the names in it */
 int base_io_sync_folder_of(char *path, rp_error *err);    /* of the folder that it lies in; path is used up */
 
+bool base_io_is_full(int cause); /* of errno's values: is the disk or its quota full? */
+
 int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
 int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */
 /* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */

@@ -3,6 +3,7 @@
 #include "base/log_queue.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,10 @@ static void write_all(int fd, const char *bytes, size_t n) {
     while (n > 0) {
         ssize_t written = write(fd, bytes, n);
         if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EAGAIN) { /* whoever gave us the pipe made it non-blocking */
+            (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (written <= 0) return; /* the reader is gone for ever, or the disk is full: nothing is left to say it to */
         bytes += written;
         n -= (size_t)written;

@@ -129,13 +129,7 @@ static bool take_number(rest *line, uint64_t *out) {
 
 static bool take_key(rest *line, base_key *out) {
     rest f;
-    if (!take_field(line, &f) || f.end - f.at != KEY_DIGITS) return false;
-    for (size_t i = 0; i < sizeof(out->bytes); i++) {
-        int high = digit(f.at[2 * i]), low = digit(f.at[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        out->bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
+    return take_field(line, &f) && f.end - f.at == KEY_DIGITS && base_key_parse(out, f.at);
 }
 
 static bool take_fraction(rest *line, double *out) {

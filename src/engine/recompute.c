@@ -19,7 +19,7 @@
 
 #define MOST_WAY_TOKENS ((size_t)1 << 24)
 
-typedef enum verdict { SAME, DIFFERENT, UNREADABLE, UNKNOWN_SCOPE, NO_MEMORY } verdict;
+typedef enum verdict { SAME, DIFFERENT, UNREADABLE, UNKNOWN_MODULE, UNKNOWN_SCOPE, NO_MEMORY } verdict;
 
 typedef struct recomputation {
     store_admin *admin;
@@ -87,7 +87,7 @@ static void check_module(rp_engine *e, void *arg) {
     recomputation *r = arg;
     const record *rec = record_reader_record(r->reader);
     kv_span *own = span_store_get(e->store, r->key, NULL), *kept = NULL;
-    r->verdict = own ? load_record(r, &kept) : UNKNOWN_SCOPE;
+    r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
     if (kept && !same_slots(&e->states.shape, own, 0, kept, 0, rec->form.n_tokens)) r->verdict = DIFFERENT;
     kv_span_unref(own);
     kv_span_unref(kept);
@@ -274,6 +274,7 @@ int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_optio
         out->checked += r.verdict == SAME || r.verdict == DIFFERENT;
         out->different += r.verdict == DIFFERENT;
         out->unreadable += r.verdict == UNREADABLE;
+        out->unknown_module += r.verdict == UNKNOWN_MODULE;
         out->unknown_scope += r.verdict == UNKNOWN_SCOPE;
         out->no_memory += r.verdict == NO_MEMORY;
         if (r.verdict == DIFFERENT) report_difference(&r, on_finding, user);

@@ -48,17 +48,7 @@ int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp
 
 /* ---- the file ---- */
 
-static int nibble(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
-
-static bool parse_hash(const char *text, base_key *out) {
-    if (strlen(text) != 2 * BASE_KEY_BYTES) return false;
-    for (size_t i = 0; i < BASE_KEY_BYTES; i++) {
-        int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        out->bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
+static bool parse_hash(const char *text, base_key *out) { return strlen(text) == 2 * BASE_KEY_BYTES && base_key_parse(out, text); }
 
 static bool parse_rights(char *text, unsigned *out) {
     static const struct {

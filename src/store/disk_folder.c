@@ -71,11 +71,7 @@ typedef enum name_kind {
 
 /* folder: that it is in; DISK_FOLDERS: bad/, which has records of every key. */
 static name_kind kind_of_name(const char *name, int folder, base_key *key) {
-    for (size_t i = 0; i < sizeof(key->bytes); i++) {
-        int high = digit(name[2 * i]), low = high < 0 ? -1 : digit(name[2 * i + 1]);
-        if (low < 0) return NAME_FOREIGN;
-        key->bytes[i] = (uint8_t)(high << 4 | low);
-    }
+    if (!base_key_parse(key, name)) return NAME_FOREIGN;
     if (folder != DISK_FOLDERS && disk_folder_of(key) != folder) return NAME_FOREIGN;
     const char *rest = name + KEY_DIGITS;
     if (strncmp(rest, RECORD_END, strlen(RECORD_END)) != 0) return NAME_FOREIGN;
@@ -301,7 +297,7 @@ static int take_file(disk_folder *f, rp_error *err) {
     char text[32];
     for (int i = 0; i < LOCK_TRIES; i++) { /* whoever had it may have been told to remove it */
         f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-        if (f->lock_file < 0 && (errno == ENOSPC || errno == EDQUOT)) return RP_OK; /* the folder is locked: removing makes the disk less full */
+        if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK; /* the folder is locked: removing makes the disk less full */
         if (f->lock_file < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
         if (!try_lock(f->lock_file)) return fail_lock(f, err);
         if (is_named(f->lock, "lock", f->lock_file)) break;
@@ -367,6 +363,23 @@ int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *e
     char path[DISK_PATH_BYTES];
     disk_folder_path(f, disk_folder_of(key), path);
     return base_io_mkdir(path, err);
+}
+
+int disk_folder_sync_removals(const disk_folder *f, uint32_t *unsynced, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    rp_error first, next;
+    int rc = RP_OK, cause = 0;
+    for (int i = 0; i < DISK_FOLDERS; i++) {
+        if (!(*unsynced >> i & 1)) continue;
+        disk_folder_path(f, i, path);
+        int own = base_io_sync_folder(path, &next);
+        if (own && errno == ENOENT) own = RP_OK; /* nobody made it: it holds no name */
+        if (!own) *unsynced &= ~(1u << i);
+        else if (!rc) rc = own, first = next, cause = errno;
+    }
+    if (rc && err) *err = first;
+    if (rc) errno = cause;
+    return rc;
 }
 
 /* ---- what could not be read ---- */

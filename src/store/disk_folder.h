@@ -50,6 +50,9 @@ int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, r
 
 /* Makes the folder that a record of this key lies in. RP_ERR_IO. */
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err);
+/* Syncs the folders that lost records, so that these stay removed after a loss of power. unsynced: a bit for each folder, cleared when it is
+ * synced or not there. The first failure: RP_ERR_IO, with the cause in errno; the others are synced all the same. */
+int disk_folder_sync_removals(const disk_folder *f, uint32_t *unsynced, rp_error *err);
 /* Moves a record that could not be read to where it is no longer found, and lets others that are there go for it. One that takes more than
  * f->bad_bytes by itself is removed. */
 void disk_folder_set_aside(const disk_folder *f, const base_key *key);

@@ -346,17 +346,8 @@ static void remove_record(disk_tier *d, const job *j) {
 }
 
 static void sync_removals(disk_tier *d, job *j) {
-    char path[DISK_PATH_BYTES];
     rp_error err;
-    for (int i = 0; i < DISK_FOLDERS; i++) {
-        if (!(d->unsynced >> i & 1)) continue;
-        disk_folder_path(&d->folder, i, path);
-        base_io_sizes sizes;
-        bool is_there = base_io_stat(path, &sizes, NULL) == RP_OK;
-        int rc = is_there ? base_io_sync_folder(path, &err) : RP_OK;
-        if (!rc) d->unsynced &= ~(1u << i);
-        note_failure(d, rc, &err);
-    }
+    note_failure(d, disk_folder_sync_removals(&d->folder, &d->unsynced, &err), &err);
     note_failure(d, record_index_commit_durably(d->index, &err), &err);
     j->rc = d->erase_rc;
     j->err = d->erase_err;

@@ -291,11 +291,6 @@ static int write_pins(record_index *ix, rp_error *err) {
     return rc;
 }
 
-static int digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The file's pins become the index's. *found: there is one, and it is what was written. RP_ERR_IO: it is there and cannot be read now, so
  * nobody may write it; errno says why. */
 static int read_pins(record_index *ix, bool *found, rp_error *err) {
@@ -312,9 +307,7 @@ static int read_pins(record_index *ix, bool *found, rp_error *err) {
     ok = ok && memcmp(text.data + text.len - last, hash, last) == 0;
     for (size_t at = head; ok && at + last < text.len; at += line) {
         base_key key;
-        for (size_t i = 0; i < sizeof(key.bytes); i++)
-            key.bytes[i] = (uint8_t)(digit(text.data[at + 2 * i]) << 4 | digit(text.data[at + 2 * i + 1])); /* the hash says that they are */
-        ok = set_pin(ix, &key, true, NULL) == RP_OK;
+        ok = base_key_parse(&key, text.data + at) && set_pin(ix, &key, true, NULL) == RP_OK;
     }
     base_buffer_free(&text);
     *found = ok;

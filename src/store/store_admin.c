@@ -22,7 +22,7 @@ static int open_index(store_admin *a, rp_error *err) {
     a->index_bytes = record_index_bytes_at(path);
     if (!a->folder.read_only) {
         int rc = record_index_open(&a->index, path, &why);
-        a->is_full = rc == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT);
+        a->is_full = rc == RP_ERR_IO && base_io_is_full(errno);
         if (a->is_full) base_log(BASE_LOG_WARN, "store: %s: going on without the index", why.message);
         else if (rc && err) *err = why;
         return a->is_full ? RP_OK : rc;
@@ -165,16 +165,8 @@ int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *
 
 /* Each folder that lost records is synced once, and the index after them. */
 int store_admin_commit(store_admin *a, rp_error *err) {
-    int rc = RP_OK;
     bool any = a->unsynced != 0;
-    for (int i = 0; i < DISK_FOLDERS && !rc; i++) {
-        char path[DISK_PATH_BYTES];
-        base_io_sizes sizes;
-        if (!(a->unsynced >> i & 1)) continue;
-        disk_folder_path(&a->folder, i, path);
-        if (base_io_stat(path, &sizes, NULL) == RP_OK) rc = base_io_sync_folder(path, err);
-        a->unsynced &= ~(1u << i);
-    }
+    int rc = disk_folder_sync_removals(&a->folder, &a->unsynced, err);
     if (!a->index) return rc;
     int cause = errno, committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);
     if (rc) errno = cause;
@@ -185,7 +177,7 @@ int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error 
     rp_error why;
     open_index_again(a);
     int rc = store_admin_commit(a, &why);
-    bool is_full = rc == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT);
+    bool is_full = rc == RP_ERR_IO && base_io_is_full(errno);
     *index_unwritten = a->is_full || is_full;
     if (rc && !is_full && err) *err = why;
     return is_full ? RP_OK : rc;
@@ -307,7 +299,7 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
     if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* what was set aside now */
     int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* what is gone is gone */
     if (!rc) rc = committed;
-    if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && (errno == ENOSPC || errno == EDQUOT))
+    if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && base_io_is_full(errno))
         rc = RP_OK; /* it stays as large as it is */
     out->index_bytes = index_bytes(a);
     base_free(c.expired.files);

@@ -153,6 +153,32 @@ static void keys_are_framed(void **state) {
     assert_int_equal(strlen(hex), 16);
 }
 
+static void a_key_is_read_back_from_its_digits(void **state) {
+    (void)state;
+    base_hash h;
+    base_key a, b;
+    char hex[2 * BASE_KEY_BYTES + 1];
+    base_hash_init(&h, "x");
+    base_hash_final(&h, &a);
+    base_key_hex(&a, hex, 2 * BASE_KEY_BYTES);
+    assert_true(base_key_parse(&b, hex));
+    assert_true(base_key_equal(&a, &b));
+    for (size_t i = 0; i < 2 * BASE_KEY_BYTES; i++)
+        for (const char *wrong = "gG/:@`A \n"; *wrong; wrong++) {
+            char c = hex[i];
+            hex[i] = *wrong;
+            assert_false(base_key_parse(&b, hex));
+            hex[i] = c;
+        }
+    for (size_t n = 0; n < 2 * BASE_KEY_BYTES; n++) { /* nothing after the end is read: ASan tells */
+        char *cut = malloc(n + 1);
+        memcpy(cut, hex, n);
+        cut[n] = '\0';
+        assert_false(base_key_parse(&b, cut));
+        free(cut);
+    }
+}
+
 static void the_cpu_can_be_masked(void **state) {
     (void)state;
     base_cpu_level level;
@@ -172,7 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_name_and_a_text), cmocka_unit_test(messages_carry_their_place),
         cmocka_unit_test(the_nth_allocation_fails),         cmocka_unit_test(arrays_and_buffers_keep_their_caps),
-        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed),
+        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed), cmocka_unit_test(a_key_is_read_back_from_its_digits),
         cmocka_unit_test(the_cpu_can_be_masked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

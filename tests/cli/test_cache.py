@@ -256,6 +256,17 @@ class Store(unittest.TestCase):
         self.assertEqual((report["well"], report["flaws"]["record"], report["findings"][0]["path"]), (False, 1, path))
         self.assertTrue(os.path.exists(path))
 
+    def test_verify_names_what_cannot_be_recomputed(self):
+        plain = self.cache("verify", "-m", MODEL, "--sample", "0")
+        counts = json.loads(self.cache("verify", "-m", MODEL, "--sample", "0", "--json"))["recomputed"]
+        self.assertEqual(counts["candidates"], counts["checked"] + counts["unknown_scope"] + counts["unknown_module"])
+        self.assertGreater(counts["unknown_scope"], 0)
+        self.assertRegex(plain, rf"(?m)^{counts['unknown_scope']} records? not recomputed: text after modules \(a store does not hold which ")
+        self.assertRegex(plain, rf"(?m)^{counts['unknown_module']} records? not recomputed: modules whose schema was not given")
+        plain = self.cache("verify", "-m", MODEL, "--sample", "0", "--schema", os.path.join(self.folder.name, "cities.xml"))
+        self.assertIn("text after modules", plain)
+        self.assertNotIn("modules whose schema", plain)
+
     def test_rm(self):
         self.assertRegex(self.cache("rm", "cities/plan"), r"removed cities/plan/miami: 1 record, [^\n]*\nremoved 3 records, ")
         self.assertEqual(self.names(), ["cities", "cities/" + LONG, ""])

@@ -25,17 +25,12 @@ static uint64_t stride;
 
 static int open_all(void **state) {
     (void)state;
-    rp_error err = {0};
-    rp_cache_shipment s;
     cache_world_open(&world, true);
     stride = test_rounds(10) < 10 ? 7 : 1;
     store_folder_make(source);
-    snprintf(bundle, sizeof bundle, "%s.rpb", source);
     snprintf(out, sizeof out, "%s.out", source);
     cache_world_fill(&world, source, NULL);
-    rp_cache *c = cache_world_cache(source, NULL, true);
-    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_OK);
-    rp_cache_close(c);
+    cache_world_bundle(source, bundle);
     return 0;
 }
 

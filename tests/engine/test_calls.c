@@ -17,64 +17,20 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "reprise.h"
+#include "support/calls.h"
 #include "support/gate.h"
 #include "support/shared_model.h"
 #include "support/tiny_model.h"
 
-static rp_request request(const char *text, int32_t max_tokens) {
-    rp_request q = rp_request_defaults();
-    q.text = text;
-    q.max_tokens = max_tokens;
-    q.ignore_eos = true;
-    return q;
-}
-
-static rp_call *submit(rp_engine *e, const rp_request *q) {
-    rp_call *c = NULL;
-    rp_error err;
-    if (rp_engine_submit(e, q, &c, &err)) fail_msg("%s", err.message);
-    return c;
-}
-
-static rp_result *result_of(rp_call *c) {
-    rp_result *r;
-    rp_error err;
-    if (rp_call_result(c, &r, &err)) fail_msg("%s", err.message);
-    return r;
-}
-
-/* n different words after a number that makes the text like no other one. Owned by the caller. */
-static char *text_of(int number, int n) {
-    char *text = malloc((size_t)n * 8 + 32), *end = text + sprintf(text, "%d:", number * 7919);
-    for (int i = 0; i < n; i++) end += sprintf(end, " w%d", (i * 37 + number) % 1000);
-    return text;
-}
-
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
-/* The engine stands in the middle of an answer of two tokens until open_gate. */
+/* The engine stands in the middle of an answer of two tokens until gate_end. */
 static void close_gate(gate *g, rp_engine *e) {
-    rp_request q = request("gate", 2);
+    rp_request q = calls_request("gate", 2);
     gate_close(g, e, &q);
 }
 
-static void open_gate(gate *g) {
-    gate_open(g);
-    rp_result_free(result_of(g->call));
-    rp_call_free(g->call);
-}
-
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
-
-typedef struct order {
-    int *next;
-    int place; /* when it ended, from 1 */
-} order;
-
-static void note_end(void *user) {
-    order *o = user;
-    o->place = ++*o->next;
-}
 
 static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     (void)state;
@@ -82,25 +38,25 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     o.max_sequences = 1;
     o.max_queue = 2;
     rp_engine *e = open_engine(&o);
-    rp_request q = request("hello", 1);
+    rp_request q = calls_request("hello", 1);
     rp_call *waiting[2], *none = NULL;
     rp_error err = {0};
     rp_call_status status;
     gate g;
     close_gate(&g, e);
-    for (int i = 0; i < 2; i++) waiting[i] = submit(e, &q);
+    for (int i = 0; i < 2; i++) waiting[i] = calls_submit(e, &q);
     assert_int_equal(rp_engine_submit(e, &q, &none, &err), RP_ERR_BUSY);
     assert_null(none);
     assert_true(err.retry_after_ms > 0);
     assert_false(rp_call_wait(waiting[1], 0));
     rp_call_get_status(waiting[1], &status);
     assert_int_equal(status.state, RP_CALL_WAITING);
-    open_gate(&g);
+    gate_end(&g);
     for (int i = 0; i < 2; i++) {
         assert_true(rp_call_wait(waiting[i], -1));
         rp_call_get_status(waiting[i], &status);
         assert_true(status.state == RP_CALL_DONE && status.queue_position == 0 && status.answer_tokens <= 1);
-        rp_result_free(result_of(waiting[i]));
+        rp_result_free(calls_result(waiting[i]));
         rp_result *again;
         assert_int_equal(rp_call_result(waiting[i], &again, &err), RP_ERR_INVALID);
         rp_call_free(waiting[i]);
@@ -119,22 +75,22 @@ static void priorities_then_deadlines_then_arrival(void **state) {
     o.max_sequences = 1;
     rp_engine *e = open_engine(&o);
     rp_call *call[BASE_ARRAY_LEN(calls)];
-    order places[BASE_ARRAY_LEN(calls)];
+    calls_order places[BASE_ARRAY_LEN(calls)];
     int next = 0;
     gate g;
     close_gate(&g, e);
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
-        rp_request q = request("x", 1);
+        rp_request q = calls_request("x", 1);
         q.priority = calls[i].priority;
         q.deadline_ms = calls[i].deadline_ms > 1000 ? calls[i].deadline_ms : 0;
-        places[i] = (order){&next, 0};
-        q.on_done = note_end;
+        places[i] = (calls_order){&next, 0};
+        q.on_done = calls_note_order;
         q.user = &places[i];
-        call[i] = submit(e, &q);
+        call[i] = calls_submit(e, &q);
     }
-    open_gate(&g);
+    gate_end(&g);
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
-        rp_result_free(result_of(call[i]));
+        rp_result_free(calls_result(call[i]));
         assert_int_equal(places[i].place, calls[i].expected);
         rp_call_free(call[i]);
     }
@@ -155,16 +111,16 @@ static void deadlines_end_calls(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
     rp_engine *e = open_engine(&o);
-    rp_request q = request("x", 5);
+    rp_request q = calls_request("x", 5);
     rp_result *r;
     rp_error err = {0};
     gate g;
     close_gate(&g, e);
     q.deadline_ms = 1;
-    rp_call *late = submit(e, &q);
+    rp_call *late = calls_submit(e, &q);
     uint64_t until = base_clock_us() + 2000;
     while (base_clock_us() < until) {}
-    open_gate(&g);
+    gate_end(&g);
     assert_int_equal(rp_call_result(late, &r, &err), RP_ERR_DEADLINE);
     assert_non_null(strstr(err.message, "deadline"));
     rp_call_free(late);
@@ -184,11 +140,11 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
     rp_engine *e = open_engine(&o);
-    rp_request q = request("x", 3);
+    rp_request q = calls_request("x", 3);
     rp_result *r;
     gate g;
     close_gate(&g, e);
-    rp_call *waiting = submit(e, &q), *freed = submit(e, &q);
+    rp_call *waiting = calls_submit(e, &q), *freed = calls_submit(e, &q);
     rp_call_cancel(waiting);
     rp_call_cancel(g.call); /* in the middle of its answer */
     rp_call_cancel(freed);
@@ -197,7 +153,7 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     pthread_cond_broadcast(&g.changed);
     pthread_mutex_unlock(&g.lock);
     assert_int_equal(rp_call_result(waiting, &r, NULL), RP_ERR_CANCELLED);
-    rp_result *begun = result_of(g.call);
+    rp_result *begun = calls_result(g.call);
     assert_string_equal(begun->finish_reason, "cancelled");
     assert_int_equal(begun->n_tokens, 1);
     rp_result_free(begun);
@@ -217,13 +173,13 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     rp_model_describe(model, &info);
     o.state_budget_bytes = info.state_bytes_per_token * 256; /* four blocks in each layer */
     rp_engine *e = open_engine(&o);
-    char *text = text_of(1, 300);
-    rp_request q = request(text, 1);
+    char *text = calls_text(1, 300);
+    rp_request q = calls_request(text, 1);
     rp_call *c;
     rp_error err = {0};
     assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_ROOM);
     assert_non_null(strstr(err.message, "budget"));
-    q = request("short", 1000);
+    q = calls_request("short", 1000);
     rp_result *r = tiny_model_answer(e, &q);
     assert_string_equal(r->finish_reason, "length");
     assert_true(r->n_tokens > 100 && r->prompt_tokens + r->n_tokens <= 257);
@@ -244,8 +200,8 @@ static char *join(const char *a, const char *b) {
 static void a_text_is_read_once(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
-    char *text = text_of(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
-    rp_request q = request(text, 4), more = request(other, 1), off = request(text, 1), other_end;
+    char *text = calls_text(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
+    rp_request q = calls_request(text, 4), more = calls_request(other, 1), off = calls_request(text, 1), other_end;
     rp_result *first = tiny_model_answer(e, &q), *second = tiny_model_answer(e, &q), *longer = tiny_model_answer(e, &more);
     assert_int_equal(first->cached_tokens, 0);
     assert_string_equal(last_item(first)->reason, "new");
@@ -261,7 +217,7 @@ static void a_text_is_read_once(void **state) {
     assert_int_equal(without->cached_tokens, 0);
     assert_string_equal(last_item(without)->reason, "off");
     strcpy(cut + strlen(cut) - 4, " zzz");
-    other_end = request(cut, 1);
+    other_end = calls_request(cut, 1);
     rp_result *diverges = tiny_model_answer(e, &other_end);
     assert_int_equal(diverges->divergence.token, diverges->cached_tokens);
     assert_true(strlen(diverges->divergence.before) > 0 && strcmp(diverges->divergence.found, diverges->divergence.known) != 0);
@@ -312,7 +268,7 @@ static rp_result *run_watched(rp_engine *e, const rp_request *q) {
     gate_close(&g, e, q);
     rp_call_get_status(g.call, &held);
     gate_open(&g);
-    rp_result *r = result_of(g.call);
+    rp_result *r = calls_result(g.call);
     rp_call_get_status(g.call, &ended);
     rp_call_free(g.call);
     assert_int_equal(held.state, RP_CALL_PREFILL);
@@ -335,12 +291,12 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
                                           "<prompt schema='s'><a/><b/><user>What is this?</user></prompt>"};
     static const rp_reuse reuses[] = {RP_REUSE_ON, RP_REUSE_OFF, RP_REUSE_EXACT};
     rp_engine *e = open_engine(NULL);
-    char *rest = text_of(3, 200), *texts[] = {malloc(4096), malloc(4096)};
+    char *rest = calls_text(3, 200), *texts[] = {malloc(4096), malloc(4096)};
     int32_t found = 0;
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     for (size_t i = 0; i < BASE_ARRAY_LEN(prompts); i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(reuses); k++) {
-            rp_request q = request(NULL, 2);
+            rp_request q = calls_request(NULL, 2);
             q.prompt = prompts[i];
             q.reuse = reuses[k];
             rp_result *r = run_watched(e, &q);
@@ -351,7 +307,7 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
     assert_true(found >= 2);
     for (int i = 0; i < 2; i++) {
         snprintf(texts[i], 4096, "Before it, %s word. %s", i ? "another" : "one", rest);
-        rp_request q = request(texts[i], 2);
+        rp_request q = calls_request(texts[i], 2);
         q.relink = 4;
         rp_result *r = run_watched(e, &q);
         if (i == 1) assert_true(r->cached_tokens > 200 && r->plan[r->n_plan - 1].position > 200); /* moved */
@@ -374,14 +330,14 @@ static void an_engine_describes_itself(void **state) {
     rp_engine_describe(e, &info);
     assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 && !info.prepared);
     assert_true(info.chunk_tokens > 0 && info.state_format == RP_STATE_F16 && info.running == 0 && info.waiting == 0);
-    rp_request q = request("hello", 1);
+    rp_request q = calls_request("hello", 1);
     gate g;
     close_gate(&g, e);
-    rp_call *waiting = submit(e, &q);
+    rp_call *waiting = calls_submit(e, &q);
     rp_engine_describe(e, &info);
     assert_int_equal(info.running + info.waiting, 2);
-    open_gate(&g);
-    rp_result_free(result_of(waiting));
+    gate_end(&g);
+    rp_result_free(calls_result(waiting));
     rp_call_free(waiting);
     rp_engine_describe(e, &info);
     assert_true(info.running == 0 && info.waiting == 0 && info.prepared);
@@ -394,13 +350,13 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     rp_engine *e = open_engine(NULL);
     char *schema = malloc(1 << 16), *end = schema + sprintf(schema, "<schema name='s'>");
     for (int i = 0; i < 8; i++) {
-        char *text = text_of(i, 60);
+        char *text = calls_text(i, 60);
         end += sprintf(end, "<module name='m%d'>%s</module>", i, text);
         free(text);
     }
     sprintf(end, "</schema>");
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
-    rp_request q = request("hello", 1);
+    rp_request q = calls_request("hello", 1);
     rp_call *call = NULL;
     rp_result *none;
     rp_error err;
@@ -410,7 +366,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     close_gate(&g, e);
     assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
     rp_call_cancel(call);
-    open_gate(&g);
+    gate_end(&g);
     assert_int_equal(rp_call_result(call, &none, &err), RP_ERR_CANCELLED);
     rp_call_free(call);
     assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
@@ -434,12 +390,12 @@ static void token_ids_are_a_prompt(void **state) {
     rp_engine *e = open_engine(NULL);
     rp_model_info info;
     rp_model_describe(model, &info);
-    char *text = text_of(5, 60);
+    char *text = calls_text(5, 60);
     int32_t *tokens, bad[] = {1, info.n_vocab};
     size_t n;
     rp_error err;
     rp_result *none;
-    rp_request q = request(text, 6);
+    rp_request q = calls_request(text, 6);
     rp_result *first = tiny_model_answer(e, &q);
     assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
     q.text = NULL;
@@ -480,7 +436,7 @@ static const char *find_stop(const char *text) {
 static void a_result_names_the_stop_string(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
-    rp_request q = request("Where is", 60);
+    rp_request q = calls_request("Where is", 60);
     rp_result *whole = tiny_model_answer(e, &q);
     char shorter[4] = "", longer[4] = "";
     const char *stops[] = {"no such thing", shorter, longer}, *at = find_stop(whole->text);
@@ -508,12 +464,12 @@ static void what_was_dropped_says_so(void **state) {
     rp_model_describe(model, &info);
     o.state_budget_bytes = info.state_bytes_per_token * 64 * 24;
     rp_engine *e = open_engine(&o);
-    char *text = text_of(0, 100), *others = NULL;
-    rp_request q = request(text, 1);
+    char *text = calls_text(0, 100), *others = NULL;
+    rp_request q = calls_request(text, 1);
     rp_result_free(tiny_model_answer(e, &q));
     for (int i = 1; i < 100; i++) { /* what was slow to compute stays longer: one slow step does not make up for so many */
-        others = text_of(i, 100);
-        rp_request other = request(others, 1);
+        others = calls_text(i, 100);
+        rp_request other = calls_request(others, 1);
         rp_result_free(tiny_model_answer(e, &other));
         free(others);
     }
@@ -533,16 +489,16 @@ static void the_same_new_prompt_is_computed_once(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.chunk_tokens = 64;
     rp_engine *e = open_engine(&o);
-    char *text = text_of(3, 300);
-    rp_request q = request(text, 3);
+    char *text = calls_text(3, 300);
+    rp_request q = calls_request(text, 3);
     rp_call *calls[8];
     gate g;
     int32_t computed = 0, tokens = 0;
     close_gate(&g, e);
-    for (int i = 0; i < 8; i++) calls[i] = submit(e, &q);
-    open_gate(&g);
+    for (int i = 0; i < 8; i++) calls[i] = calls_submit(e, &q);
+    gate_end(&g);
     for (int i = 0; i < 8; i++) {
-        rp_result *r = result_of(calls[i]);
+        rp_result *r = calls_result(calls[i]);
         tokens = r->prompt_tokens;
         computed += r->fresh_tokens;
         rp_result_free(r);
@@ -560,7 +516,7 @@ static void drafts_change_steps_and_nothing_else(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
     for (int warm = 0; warm < 2; warm++) {
-        rp_request q = request("a b c d a b c d a b c d a b", 200);
+        rp_request q = calls_request("a b c d a b c d a b c d a b", 200);
         q.sampling.temperature = warm ? 0.7f : 0;
         q.sampling.seed = 5;
         rp_result *plain = tiny_model_answer(e, &q);
@@ -615,13 +571,13 @@ static void no_answer_waits_for_a_prompt(void **state) {
     o.step_user = &seen;
     o.token_goal_ms = 0.01f; /* pieces as small as can be */
     rp_engine *e = open_engine(&o);
-    char *text = text_of(4, 200);
-    rp_request answer = request("x", 400), prompt = request(text, 1);
+    char *text = calls_text(4, 200);
+    rp_request answer = calls_request("x", 400), prompt = calls_request(text, 1);
     answer.on_token = note_decoding;
     answer.on_done = stop_decoding;
     answer.user = &seen;
-    rp_call *a = submit(e, &answer), *b = submit(e, &prompt);
-    rp_result *ra = result_of(a), *rb = result_of(b);
+    rp_call *a = calls_submit(e, &answer), *b = calls_submit(e, &prompt);
+    rp_result *ra = calls_result(a), *rb = calls_result(b);
     assert_true(ra->n_tokens == 400 && rb->n_tokens == 1);
     rp_result_free(ra);
     rp_result_free(rb);

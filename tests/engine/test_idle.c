@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "support/calls.h"
 #include "support/must.h"
 #include "support/shared_model.h"
 #include "support/tiny_model.h"
@@ -86,11 +87,9 @@ static void keep_logits(void *user, const float *logits, int32_t n) {
 }
 
 static rp_request request(const int32_t *tokens, int32_t n, int32_t max_tokens) {
-    rp_request q = rp_request_defaults();
+    rp_request q = calls_request(NULL, max_tokens);
     q.tokens = tokens;
     q.n_tokens = n;
-    q.max_tokens = max_tokens;
-    q.ignore_eos = true;
     return q;
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "reprise.h"
+#include "support/calls.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
 
@@ -38,16 +39,8 @@ static char *text_of(int number, size_t n) {
     return text;
 }
 
-static rp_request request(const char *text, int32_t max_tokens) {
-    rp_request q = rp_request_defaults();
-    q.text = text;
-    q.max_tokens = max_tokens;
-    q.ignore_eos = true;
-    return q;
-}
-
 static int32_t read_it(rp_engine *e, const char *text) {
-    rp_request q = request(text, 1);
+    rp_request q = calls_request(text, 1);
     rp_result *r;
     rp_error err;
     if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
@@ -90,7 +83,7 @@ static bool on_token(void *user, const rp_token *token) {
 
 /* The waiting call's result; NULL: it was cancelled. */
 static rp_result *run_pair(pair *p, const char *text, int32_t max_tokens) {
-    rp_request q = request(text, max_tokens);
+    rp_request q = calls_request(text, max_tokens);
     rp_result *r, *waited = NULL;
     rp_error err;
     q.no_prefix = true; /* it finds nothing itself */
@@ -112,7 +105,7 @@ static void states_are_read_before_the_call_runs(void **state) {
     rp_engine *e = new_engine(dir, 64);
     assert_int_equal(read_it(e, text), 0);
     rp_engine_free(e);
-    pair p = {.engine = new_engine(dir, 64), .waits = request(text, 1)};
+    pair p = {.engine = new_engine(dir, 64), .waits = calls_request(text, 1)};
     rp_result *r = run_pair(&p, "short", 20);
     assert_int_equal(p.state, RP_CALL_WAITING);
     assert_int_equal(p.first.spans, 0);
@@ -130,7 +123,7 @@ static void states_are_read_before_the_call_runs(void **state) {
 static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
     (void)state;
     char *text = text_of(1, 560), *newer = text_of(2, 600);
-    pair p = {.engine = new_engine(NULL, 44), .waits = request(text, 1)};
+    pair p = {.engine = new_engine(NULL, 44), .waits = calls_request(text, 1)};
     read_it(p.engine, text);
     read_it(p.engine, newer);
     rp_result *r = run_pair(&p, "short", 26 * 64);
@@ -146,7 +139,7 @@ static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
 static void a_cancelled_call_lets_go(void **state) {
     (void)state;
     char *text = text_of(1, 560), *large = text_of(3, 40 * 64);
-    pair p = {.engine = new_engine(NULL, 44), .waits = request(text, 1), .cancels = true};
+    pair p = {.engine = new_engine(NULL, 44), .waits = calls_request(text, 1), .cancels = true};
     read_it(p.engine, text);
     assert_null(run_pair(&p, "short", 20));
     assert_int_equal(p.state, RP_CALL_WAITING);
@@ -163,16 +156,16 @@ static void the_first_that_waits_gets_all_the_room(void **state) {
     rp_call *behind[4];
     rp_error err;
     for (int i = 0; i < 4; i++) texts[i] = text_of(i + 1, 500);
-    pair p = {.engine = new_engine(NULL, 44), .waits = request(large, 1)};
+    pair p = {.engine = new_engine(NULL, 44), .waits = calls_request(large, 1)};
     for (int i = 0; i < 4; i++) read_it(p.engine, texts[i]);
     p.waits.priority = 1;
-    rp_request hold = request("short", 1000), q;
+    rp_request hold = calls_request("short", 1000), q;
     rp_call *running;
     hold.on_token = on_token;
     hold.user = &p;
     assert_int_equal(rp_engine_submit(p.engine, &hold, &running, NULL), RP_OK);
     for (int i = 0; i < 4; i++) {
-        q = request(texts[i], 1);
+        q = calls_request(texts[i], 1);
         if (rp_engine_submit(p.engine, &q, &behind[i], &err)) fail_msg("%s", err.message);
     }
     rp_call_wait(running, -1);

@@ -1,6 +1,7 @@
 /* test_recompute.c: rp_cache_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
  *
- *   fingerprint   every byte counts; threads do not; remembered by what the file was like, and never believed where that was altered
+ *   fingerprint   every byte counts, of every part; threads do not; remembered by what the files were like, and never believed where that
+ *                 was altered
  *   recompute     a record with valid checksums and another model's KV is found
  *   arithmetic    KV of another arithmetic is a miss, and its records say why
  */
@@ -19,13 +20,17 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "base/file.h"
 #include "model/model.h"
 #include "store/fingerprints.h"
 #include "support/cache_world.h"
+#include "support/gguf_variant.h"
+#include "support/must.h"
 #include "support/record_forge.h"
 
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
+#define PARTS 3
 
 static char dir[STORE_FOLDER_BYTES], copy[STORE_FOLDER_BYTES + 16];
 
@@ -41,12 +46,19 @@ static int make_folders(void **state) {
     return 0;
 }
 
+static const char *part_path(int i) {
+    static char paths[PARTS][PATH_BYTES];
+    snprintf(paths[i], PATH_BYTES, "%s-%05d-of-%05d.gguf", dir, i + 1, PARTS);
+    return paths[i];
+}
+
 static int remove_folders(void **state) {
     (void)state;
     base_file_set_clock(NULL);
     unsetenv("REPRISE_CPU");
     store_folder_remove(dir);
     unlink(copy);
+    for (int i = 0; i < PARTS; i++) unlink(part_path(i));
     return 0;
 }
 
@@ -203,6 +215,161 @@ static void a_key_makes_it_unforgeable(void **state) {
     record_cipher_close(other);
 }
 
+/* ---- a model in several files ---- */
+
+/* A tiny model in PARTS files. */
+static void split_model(void) {
+    tiny_model_shape shape = tiny_model_defaults();
+    rp_error err = {0};
+    gguf_file *whole;
+    must(tiny_model_write(copy, &shape, &err), &err);
+    must(gguf_open(&whole, copy, &err), &err);
+    for (int i = 0; i < PARTS; i++) gguf_variant_write_part(whole, i, PARTS, part_path(i));
+    gguf_close(whole);
+}
+
+/* The fingerprint of all parts, once with the byte flipped. false: the model does not open with it. */
+static bool flipped_fingerprint(int part, long at, char out[65]) {
+    rp_model *m = NULL;
+    flip(part_path(part), at);
+    bool opens = rp_model_open(&m, part_path(0), NULL, NULL) == RP_OK;
+    rp_model_close(m);
+    if (opens) fingerprint_of(part_path(0), 1, out);
+    flip(part_path(part), at);
+    return opens;
+}
+
+/* First, middle or last byte of every tensor, and every 5th byte of the other parts' headers. */
+static void every_part_counts(void **state) {
+    (void)state;
+    char original[65], changed[65];
+    int n_headers = 0;
+    split_model();
+    fingerprint_of(part_path(0), 2, original);
+    rp_model *m = open_model(part_path(0));
+    size_t n_parts = gguf_n_parts(m->file), n_tensors = gguf_n_tensors(m->file), i = 0;
+    assert_int_equal(n_parts, PARTS);
+    for (int part = 0; part < PARTS; part++) {
+        size_t n_header, end = i + (n_tensors - (size_t)part + PARTS - 1) / PARTS;
+        const char *file = gguf_header(m->file, (size_t)part, &n_header);
+        for (; i < end; i++) { /* parts in order, each with its tensors */
+            const gguf_tensor *t = gguf_tensor_at(m->file, i);
+            const long places[3] = {0, (long)t->bytes / 2, (long)t->bytes - 1};
+            assert_true(flipped_fingerprint(part, (long)((const char *)t->data - file) + places[i % 3], changed));
+            assert_string_not_equal(changed, original);
+        }
+        for (size_t at = 4; part > 0 && at < n_header; at += 5) {
+            if (!flipped_fingerprint(part, (long)at, changed)) continue;
+            assert_string_not_equal(changed, original);
+            n_headers++;
+        }
+    }
+    rp_model_close(m);
+    fingerprint_of(part_path(0), 1, changed);
+    assert_string_equal(changed, original);
+    printf("%zu tensors and %d header bytes of %d parts\n", n_tensors, n_headers, PARTS);
+}
+
+static struct stat stat_of(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st;
+}
+
+/* Changes the ctime alone: sets the mode again until the clock of files has ticked. */
+static void change_ctime(const char *path) {
+    for (struct stat was = stat_of(path), st = was; st.st_ctim.tv_sec == was.st_ctim.tv_sec && st.st_ctim.tv_nsec == was.st_ctim.tv_nsec;
+         st = stat_of(path))
+        assert_int_equal(chmod(path, was.st_mode & 07777), 0);
+}
+
+static void change_mtime(const char *path) {
+    struct stat st = stat_of(path);
+    struct timespec times[2] = {st.st_atim, {st.st_mtim.tv_sec - 60, st.st_mtim.tv_nsec}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Of the same bytes and mtime. */
+static void change_inode(const char *path) {
+    char other[PATH_BYTES + 8];
+    struct stat st = stat_of(path);
+    struct timespec times[2] = {st.st_atim, st.st_mtim};
+    snprintf(other, sizeof other, "%s.new", path);
+    forged f = forge_load(path);
+    forge_save(other, f.bytes, f.n);
+    forge_free(&f);
+    assert_int_equal(utimensat(AT_FDCWD, other, times, 0), 0);
+    assert_int_equal(rename(other, path), 0);
+    assert_true(stat_of(path).st_ino != st.st_ino);
+}
+
+/* One byte after the last tensor, which no reader looks at; the mtime stays. */
+static void change_size(const char *path) {
+    struct stat st = stat_of(path);
+    struct timespec times[2] = {st.st_atim, st.st_mtim};
+    assert_int_equal(truncate(path, st.st_size + 1), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void a_change_of_any_part_is_seen(void **state) {
+    (void)state;
+    void (*const changes[])(const char *) = {change_ctime, change_mtime, change_inode, change_size};
+    split_model();
+    base_file_set_clock(far_future);
+    assert_true(hashed_at_start(part_path(0)) > 0);
+    assert_int_equal(hashed_at_start(part_path(0)), 0);
+    for (int part = 0; part < PARTS; part++)
+        for (size_t i = 0; i < BASE_ARRAY_LEN(changes); i++) {
+            changes[i](part_path(part));
+            if (hashed_at_start(part_path(0)) == 0) fail_msg("part %d, change %zu: the remembered digest was used", part + 1, i);
+            assert_int_equal(hashed_at_start(part_path(0)), 0);
+        }
+}
+
+/* An answer of one token with its logits; *on_disk: tokens of the prompt whose KV came from disk. */
+static oracle_run run_parts(const char *store, int32_t *on_disk) {
+    rp_model *m = open_model(part_path(0));
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    oracle_run run = {0};
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_request q = rp_request_defaults();
+    o.n_threads = 1;
+    o.n_ctx = 256;
+    o.store_dir = store;
+    q.text = "the hills of the river and the city of the seven hills";
+    q.max_tokens = 1;
+    must(rp_engine_new(&e, m, &o, &err), &err);
+    oracle_run_make(&run, e, &q);
+    must(run.rc, &run.err);
+    *on_disk = 0;
+    for (int32_t i = 0; i < run.result->n_plan; i++)
+        if (strcmp(run.result->plan[i].tier, "disk") == 0) *on_disk += run.result->plan[i].n_tokens;
+    rp_engine_free(e);
+    rp_model_close(m);
+    return run;
+}
+
+static void a_byte_of_the_second_part_makes_misses(void **state) {
+    (void)state;
+    int32_t on_disk;
+    split_model();
+    oracle_run original = run_parts(dir, &on_disk);
+    assert_int_equal(on_disk, 0);
+    oracle_run again = run_parts(dir, &on_disk);
+    assert_true(on_disk > 0 && oracle_run_same(&again, &original));
+    flip(part_path(1), -2);
+    oracle_run changed = run_parts(dir, &on_disk);
+    assert_int_equal(on_disk, 0);
+    oracle_run cold = run_parts(NULL, &on_disk);
+    assert_true(oracle_run_same(&changed, &cold));
+    flip(part_path(1), -2);
+    oracle_run back = run_parts(dir, &on_disk);
+    assert_true(on_disk > 0 && oracle_run_same(&back, &original)); /* the first model's records stay */
+    oracle_run *const runs[] = {&original, &again, &changed, &cold, &back};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(runs); i++) oracle_run_free(runs[i]);
+}
+
 /* ---- computed again ---- */
 
 static rp_engine *engine_for(const cache_world *w) {
@@ -222,7 +389,7 @@ static rp_cache_recomputed recompute(const cache_world *w) {
     if (rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err)) fail_msg("%s", err.message);
     rp_engine_free(e);
     rp_cache_close(c);
-    assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_scope + r.no_memory);
+    assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_module + r.unknown_scope + r.no_memory);
     return r;
 }
 
@@ -249,7 +416,7 @@ static void forged_kv_is_found(void **state) {
     rp_cache_recomputed r = recompute(&w);
     assert_int_equal(r.different, 0);
     assert_true(r.checked > 4); /* modules, and the plain text */
-    assert_true(r.unknown_scope > 0 && r.unreadable == 0 && r.no_memory == 0);
+    assert_true(r.unknown_scope > 0 && r.unknown_module == 0 && r.unreadable == 0 && r.no_memory == 0);
     uint64_t checked = r.checked;
 
     rp_cache *c = cache_world_cache(dir, NULL, true);
@@ -322,6 +489,9 @@ int main(void) {
         TEST(mtime_set_back_is_seen),
         TEST(damage_is_not_believed),
         TEST(a_key_makes_it_unforgeable),
+        TEST(every_part_counts),
+        TEST(a_change_of_any_part_is_seen),
+        TEST(a_byte_of_the_second_part_makes_misses),
         TEST(forged_kv_is_found),
         TEST(an_engine_with_a_store_is_refused),
         TEST(arithmetic_is_part_of_the_key),

@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "base/compiler.h"
+#include "support/calls.h"
 #include "support/gate.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
@@ -126,13 +127,6 @@ static rp_result *told(watched *w, const char *tenant, const rp_request *q) {
 
 static void read_it(watched *w, const char *tenant, const rp_request *q) { rp_result_free(told(w, tenant, q)); }
 
-/* n different words after a number that makes the text like no other one. Owned by the caller. */
-static char *text_of(int number, int n) {
-    char *text = malloc((size_t)n * 8 + 32), *end = text + sprintf(text, "%d:", number);
-    for (int i = 0; i < n; i++) end += sprintf(end, " w%d", (i * 37 + number) % 1000);
-    return text;
-}
-
 static char *join(const char *a, const char *b, const char *c) {
     char *text = malloc(strlen(a) + strlen(b) + strlen(c) + 1);
     return strcat(strcat(strcpy(text, a), b), c);
@@ -226,7 +220,7 @@ static void check_pair(const pair *p) {
 
 static void text_is_its_tenants_alone(void **state) {
     (void)state;
-    char *text = text_of(1, 200), *other = text_of(2, 200), *longer = join(text, " and then", "");
+    char *text = calls_text(1, 200), *other = calls_text(2, 200), *longer = join(text, " and then", "");
     pair p = {.name = "the same text", .request = request(text, NULL), .before = request(text, NULL), .other = request(other, NULL)};
     check_pair(&p);
     p.name = "the same text, reuse exact";
@@ -252,7 +246,7 @@ static void drafts_come_from_the_request_alone(void **state) {
 
 static void what_stands_behind_an_edit_is_moved_for_its_tenant_alone(void **state) {
     (void)state;
-    char *same = text_of(1, 40), *rest = text_of(2, 150), *other_same = text_of(3, 40);
+    char *same = calls_text(1, 40), *rest = calls_text(2, 150), *other_same = calls_text(3, 40);
     char *old = join(same, " with an old piece in its middle", rest), *new = join(same, " and a new one", rest);
     char *other = join(other_same, " with an old piece in its middle", rest);
     pair p = {.name = "an edit", .request = request(new, NULL), .before = request(old, NULL), .other = request(other, NULL), .moves = true};
@@ -311,12 +305,12 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
     rp_model_info info;
     rp_model_describe(model, &info);
     watched_open(&w, info.state_bytes_per_token * 64 * 24);
-    char *text = text_of(0, 100);
+    char *text = calls_text(0, 100);
     rp_request q = request(text, NULL), modules = request(NULL, "<prompt schema='own'><m/></prompt>");
     read_it(&w, "a", &q);
     read_it(&w, "a", &modules);
     for (int i = 1; i < 100; i++) { /* what was slow to compute stays longer: one slow step does not make up for so many */
-        char *others = text_of(i, 100);
+        char *others = calls_text(i, 100);
         rp_request other = request(others, NULL);
         read_it(&w, "a", &other);
         free(others);
@@ -363,7 +357,7 @@ static void shared_modules_are_computed_once_for_all(void **state) {
 /* What the operator's own requests have read is nobody else's either. */
 static void the_operators_text_is_its_own(void **state) {
     (void)state;
-    char *text = text_of(1, 100);
+    char *text = calls_text(1, 100);
     rp_request q = request(text, NULL);
     watched w;
     watched_open(&w, 0);
@@ -554,7 +548,7 @@ static void check_together(const char *const tenants[2], const rp_request *q, bo
 static void tenants_do_not_wait_for_each_other(void **state) {
     (void)state;
     static const char *const two[] = {"a", "b"}, *const one[] = {"a", "a"};
-    char *text = text_of(3, 300);
+    char *text = calls_text(3, 300);
     rp_request plain = request(text, NULL), own = request(NULL, "<prompt schema='own'><m/>" WORDS "</prompt>");
     rp_request shared = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>");
     check_together(one, &plain, true, true);

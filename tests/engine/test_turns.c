@@ -12,6 +12,7 @@
 
 #include "engine/turns.h"
 #include "reprise.h"
+#include "support/calls.h"
 #include "support/gate.h"
 #include "support/shared_model.h"
 #include "support/tiny_model.h"
@@ -82,52 +83,20 @@ static void the_list_of_tenants_stays_short(void **state) {
 
 /* ---- the queue --------------------------------------------------------------------------------------------------- */
 
-typedef struct order {
-    int *next;
-    int place; /* when it ended, from 1 */
-} order;
-
-static void note_end(void *user) {
-    order *o = user;
-    o->place = ++*o->next;
-}
-
-static rp_request request(const char *tenant, const char *text, int32_t max_tokens) {
-    rp_request q = rp_request_defaults();
+static rp_request tenant_request(const char *tenant, const char *text, int32_t max_tokens) {
+    rp_request q = calls_request(text, max_tokens);
     q.tenant = tenant;
-    q.text = text;
-    q.max_tokens = max_tokens;
-    q.ignore_eos = true;
     return q;
 }
 
-static char *text_of(int number, int n) {
-    char *text = malloc((size_t)n * 8 + 32), *end = text + sprintf(text, "%d:", number * 7919);
-    for (int i = 0; i < n; i++) end += sprintf(end, " w%d", (i * 37 + number) % 1000);
-    return text;
-}
-
-static rp_call *submit(rp_engine *e, const rp_request *q) {
-    rp_call *c = NULL;
-    rp_error err;
-    if (rp_engine_submit(e, q, &c, &err)) fail_msg("%s", err.message);
-    return c;
-}
-
+/* Its text, the caller's. */
 static char *finish(rp_call *c) {
-    rp_result *r;
-    rp_error err;
-    if (rp_call_result(c, &r, &err)) fail_msg("%s", err.message);
+    rp_result *r = calls_result(c);
     char *text = r->text;
     r->text = NULL;
     rp_result_free(r);
     rp_call_free(c);
     return text;
-}
-
-static void end_gate(gate *g) {
-    gate_open(g);
-    free(finish(g->call));
 }
 
 #define HEAVY 50
@@ -138,9 +107,9 @@ static int place_of_the_light_one(bool salted, int32_t sequences) {
     o.max_sequences = sequences;
     o.chunk_tokens = 32;
     rp_engine *e = open_engine(&o);
-    rp_request hold = request("heavy", "gate", 2);
+    rp_request hold = tenant_request("heavy", "gate", 2);
     rp_call *calls[HEAVY + 1];
-    order orders[HEAVY + 1];
+    calls_order orders[HEAVY + 1];
     int next = 0;
     gate g;
     gate_close(&g, e, &hold);
@@ -148,17 +117,17 @@ static int place_of_the_light_one(bool salted, int32_t sequences) {
         char tenant[32];
         bool light = i == HEAVY;
         snprintf(tenant, sizeof(tenant), salted ? "heavy %d" : "heavy", i);
-        char *text = light ? text_of(i, 2) : text_of(i, 100);
-        rp_request q = request(light ? "light" : tenant, text, 1);
+        char *text = light ? calls_text(i, 2) : calls_text(i, 100);
+        rp_request q = tenant_request(light ? "light" : tenant, text, 1);
         q.flow = light ? "light" : salted ? "heavy" : NULL;
-        orders[i] = (order){&next, 0};
-        q.on_done = note_end;
+        orders[i] = (calls_order){&next, 0};
+        q.on_done = calls_note_order;
         q.user = &orders[i];
-        calls[i] = submit(e, &q);
+        calls[i] = calls_submit(e, &q);
         free(text);
     }
-    end_gate(&g);
-    for (int i = 0; i <= HEAVY; i++) free(finish(calls[i]));
+    gate_end(&g);
+    for (int i = 0; i <= HEAVY; i++) calls_end(calls[i]);
     for (int i = 1; i < HEAVY && sequences == 1; i++) assert_true(orders[i - 1].place < orders[i].place); /* a tenant's own: FIFO */
     rp_engine_free(e);
     return orders[HEAVY].place;
@@ -202,16 +171,16 @@ static void a_long_prompt_does_not_hold_up_another_tenants_short_one(void **stat
     o.on_step = see_step;
     o.step_user = &seen;
     rp_engine *e = open_engine(&o);
-    rp_request hold = request(NULL, "gate", 2);
+    rp_request hold = tenant_request(NULL, "gate", 2);
     gate g;
     gate_close(&g, e, &hold);
-    char *long_text = text_of(1, 120), *short_text = text_of(2, 8);
-    rp_request heavy = request("heavy", long_text, 1), light = request("light", short_text, 1);
-    rp_call *calls[2] = {submit(e, &heavy), submit(e, &light)};
+    char *long_text = calls_text(1, 120), *short_text = calls_text(2, 8);
+    rp_request heavy = tenant_request("heavy", long_text, 1), light = tenant_request("light", short_text, 1);
+    rp_call *calls[2] = {calls_submit(e, &heavy), calls_submit(e, &light)};
     seen.heavy = rp_call_number(calls[0]);
     seen.light = rp_call_number(calls[1]);
-    end_gate(&g);
-    for (int i = 0; i < 2; i++) free(finish(calls[i]));
+    gate_end(&g);
+    for (int i = 0; i < 2; i++) calls_end(calls[i]);
     rp_engine_free(e);
     assert_true(seen.light_rows > 16 && seen.heavy_rows > 200);
     assert_true(seen.heavy_before <= seen.light_rows + 2 * 16); /* as many rows as it has had itself, and two steps */
@@ -246,11 +215,11 @@ static bool on_text(void *user, const char *text, size_t n) {
 }
 
 static rp_call *begin_reading(rp_engine *e, reader *r, int wake) {
-    rp_request q = request("reader", "once upon a time", 40);
+    rp_request q = tenant_request("reader", "once upon a time", 40);
     *r = (reader){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .wake = wake};
     q.on_text = on_text;
     q.user = r;
-    rp_call *c = submit(e, &q);
+    rp_call *c = calls_submit(e, &q);
     pthread_mutex_lock(&r->lock);
     r->call = c;
     pthread_cond_broadcast(&r->changed);
@@ -276,8 +245,8 @@ static void a_paused_call_keeps_its_state_and_takes_no_place(void **state) {
     rp_call *paused[3];
     for (int i = 0; i < 3; i++) paused[i] = begin_reading(e, &slow[i], 3);
     for (int i = 0; i < 3; i++) { /* others go on, step after step, though there is one place */
-        rp_request q = request("other", "something else", 30);
-        free(finish(submit(e, &q)));
+        rp_request q = tenant_request("other", "something else", 30);
+        calls_end(calls_submit(e, &q));
     }
     for (int i = 0; i < 3; i++) assert_in_range(pieces_of(&slow[i]), 3, 3);
     for (int i = 0; i < 3; i++) rp_call_resume(paused[i]);

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import unittest
 
 SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
@@ -196,3 +197,13 @@ def in_parallel(jobs):
         t.join()
     if failed:
         raise failed[0]
+
+
+class ServerCase(unittest.TestCase):
+    """A server of its own for all tests of a class."""
+    options = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--log", "off", *cls.options).wait_ready()
+        cls.addClassCleanup(cls.server.stop)

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server_process import PROGRAM, Server
+from server_process import PROGRAM, Server, ServerCase
 
 SHOP = """<schema name="shop"><system>You sell things.</system><user><module
 name="plan">Plan a visit of <param name="days" len="8"/> to this shop.
@@ -30,11 +30,10 @@ def document(i, n=14):
     return " ".join(f"In house {i} Sam saw {k} cats and {k + i} dogs." for k in range(n)) + "\n"
 
 
-class Compose(unittest.TestCase):
+class Compose(ServerCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
+        super().setUpClass()
         for name, pml in (("shop", SHOP), ("other", OTHER)):
             cls.server.ask("PUT", f"/v1/schemas/{name}", pml)
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 import unittest
 
-from server_process import PROGRAM, Server
+from server_process import PROGRAM, Server, ServerCase
 
 HISTORY = " ".join(f"Lily has {k} green stones in box {k + 1}." for k in range(12))
 KEYS = {name: f"key-of-{name}-0123456789" for name in ("ann", "tom")}
@@ -134,12 +134,7 @@ class Contents(unittest.TestCase):
             self.ask("DELETE", cached["name"], who="tom")
 
 
-class Marks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Marks(ServerCase):
     def ask(self, blocks, **fields):
         return self.server.post("/v1/messages", {"model": "default", "max_tokens": 1, "messages": [{"role": "user", "content": blocks}], **fields})
 

@@ -3,17 +3,12 @@
 import json
 import unittest
 
-from server_process import Server
+from server_process import ServerCase
 
 TEXT = "Tom had a red ball. What did Tom have?"
 
 
-class Dialects(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Dialects(ServerCase):
     def same_as_openai(self, text, max_tokens=8):
         body = {"messages": [{"role": "user", "content": TEXT}], "temperature": 0, "max_tokens": max_tokens}
         self.assertEqual(text, self.server.post("/v1/chat/completions", body).json["choices"][0]["message"]["content"])

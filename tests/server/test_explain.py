@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server_process import PROGRAM, Server
+from server_process import PROGRAM, Server, ServerCase
 
 RULES = "\n".join(f"Rule {i}: Tom may take {i} red balls from the box and put {i + 2} back." for i in range(12))
 
@@ -15,14 +15,7 @@ def reprise(*args, **more):
     return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, timeout=120, **more)
 
 
-class Asked(unittest.TestCase):
-    options = ()
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off", *cls.options).wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Asked(ServerCase):
     def chat(self, *messages, **fields):
         body = {"messages": [{"role": r, "content": c} for r, c in messages], "max_tokens": 1, "temperature": 0, **fields}
         reply = self.server.post("/v1/chat/completions", body)

@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from server_process import PROGRAM, Server
+from server_process import PROGRAM, ServerCase
 from test_metrics import Exposition
 
 SCHEMA = "<schema name='{0}'><module name='a'>{0} has a big red door, a dog and a tree behind the house.</module></schema>"
@@ -13,12 +13,7 @@ COMPONENTS = {"queue": "queue", "encode": "module_prefill", "plan": "plan", "pre
 ROUNDING = 0.001 * (len(COMPONENTS) + 1)  # a report has whole microseconds
 
 
-class FirstToken(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class FirstToken(ServerCase):
     def seconds(self):
         self.server.wait_idle()
         metrics = Exposition(self.server.get("/metrics").body.decode())

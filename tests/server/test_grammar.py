@@ -4,7 +4,7 @@ import json
 import re
 import unittest
 
-from server_process import Server, in_parallel
+from server_process import ServerCase, in_parallel
 
 QUESTION = [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]
 DATE = 'root ::= [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9]'
@@ -16,12 +16,7 @@ number ::= "-"? ([0-9] | [1-9] [0-9]{0,5})
 '''
 
 
-class Grammar(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Grammar(ServerCase):
     def chat(self, **fields):
         return self.server.post("/v1/chat/completions", {"messages": QUESTION, "temperature": 0, "max_tokens": 60, **fields})
 

@@ -6,7 +6,7 @@ import re
 import tempfile
 import unittest
 
-from server_process import Server
+from server_process import Server, ServerCase
 
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{([a-z]+)="([^"\\\n]*)"\})? (\S+)$')
 PROMPT = {"prompt": "Tom had a red ball, and Ann had a blue hat. One day", "temperature": 0, "max_tokens": 8, "ignore_eos": True}
@@ -54,12 +54,7 @@ class Exposition:
         return self.get(f"{name}_seconds_count")
 
 
-class Metrics(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Metrics(ServerCase):
     def read(self, server=None):
         reply = (server or self.server).get("/metrics")
         self.assertEqual(reply.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")

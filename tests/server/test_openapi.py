@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from json_schema import Checker
-from server_process import PROGRAM, SOURCE, Server
+from server_process import PROGRAM, SOURCE, ServerCase
 
 METHODS = ("put", "get", "post", "patch", "delete")
 # What one operation makes, another is asked for: the path, and the value of its parameter.
@@ -27,11 +27,10 @@ def plain(path):
     return re.sub(r"\{[a-z_]+\}(:[A-Za-z]+)?", "{}", path)
 
 
-class OpenAPI(unittest.TestCase):
+class OpenAPI(ServerCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
+        super().setUpClass()
         reply = cls.server.get("/openapi.json")
         assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json"), reply.body
         cls.document = reply.json

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server_process import JSON, MODEL, PROGRAM, Server, bearer, key_line
+from server_process import JSON, MODEL, PROGRAM, Server, ServerCase, bearer, key_line
 
 SHORT = {"prompt": "Tom had a", "temperature": 0, "max_tokens": 1}
 SCHEMA = "<schema name='s'><module name='m'>One.</module></schema>"
@@ -14,11 +14,10 @@ SCHEMA = "<schema name='s'><module name='m'>One.</module></schema>"
 PATHS = ("/v1/models", "/v1/requests", "/v1/cache/entries", "/metrics", "/livez", "/")
 
 
-class Origin(unittest.TestCase):
+class Origin(ServerCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
+        super().setUpClass()
         cls.port = cls.server.addresses[0].rsplit(":", 1)[1]
 
     def start(self, *options):

@@ -6,7 +6,7 @@ import re
 import tempfile
 import unittest
 
-from server_process import SOURCE, Server
+from server_process import SOURCE, Server, ServerCase
 from test_schemas import ANN, key_line
 
 WEB = os.path.join(SOURCE, "web")
@@ -20,12 +20,7 @@ def contents(name):
         return f.read()
 
 
-class Page(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
-
+class Page(ServerCase):
     def check(self, path, name):
         reply = self.server.get(path)
         self.assertEqual((reply.status, reply.body), (200, contents(name)))

@@ -4,7 +4,7 @@ is refused with its place."""
 import random
 import unittest
 
-from server_process import Server
+from server_process import ServerCase
 
 SCHEMA = """<schema name="shop">You sell things. <module name="plan">Plan a visit of <param name="days" len="16"/> to this shop.
 <union><module name="toys">We have <param name="what" len="16"/> and blue hats.</module>
@@ -30,11 +30,10 @@ def escape(s):
     return "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in s)
 
 
-class Parts(unittest.TestCase):
+class Parts(ServerCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--log", "off").wait_ready()
-        cls.addClassCleanup(cls.server.stop)
+        super().setUpClass()
         cls.server.ask("PUT", "/v1/schemas/shop", SCHEMA)
 
     def parts(self, *parts, **fields):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`reprise serve` whose standard error is a pipe that nobody reads: it answers all the same, ends when it is asked to, and counts what it left out."""
+import os
 import re
 import signal
 import subprocess
@@ -11,15 +12,22 @@ LINES = 1500  # of some 700 bytes: a pipe has 64 KiB, the queue 256 KiB
 
 
 class Unread(Server):
-    def __init__(self):
-        self.process = subprocess.Popen([PROGRAM, "serve", "-m", MODEL, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+    """Its standard error is a pipe: process.stderr is the other end."""
+
+    def __init__(self, blocking=True):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, blocking)
+        self.process = subprocess.Popen([PROGRAM, "serve", "-m", MODEL, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=writer, text=True)
+        os.close(writer)
+        self.process.stderr = os.fdopen(reader, encoding="utf-8")
         self.addresses = []
 
 
 class Stderr(unittest.TestCase):
+    blocking = True
+
     def setUp(self):
-        self.server = Unread().wait_ready()
+        self.server = Unread(self.blocking).wait_ready()
         self.addCleanup(self.server.process.stdout.close)
         self.addCleanup(self.server.process.stderr.close)
         self.addCleanup(self.server.process.wait)
@@ -50,6 +58,10 @@ class Stderr(unittest.TestCase):
             told += int(notice[1]) if notice else 0
             lines += line.startswith("{")
         self.assertGreaterEqual(told, dropped)
+
+
+class NonBlockingStderr(Stderr):
+    blocking = False
 
 
 if __name__ == "__main__":

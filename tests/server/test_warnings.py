@@ -2,7 +2,7 @@
 """`reprise serve`: fields that a dialect does not have, parameters without an argument: told in `reprise.warnings`; --strict refuses the former."""
 import unittest
 
-from server_process import Server
+from server_process import ServerCase
 
 SCHEMA = """<schema name="s"><module name="a">Plan <param name="days" len="8"/> here.</module>
 <module name="b">Tom is <param name="age" len="8" required="true"/>.</module></schema>"""
@@ -22,13 +22,10 @@ FINE = {
 }
 
 
-class Warnings(unittest.TestCase):
-    options = ()
-
+class Warnings(ServerCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--log", "off", *cls.options).wait_ready()
-        cls.addClassCleanup(cls.server.stop)
+        super().setUpClass()
         cls.server.ask("PUT", "/v1/schemas/s", SCHEMA)
 
     def warnings(self, path, body):

@@ -106,6 +106,15 @@ rp_cache *cache_world_cache(const char *dir, const char *key_file, bool read_onl
     return c;
 }
 
+void cache_world_bundle(const char *dir, char *out) {
+    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_cache_shipment s;
+    rp_error err = {0};
+    snprintf(out, STORE_FOLDER_BYTES + 16, "%s.rpb", dir);
+    if (rp_cache_export(c, "cities", out, NULL, NULL, &s, &err)) die("bundle", &err);
+    rp_cache_close(c);
+}
+
 rp_cache_listing *cache_world_list(rp_cache *c) {
     rp_cache_listing *l = NULL;
     rp_error err = {0};

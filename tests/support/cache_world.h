@@ -26,6 +26,9 @@ bool cache_world_ask(const cache_world *w, rp_engine *e, int32_t *cached, int32_
 /* A store in dir with all that is asked. */
 void cache_world_fill(const cache_world *w, const char *dir, const char *key_file);
 
+/* A bundle of the schema's modules in a filled store. Its path, dir with another end, into out[STORE_FOLDER_BYTES + 16]. */
+void cache_world_bundle(const char *dir, char *out);
+
 /* A listing; ends the program where there is none. */
 rp_cache *cache_world_cache(const char *dir, const char *key_file, bool read_only);
 rp_cache_listing *cache_world_list(rp_cache *c);

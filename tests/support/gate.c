@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "calls.h"
+
 static bool wait_at_gate(void *user, const rp_token *token) {
     gate *g = user;
     (void)token;
@@ -35,4 +37,9 @@ void gate_open(gate *g) {
     g->open = true;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+}
+
+void gate_end(gate *g) {
+    gate_open(g);
+    calls_end(g->call);
 }

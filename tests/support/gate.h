@@ -18,5 +18,7 @@ typedef struct gate {
 void gate_close(gate *g, rp_engine *e, const rp_request *hold);
 /* Lets it go on. The call is the caller's to wait for and to free. */
 void gate_open(gate *g);
+/* The same; waits for the call and frees it. */
+void gate_end(gate *g);
 
 #endif

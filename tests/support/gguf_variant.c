@@ -30,16 +30,21 @@ static void begin(copying *c) {
     gguf_get_u64(c->from, key, &c->n_layers);
 }
 
-static void copy_keys(copying *c) {
-    for (size_t i = 0; i < gguf_n_metadata(c->from); i++) {
-        gguf_string key = gguf_metadata_key(c->from, i);
+/* without: a key to leave out; NULL: none. */
+static void copy_metadata(const gguf_file *from, const char *without, gguf_writer *to) {
+    for (size_t i = 0; i < gguf_n_metadata(from); i++) {
+        gguf_string key = gguf_metadata_key(from, i);
         gguf_value_type type;
-        gguf_bytes value = gguf_metadata_raw(c->from, i, &type);
+        gguf_bytes value = gguf_metadata_raw(from, i, &type);
         char name[GGUF_MAX_NAME + 1];
         snprintf(name, sizeof name, "%.*s", (int)key.n, key.bytes);
-        if (c->v->without_key && strcmp(name, c->v->without_key) == 0) continue;
-        gguf_writer_raw(c->to, name, type, value.data, value.n);
+        if (without && strcmp(name, without) == 0) continue;
+        gguf_writer_raw(to, name, type, value.data, value.n);
     }
+}
+
+static void copy_keys(copying *c) {
+    copy_metadata(c->from, c->v->without_key, c->to);
     if (c->v->shared_kv_layers > 0) {
         char key[128];
         snprintf(key, sizeof key, "%s.attention.shared_kv_layers", c->architecture);
@@ -98,4 +103,29 @@ void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]) 
     must(gguf_writer_save(c.to, path, &err), &err);
     gguf_writer_free(c.to);
     gguf_close(c.from);
+}
+
+/* A gguf_fill_fn: rows of the tensor that arg is. */
+static int copy_rows(void *arg, int64_t row, int64_t n_rows, void *dst) {
+    const gguf_tensor *t = arg;
+    size_t row_bytes = (size_t)kernel_row_bytes(t->type, t->dims[0]);
+    memcpy(dst, (const char *)t->data + (size_t)row * row_bytes, (size_t)n_rows * row_bytes);
+    return RP_OK;
+}
+
+void gguf_variant_write_part(const gguf_file *whole, int no, int n, const char *path) {
+    rp_error err = {0};
+    gguf_writer *w = gguf_writer_new(3, 0);
+    if (no == 0) copy_metadata(whole, NULL, w);
+    gguf_writer_u32(w, "split.no", (uint32_t)no);
+    gguf_writer_u32(w, "split.count", (uint32_t)n);
+    gguf_writer_u32(w, "split.tensors.count", (uint32_t)gguf_n_tensors(whole));
+    for (size_t i = (size_t)no; i < gguf_n_tensors(whole); i += (size_t)n) {
+        const gguf_tensor *t = gguf_tensor_at(whole, i);
+        char name[GGUF_MAX_NAME + 1];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
+        gguf_writer_tensor_fill(w, name, t->type, t->n_dims, t->dims, copy_rows, (void *)(uintptr_t)t);
+    }
+    must(gguf_writer_save(w, path, &err), &err);
+    gguf_writer_free(w);
 }

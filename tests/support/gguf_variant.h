@@ -19,4 +19,7 @@ typedef struct gguf_variant {
 /* Writes a copy of `from`, with every tensor as F32, to a new temporary file and puts its name into path. The caller unlinks it. */
 void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]);
 
+/* Writes part no (from 0) of n of a model to path, with the bytes of `whole`: metadata in the first part, of the tensors every n-th. */
+void gguf_variant_write_part(const gguf_file *whole, int no, int n, const char *path);
+
 #endif
