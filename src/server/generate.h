@@ -82,6 +82,8 @@ typedef struct server_form {
 /* Whose the states of an exchange are: its key's tenant, or with a `cache_salt` another one of each value, written to `salted`. */
 const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]);
 
+/* With --strict unknown fields of x->ask are a problem. Returns its kind. */
+int generate_check_fields(server_exchange *x);
 /* Handler: parses the body by the form and submits. The reply comes when there is something. */
 void generate_handle(server_exchange *x, const server_form *form);
 /* The same with an ask that is there already, in x->ask. */
