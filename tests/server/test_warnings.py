@@ -48,7 +48,7 @@ INSIDE = [
     (GEMINI, {"contents": [{"role": "user", "parts": [{"text": "a"}, {"text": "b", "txet": 1}], "nmae": 1}], "generationConfig": {"maxOutputTokens": 1},
               "tools": [{"functionDeclarations": [{"name": "f", "paramters": {}}]}], "toolConfig": {"functionCallingConfig": {"mdoe": "AUTO"}}},
      ["contents[0].nmae", "contents[0].parts[1].txet", "tools[0].functionDeclarations[0].paramters", "toolConfig.functionCallingConfig.mdoe"]),
-    ("/v1/prompts", {"schema": "s", "max_tokens": 1, "parts": [{"type": "module", "name": "a", "agrs": {}}, {"type": "role", "role": "user", "parts": [
+    ("/v1/prompts", {"schema": "s", "max_tokens": 1, "parts": [{"type": "module", "name": "a", "args": {"days": "3"}, "agrs": {}}, {"type": "role", "role": "user", "parts": [
         {"type": "text", "text": "When?", "txet": 1}]}]}, ["parts[0].agrs", "parts[1].parts[0].txet"]),
 ]
 # What clients send back from answers of this server and of others, and marks for caches.
