@@ -45,7 +45,7 @@ static void count_pending(server_choice *c) {
     rp_server *s = c->x->server;
     size_t n = c->text.len + c->tokens.len;
     uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
-    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > SERVER_PENDING_BYTES);
+    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
     c->pending = n;
     if (!behind || c->paused || !c->call) return;
     c->paused = true;

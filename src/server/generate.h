@@ -11,7 +11,7 @@
 #include "server/tool_calls.h"
 
 /* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
- * SERVER_PENDING_BYTES, the call is paused until the reader has taken it. */
+ * reply_buffer_bytes of the server's options, the call is paused until the reader has taken it. */
 #define SERVER_BEHIND_TEXT_BYTES ((size_t)16 << 10)
 #define SERVER_BEHIND_TOKENS_BYTES ((size_t)64 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)

@@ -59,6 +59,21 @@ class Load(unittest.TestCase):
         lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
         return "".join(c["text"] for line in lines for c in json.loads(line)["choices"])
 
+    def test_the_budget_of_all_reply_buffers(self):
+        """Small, and reached by many streams of which none is behind by itself: all pause, and who reads is served."""
+        budget, n = 65536, 24
+        server = self.start("--reply-buffers", str(budget), "--sequences", "8", "--queue", "64")
+        slow = [open_socket(server) for _ in range(n)]
+        for s in slow:
+            self.addCleanup(s.close)
+            send(s, {"prompt": "Tom had", "max_tokens": 1300, "ignore_eos": True, "stream": True, "logprobs": 20})
+        while server.metrics()["reprise_answers_paused_total"] < n:
+            self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)  # a step of each may be added
+        self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4}).status, 200)
+        self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4, "stream": True}).status, 200)
+        self.assertEqual(server.metrics()["reprise_readers_too_slow_total"], 0)
+        self.assertGreater(server.metrics()["reprise_calls_open"], 0)
+
     def test_idle_connections_are_closed_for_new_ones(self):
         server = self.start("--connections", "8", "--head-timeout", "600000")
         idle = [open_socket(server) for _ in range(40)]
