@@ -71,6 +71,7 @@ class Load(unittest.TestCase):
             self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)  # a step of each may be added
         self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4}).status, 200)
         self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4, "stream": True}).status, 200)
+        self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)
         self.assertEqual(server.metrics()["reprise_readers_too_slow_total"], 0)
         self.assertGreater(server.metrics()["reprise_calls_open"], 0)
 
