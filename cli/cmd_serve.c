@@ -29,7 +29,7 @@ typedef struct serve_options {
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence;
-    uint64_t body, scaffold_ram;
+    uint64_t body, reply_buffers, scaffold_ram;
     bool hash_key, no_tcp, no_page, stable_system, strict, audit_raise;
     cli_config config;
 } serve_options;
@@ -76,6 +76,8 @@ static const cli_option options[] = {
      .help = "maximum number of connections; beyond it the oldest idle one is closed, or a new one gets status 503 (1024)"},
     {.name = "connections-per-address", .kind = CLI_INT, .value = "N", .offset = AT(address_connections), .min = 0, .max = 65536,
      .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"},
+    {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(reply_buffers),
+     .help = "of answers that wait for their readers; beyond it streams pause until they are read (64M)"},
     {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "largest body of a request (16M)"},
     TIMEOUT("head-timeout", head_timeout, "until a request's head is there (10000)"),
     TIMEOUT("body-timeout", body_timeout, "and then its body (60000)"),
@@ -179,6 +181,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.max_connections = o->connections;
     s.max_connections_per_address = o->address_connections;
     s.max_body_bytes = o->body;
+    s.reply_buffer_bytes = o->reply_buffers;
     s.head_timeout_ms = o->head_timeout;
     s.body_timeout_ms = o->body_timeout;
     s.idle_timeout_ms = o->idle_timeout;
@@ -284,7 +287,7 @@ static int serve_parsed(const serve_options *o) {
 }
 
 static int serve_main(int argc, char **argv) {
-    serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20,
+    serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20,
                        .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;

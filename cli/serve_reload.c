@@ -4,10 +4,12 @@
 #include "serve_reload.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "command.h"
 #include "console.h"
+#include "reprise_log.h"
 
 static sigset_t hangup(void) {
     sigset_t set;
@@ -21,15 +23,24 @@ void serve_reload_block(void) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
+/* By the log's queue: a reader that has stopped must not stop this thread. */
+CLI_PRINTF(1, 2) static void reload_log(const char *format, ...) {
+    char line[sizeof(((rp_error *)NULL)->message) + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    rp_log_line(line);
+}
+
 static void reload(const serve_reload *r) {
     size_t n = 0;
     for (size_t i = 0; i < r->schemas->n; i++) {
         rp_error err;
         if (rp_schema_load(r->engine, r->schemas->items[i], NULL, NULL, &err) == RP_OK) n++;
-        else cli_fail_library(&err);
+        else reload_log("reprise: %s", err.message);
     }
-    printf("reloaded %zu of %zu schemas\n", n, r->schemas->n);
-    fflush(stdout);
+    reload_log("reloaded %zu of %zu schemas", n, r->schemas->n);
 }
 
 static void *run(void *user) {

@@ -1,7 +1,7 @@
 /* serve_reload.h: SIGHUP: the files of --schema are read again while the server runs. Their modules keep the states that they had, as far as
  * they are what they were; a file that cannot be read leaves its schema as it is.
  *
- * serve_reload_block goes before any thread is made. Standard output gets a line "reloaded 2 of 3 schemas" each time.
+ * serve_reload_block goes before any thread is made. The log gets a line "reloaded 2 of 3 schemas" each time.
  */
 #ifndef CLI_SERVE_RELOAD_H
 #define CLI_SERVE_RELOAD_H

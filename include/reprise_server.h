@@ -45,6 +45,7 @@ typedef struct rp_server_options {
     int32_t max_connections_per_address; /* the same of one address; default 0: a quarter of max_connections, and no limit for loopback
                                    addresses, which may be a proxy's. Unix sockets have no address */
     uint64_t max_body_bytes;    /* of a request; default 16 MiB */
+    uint64_t reply_buffer_bytes; /* of all answers that wait for their readers; beyond it streams pause until they are read; default 64 MiB */
     int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */
     int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */
     int32_t body_timeout_ms;    /* and then its body; default 60 s */

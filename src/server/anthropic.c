@@ -6,6 +6,7 @@
 #include "server/compose.h"
 #include "server/dialects.h"
 #include "server/handlers.h"
+#include "server/known_fields.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
@@ -79,6 +80,30 @@ static void check_thinking(const server_fields *f) {
         server_fail(f->problem, SERVER_UNSUPPORTED, "thinking", "thinking: is not supported: leave it out, or give {\"type\": \"disabled\"}");
 }
 
+#define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature "
+#define MARK_FIELDS "type ttl scope"
+
+/* What the messages routes read in the objects of a conversation, and what is ignored there on purpose. */
+static const server_known_fields inside[] = {
+    {"cache_control", MARK_FIELDS},
+    {"system[]", BLOCK_FIELDS},
+    {"system[].cache_control", MARK_FIELDS},
+    {"system[].source", SERVER_SOURCE_FIELDS},
+    {"messages[]", "role content"},
+    {"messages[].content[]", BLOCK_FIELDS},
+    {"messages[].content[].cache_control", MARK_FIELDS},
+    {"messages[].content[].source", SERVER_SOURCE_FIELDS},
+    {"messages[].content[].citations", "enabled"},
+    {"messages[].content[].content[]", BLOCK_FIELDS},
+    {"messages[].content[].content[].source", SERVER_SOURCE_FIELDS},
+    {"tools[]", "type name description input_schema strict cache_control input_examples allowed_callers defer_loading "
+                "eager_input_streaming"},
+    {"tools[].cache_control", MARK_FIELDS},
+    {"tool_choice", "type name disable_parallel_tool_use"},
+    {"thinking", "type budget_tokens display"},
+    {"output_format", "type name schema strict description"},
+};
+
 static void parse_conversation(server_ask *ask, const server_fields *f) {
     static const char *const unknown[] = {"mcp_servers", NULL};
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
@@ -101,10 +126,13 @@ static void parse_conversation(server_ask *ask, const server_fields *f) {
     openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
     ask->continues_last = ends_with_text(ask);
     openai_refuse(f, unknown);
+    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
 
 int anthropic_parse_count(server_ask *ask, server_problem *p) {
-    parse_conversation(ask, &(server_fields){ask->root, p, ""});
+    server_fields f = {ask->root, p, ""};
+    parse_conversation(ask, &f);
+    server_ask_known(ask, &f, "model messages system tools tool_choice thinking output_format mcp_servers cache_control output_config context_management");
     return (int)p->kind;
 }
 
@@ -213,6 +241,7 @@ void handle_anthropic_count(server_exchange *x) {
     json_decref(root);
     size_t n = 0;
     tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
+    generate_check_fields(x);
     if (x->problem.kind || compose_count(x, &n)) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)n));
+    else exchange_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));
 }

@@ -128,6 +128,8 @@ int gemini_parse_content(server_ask *ask, server_problem *p) {
     gemini_parse_conversation(ask, &f);
     ask->model = model && strncmp(model, "models/", 7) == 0 ? model + 7 : model;
     ask->max_tokens = 1;
+    server_ask_known(ask, &f, "model contents systemInstruction system_instruction tools toolConfig tool_config ttl expireTime displayName name "
+                              "kmsKeyName");
     return (int)p->kind;
 }
 
@@ -154,7 +156,7 @@ static json_t *created(server_exchange *x) {
     char *text = kept_text(x);
     int rc = text ? content_shelf_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
     free(text); /* jansson's */
-    return rc ? NULL : resource(x, &c);
+    return rc ? NULL : report_unknown(x, resource(x, &c));
 }
 
 static const server_form form = {.parse = gemini_parse_content, .whole = created};

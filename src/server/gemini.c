@@ -6,6 +6,7 @@
 #include "server/dialects.h"
 #include "server/gemini.h"
 #include "server/handlers.h"
+#include "server/known_fields.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
@@ -53,6 +54,36 @@ static void parse_config(server_ask *ask, const server_fields *f) {
                               "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
 }
 
+#define PART_FIELDS \
+    SERVER_PART_FIELDS "functionCall function_call functionResponse function_response thought thoughtSignature thought_signature partMetadata "
+#define CALL_FIELDS "id name args partialArgs willContinue"
+#define RESPONSE_FIELDS "id name response willContinue scheduling"
+#define FUNCTION_FIELDS "name description behavior parameters parametersJsonSchema parameters_json_schema response responseJsonSchema response_json_schema"
+#define CALLING_FIELDS "mode allowedFunctionNames allowed_function_names"
+
+/* Both spellings, as the parser takes both. Signatures of thoughts come from other models' answers. */
+static const server_known_fields inside[] = {
+    {"systemInstruction", "role parts"},
+    {"systemInstruction.parts[]", PART_FIELDS},
+    {"system_instruction", "role parts"},
+    {"system_instruction.parts[]", PART_FIELDS},
+    {"contents[]", "role parts"},
+    {"contents[].parts[]", PART_FIELDS},
+    {"contents[].parts[].source", SERVER_SOURCE_FIELDS},
+    {"contents[].parts[].functionCall", CALL_FIELDS},
+    {"contents[].parts[].function_call", CALL_FIELDS},
+    {"contents[].parts[].functionResponse", RESPONSE_FIELDS},
+    {"contents[].parts[].function_response", RESPONSE_FIELDS},
+    {"tools[].functionDeclarations[]", FUNCTION_FIELDS},
+    {"tools[].function_declarations[]", FUNCTION_FIELDS},
+    {"toolConfig", "functionCallingConfig function_calling_config retrievalConfig"},
+    {"toolConfig.functionCallingConfig", CALLING_FIELDS},
+    {"toolConfig.function_calling_config", CALLING_FIELDS},
+    {"tool_config", "functionCallingConfig function_calling_config retrieval_config"},
+    {"tool_config.functionCallingConfig", CALLING_FIELDS},
+    {"tool_config.function_calling_config", CALLING_FIELDS},
+};
+
 void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
     const json_t *system = server_field_object(f, "systemInstruction");
     if (!system) system = server_field_object(f, "system_instruction");
@@ -60,6 +91,7 @@ void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
     parse_contents(ask, f);
     if (ask->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
     gemini_parse_tools(ask, f);
+    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
 
 int gemini_parse(server_ask *ask, server_problem *p) {
@@ -138,8 +170,8 @@ static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_ch
 
 static void count_tokens(server_exchange *x) {
     size_t n = 0;
-    if (compose_count(x, &n)) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, json_pack("{s:I}", "totalTokens", (json_int_t)n));
+    if (generate_check_fields(x) || compose_count(x, &n)) exchange_reply_problem(x);
+    else exchange_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
 }
 
 static void check_stream(server_exchange *x) {

@@ -45,7 +45,7 @@ static void count_pending(server_choice *c) {
     rp_server *s = c->x->server;
     size_t n = c->text.len + c->tokens.len;
     uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
-    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > SERVER_PENDING_BYTES);
+    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
     c->pending = n;
     if (!behind || c->paused || !c->call) return;
     c->paused = true;
@@ -235,10 +235,15 @@ static int make_choices(server_exchange *x) {
     return SERVER_FINE;
 }
 
+int generate_check_fields(server_exchange *x) {
+    const char *name = x->ask.unknown[0];
+    if (x->problem.kind || x->ask.n_unknown == 0 || !x->server->options.strict) return x->problem.kind;
+    return server_fail(&x->problem, SERVER_INVALID, name, "'%s' is no field of this request: leave it out", name);
+}
+
 static int check_ask(server_exchange *x) {
     const char *name = x->ask.model;
-    if (x->ask.n_unknown > 0 && x->server->options.strict)
-        return server_fail(&x->problem, SERVER_INVALID, x->ask.unknown[0], "'%s' is no field of this request: leave it out", x->ask.unknown[0]);
+    if (generate_check_fields(x)) return x->problem.kind;
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
         return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
                            x->server->model_name);

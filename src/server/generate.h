@@ -11,7 +11,7 @@
 #include "server/tool_calls.h"
 
 /* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
- * SERVER_PENDING_BYTES, the call is paused until the reader has taken it. */
+ * reply_buffer_bytes of the server's options, the call is paused until the reader has taken it. */
 #define SERVER_BEHIND_TEXT_BYTES ((size_t)16 << 10)
 #define SERVER_BEHIND_TOKENS_BYTES ((size_t)64 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
@@ -82,6 +82,8 @@ typedef struct server_form {
 /* Whose the states of an exchange are: its key's tenant, or with a `cache_salt` another one of each value, written to `salted`. */
 const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]);
 
+/* With --strict unknown fields of x->ask are a problem. Returns its kind. */
+int generate_check_fields(server_exchange *x);
 /* Handler: parses the body by the form and submits. The reply comes when there is something. */
 void generate_handle(server_exchange *x, const server_form *form);
 /* The same with an ask that is there already, in x->ask. */

@@ -5,6 +5,7 @@
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/prompt_tokens.h"
+#include "server/report.h"
 #include "server/server_internal.h"
 #include "server/tools.h"
 
@@ -100,7 +101,7 @@ static json_t *render(server_exchange *x) {
     else prompt = server_json_text(text.data, text.len);
     rp_free(tokens);
     base_buffer_free(&text);
-    return json_pack("{s:o*}", "prompt", prompt);
+    return report_unknown(x, json_pack("{s:o*}", "prompt", prompt));
 }
 
 int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
@@ -112,7 +113,7 @@ int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
 void handle_llamacpp_template(server_exchange *x) {
     json_t *root = body_of(x), *object = NULL;
     if (!root) return;
-    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem) &&
+    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
         !tools_prepare(&x->ask, x->server->info.chat_format, &x->problem))
         object = render(x);
     reply(x, root, object);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/handlers.h"
+#include "server/known_fields.h"
 #include "server/openai.h"
 #include "server/report.h"
 #include "server/server_internal.h"
@@ -69,6 +70,25 @@ static void parse_logprobs(server_ask *ask, const server_fields *f) {
     if (wanted) ask->n_logprobs = top;
 }
 
+/* Beside what is read: what the official clients send back or along, and agents' marks for other servers' caches and reasoning. */
+static const server_known_fields inside[] = {
+    {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
+                   "reasoning_details thinking cache_control id parsed"},
+    {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id"},
+    {"messages[].content[].source", SERVER_SOURCE_FIELDS},
+    {"messages[].tool_calls[]", "id type function index extra_content cache_control"},
+    {"messages[].tool_calls[].function", "name arguments parsed_arguments"},
+    {"tools[]", "type function cache_control"},
+    {"tools[].function", "name description parameters strict cache_control"},
+    {"tool_choice", "type function allowed_tools"},
+    {"tool_choice.function", "name"},
+    {"tool_choice.allowed_tools", "mode tools"},
+    {"tool_choice.allowed_tools.tools[]", "type function"},
+    {"tool_choice.allowed_tools.tools[].function", "name"},
+    {"response_format", "type json_schema schema"},
+    {"response_format.json_schema", "name description schema strict"},
+};
+
 int openai_parse_chat(server_ask *ask, server_problem *p) {
     static const char *const unknown[] = {"functions", "audio", NULL};
     server_fields f = {ask->root, p, ""};
@@ -83,6 +103,7 @@ int openai_parse_chat(server_ask *ask, server_problem *p) {
     openai_refuse(&f, unknown);
     server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
                               "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
+    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), p);
     if (!p->kind && ask->continues_last && ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
     return (int)p->kind;

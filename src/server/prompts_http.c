@@ -4,10 +4,17 @@
 #include <string.h>
 
 #include "server/handlers.h"
+#include "server/known_fields.h"
 #include "server/openai.h"
 #include "server/pml_dialect.h"
 #include "server/report.h"
 #include "server/server_internal.h"
+
+/* Roles do not nest: two levels are all that there are. */
+static const server_known_fields inside[] = {
+    {"parts[]", "type text name schema args role parts"},
+    {"parts[].parts[]", "type text name schema args role parts"},
+};
 
 int pml_parse_prompt(server_ask *ask, server_problem *p) {
     server_fields f = {ask->root, p, ""};
@@ -20,6 +27,7 @@ int pml_parse_prompt(server_ask *ask, server_problem *p) {
     if (!ask->pml && !ask->built)
         server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' for text that is never parsed");
     server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt schema parts logprobs");
+    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }
 

@@ -97,12 +97,29 @@ static int add_warning(json_t *list, const char *format, const char *what) {
     return line ? json_array_append_new(list, line) : -1;
 }
 
+static int add_unknown(const server_exchange *x, json_t *list) {
+    int rc = list ? 0 : -1;
+    for (size_t i = 0; i < BASE_MIN(x->ask.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
+        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->ask.unknown[i]);
+    if (x->ask.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
+    return rc;
+}
+
+json_t *report_unknown(const server_exchange *x, json_t *reply) {
+    if (!reply || x->ask.n_unknown == 0) return reply;
+    json_t *list = json_array();
+    if (!add_unknown(x, list) && !json_object_set_new(reply, "reprise", json_pack("{s:O}", "warnings", list))) {
+        json_decref(list);
+        return reply;
+    }
+    json_decref(list);
+    json_decref(reply);
+    return NULL;
+}
+
 static json_t *warnings(const server_exchange *x, const rp_result *r) {
     json_t *list = json_array();
-    int rc = 0;
-    for (size_t i = 0; i < BASE_MIN(x->ask.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && list && !rc; i++)
-        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->ask.unknown[i]);
-    if (x->ask.n_unknown > SERVER_MAX_UNKNOWN && list && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
+    int rc = add_unknown(x, list);
     for (int32_t i = 0; i < r->n_warnings && list && !rc; i++) rc = add_warning(list, "%s", r->warnings[i]);
     if (!rc) return list;
     json_decref(list);

@@ -15,6 +15,9 @@ typedef struct server_usage {
 server_usage report_usage(const server_exchange *x);
 /* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
 json_t *report_reprise(const server_exchange *x);
+/* The reply of a request that computes no answer, with {"warnings": [...]} as its "reprise" where the request has unknown fields. Takes the
+ * reply over; NULL: no memory. */
+json_t *report_unknown(const server_exchange *x, json_t *reply);
 /* Why an answer ended. */
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
 server_finish report_finish(const rp_result *r);

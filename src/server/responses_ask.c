@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/dialects.h"
+#include "server/known_fields.h"
 #include "server/openai.h"
 
 static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
@@ -78,6 +79,21 @@ static void parse_input(server_ask *ask, const server_fields *f) {
     if (ask->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string or items");
 }
 
+/* Items are what earlier answers held: clients send them back whole. */
+static const server_known_fields inside[] = {
+    {"input[]", "type role content id status phase call_id name arguments output summary encrypted_content namespace parsed_arguments "
+                "created_by"},
+    {"input[].content[]", SERVER_PART_FIELDS "refusal annotations logprobs parsed id prompt_cache_breakpoint"},
+    {"input[].content[].source", SERVER_SOURCE_FIELDS},
+    {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id"},
+    {"input[].output[].source", SERVER_SOURCE_FIELDS},
+    {"tools[]", "type name description parameters strict defer_loading cache_control"},
+    {"tool_choice", "type name mode tools"},
+    {"tool_choice.tools[]", "type name"},
+    {"text", "format verbosity"},
+    {"text.format", "type name description schema strict"},
+};
+
 int responses_parse(server_ask *ask, server_problem *p) {
     static const char *const unknown[] = {"background", "conversation", "prompt", NULL};
     server_fields f = {ask->root, p, ""};
@@ -103,5 +119,6 @@ int responses_parse(server_ask *ask, server_problem *p) {
                      "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
                      "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
                      "prompt_cache_retention include truncation reasoning max_tool_calls top_logprobs");
+    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/generate.h"
 #include "server/server_internal.h"
 
 #define DEFAULT_PORT 8080
@@ -29,6 +30,7 @@ rp_server_options rp_server_options_defaults(void) {
         .port = DEFAULT_PORT,
         .max_connections = DEFAULT_CONNECTIONS,
         .max_body_bytes = DEFAULT_BODY_BYTES,
+        .reply_buffer_bytes = SERVER_PENDING_BYTES,
         .default_max_tokens = DEFAULT_MAX_TOKENS,
         .head_timeout_ms = 10000,
         .body_timeout_ms = 60000,
@@ -58,6 +60,7 @@ static int check_options(const rp_server_options *o, rp_error *err) {
             return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
     if (o->max_body_bytes == 0 || o->max_body_bytes > SERVER_MAX_BODIES_BYTES)
         return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu", (unsigned long long)SERVER_MAX_BODIES_BYTES);
+    if (o->reply_buffer_bytes == 0) return base_fail(err, RP_ERR_INVALID, "reply_buffer_bytes: give 1 at least");
     return RP_OK;
 }
 

@@ -75,8 +75,9 @@ class Server:
         raise AssertionError(f"the server ended: {self.process.wait()} {self.said()}")
 
     def said(self):
-        self.errors.seek(0)
-        return self.errors.read()
+        """Without moving the offset, which is the server's, too."""
+        fd = self.errors.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode()
 
     def log(self):
         return [json.loads(line) for line in self.said().splitlines() if line.startswith("{")]

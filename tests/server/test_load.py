@@ -9,13 +9,15 @@ import tempfile
 import unittest
 import urllib.parse
 
-from server_process import Server, bearer, key_line
+from server_process import Server, bearer, key_line, read_until_closed
 
 
-def open_socket(server):
+def open_socket(server, own="127.0.0.1"):
+    """own: the client's address."""
     host, port = urllib.parse.urlsplit(server.addresses[0]).netloc.split(":")
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+    s.bind((own, 0))
     s.connect((host, int(port)))
     return s
 
@@ -57,6 +59,22 @@ class Load(unittest.TestCase):
         lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
         return "".join(c["text"] for line in lines for c in json.loads(line)["choices"])
 
+    def test_the_budget_of_all_reply_buffers(self):
+        """Small, and reached by many streams of which none is behind by itself: all pause, and who reads is served."""
+        budget, n = 65536, 24
+        server = self.start("--reply-buffers", str(budget), "--sequences", "8", "--queue", "64")
+        slow = [open_socket(server) for _ in range(n)]
+        for s in slow:
+            self.addCleanup(s.close)
+            send(s, {"prompt": "Tom had", "max_tokens": 1300, "ignore_eos": True, "stream": True, "logprobs": 20})
+        while server.metrics()["reprise_answers_paused_total"] < n:
+            self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)  # a step of each may be added
+        self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4}).status, 200)
+        self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4, "stream": True}).status, 200)
+        self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)
+        self.assertEqual(server.metrics()["reprise_readers_too_slow_total"], 0)
+        self.assertGreater(server.metrics()["reprise_calls_open"], 0)
+
     def test_idle_connections_are_closed_for_new_ones(self):
         server = self.start("--connections", "8", "--head-timeout", "600000")
         idle = [open_socket(server) for _ in range(40)]
@@ -67,22 +85,44 @@ class Load(unittest.TestCase):
         for s in idle:
             s.close()
 
-    def test_a_full_server_says_so_at_once(self):
-        server = self.start("--connections", "4", "--connections-per-address", "2")
-        busy = [open_socket(server) for _ in range(2)]
+    def occupy(self, server, n):
+        """n connections whose streams nobody reads."""
+        busy = [open_socket(server) for _ in range(n)]
         for s in busy:
+            self.addCleanup(s.close)
             send(s, {"prompt": "Tom had", "max_tokens": 1900, "ignore_eos": True, "stream": True, "logprobs": 20})
             s.recv(16)
-        extra = open_socket(server)
-        send(extra, {"prompt": "Tom", "max_tokens": 2})
-        reply = b""
-        while b"\r\n\r\n" not in reply:
-            reply += extra.recv(4096)
+        return busy
+
+    def answer(self, server, own="127.0.0.1"):
+        """All that a new connection gets until it is closed."""
+        with open_socket(server, own) as s:
+            s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return read_until_closed(s)
+
+    def check_refused(self, reply):
         self.assertTrue(reply.startswith(b"HTTP/1.1 503"), reply)
+        self.assertEqual(reply.count(b"HTTP/1.1 "), 1)
         self.assertIn(b"retry-after", reply.lower())
         self.assertIn(b"connection: close", reply.lower())
-        for s in (*busy, extra):
-            s.close()
+
+    def test_an_address_at_its_limit(self):
+        """Another address is served meanwhile."""
+        server = self.start("--connections", "64", "--connections-per-address", "2")
+        self.occupy(server, 2)
+        for _ in range(2):
+            self.check_refused(self.answer(server))
+            self.assertTrue(self.answer(server, "127.0.0.2").startswith(b"HTTP/1.1 200"))
+
+    def test_the_total_limit(self):
+        """It alone: loopback addresses have no limit of their own unless one is given."""
+        server = self.start("--connections", "4")
+        busy = self.occupy(server, 4)
+        self.check_refused(self.answer(server))
+        self.check_refused(self.answer(server, "127.0.0.2"))
+        busy[0].close()
+        while not (reply := self.answer(server, "127.0.0.2")).startswith(b"HTTP/1.1 200"):
+            self.check_refused(reply)
 
     def test_priorities_need_a_right(self):
         keys = {"one": [], "two": ["rights=ask,priority"]}
@@ -110,6 +150,36 @@ class Load(unittest.TestCase):
         self.assertIn(b"not loaded", reply.body)
         self.assertEqual(server.ask("GET", "/v1/schemas/more/layout").status, 404)
         self.assertEqual(server.ask("PUT", "/v1/schemas/s7?encode=false", "<schema name='s7'><module name='m'>Two.</module></schema>").status, 200)
+
+    def test_bytes_of_schemas(self):
+        """A tenant's texts have a limit in bytes that takes nothing from others, and a text beyond it changes nothing."""
+        filler = "x" * (15 << 20)
+
+        def schema(name, text, more=""):
+            return f"<schema name='{name}'><!-- {more} --><module name='m'>{text}</module></schema>"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "keys")
+            with open(path, "w") as f:
+                for name in ("one", "two"):
+                    f.write(key_line(name * 8, f"tenant={name}", "rights=ask,schemas"))
+            server = self.start("--api-keys", path)
+
+            def put(tenant, name, body):
+                headers = {**bearer(tenant * 8), "Content-Type": "application/xml"}
+                return server.ask("PUT", f"/v1/schemas/{name}?encode=false", body, headers)
+            for i in range(4):
+                self.assertEqual(put("one", f"s{i}", schema(f"s{i}", "One.", filler)).status, 200)
+            self.assertEqual(put("one", "small", schema("small", "One.")).status, 200)
+            for name in ("s4", "small"):  # a new one, and one that is there
+                reply = put("one", name, schema(name, "Two.", filler))
+                self.assertGreaterEqual(reply.status, 400)
+                self.assertIn(b"not loaded", reply.body)
+            self.assertEqual(server.get("/v1/schemas/s4/layout", headers=bearer("one" * 8)).status, 404)
+            kept = server.get("/v1/schemas/small/layout", headers=bearer("one" * 8)).json["nodes"]
+            self.assertEqual(kept[-1]["preview"], "One.")
+            self.assertEqual(server.get("/v1/schemas/small", headers=bearer("one" * 8)).body.decode(), schema("small", "One."))
+            for i in range(4):
+                self.assertEqual(put("two", f"s{i}", schema(f"s{i}", "One.", filler)).status, 200)
 
 
 if __name__ == "__main__":

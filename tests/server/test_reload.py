@@ -1,16 +1,31 @@
 #!/usr/bin/env python3
 """`reprise serve` as a service: SIGHUP reads the files of --schema again, and what did not change keeps its states; systemd is told when the
 server is ready."""
+import contextlib
 import os
 import signal
 import socket
+import subprocess
 import tempfile
 import unittest
 
-from server_process import JSON, WAIT_S, Server
+from server_process import JSON, MODEL, PROGRAM, WAIT_S, Server
 
 SCHEMA = "<schema name='facts'><module name='tom'>Tom had a red ball.</module><module name='ann'>{}</module></schema>"
 PROMPT = "<prompt schema='facts'><tom/><ann/> Who had it?</prompt>"
+
+
+def reloads(server):
+    return [line for line in server.said().splitlines(True) if line.startswith("reloaded ") and line.endswith("\n")]
+
+
+def reload(server):
+    """The line that the log gets."""
+    before = len(reloads(server))
+    server.process.send_signal(signal.SIGHUP)
+    while len(reloads(server)) == before:
+        server.get("/livez")
+    return reloads(server)[-1]
 
 
 class Reload(unittest.TestCase):
@@ -27,8 +42,7 @@ class Reload(unittest.TestCase):
             f.write(text)
 
     def reload(self):
-        self.server.process.send_signal(signal.SIGHUP)
-        return self.server.process.stdout.readline()
+        return reload(self.server)
 
     def modules(self):
         nodes = self.server.get("/v1/schemas/facts/layout").json["nodes"]
@@ -66,11 +80,39 @@ class Reload(unittest.TestCase):
         self.assertIn(b"event: done", reply.read())
         stream.close()
 
+    def test_pipes_that_nobody_reads(self):
+        """Full ones of standard output and standard error do not keep SIGHUP from reading schemas again, nor SIGTERM from ending."""
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        for end in (out, out_end, err, err_end):
+            self.addCleanup(os.close, end)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s")
+            process = subprocess.Popen([PROGRAM, "serve", "-m", MODEL, "--unix", path, "--no-tcp", "--threads", "1", "--log", "off", "--schema", self.path],
+                                       stdout=out_end, stderr=err_end)
+            self.addCleanup(process.kill)
+            said = b""
+            while b"ready\n" not in said:
+                said += os.read(out, 4096)
+            self.server.addresses.append(f"unix:{path}")
+            for end in (out_end, err_end):
+                os.set_blocking(end, False)
+                for size in (4096, 1):
+                    with contextlib.suppress(BlockingIOError):
+                        while True:
+                            os.write(end, b"x" * size)
+                os.set_blocking(end, True)
+            for text in ("One.", "Two.", "Three."):
+                self.write(f"<schema name='facts'><module name='tom'>{text}</module></schema>")
+                process.send_signal(signal.SIGHUP)
+                while self.server.get("/v1/schemas/facts/layout", address=-1).json["nodes"][-1]["preview"] != text:
+                    self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(WAIT_S), 0)
+
     def test_without_schemas(self):
         server = Server("--log", "off").wait_ready()
         self.addCleanup(server.stop)
-        server.process.send_signal(signal.SIGHUP)
-        self.assertEqual(server.process.stdout.readline(), "reloaded 0 of 0 schemas\n")
+        self.assertEqual(reload(server), "reloaded 0 of 0 schemas\n")
 
 
 class Notify(unittest.TestCase):
