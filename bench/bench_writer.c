@@ -105,7 +105,7 @@ static void write_next(writer *w) {
                                    .form = {0, KV_SPAN_TOKENS, kv_span_readable_from(span), kept}, .label = "bench"},
                         .n_layers = (int32_t)n_layers};
     w->next = (w->next + 1) % N_SPANS;
-    must(disk_tier_write(w->tier, row, span, &err), "write", &err);
+    must(disk_tier_write(w->tier, row, span, UINT64_MAX, &err), "write", &err);
 }
 
 static void take_events(writer *w) {

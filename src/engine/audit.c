@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
@@ -266,15 +265,13 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
 /* What an engine before this one had found; nothing where it was another model's, or cannot be read. */
 static void read_kept(rp_engine *e, const char *dir) {
     auditor *a = e->auditor;
-    char path[DISK_PATH_BYTES];
     base_buffer text = {0};
     audit_table *t;
     base_key model;
-    disk_folder_audit(dir, path);
-    if (base_file_read(path, AUDIT_MAX_FILE, &text, NULL)) return;
+    if (disk_folder_read_audit(dir, AUDIT_MAX_FILE, &text)) return;
     int rc = audit_table_read(&t, &model, text.data ? text.data : "", text.len);
     base_buffer_free(&text);
-    if (rc) base_log(BASE_LOG_WARN, "audit: %s cannot be read, and begins anew", path);
+    if (rc) base_log(BASE_LOG_WARN, "audit: %s/audit cannot be read, and begins anew", dir);
     if (!rc && !base_key_equal(&model, &e->states.fingerprint)) audit_table_free(t);
     else if (!rc) {
         audit_table_free(a->table);

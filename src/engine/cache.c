@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/file.h"
 #include "engine/audit_table.h"
 #include "engine/cache_selection.h"
 #include "store/record_bundle.h"
@@ -222,14 +221,12 @@ int rp_cache_rebuild(rp_cache *c, rp_on_progress on_progress, void *user, rp_cac
 }
 
 int rp_cache_audit(rp_cache *c, rp_audit **out, char *model, rp_error *err) {
-    char path[DISK_PATH_BYTES];
     base_buffer text = {0};
     audit_table *t = NULL;
     base_key whose;
     if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_audit: cache and out are needed");
     *out = NULL;
-    disk_folder_audit(c->admin->folder.dir, path);
-    if (base_file_read(path, AUDIT_MAX_FILE, &text, NULL)) return RP_OK;
+    if (disk_folder_read_audit(c->admin->folder.dir, AUDIT_MAX_FILE, &text)) return RP_OK;
     int rc = audit_table_read(&t, &whose, text.data ? text.data : "", text.len);
     base_buffer_free(&text);
     if (rc) return rc == RP_ERR_MEMORY ? base_fail_memory(err, sizeof(*t), "what an auditor found") : RP_OK;

@@ -135,7 +135,7 @@ static int append_degraded(base_buffer *b, const rp_store_stats *t) {
 }
 
 static int append_lag(base_buffer *b, const rp_store_stats *t) {
-    return base_buffer_printf(b, "# HELP reprise_store_disk_lag_seconds Age of the oldest span to be written to disk, text used once aside.\n"
+    return base_buffer_printf(b, "# HELP reprise_store_disk_lag_seconds Age of the oldest span to be written to disk, text used once aside: limited to about 6 s, pinned modules aside.\n"
                                  "# TYPE reprise_store_disk_lag_seconds gauge\nreprise_store_disk_lag_seconds %.6f\n", (double)t->disk_lag_us / 1e6);
 }
 
@@ -167,6 +167,8 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_unwritten_total", "counter", "Spans that the disk did not take.", t.disk_unwritten},
         {"store_disk_skipped_total", "counter", "Spans of text used once that were not written: the disk tier has no space for them.",
          t.disk_skipped},
+        {"store_disk_late_total", "counter",
+         "Spans that were not written because the disk was too slow: they stay in RAM and are queued again at their next use.", t.disk_late},
         {"store_disk_waiting_spans", "gauge", "Spans that are to be written to disk.", t.disk_waiting},
         {"store_disk_waiting_bytes", "gauge", "Attention states that are to be written to disk.", t.disk_waiting_bytes},
         {"store_disk_once_bytes", "gauge", "Of the attention states that are to be written to disk: text used once, which is written last.",

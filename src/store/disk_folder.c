@@ -44,8 +44,6 @@ void disk_folder_record(const disk_folder *f, const base_key *key, char *out) {
 
 void disk_folder_index(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/index.db", f->dir); }
 
-void disk_folder_audit(const char *dir, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/audit", dir); }
-
 static void bad_folder(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/bad", f->dir); }
 
 void disk_folder_path(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
@@ -100,8 +98,28 @@ static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(
 
 int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    disk_folder_audit(f->dir, path);
+    snprintf(path, sizeof(path), "%s/audit", f->dir);
     return base_io_write_whole(path, bytes, n, err);
+}
+
+int disk_folder_read_audit(const char *dir, size_t limit, base_buffer *out) {
+    char real[DISK_PATH_BYTES], path[DISK_PATH_BYTES + sizeof("/audit")];
+    base_io_file f;
+    base_io_sizes sizes;
+    size_t n = 0;
+    *out = BASE_BUFFER(limit + 1);
+    int rc = base_io_resolve(dir, real, sizeof(real), NULL);
+    if (rc) return rc;
+    snprintf(path, sizeof(path), "%s/audit", real);
+    if ((rc = base_io_open(&f, path, NULL))) return rc;
+    rc = base_io_stat_file(&f, &sizes, NULL);
+    if (!rc && sizes.bytes > limit) rc = RP_ERR_LIMIT;
+    if (!rc) rc = base_buffer_reserve(out, (size_t)sizes.bytes + 1);
+    if (!rc) rc = base_io_read(&f, 0, out->data, (size_t)sizes.bytes, &n, NULL);
+    if (!rc) out->data[out->len = n] = '\0';
+    base_io_close(&f);
+    if (rc) base_buffer_free(out);
+    return rc;
 }
 
 /* ---- is it a store? ---- */

@@ -8,6 +8,7 @@
 #ifndef STORE_DISK_FOLDER_H
 #define STORE_DISK_FOLDER_H
 
+#include "base/buffer.h"
 #include "store/record_index.h"
 
 #define DISK_PATH_BYTES 4096
@@ -43,8 +44,9 @@ int disk_folder_of(const base_key *key); /* the number of the folder that its re
 void disk_folder_record(const disk_folder *f, const base_key *key, char *out);
 void disk_folder_path(const disk_folder *f, int i, char *out); /* the folder of number i, below DISK_FOLDERS */
 void disk_folder_index(const disk_folder *f, char *out);
-void disk_folder_audit(const char *dir, char *out);
 
+/* DIR/audit into *out (the caller's, base_buffer_free), unless it is a symbolic link or larger. RP_ERR_IO, RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int disk_folder_read_audit(const char *dir, size_t limit, base_buffer *out);
 /* Makes DIR/audit these n bytes: as a whole or not at all. RP_ERR_IO. */
 int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err);
 

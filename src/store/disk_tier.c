@@ -45,6 +45,8 @@ typedef struct job {
     int rc, cause;      /* of a write or a sync; cause: errno */
     char *temporary;    /* of a write that is not published; NULL otherwise */
     bool cancelled;     /* a write that was erased before it began; under the lock */
+    uint64_t begin_by;  /* of a write: base_clock_us; UINT64_MAX: none */
+    bool late;          /* it had not begun by then */
     disk_removal how;   /* removals */
     record_fault fault; /* of a read */
     rp_error err;
@@ -67,6 +69,7 @@ struct disk_tier {
     atomic_bool computing;
     atomic_uint one_in, hurried; /* the writer's share; syncs that somebody waits for */
     _Atomic uint64_t deadline_us;
+    atomic_bool ends; /* a deadline was set: writes need not begin by a time of their own */
     /* the writer's */
     uint64_t worked_us;  /* of base_clock_thread_us, when it rested last */
     queue group;         /* writes that are not published */
@@ -171,6 +174,9 @@ static bool is_late(disk_tier *d) {
     return deadline != UINT64_MAX && base_clock_us() >= deadline;
 }
 
+/* Is it too late to begin this write? */
+static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->ends) && base_clock_us() > j->begin_by; }
+
 static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk was ready"); }
 
 /* Locked. */
@@ -252,7 +258,9 @@ static int stage_record(disk_tier *d, job *j) {
 
 /* A write joins the group, also one that has failed: events keep their order. */
 static void write_record(disk_tier *d, job *j, bool cancelled) {
+    j->late = !cancelled && is_overdue(d, j);
     if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
+    else if (j->late) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "the disk was not ready in time");
     else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
     j->cause = errno;
     push(&d->group, j);
@@ -318,6 +326,13 @@ static void publish_group(disk_tier *d) {
         pthread_mutex_unlock(&d->lock);
     }
     d->n_group = 0;
+}
+
+/* Is it time to publish the group? */
+static bool is_group_full(disk_tier *d) {
+    bool full = d->n_group == DISK_TIER_GROUP;
+    for (const job *j = d->group.first; j && !full; j = j->next) full = is_overdue(d, j);
+    return full;
 }
 
 static bool is_in_group(const disk_tier *d, const base_key *key) {
@@ -411,7 +426,7 @@ static void *writer_main(void *arg) {
         pthread_mutex_unlock(&d->lock);
         rest(d);
         if (j) change(d, j, cancelled);
-        if (!j || d->n_group == DISK_TIER_GROUP) publish_group(d);
+        if (!j || is_group_full(d)) publish_group(d);
         n += j != NULL;
         if (!j || n >= BATCH) {
             commit(d);
@@ -532,10 +547,11 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
     return RP_OK;
 }
 
-int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err) {
+int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err) {
     job *j = new_job(JOB_WRITE, &row->record.key);
     if (!j) return base_fail_memory(err, sizeof(*j), "a write");
     j->row = row;
+    j->begin_by = begin_by;
     j->span = kv_span_ref(span);
     j->serial = ++d->serial;
     d->queued_bytes += kv_span_bytes(span);
@@ -600,7 +616,9 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     if (!j) return false;
     disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
     *out = (disk_event){.kind = kind, .key = j->key, .span = j->span, .bytes = j->bytes,
-                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err, .cause = j->cause};
+                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err, .cause = j->cause,
+                        .late = j->late ? j->row : NULL};
+    if (j->late) j->row = NULL;
     if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
     free_job(j);
@@ -609,7 +627,10 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
 
 void disk_tier_set_computing(disk_tier *d, bool computing) { atomic_store(&d->computing, computing); }
 void disk_tier_set_share(disk_tier *d, uint32_t one_in) { atomic_store(&d->one_in, BASE_MAX(one_in, 1)); }
-void disk_tier_set_deadline(disk_tier *d, uint64_t at_us) { atomic_store(&d->deadline_us, at_us); }
+void disk_tier_set_deadline(disk_tier *d, uint64_t at_us) {
+    atomic_store(&d->deadline_us, at_us);
+    atomic_store(&d->ends, true);
+}
 
 bool disk_tier_is_busy(disk_tier *d) {
     pthread_mutex_lock(&d->lock);

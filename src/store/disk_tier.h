@@ -60,8 +60,10 @@ void disk_tier_set_deadline(disk_tier *d, uint64_t at_us);
  * RP_ERR_MEMORY: nothing was begun. */
 int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
 /* Writes a span (takes a reference). row: the tier's from now on (base_free), with all that it points to in the same block of memory.
+ * begin_by (base_clock_us; UINT64_MAX: none): a write that has not begun by then is not begun, its event is late and returns the row; a group with
+ * a record that has begun is published then, even if more records wait. disk_tier_set_deadline lifts these limits, also those of queued writes.
  * RP_ERR_MEMORY: nothing was begun, and the row is the caller's. */
-int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, rp_error *err);
+int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err);
 /* DISK_EVICT: for room. DISK_SET_ASIDE: it could not be read. DISK_ERASE: it must not come back: a write of it that has not begun is not begun
  * (its event is failed, with RP_ERR_CANCELLED), and disk_tier_sync says whether it is gone. */
 typedef enum disk_removal { DISK_EVICT, DISK_SET_ASIDE, DISK_ERASE } disk_removal;
@@ -93,6 +95,7 @@ typedef struct disk_event {
     record_fault fault;  /* why, of a read */
     rp_error err;        /* why, */
     int cause;           /* and of a write its errno */
+    record_row *late;    /* the row of a write that had not begun in time (failed, RP_ERR_CANCELLED): the caller's (base_free); else NULL */
 } disk_event;
 
 /* The next thing that came to its end. */

@@ -28,6 +28,9 @@
 #include "store/disk_tier.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
+/* Limit on the age of what is due to be written with write-back, pins aside, while no single call of the system takes seconds. What it loses is
+ * computed again after a restart, so it is long enough for a disk's hiccup, and short enough that a crash loses little that was promised. */
+#define SPAN_STORE_LAG_LIMIT_US ((uint64_t)6000000)
 
 typedef struct span_store span_store;
 

@@ -40,6 +40,7 @@ bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
     uint32_t i = span_store_find(s, key);
     if (i == NONE || s->entries[i].failed || (s->entries[i].is_text && pinned)) return false;
     span_store_set_pinned(s, i, pinned);
+    if (pinned) span_store_write_sooner(s, i); /* it may have been too late to be written */
     note(s, i);
     return true;
 }

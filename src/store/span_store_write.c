@@ -2,7 +2,7 @@
  *
  *             module, text used twice or remembered ----> LIST_DUE ----+
  *   put ---->                                                         +--> LIST_WRITING (disk_tier.h) --> on disk
- *             text used once --> LIST_ONCE ---------------------------+
+ *             text used once --> LIST_ONCE ---------------------------+        late: back to LIST_ONCE, or not written (its row stays with it)
  *                                  |  second use: LIST_DUE
  *                                  +--> not admitted: its row stays with it; second use: LIST_DUE
  *
@@ -14,6 +14,9 @@
  *             records that eviction would take first. Of more bytes than half of the disk's budget the oldest are not admitted: they would be
  *             evicted first
  *   victims   text is admitted to a full disk if the policy would keep it longer than what it replaces (eviction_outranks)
+ *
+ *   late      what is due, is not pinned and has not begun to be written after BEGIN_US is not written: it stays in RAM, is counted (disk_late), and
+ *             is due again at its next use. So what is due is on disk or given up within SPAN_STORE_LAG_LIMIT_US
  *
  * The disk tier gets two groups at a time, so that what is chosen is chosen late. With write-through everything is due.
  */
@@ -38,6 +41,9 @@
 #define SHARE_STEPS 4
 #define QUIET_US 1000000
 #define ONCE_SHARE 2 /* of the disk's budget */
+/* A third of the limit to begin a write; the others are for the syncs of its group, which are at most about as many as were made meanwhile, and
+ * for the index. */
+#define BEGIN_US (SPAN_STORE_LAG_LIMIT_US / 3)
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
@@ -123,6 +129,22 @@ static void skip(span_store *s, uint32_t i) {
     s->stats.disk_skipped++;
 }
 
+/* When a write has to begin that waits since then. Callers wait for write-through, and pins are the user's word: both take as long as they take. */
+static uint64_t begin_by(const span_store *s, const span_entry *e, uint64_t since) {
+    return s->write == SPAN_STORE_WRITE_THROUGH || e->pinned ? UINT64_MAX : since + BEGIN_US;
+}
+
+/* Gives up what is due and was not begun in time. The oldest are first in the list, and so is what is pinned among them. */
+static void drop_late(span_store *s) {
+    uint64_t now = base_clock_us();
+    for (uint32_t i = s->closing ? NONE : s->lists[LIST_DUE].oldest, next; i != NONE && s->entries[i].since_us + BEGIN_US < now; i = next) {
+        next = s->entries[i].links[LIST_DUE].newer;
+        if (begin_by(s, &s->entries[i], s->entries[i].since_us) >= now) continue;
+        leave_list(s, i); /* its row stays, for its next use */
+        s->stats.disk_late++;
+    }
+}
+
 /* ---- rows ---- */
 
 /* A copy of a note as a row: one block, tokens and label behind it. */
@@ -154,7 +176,7 @@ static void take_use(record_row *row, span_entry *e) {
 }
 
 /* Gives a row, which is the tier's then, and its span to the disk. */
-static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes) {
+static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
     span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return false;
     f->bytes = bytes;
@@ -163,7 +185,7 @@ static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes
         return false;
     }
     take_use(row, &s->entries[i]);
-    if (disk_tier_write(s->tier, row, s->entries[i].span, NULL) == RP_OK) {
+    if (disk_tier_write(s->tier, row, s->entries[i].span, begin_by(s, &s->entries[i], since), NULL) == RP_OK) {
         f->serial = disk_tier_serial(s->tier);
         return true;
     }
@@ -185,7 +207,7 @@ static bool is_taken(const span_store *s, const span_entry *e) {
 /* An entry that waits; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
-    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->since_us;
+    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
     if (!is_taken(s, e)) return false;
     /* the reference that the write takes must not be on what was promised to others */
@@ -200,9 +222,10 @@ static bool begin_write(span_store *s, uint32_t i) {
         return true;
     }
     leave_list(s, i);
-    if (room == DISK_ROOM && write_row(s, i, e->row, bytes)) {
+    if (room == DISK_ROOM && write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
+        e->was_once = is_once;
         wait_in(s, LIST_WRITING, i);
         return true;
     }
@@ -232,7 +255,9 @@ static void write_list(span_store *s, span_list_kind list) {
 }
 
 void span_store_write_waiting(span_store *s) {
-    if (!span_store_can_write(s) || base_clock_us() < s->retry_us) return;
+    if (!span_store_can_write(s)) return;
+    drop_late(s);
+    if (base_clock_us() < s->retry_us) return;
     thin_out(s);
     set_share(s);
     write_list(s, LIST_DUE);
@@ -270,12 +295,36 @@ void span_store_set_computing(span_store *s, bool computing) {
 }
 
 int64_t span_store_wait_ms(const span_store *s) {
-    if (!span_store_can_write(s) || s->computing || s->lists[LIST_ONCE].oldest == NONE || s->lists[LIST_WRITING].oldest != NONE) return -1;
-    uint64_t now = base_clock_us(), due = BASE_MAX(s->quiet_us + QUIET_US, s->retry_us);
+    if (!span_store_can_write(s) || s->computing || s->lists[LIST_WRITING].oldest != NONE) return -1;
+    uint32_t oldest = s->lists[LIST_DUE].oldest;
+    uint64_t now = base_clock_us(), due = UINT64_MAX;
+    if (s->lists[LIST_ONCE].oldest != NONE) due = BASE_MAX(s->quiet_us + QUIET_US, s->retry_us);
+    if (oldest != NONE && begin_by(s, &s->entries[oldest], s->entries[oldest].since_us) != UINT64_MAX)
+        due = BASE_MIN(due, s->entries[oldest].since_us + BEGIN_US + 1);
+    if (due == UINT64_MAX) return -1;
     return now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
 }
 
 /* ---- what the disk has done ---- */
+
+/* The span was not begun in time. Text used once waits on, as nothing waits for it. */
+static void take_late(span_store *s, uint32_t i, record_row *row) {
+    span_entry *e = &s->entries[i];
+    bool was_once = e->was_once && e->uses <= 1;
+    span_store_forget_file(s, i, false);
+    if (!e->span || e->row || e->failed) {
+        base_free(row);
+        s->stats.disk_late++;
+        return;
+    }
+    e->row = row;
+    if (!was_once) {
+        s->stats.disk_late++;
+        return;
+    }
+    e->since_us = base_clock_us();
+    wait_in(s, LIST_ONCE, i);
+}
 
 static void fail_write(span_store *s, const disk_event *event) {
     bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or there is no more time */
@@ -300,7 +349,14 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     s->flushed = event->serial;
     if (event->failed) fail_write(s, event);
     else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, mend(s);
-    if (!f || f->serial != event->serial) return; /* it was dropped meanwhile */
+    if (!f || f->serial != event->serial) { /* it was dropped meanwhile */
+        base_free(event->late);
+        return;
+    }
+    if (event->late) {
+        take_late(s, i, event->late);
+        return;
+    }
     if (event->failed) {
         span_store_forget_file(s, i, false);
         return;

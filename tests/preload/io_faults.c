@@ -5,6 +5,7 @@
  *   IO_FAULTS_FOR=M        and the M - 1 after it (1); 0: all after it
  *   IO_FAULTS_ERRNO=E      with this errno, a number (EIO)
  *   IO_FAULTS_DELAY_MS=D   every fsync and fdatasync of them takes so much longer (0)
+ *   IO_FAULTS_DELAY_IF=FILE  only while this file exists
  *   IO_FAULTS_COUNT=FILE   at the program's end the number of calls is written to this file
  *
  * Counted are open, read, write, sync, truncate, rename, unlink, mkdir, stat, lock, and their variants. close never fails. Thread-safe.
@@ -62,7 +63,8 @@ static bool fails(int dirfd, const char *path) {
 
 static void delay_sync(int fd) {
     long ms = is_ours(fd, NULL) ? setting("IO_FAULTS_DELAY_MS", 0) : 0;
-    if (ms > 0) nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+    const char *condition = getenv("IO_FAULTS_DELAY_IF");
+    if (ms > 0 && (!condition || access(condition, F_OK) == 0)) nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 __attribute__((destructor)) static void count_write(void) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `reprise serve --store` writes, when, and what it removes for good: DELETE answers when the disk has it, SIGTERM ends within --drain on a
-slow disk, and text that comes once neither churns a full store nor is written before what comes again. The disk is made slow by a library that
-is compiled here and preloaded: every fsync takes FSYNC_MS milliseconds longer while FSYNC_SLOW is a file that exists."""
+slow disk, and text that comes once neither churns a full store nor is written before what comes again. The disk is made slow by
+tests/preload/io_faults.c: every fsync takes fsync_ms milliseconds longer while the file self.slow exists."""
 import glob
 import os
 import pathlib
@@ -13,18 +13,11 @@ import tempfile
 import time
 import unittest
 
-from server_process import PROGRAM, WAIT_S, Server
+from server_process import PROGRAM, SOURCE, WAIT_S, Server
 
 WORDS = "the river city hill sun tree dog bird house small big run walk play red blue day night friend mother boy girl happy water".split()
-SLOW_FSYNC = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <unistd.h>
-static void wait_ms(void) { if (access(getenv("FSYNC_SLOW"), F_OK) == 0) usleep((useconds_t)atoi(getenv("FSYNC_MS")) * 1000); }
-int fsync(int fd) { int (*f)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync"); wait_ms(); return f(fd); }
-int fdatasync(int fd) { int (*f)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync"); wait_ms(); return f(fd); }
-"""
+FAULTS = os.path.join(SOURCE, "tests", "preload", "io_faults.c")
+LAG_LIMIT_S = 6  # SPAN_STORE_LAG_LIMIT_US
 
 
 def document(number):
@@ -45,8 +38,9 @@ class WriteBack(unittest.TestCase):
             library = os.path.join(self.folder, "slow.so")
             if not shutil.which("cc") or "asan" in os.environ.get("REPRISE_PROGRAM", "") or "tsan" in os.environ.get("REPRISE_PROGRAM", ""):
                 self.skipTest("needs cc, and a program into which a library can be loaded")
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-", "-ldl"], input=SLOW_FSYNC, text=True, check=True)
-            env.update(LD_PRELOAD=library, FSYNC_MS=str(fsync_ms), FSYNC_SLOW=self.slow, REPRISE_LOG="warn")
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, FAULTS, "-ldl"], check=True)
+            env.update(LD_PRELOAD=library, IO_FAULTS_BELOW=os.path.realpath(self.store), IO_FAULTS_DELAY_MS=str(fsync_ms),
+                       IO_FAULTS_DELAY_IF=self.slow, REPRISE_LOG="warn")
         server = Server("--store", self.store, "--log", "off", *options, env=env).wait_ready()
         self.addCleanup(server.stop)
         return server
@@ -106,6 +100,26 @@ class WriteBack(unittest.TestCase):
         self.assertLess(len(self.records()), 60)
         self.assertEqual(glob.glob(os.path.join(self.store, "?", "*.tmp")), [])
         self.ask(self.start(), 0)
+
+    def test_the_lag_is_bounded_on_a_slow_disk(self):
+        server = self.start("--drain", "1000", fsync_ms=150)
+        open(self.slow, "w", encoding="ascii").close()
+        number, lag, m = 0, 0, {}
+        until = time.monotonic() + LAG_LIMIT_S + 1
+        while time.monotonic() < until:
+            for _ in range(2):  # the second use makes it due
+                self.ask(server, number)
+            number += 1
+            m = server.metrics()
+            lag = max(lag, m["reprise_store_disk_lag_seconds"])
+        self.assertLess(lag, LAG_LIMIT_S)
+        self.assertGreater(m["reprise_store_disk_late_total"], 0)
+        self.assertGreater(m["reprise_store_disk_writes_total"], 0)
+        reply = server.post("/v1/completions", {"prompt": document(0), "max_tokens": 1, "ignore_eos": True})
+        self.assertGreater(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"], 0)  # in RAM, written or not
+        self.assertEqual(server.end(), 0)
+        os.unlink(self.slow)
+        self.assertEqual(glob.glob(os.path.join(self.store, "?", "*.tmp")), [])
 
     def test_text_that_comes_once_does_not_churn_a_full_store(self):
         server = self.start("--disk", "12M")
