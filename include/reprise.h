@@ -792,7 +792,7 @@ typedef struct rp_store_stats {
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
     uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error, or RAM was needed before it was ready */
     uint64_t disk_skipped;   /* text used once that was not written: what is on disk is worth more (docs/store.md) */
-    uint64_t disk_late;      /* spans that were due and not written, as the disk was too slow: due again at their next use (docs/store.md) */
+    uint64_t disk_late;      /* spans of text that were due and waited too long on a slow disk: they are written when nothing is due, or after their next use (docs/store.md) */
     uint64_t disk_waiting, disk_waiting_bytes; /* spans that are to be written, and their states, */
     uint64_t disk_once_bytes; /* of them: text used once, which is written when nothing else is to be */
     uint64_t disk_lag_us;     /* age of the oldest of the others; 0: there is none */

@@ -168,7 +168,7 @@ static int append_store(base_buffer *b, rp_server *s) {
         {"store_disk_skipped_total", "counter", "Spans of text used once that were not written: the disk tier has no space for them.",
          t.disk_skipped},
         {"store_disk_late_total", "counter",
-         "Spans that were not written because the disk was too slow: they stay in RAM and are queued again at their next use.", t.disk_late},
+         "Spans of text whose write did not begin in time on a slow disk: they are written when nothing else is due.", t.disk_late},
         {"store_disk_waiting_spans", "gauge", "Spans that are to be written to disk.", t.disk_waiting},
         {"store_disk_waiting_bytes", "gauge", "Attention states that are to be written to disk.", t.disk_waiting_bytes},
         {"store_disk_once_bytes", "gauge", "Of the attention states that are to be written to disk: text used once, which is written last.",

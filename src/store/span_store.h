@@ -28,8 +28,8 @@
 #include "store/disk_tier.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
-/* Limit on the age of what is due to be written with write-back, pins aside, while no single call of the system takes seconds. What it loses is
- * computed again after a restart, so it is long enough for a disk's hiccup, and short enough that a crash loses little that was promised. */
+/* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds. Later it waits like text used once:
+ * long enough for a disk's hiccup, and short enough that a crash loses little. */
 #define SPAN_STORE_LAG_LIMIT_US ((uint64_t)6000000)
 
 typedef struct span_store span_store;

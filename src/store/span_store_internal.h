@@ -52,7 +52,6 @@ typedef struct span_entry {
     span_list_kind waits; /* LIST_DUE or LIST_ONCE while it waits to be written, LIST_WRITING; LIST_RAM: it does not */
     uint64_t since_us;    /* base_clock_us, of those: when it began to wait */
     uint64_t wait_bytes;  /* of those: its states */
-    bool was_once;        /* in LIST_WRITING: it came from LIST_ONCE */
     void *owner;
     uint64_t cost_us;
     uint32_t tenant;

@@ -2,7 +2,7 @@
  *
  *             module, text used twice or remembered ----> LIST_DUE ----+
  *   put ---->                                                         +--> LIST_WRITING (disk_tier.h) --> on disk
- *             text used once --> LIST_ONCE ---------------------------+        late: back to LIST_ONCE, or not written (its row stays with it)
+ *             text used once --> LIST_ONCE ---------------------------+        late text: to LIST_ONCE
  *                                  |  second use: LIST_DUE
  *                                  +--> not admitted: its row stays with it; second use: LIST_DUE
  *
@@ -15,8 +15,8 @@
  *             evicted first
  *   victims   text is admitted to a full disk if the policy would keep it longer than what it replaces (eviction_outranks)
  *
- *   late      what is due, is not pinned and has not begun to be written after BEGIN_US is not written: it stays in RAM, is counted (disk_late), and
- *             is due again at its next use. So what is due is on disk or given up within SPAN_STORE_LAG_LIMIT_US
+ *   late      due text that has waited BEGIN_US without a write having begun is counted (disk_late) and waits in LIST_ONCE from then on, until its
+ *             next use: so due text is on disk, or no longer due, within SPAN_STORE_LAG_LIMIT_US. Modules and pinned text stay due
  *
  * The disk tier gets two groups at a time, so that what is chosen is chosen late. With write-through everything is due.
  */
@@ -129,19 +129,27 @@ static void skip(span_store *s, uint32_t i) {
     s->stats.disk_skipped++;
 }
 
-/* When a write has to begin that waits since then. Callers wait for write-through, and pins are the user's word: both take as long as they take. */
+/* The latest time at which the write of a due span has to begin. None: with write-through, whose callers wait; of modules and pins, which
+ * were asked for; and of what is flushed at the end. */
 static uint64_t begin_by(const span_store *s, const span_entry *e, uint64_t since) {
-    return s->write == SPAN_STORE_WRITE_THROUGH || e->pinned ? UINT64_MAX : since + BEGIN_US;
+    return s->write == SPAN_STORE_WRITE_THROUGH || s->closing || e->pinned || !e->is_text ? UINT64_MAX : since + BEGIN_US;
 }
 
-/* Gives up what is due and was not begun in time. The oldest are first in the list, and so is what is pinned among them. */
-static void drop_late(span_store *s) {
+/* Due text whose write did not begin in time is written when nothing is due. */
+static void demote(span_store *s, uint32_t i) {
+    s->stats.disk_late++;
+    s->entries[i].since_us = base_clock_us();
+    wait_in(s, LIST_ONCE, i);
+}
+
+/* The oldest are first in the list. */
+static void demote_late(span_store *s) {
     uint64_t now = base_clock_us();
-    for (uint32_t i = s->closing ? NONE : s->lists[LIST_DUE].oldest, next; i != NONE && s->entries[i].since_us + BEGIN_US < now; i = next) {
+    for (uint32_t i = s->lists[LIST_DUE].oldest, next; i != NONE && s->entries[i].since_us + BEGIN_US < now; i = next) {
         next = s->entries[i].links[LIST_DUE].newer;
         if (begin_by(s, &s->entries[i], s->entries[i].since_us) >= now) continue;
-        leave_list(s, i); /* its row stays, for its next use */
-        s->stats.disk_late++;
+        leave_list(s, i);
+        demote(s, i);
     }
 }
 
@@ -225,7 +233,6 @@ static bool begin_write(span_store *s, uint32_t i) {
     if (room == DISK_ROOM && write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
-        e->was_once = is_once;
         wait_in(s, LIST_WRITING, i);
         return true;
     }
@@ -256,7 +263,7 @@ static void write_list(span_store *s, span_list_kind list) {
 
 void span_store_write_waiting(span_store *s) {
     if (!span_store_can_write(s)) return;
-    drop_late(s);
+    demote_late(s);
     if (base_clock_us() < s->retry_us) return;
     thin_out(s);
     set_share(s);
@@ -307,10 +314,9 @@ int64_t span_store_wait_ms(const span_store *s) {
 
 /* ---- what the disk has done ---- */
 
-/* The span was not begun in time. Text used once waits on, as nothing waits for it. */
+/* The tier gives a row back whose write did not begin in time. */
 static void take_late(span_store *s, uint32_t i, record_row *row) {
     span_entry *e = &s->entries[i];
-    bool was_once = e->was_once && e->uses <= 1;
     span_store_forget_file(s, i, false);
     if (!e->span || e->row || e->failed) {
         base_free(row);
@@ -318,12 +324,7 @@ static void take_late(span_store *s, uint32_t i, record_row *row) {
         return;
     }
     e->row = row;
-    if (!was_once) {
-        s->stats.disk_late++;
-        return;
-    }
-    e->since_us = base_clock_us();
-    wait_in(s, LIST_ONCE, i);
+    demote(s, i);
 }
 
 static void fail_write(span_store *s, const disk_event *event) {
@@ -347,8 +348,8 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     uint32_t i = span_store_find(s, &event->key);
     span_file *f = i == NONE ? NULL : s->entries[i].file;
     s->flushed = event->serial;
-    if (event->failed) fail_write(s, event);
-    else s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, mend(s);
+    if (event->failed && !event->late) fail_write(s, event);
+    else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, mend(s);
     if (!f || f->serial != event->serial) { /* it was dropped meanwhile */
         base_free(event->late);
         return;

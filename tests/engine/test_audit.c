@@ -414,7 +414,7 @@ static void a_write_that_fails_leaves_a_whole_file(void **state) {
     static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_SHORT};
     char path[DISK_PATH_BYTES];
     disk_folder f;
-    disk_folder_audit(dir, path);
+    snprintf(path, sizeof(path), "%s/audit", dir);
     assert_int_equal(disk_folder_open(&f, dir, false, NULL), RP_OK);
     for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++)
         for (uint64_t n = 1, last = 0; !last; n++) {
@@ -434,8 +434,30 @@ static void a_write_that_fails_leaves_a_whole_file(void **state) {
     disk_folder_close(&f);
 }
 
+/* A foreign file that the store's folder links to is not read. */
+static void a_symbolic_link_is_not_read(void **state) {
+    (void)state;
+    char path[DISK_PATH_BYTES];
+    disk_folder f;
+    base_buffer text = {0};
+    snprintf(path, sizeof(path), "%s/audit", dir);
+    assert_int_equal(disk_folder_open(&f, dir, false, NULL), RP_OK);
+    assert_int_equal(disk_folder_write_audit(&f, "old", 3, NULL), RP_OK);
+    disk_folder_close(&f);
+    assert_int_equal(disk_folder_read_audit(dir, 100, &text), RP_OK);
+    assert_string_equal(text.data, "old");
+    base_buffer_free(&text);
+    unlink(path);
+    assert_int_equal(symlink("lock", path), 0);
+    text = (base_buffer){0};
+    assert_int_not_equal(disk_folder_read_audit(dir, 100, &text), RP_OK);
+    base_buffer_free(&text);
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_symbolic_link_is_not_read, make_folder, remove_folder),
         cmocka_unit_test(a_schema_that_reuse_spoils_is_found_and_good_ones_are_not),
         cmocka_unit_test(the_pair_that_must_be_read_together_stands_out),
         cmocka_unit_test(a_schema_is_moved_up_until_it_is_near_enough),
