@@ -225,8 +225,8 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     int rc = RP_OK;
     bool seen = span_store_was_dropped(s, kv_span_key(span));
     if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
-    if (i != NONE) span_store_leave_disk(s, i, DISK_EVICT, false); /* a record that is of no use */
-    else rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
+    /* A record that could not be read keeps its file and its row, pin included, until the new one takes their place (write_row). */
+    if (i == NONE) rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
     if (rc) return rc;
     span_entry *e = &s->entries[i];
     e->owner = owner;
@@ -234,7 +234,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     e->arriving = true;
     if (span_store_enter_ram(s, i, span)) {
         e->owner = NULL; /* the caller knows */
-        span_store_forget(s, i);
+        if (!e->file) span_store_forget(s, i);
         return base_fail_memory(err, sizeof(*e), "the store");
     }
     s->stats.inserts++;

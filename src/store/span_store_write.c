@@ -187,6 +187,7 @@ static void take_use(record_row *row, span_entry *e) {
 static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
     span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return false;
+    if (s->entries[i].file) span_store_forget_file(s, i, false); /* it could not be read: the new record replaces it on disk */
     f->bytes = bytes;
     if (span_store_enter_disk(s, i, f, 0)) {
         base_free(f);

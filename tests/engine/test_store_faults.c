@@ -3,12 +3,17 @@
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
  */
+#define _DEFAULT_SOURCE
+#include <dirent.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <sqlite3.h>
@@ -155,6 +160,57 @@ static void allocations_fail(void **state) {
     }
 }
 
+static size_t n_pinned(const char *dir) {
+    rp_cache *cache = NULL;
+    rp_cache_listing *l = NULL;
+    size_t n = 0;
+    assert_int_equal(rp_cache_open(&cache, dir, NULL, NULL), RP_OK);
+    assert_int_equal(rp_cache_list(cache, NULL, &l, NULL), RP_OK);
+    for (size_t i = 0; i < l->n_entries; i++) n += l->entries[i].pinned;
+    rp_cache_listing_free(l);
+    rp_cache_close(cache);
+    return n;
+}
+
+/* Records become folders of the same name, which can be neither read nor replaced, and records again. */
+static void swap_records(const char *dir, bool away) {
+    for (int i = 0; i < 16; i++) {
+        char folder[STORE_FOLDER_BYTES + 8], path[sizeof folder + NAME_MAX + 2], aside[sizeof path + 8];
+        snprintf(folder, sizeof folder, "%s/%x", dir, i);
+        DIR *d = opendir(folder);
+        for (const struct dirent *e; d && (e = readdir(d));) {
+            if (strlen(e->d_name) != 64 + strlen(".rps") || !strstr(e->d_name, ".rps")) continue;
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            snprintf(aside, sizeof aside, "%s.away", path);
+            if (away ? rename(path, aside) || mkdir(path, 0700) : rmdir(path) || rename(aside, path)) fail_msg("%s", path);
+        }
+        if (d) closedir(d);
+    }
+}
+
+/* A pinned record cannot be read, and what is computed in its place cannot be written: the record and its pin stay. */
+static void a_pin_outlives_a_record_that_cannot_be_read(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_engine *e = NULL;
+    rp_cache *cache = NULL;
+    int32_t cached = 0;
+    store_folder_make(dir);
+    live(dir, false);
+    assert_int_equal(rp_cache_open(&cache, dir, NULL, NULL), RP_OK);
+    assert_int_equal(rp_cache_pin(cache, &(rp_cache_selection){.modules = true}, true, NULL, NULL), RP_OK);
+    rp_cache_close(cache);
+    size_t n = n_pinned(dir);
+    assert_true(n > 0);
+    assert_int_equal(open_engine(&e, dir, NULL), RP_OK);
+    swap_records(dir, true);
+    ask(e, false, &cached);
+    rp_engine_free(e);
+    swap_records(dir, false);
+    assert_int_equal(n_pinned(dir), n);
+    store_folder_remove(dir);
+}
+
 /* Rows that no writer writes: the files tell of themselves, and the store opens. */
 static void rows_lie(void **state) {
     (void)state;
@@ -254,6 +310,7 @@ int main(void) {
         cmocka_unit_test(calls_fail_while_writing),
         cmocka_unit_test(calls_fail_while_reading),
         cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(a_pin_outlives_a_record_that_cannot_be_read),
         cmocka_unit_test(rows_lie),
         cmocka_unit_test(records_set_aside_keep_the_budget),
     };
