@@ -59,10 +59,14 @@ int base_fail_memory(rp_error *err, uint64_t bytes, const char *what) {
     return base_fail(err, RP_ERR_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes, what);
 }
 
+const char *base_errno_text(int cause, char *out, size_t n) {
+    if (strerror_r(cause, out, n) != 0) snprintf(out, n, "unknown error");
+    return out;
+}
+
 int base_fail_errno(rp_error *err, const char *what, const char *path) {
     char text[128];
-    if (strerror_r(errno, text, sizeof text) != 0) snprintf(text, sizeof text, "unknown error");
-    return base_fail(err, RP_ERR_IO, "%s '%s': %s", what, path, text);
+    return base_fail(err, RP_ERR_IO, "%s '%s': %s", what, path, base_errno_text(errno, text, sizeof text));
 }
 
 const char *rp_code_name(rp_code code) {

@@ -8,6 +8,7 @@
 #define BASE_ERROR_H
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -22,6 +23,9 @@ int base_fail_at(rp_error *err, rp_code code, const char *where, uint64_t offset
 
 /* RP_ERR_MEMORY with the standard text ("out of memory: N bytes for WHAT"). Returns RP_ERR_MEMORY. */
 int base_fail_memory(rp_error *err, uint64_t bytes, const char *what);
+
+/* What the system calls this errno, into out[n]; returns out. */
+const char *base_errno_text(int cause, char *out, size_t n);
 
 /* RP_ERR_IO from errno: "WHAT 'path': strerror". Returns RP_ERR_IO. */
 int base_fail_errno(rp_error *err, const char *what, const char *path);

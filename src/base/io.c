@@ -91,8 +91,7 @@ static const char *advice(int cause) {
 static int fail(rp_error *err, const char *what, const char *path) {
     int cause = errno;
     char text[128];
-    if (strerror_r(cause, text, sizeof text) != 0) memcpy(text, "unknown error", sizeof "unknown error");
-    base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, text, advice(cause));
+    base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, base_errno_text(cause, text, sizeof text), advice(cause));
     errno = cause;
     return RP_ERR_IO;
 }

@@ -102,6 +102,7 @@ static void refusals_say_what_and_why(void **state) {
     rp_error err;
     assert_int_equal(base_io_open(&f, path, &err), RP_ERR_IO);
     assert_int_equal(errno, ENOENT);
+    assert_non_null(strstr(err.message, "No such file or directory"));
     assert_non_null(strstr(err.message, path));
     assert_null(f.path);
     assert_int_equal(base_io_open(&f, folder, &err), RP_ERR_IO);
