@@ -568,7 +568,7 @@ typedef struct rp_request {
     const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
                                    borrowed until the call is submitted. With reuse on (and not no_prefix) the text of an assistant's
                                    message that is an answer of this engine, behind the same tokens and for the same tenant, becomes the
-                                   tokens that were sampled, as long as they are remembered (docs/requests.md). NULL: none */
+                                   tokens that were sampled, as long as they are remembered (docs/scheduling.md). NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
     bool continues_last;     /* the answer goes on where the last message ends, or the role that the PML document ends with, as if the model
                                 had written that */
@@ -593,7 +593,7 @@ typedef struct rp_request {
                                  RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
                                  longest counts. NULL: none */
     int32_t n_stops;         /* up to RP_MAX_STOPS */
-    const char *grammar;     /* the answer is a text of this grammar: GBNF, of which the rule `root` is meant (docs/requests.md). It may end
+    const char *grammar;     /* the answer is a text of this grammar: GBNF, of which the rule `root` is meant (docs/scheduling.md). It may end
                                 only where the grammar does, and ends ("stop") where nothing else is possible; max_tokens cuts it. NULL: any
                                 text (default). Up to RP_MAX_GRAMMAR_BYTES */
     const char *grammar_trigger; /* the grammar holds from behind the first place where the answer contains this text, up to
