@@ -104,13 +104,13 @@ bench-replay: all ## hit rates of a replayed trace beside an ideal cache's (an h
 
 soak: SECONDS = 3600
 soak: all ## load of every sort: memory stays flat, answers what they are: make soak SECONDS=3600
-	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --state-ram 64M $(OPTIONS)
+	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --kv-ram 64M $(OPTIONS)
 
 soak-disk: SECONDS = 3600
 soak-disk: DIR = build/soak-store
 soak-disk: all ## the same with a store on disk, watched from outside: the budget holds, nothing grows: make soak-disk SECONDS=3600
 	@rm -rf $(DIR)
-	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --state-ram 64M --store $(DIR) --disk 64M $(OPTIONS)
+	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --kv-ram 64M --store $(DIR) --disk 64M $(OPTIONS)
 
 abuse: all ## 10,000 malformed requests, 1,000 clients that disconnect and other hostile clients, again with new seeds: make abuse SECONDS=1800
 	@REPRISE_TEST_ABUSE=full tools/test_random $(SECONDS)s '^server/abuse$$'

@@ -42,7 +42,7 @@ typedef struct request {
     double due_s, first_s, end_s; /* of bench_now_s; first_s and end_s are the engine's thread's until the call was waited for */
     double submitted_s;
     bench_text prompt;
-    rp_call *call;
+    rp_job *call;
 } request;
 
 typedef struct bench {
@@ -147,9 +147,9 @@ static void run(bench *b, subject s, bool counts) {
         request *q = &b->list[i];
         rp_result *r;
         rp_error err;
-        if (rp_call_result(q->call, &r, &err)) bench_die("run", &err);
+        if (rp_job_result(q->call, &r, &err)) bench_die("run", &err);
         rp_result_free(r);
-        rp_call_free(q->call);
+        rp_job_free(q->call);
         if (!counts) continue;
         b->first[s][b->n + (size_t)i] = (q->first_s - start - q->due_s) * 1e3;
         b->whole[s][b->n + (size_t)i] = (q->end_s - start - q->due_s) * 1e3;

@@ -73,7 +73,7 @@ static bool on_text(void *user, const char *text, size_t n) {
 
 static void ask_library(caller *c, const char *text) {
     rp_request q = rp_request_defaults();
-    rp_call *call;
+    rp_job *call;
     rp_result *r;
     rp_error err;
     q.text = text;
@@ -82,10 +82,10 @@ static void ask_library(caller *c, const char *text) {
     q.on_text = c->b->whole ? NULL : on_text;
     q.user = c;
     if (rp_engine_submit(c->b->engine, &q, &call, &err)) bench_die("submit", &err);
-    if (rp_call_result(call, &r, &err)) bench_die("result", &err);
+    if (rp_job_result(call, &r, &err)) bench_die("result", &err);
     c->tokens += r->n_tokens;
     rp_result_free(r);
-    rp_call_free(call);
+    rp_job_free(call);
 }
 
 static void on_event(void *user, const char *event, const char *data, size_t n) {

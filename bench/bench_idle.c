@@ -46,7 +46,7 @@ static void fill(int32_t *tokens, int32_t n, unsigned *seed) {
 
 static void submit(rp_engine *e, void *user);
 
-static void on_done(rp_engine *e, void *user, int rc, const idle_result *result) {
+static void on_done(rp_engine *e, void *user, int rc, const background_result *result) {
     bench *b = user;
     (void)result;
     if (b->busy && rc == RP_OK) submit(e, user);
@@ -54,13 +54,13 @@ static void on_done(rp_engine *e, void *user, int rc, const idle_result *result)
 
 static void submit(rp_engine *e, void *user) {
     static unsigned seed = 1;
-    idle_task t = {.salt = e->salt, .n = TASK, .done = on_done, .user = user};
+    background_task t = {.salt = e->salt, .n = TASK, .done = on_done, .user = user};
     t.tokens = base_alloc(TASK * sizeof(int32_t));
     t.positions = base_alloc(TASK * sizeof(int32_t));
     if (!t.tokens || !t.positions) bench_die("a task", NULL);
     fill(t.tokens, TASK, &seed);
     for (int32_t i = 0; i < TASK; i++) t.positions[i] = i;
-    if (idle_submit(e, &t)) bench_die("a task", NULL);
+    if (background_submit(e, &t)) bench_die("a task", NULL);
 }
 
 static void begin(rp_engine *e, void *user) {

@@ -91,8 +91,8 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"state_bytes\":%llu}\n", r->cached_tokens, r->fresh_tokens,
-           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->state_bytes);
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu}\n", r->cached_tokens, r->fresh_tokens,
+           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes);
 }
 
 /* ---- cells ---- */
@@ -150,7 +150,7 @@ static bool decode(bench *b, const char *line) {
         rp_result_free(r);
         r = run(b, &q);
         if (r->n_tokens != n) refuse("decode: fewer tokens than asked for: raise --ctx");
-        if (r->timings.encode_ms > 0) refuse("decode: a module was computed anew");
+        if (r->timings.module_prefill_ms > 0) refuse("decode: a module was computed anew");
         b->runs[i] = r->timings.decode_ms / (n - 1);
     }
     print_result(b, n_runs, r);
@@ -180,7 +180,7 @@ static bool documents(bench *b, const char *line) {
         r = run(b, &q);
         bench_text_free(&prompt);
         if (i < 0) continue;
-        if (r->timings.encode_ms > 0) refuse("fresh: a module was computed anew");
+        if (r->timings.module_prefill_ms > 0) refuse("fresh: a module was computed anew");
         if (llabs((long long)(r->fresh_tokens + r->cached_tokens - cached - n)) > 1) refuse("fresh: not as many tokens as asked for");
         if (full ? r->cached_tokens > 0 : r->cached_tokens < cached) refuse("fresh: what is cached is not what should be");
         b->runs[i] = r->timings.ttft_ms;
@@ -236,9 +236,9 @@ static void open_model(bench *b, const char *path, int threads, int ctx) {
     if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
     rp_model_describe(b->model, &info);
     b->lead = (int)bench_count_tokens(b->model, "k") - 1;
-    printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"state_bytes_per_token\":%llu}\n",
+    printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu}\n",
            rp_version(), (opened - start) * 1e3, (bench_now_s() - opened) * 1e3, info.weights, (unsigned long long)info.weight_bytes,
-           (unsigned long long)info.state_bytes_per_token);
+           (unsigned long long)info.kv_bytes_per_token);
     fflush(stdout);
 }
 

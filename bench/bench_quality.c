@@ -10,7 +10,7 @@
  *   exact      nothing reused
  *
  * What the tokens cost: the control, and for blend one layer of n of an exact prefill, for all modules' tokens are computed through one.
- * Times are from the states being in place to the first token (prefill_ms); --clock processor: what the process takes of the processors
+ * Times are from the states being in place to the first token (prompt_prefill_ms); --clock processor: what the process takes of the processors
  * for the whole call, for a machine that others use too (with --threads 1: threads that wait for each other take time as well). Medians, and
  * medians of the ratios by round.
  */
@@ -90,7 +90,7 @@ static rp_result *run(const bench *b, const bench_text *prompt, rp_quality quali
     req.ignore_eos = true;
     double start = processor_ms();
     must(rp_engine_run(b->engine, &req, &r, &err), "a prompt", &err);
-    *ms = b->processor ? processor_ms() - start : r->timings.prefill_ms;
+    *ms = b->processor ? processor_ms() - start : r->timings.prompt_prefill_ms;
     return r;
 }
 

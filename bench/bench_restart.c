@@ -139,7 +139,7 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
     rp_engine *e;
     rp_error err;
     o.n_threads = b->threads;
-    o.state_budget_bytes = BUDGET_BYTES;
+    o.kv_budget_bytes = BUDGET_BYTES;
     o.store_dir = b->dir;
     o.store_write = write;
     o.store_whole_reads = whole;

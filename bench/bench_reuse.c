@@ -40,7 +40,7 @@ static rp_engine *new_engine(rp_model *m, const settings *s, int32_t n_ctx) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = s->threads;
     o.n_ctx = n_ctx;
-    o.state_budget_bytes = (uint64_t)4 << 30;
+    o.kv_budget_bytes = (uint64_t)4 << 30;
     if (rp_engine_new(&e, m, &o, &err)) bench_die("engine", &err);
     return e;
 }
@@ -60,7 +60,7 @@ static rp_result *run(rp_engine *e, const char *prompt, rp_reuse reuse, int max_
 }
 
 typedef struct reuse_times {
-    double ttft_ms, plan_ms, encode_ms;
+    double ttft_ms, plan_ms, module_prefill_ms;
     uint64_t bytes_copied;
     int cached, fresh;
 } reuse_times;
@@ -74,7 +74,7 @@ static reuse_times measure_reuse(rp_model *m, const settings *s, int modules, in
     rp_engine *e = new_engine(m, s, 0);
     if (rp_schema_parse(e, schema.bytes, schema.n, "bench", NULL, NULL, NULL, &err)) bench_die("schema", &err);
     rp_result *first = run(e, prompt.bytes, RP_REUSE_ON, 1);
-    t.encode_ms = first->timings.encode_ms;
+    t.module_prefill_ms = first->timings.module_prefill_ms;
     rp_result_free(first);
     for (int i = 0; i < s->runs; i++) {
         rp_result *r = run(e, prompt.bytes, RP_REUSE_ON, 1);
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
     printf("first token without reuse    %10.1f ms         a full prefill (--reuse exact) of the same %d tokens\n", full_ms,
            t.cached + t.fresh);
     printf("ratio                        %10.1f\n", full_ms / t.ttft_ms);
-    printf("computing the modules once   %10.1f ms\n", t.encode_ms);
+    printf("computing the modules once   %10.1f ms\n", t.module_prefill_ms);
     rp_model_close(m);
     return 0;
 }

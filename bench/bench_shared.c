@@ -162,11 +162,11 @@ static void measure_machine(const bench *b, limits *l) {
 }
 
 /* Milliseconds of a step of n rows that reads the states `times` times. */
-static double least_ms(const bench *b, const limits *l, int n, double state_bytes, int times) {
+static double least_ms(const bench *b, const limits *l, int n, double kv_bytes, int times) {
     const model_hparams *hp = &b->model->hp;
     double sums = 2.0 * n * b->tokens * hp->n_layers * hp->n_heads * (hp->key_dim + hp->value_dim);
     double products_ms = n * l->products / l->int8_gops / 1e6, sums_ms = sums / l->f32_gops / 1e6;
-    double weights_ms = l->weight_bytes / l->read_gbs / 1e6, states_ms = state_bytes * times / l->read_gbs / 1e6;
+    double weights_ms = l->weight_bytes / l->read_gbs / 1e6, states_ms = kv_bytes * times / l->read_gbs / 1e6;
     return BASE_MAX(products_ms, weights_ms) + BASE_MAX(states_ms, sums_ms);
 }
 
@@ -189,7 +189,7 @@ static void report(bench *b, const limits *l, subject *shared, subject *copies, 
 static void open_bench(bench *b, const char *path) {
     rp_error err;
     must(model_open(&b->model, path, NULL, &err), &err);
-    kv_shape shape = model_state_shape(b->model, KV_F16);
+    kv_shape shape = model_kv_shape(b->model, KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
     cpu_backend_options o = {.format = KV_F16, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,

@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
     b.tokens = number_after(argc, argv, "--tokens", 200);
     b.rounds = number_after(argc, argv, "--rounds", 200);
     b.options.n_threads = number_after(argc, argv, "--threads", 1);
-    b.options.state_budget_bytes = BUDGET_BYTES;
+    b.options.kv_budget_bytes = BUDGET_BYTES;
     b.options.store_budget_bytes = DISK_BYTES;
     if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.options.n_threads < 1) {
         fprintf(stderr, "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N] [--disk yes]\n", MAX_ROUNDS);

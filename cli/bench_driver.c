@@ -31,10 +31,10 @@ static void on_step(void *user, const rp_step *s) {
     if (answers) bench_histogram_add(pieces ? &t->mixed_ms : &t->alone_ms, ms);
     if (s->n_running > t->most_running) t->most_running = s->n_running;
     if (s->n_waiting > t->most_waiting) t->most_waiting = s->n_waiting;
-    if (s->state_bytes > t->most_state_bytes) t->most_state_bytes = s->state_bytes;
+    if (s->kv_bytes > t->max_kv_bytes) t->max_kv_bytes = s->kv_bytes;
     d->n_running = s->n_running;
     d->n_waiting = s->n_waiting;
-    d->state_bytes = s->state_bytes;
+    d->kv_bytes = s->kv_bytes;
     pthread_mutex_unlock(&d->lock);
     bench_trace_step(d->trace, s);
 }
@@ -150,7 +150,7 @@ void bench_submit(bench_driver *d, rp_request *request, const bench_place *p) {
         return;
     }
     link_call(d, c);
-    bench_trace_call(d->trace, rp_call_number(c->call), d->kinds[p->kind].name);
+    bench_trace_call(d->trace, rp_job_number(c->call), d->kinds[p->kind].name);
 }
 
 static void count_result(bench_kind *k, const bench_call *c, const rp_result *r) {
@@ -165,15 +165,15 @@ static void count_result(bench_kind *k, const bench_call *c, const rp_result *r)
 static void take_back(bench_driver *d, bench_call *c) {
     rp_result *r = NULL;
     rp_error err = {0};
-    int rc = rp_call_result(c->call, &r, &err);
+    int rc = rp_job_result(c->call, &r, &err);
     double now = cli_now_ms();
     if (rc == RP_OK) count_result(&d->kinds[c->kind], c, r);
     else if (!cli_interrupted()) count_error(d, c->kind, &err);
-    bench_trace_queue(d->trace, rp_call_number(c->call), c->submitted_ms, r != NULL ? r->timings.queue_ms : now - c->submitted_ms);
+    bench_trace_queue(d->trace, rp_job_number(c->call), c->submitted_ms, r != NULL ? r->timings.queue_ms : now - c->submitted_ms);
     if (d->on_ended != NULL) d->on_ended(d->user, c, r, r != NULL ? NULL : &err);
     d->end_ms = now;
     unlink_call(d, c);
-    rp_call_free(c->call);
+    rp_job_free(c->call);
     rp_result_free(r);
     free(c);
 }
@@ -211,7 +211,7 @@ void bench_wait_until(bench_driver *d, double ms) {
 void bench_wait_alive(bench_driver *d, int32_t n) {
     while (d->n_alive > n) {
         if (cli_interrupted())
-            for (bench_call *c = d->newest; c != NULL; c = c->older) rp_call_cancel(c->call);
+            for (bench_call *c = d->newest; c != NULL; c = c->older) rp_job_cancel(c->call);
         wait_once(d, cli_now_ms() + LOOK_EVERY_MS);
     }
 }

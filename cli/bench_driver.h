@@ -34,14 +34,14 @@ typedef struct bench_steps {
     bench_histogram miss; /* of those that were predicted: 100 * |actual - predicted| / actual, as "ms" */
     uint64_t rows[RP_N_STEP_KINDS];     /* by rp_step_kind */
     int32_t most_running, most_waiting;
-    uint64_t most_state_bytes;
+    uint64_t max_kv_bytes;
 } bench_steps;
 
 typedef struct bench_driver bench_driver;
 
 typedef struct bench_call {
     bench_driver *driver;
-    rp_call *call;
+    rp_job *call;
     int kind;
     double due_ms, submitted_ms, first_ms, last_ms; /* of cli_now_ms */
     int32_t n_tokens;
@@ -73,7 +73,7 @@ struct bench_driver {
     bench_call *ended;  /* under lock, */
     bench_steps steps;  /* and this, */
     int32_t n_running, n_waiting;
-    uint64_t state_bytes;
+    uint64_t kv_bytes;
 };
 
 /* Makes the engine (options with on_step added) and prepares it. loaded: with its model; it keeps the engine. Returns an exit status. */

@@ -34,7 +34,7 @@ static double share(uint64_t part, uint64_t all) { return all > 0 ? (double)part
 static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
     rp_model_info info;
     rp_model_describe(d->loaded->model, &info);
-    return info.state_bytes_per_token > 0 ? m->states_limit / info.state_bytes_per_token : 0;
+    return info.kv_bytes_per_token > 0 ? m->kv_limit / info.kv_bytes_per_token : 0;
 }
 
 /* ---- JSON ---- */
@@ -80,9 +80,9 @@ static json_t *memory_object(const bench_driver *d, const bench_steps *steps) {
     cli_json_set(o, "weights", integer(m.weights));
     cli_json_set(o, "file", integer(m.file));
     cli_json_set(o, "activations", integer(m.activations));
-    cli_json_set(o, "states", integer(m.states));
-    cli_json_set(o, "states_used", integer(steps->most_state_bytes));
-    cli_json_set(o, "states_limit", integer(m.states_limit));
+    cli_json_set(o, "kv", integer(m.states));
+    cli_json_set(o, "kv_used", integer(steps->max_kv_bytes));
+    cli_json_set(o, "kv_limit", integer(m.kv_limit));
     cli_json_set(o, "cache_tokens", integer(cache_tokens(d, &m)));
     return o;
 }
@@ -230,8 +230,8 @@ static void print_memory(const bench_driver *d, const bench_steps *s) {
     bench_process p = bench_process_now();
     rp_engine_memory(d->loaded->engine, &m);
     printf("%-9s resident %.1f MiB, at most %.1f; weights %.1f, file %.1f, activations %.1f, states %.1f of %.1f (%llu tokens)\n", "memory",
-           MIB(p.resident_bytes), MIB(p.peak_bytes), MIB(m.weights), MIB(m.file), MIB(m.activations), MIB(s->most_state_bytes),
-           MIB(m.states_limit), (unsigned long long)cache_tokens(d, &m));
+           MIB(p.resident_bytes), MIB(p.peak_bytes), MIB(m.weights), MIB(m.file), MIB(m.activations), MIB(s->max_kv_bytes),
+           MIB(m.kv_limit), (unsigned long long)cache_tokens(d, &m));
 }
 
 static void print_errors(const bench_driver *d) {
@@ -259,7 +259,7 @@ static void print_disk(const bench_disk_verdict *v) {
 
 static void print_verdict(const bench_verdict *v) {
     printf("%-9s %llu answers were what they had to be\n", "checked", (unsigned long long)v->checked);
-    if (!v->judged) printf("%-9s not judged: too short for the budget of states (--state-ram) to be used up\n", "flat");
+    if (!v->judged) printf("%-9s not judged: too short for the budget of states (--kv-ram) to be used up\n", "flat");
     else
         printf("%-9s %s: %.1f MiB at most once settled, %.1f before (%.1f allowed)\n", "flat", v->flat ? "yes" : "NO", MIB(v->later_bytes),
                MIB(v->first_bytes), MIB(v->allowed_bytes));

@@ -47,7 +47,7 @@ static void tell(soak *s, double now) {
     for (int i = 0; i < d->n_kinds; i++) done += d->kinds[i].done, failed += d->kinds[i].failed;
     pthread_mutex_lock(&d->lock);
     int32_t running = d->n_running, waiting = d->n_waiting;
-    double states = (double)d->state_bytes / 1048576;
+    double states = (double)d->kv_bytes / 1048576;
     pthread_mutex_unlock(&d->lock);
     fprintf(to, "%6.0f s  %llu calls done, %llu ended early, %llu faults; resident %.1f MiB, states %.1f MiB; %d run, %d wait\n",
             (now - s->start_ms) / 1e3, (unsigned long long)done, (unsigned long long)failed, (unsigned long long)d->faults,
@@ -84,10 +84,10 @@ static void judge(soak *s) {
     rp_engine_store_stats(s->driver->loaded->engine, &store);
     bench_steps steps = bench_steps_now(s->driver);
     v->allowed_bytes = v->first_bytes + (uint64_t)((double)v->first_bytes * GROWTH_SHARE) + GROWTH_BYTES;
-    v->budget_bytes = m.weights + m.file + m.activations + m.states_limit + PROGRAM_BYTES;
+    v->budget_bytes = m.weights + m.file + m.activations + m.kv_limit + PROGRAM_BYTES;
     v->judged = settled_ms(s) <= s->start_ms + (s->end_ms - s->start_ms) * LATEST_SETTLED && !cli_interrupted();
     v->flat = !v->judged || v->later_bytes <= v->allowed_bytes;
-    v->inside = bench_process_now().peak_bytes <= v->budget_bytes && steps.most_state_bytes <= m.states_limit;
+    v->inside = bench_process_now().peak_bytes <= v->budget_bytes && steps.max_kv_bytes <= m.kv_limit;
     bench_disk_watch_end(s->disk, store.disk_write_bytes, v->judged, &v->disk);
 }
 
@@ -134,25 +134,25 @@ static void replace_schema(soak *s) {
     load_schema(s, schema);
 }
 
-static void encode_schema(soak *s) {
+static void prefill_schema(soak *s) {
     char name[16];
     rp_error err;
     snprintf(name, sizeof name, "s%u", (unsigned)bench_random_below(&s->source.state, SOAK_SCHEMAS));
-    int rc = rp_schema_encode(s->driver->loaded->engine, NULL, name, NULL, NULL, &err);
+    int rc = rp_schema_prefill(s->driver->loaded->engine, NULL, name, NULL, NULL, &err);
     if (rc != RP_OK && rc != RP_ERR_BUSY) bench_fault(s->driver, "%s", err.message);
 }
 
 static void cancel_one(soak *s) {
     bench_call *c = s->driver->newest;
     for (uint32_t i = bench_random_below(&s->source.state, 16); i > 0 && c != NULL && c->older != NULL; i--) c = c->older;
-    if (c != NULL && c->tag == 0) rp_call_cancel(c->call);
+    if (c != NULL && c->tag == 0) rp_job_cancel(c->call);
 }
 
 static bool once_in(soak *s, uint32_t n) { return bench_random_below(&s->source.state, n) == 0; }
 
 static void act(soak *s) {
     if (once_in(s, SCHEMA_EVERY)) replace_schema(s);
-    if (once_in(s, ENCODE_EVERY)) encode_schema(s);
+    if (once_in(s, ENCODE_EVERY)) prefill_schema(s);
     if (once_in(s, CANCEL_EVERY)) cancel_one(s);
     if (once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
     int32_t n = !s->had_burst || once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* the first thing: so much memory belongs to it */

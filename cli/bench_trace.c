@@ -73,7 +73,7 @@ static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[
     fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"calls\",\"ts\":%.0f,\"args\":{\"running\":%d,\"waiting\":%d}}", ENGINE, ts,
             (int)s->n_running, (int)s->n_waiting);
     fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"state bytes\",\"ts\":%.0f,\"args\":{\"bytes\":%llu}}", ENGINE, ts,
-            (unsigned long long)s->state_bytes);
+            (unsigned long long)s->kv_bytes);
 }
 
 void bench_trace_step(bench_trace *t, const rp_step *s) {

@@ -32,7 +32,7 @@ static const cli_option table[] = {
      .help = "with --model: context length; 0: that of the model (0)"},
     {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
      .help = "with --model: threads; 0: one for each processor (0)"},
-    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(verify_options, states), .choices = cli_state_names,
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
      .help = "with --model: format of the KV cache to compare with (f16)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
      .help = "with --model: chat template; without it, that of the model's metadata"},
@@ -146,7 +146,7 @@ static int recompute(const verify_options *o, rp_cache *cache, verify_state *s, 
     for (size_t i = 0; i < o->schemas.n && status == CLI_OK; i++) {
         rp_schema_options of = {.tenant = o->tenant};
         if (rp_schema_load(l.engine, o->schemas.items[i], &of, &l.schema, &err) != RP_OK ||
-            rp_schema_encode(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
+            rp_schema_prefill(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
             status = cli_fail_library(&err);
     }
     s->progress.what = "computing";

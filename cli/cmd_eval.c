@@ -91,7 +91,7 @@ typedef struct distributions {
 
 /* What a setting did with an item. */
 typedef struct outcome {
-    double score, agreement, kl, ttft_ms, cached_share, state_bytes, recomputed_tokens, probed_tokens;
+    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, recomputed_tokens, probed_tokens;
 } outcome;
 
 typedef struct eval_state {
@@ -213,9 +213,9 @@ static outcome judge(const eval_state *s, const eval_item *item, const rp_result
         o.agreement += (eval_argmax(a, p->n_vocab) == eval_argmax(b, q->n_vocab)) / (double)n;
         o.kl += eval_kl(a, b, p->n_vocab) / n;
     }
-    uint64_t bytes = s->info.state_bytes_per_token * (s->options->engine.states == RP_STATE_F32 ? 2 : 1);
+    uint64_t bytes = s->info.kv_bytes_per_token * (s->options->engine.states == RP_KV_F32 ? 2 : 1);
     o.cached_share = r->prompt_tokens > 0 ? (double)r->cached_tokens / r->prompt_tokens : 0;
-    o.state_bytes = (double)r->cached_tokens * (double)bytes;
+    o.kv_bytes = (double)r->cached_tokens * (double)bytes;
     return o;
 }
 
@@ -281,7 +281,7 @@ static void summarize(const eval_state *s, const eval_task *t, const outcome *ou
         kl[i] = o->kl;
         ttft[i] = o->ttft_ms;
         row->cached_share += o->cached_share / (double)n;
-        row->state_bytes += o->state_bytes / (double)n;
+        row->kv_bytes += o->kv_bytes / (double)n;
         row->recomputed_tokens += o->recomputed_tokens / (double)n;
         row->probed_tokens += o->probed_tokens / (double)n;
     }

@@ -18,7 +18,7 @@ typedef struct run_options {
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
-    int32_t max_tokens, reuse, repeat, draft, relink;
+    int32_t max_tokens, reuse, repeat, draft, shifted_reuse;
     bool ignore_eos, json, verbose, explain;
 } run_options;
 
@@ -50,7 +50,7 @@ static const cli_option options[] = {
              "per cent that deviate most), scaffold (all, while idle, for the next such prompt) or exact; without it prompt and schema say"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = 0, .max = RP_MAX_DRAFT,
      .help = "guess up to N tokens by what stood behind the same words before, and check them in one step; the answer stays the same (0)"},
-    {.name = "relink", .kind = CLI_INT, .value = "K", .offset = AT(relink), .min = -1, .max = INT32_MAX,
+    {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
      .help = "where a text was read before but for a piece in its middle, move what stands behind the piece and compute its first K tokens "
              "again; not exact (-1: off)"},
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
@@ -219,7 +219,7 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;
     r.n_draft = o->draft;
-    r.relink = o->relink;
+    r.shifted_reuse = o->shifted_reuse;
     r.on_text = on_text;
     r.on_logits = s->dump != NULL ? on_logits : NULL;
     r.on_progress = on_progress;
@@ -252,12 +252,12 @@ static bool is_wrong_use(const rp_error *err) { return err->code == RP_ERR_INVAL
 #define LOOK_MS 50
 
 static int run_call(rp_engine *engine, const rp_request *request, rp_result **result, rp_error *err) {
-    rp_call *call = NULL;
+    rp_job *call = NULL;
     int rc = rp_engine_submit(engine, request, &call, err);
-    while (rc == RP_OK && !rp_call_wait(call, LOOK_MS))
-        if (cli_interrupted()) rp_call_cancel(call);
-    if (rc == RP_OK) rc = rp_call_result(call, result, err);
-    rp_call_free(call);
+    while (rc == RP_OK && !rp_job_wait(call, LOOK_MS))
+        if (cli_interrupted()) rp_job_cancel(call);
+    if (rc == RP_OK) rc = rp_job_result(call, result, err);
+    rp_job_free(call);
     return rc;
 }
 
@@ -323,7 +323,7 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .relink = -1, .sampling = cli_sampling_defaults(), .repeat = 1};
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -36,7 +36,7 @@ static void fill_cells(char cells[COLUMNS][CELL_BYTES], const eval_row *r) {
     snprintf(cells[5], CELL_BYTES, "%.1f %%", 100 * r->agreement.mean);
     snprintf(cells[6], CELL_BYTES, r->kl.mean >= 0.001 || r->kl.mean == 0 ? "%.3f" : "%.1e", r->kl.mean);
     snprintf(cells[7], CELL_BYTES, "%.1f ms", r->ttft_ms);
-    bytes_text(bytes, r->state_bytes);
+    bytes_text(bytes, r->kv_bytes);
     snprintf(cells[8], CELL_BYTES, "%.0f %%, %.40s", 100 * r->cached_share, bytes);
     if (r->probed_tokens > 0) snprintf(cells[9], CELL_BYTES, "%.0f of %.0f", r->recomputed_tokens, r->probed_tokens);
     else snprintf(cells[9], CELL_BYTES, "%.0f", r->recomputed_tokens);
@@ -103,7 +103,7 @@ static void csv_mean(FILE *to, eval_mean m) { fprintf(to, ",%.6g,%.6g,%.6g", m.m
 
 static void write_csv(const eval_report *r, FILE *to) {
     fputs("task,setting,metric,items,score,score_low,score_high,agreement,agreement_low,agreement_high,kl,kl_low,kl_high,ttft_ms,"
-          "cached_share,state_bytes,recomputed_tokens,probed_tokens\n", to);
+          "cached_share,kv_bytes,recomputed_tokens,probed_tokens\n", to);
     for (size_t i = 0; i < r->n_rows; i++) {
         const eval_row *row = &r->rows[i];
         csv_text(to, row->task);
@@ -113,7 +113,7 @@ static void write_csv(const eval_report *r, FILE *to) {
         csv_mean(to, row->score);
         csv_mean(to, row->agreement);
         csv_mean(to, row->kl);
-        fprintf(to, ",%.3f,%.4f,%.0f,%.1f,%.1f\n", row->ttft_ms, row->cached_share, row->state_bytes, row->recomputed_tokens,
+        fprintf(to, ",%.3f,%.4f,%.0f,%.1f,%.1f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->recomputed_tokens,
                 row->probed_tokens);
     }
 }
@@ -137,7 +137,7 @@ static json_t *json_row(const eval_row *r) {
     cli_json_set(o, "kl", json_mean(r->kl));
     cli_json_set(o, "ttft_ms", cli_json_real(r->ttft_ms));
     cli_json_set(o, "cached_share", cli_json_real(r->cached_share));
-    cli_json_set(o, "state_bytes", json_integer((json_int_t)r->state_bytes));
+    cli_json_set(o, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
     cli_json_set(o, "recomputed_tokens", cli_json_real(r->recomputed_tokens));
     cli_json_set(o, "probed_tokens", cli_json_real(r->probed_tokens));
     return o;

@@ -19,7 +19,7 @@ typedef struct eval_row {
     eval_mean kl;         /* nats from the distribution of `exact`, at the same places */
     double ttft_ms;       /* median; modules in place */
     double cached_share;  /* of the prompt's tokens */
-    double state_bytes;   /* of the states that were reused, mean of a prompt */
+    double kv_bytes;   /* of the states that were reused, mean of a prompt */
     double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt */
 } eval_row;
 

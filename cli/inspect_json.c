@@ -26,7 +26,7 @@ int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
     cli_json_set(o, "n_window_layers", json_integer(m->n_window_layers));
     cli_json_set(o, "n_experts", json_integer(m->n_experts));
     cli_json_set(o, "n_experts_used", json_integer(m->n_experts_used));
-    cli_json_set(o, "state_bytes_per_token", json_integer((json_int_t)m->state_bytes_per_token));
+    cli_json_set(o, "kv_bytes_per_token", json_integer((json_int_t)m->kv_bytes_per_token));
     json_t *sizes = json_object();
     cli_json_set(sizes, "weights", json_integer((json_int_t)memory->weights));
     cli_json_set(sizes, "file", json_integer((json_int_t)memory->file));

@@ -56,7 +56,7 @@ void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
     if (m->window > 0)
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
     print_size("memory", memory->weights + memory->file + memory->activations);
-    print_size("states a token", m->state_bytes_per_token);
+    print_size("states a token", m->kv_bytes_per_token);
     print_row("chat format", m->chat_format);
     if (m->chat_format_guessed) print_row("", "(guessed: the model's own chat template is not known)");
     print_row("fingerprint", m->fingerprint);

@@ -41,8 +41,8 @@ static const llama_option table[] = {
     /* the context and the KV cache */
     {"-c --ctx-size", "ctx", NULL},
     {"-np --parallel", "sequences", NULL},
-    {"-ctk --cache-type-k -ctv --cache-type-v", "states", "f16 or f32 for keys and values alike"},
-    {"-cram --cache-ram", "state-ram", "bytes, such as 4G"},
+    {"-ctk --cache-type-k -ctv --cache-type-v", "kv-format", "f16 or f32 for keys and values alike"},
+    {"-cram --cache-ram", "kv-ram", "bytes, such as 4G"},
     {"--prompt-cache --slot-save-path", "store", "a folder"},
     {"--prompt-cache-ro", "read-only", NULL},
     {"--prompt-cache-all --cache-prompt --no-cache-prompt --cache-reuse -sps --slot-prompt-similarity -kvu --kv-unified -dt --defrag-thold "

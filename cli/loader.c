@@ -12,7 +12,7 @@
 #include "console.h"
 #include "text.h"
 
-const char *const cli_state_names[] = {"f16", "f32", NULL};
+const char *const cli_kv_formats[] = {"f16", "f32", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 rp_engine_options cli_engine_options(const cli_engine_args *args) {
@@ -21,9 +21,9 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.n_ctx = args->ctx;
     o.chunk_tokens = args->chunk;
     o.max_sequences = 1; /* commands ask one thing after another */
-    o.state_format = (rp_state_format)args->states;
+    o.kv_format = (rp_kv_format)args->states;
     o.ram_bytes = args->ram;
-    o.state_budget_bytes = args->state_ram;
+    o.kv_budget_bytes = args->kv_ram;
     o.store_dir = args->store;
     o.store_key_file = args->store_key;
     o.store_budget_bytes = args->disk;

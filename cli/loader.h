@@ -15,12 +15,12 @@ typedef struct cli_loaded {
 /* Options that `run` and `eval` share; all zero: the defaults. */
 typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
-    uint64_t ram, state_ram, disk;
+    uint64_t ram, kv_ram, disk;
     const char *store, *store_key;
     bool read_only;
 } cli_engine_args;
 
-extern const char *const cli_state_names[]; /* the order of rp_state_format; ends with NULL */
+extern const char *const cli_kv_formats[]; /* the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* the order of rp_store_write */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of --threads, or 0. */
@@ -31,11 +31,11 @@ extern const char *const cli_write_names[]; /* the order of rp_store_write */
      .help = "threads; 0: one for each processor (0)"}, \
     {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
      .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"}, \
-    {.name = "states", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_state_names, \
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
      .help = "format of attention states (f16)"}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "limit for all memory that the program takes: attention states get what weights leave; K, M, G, T may follow the number (none)"}, \
-    {.name = "state-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.state_ram), \
+    {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
      .help = "limit for attention states in memory (2G; with --ram: what is left)"}
 
 /* Rows of commands that may keep states on disk. */

@@ -64,11 +64,11 @@ static void print_parts(const json_t *parts) {
     }
 }
 
-static void print_divergence(const json_t *d) {
+static void print_mismatch(const json_t *d) {
     const char *message = report_text(d, "message");
     if (!json_is_object(d)) return;
     printf("\nleft what was known at token %.0f, in %s\n", report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
-    static const char *const fields[] = {"before", "found", "known"}, *const words[] = {"behind", "came", "known was"};
+    static const char *const fields[] = {"before", "prompt", "cached"}, *const words[] = {"behind", "came", "known was"};
     for (int i = 0; i < 3; i++) {
         printf("  %-10s ", words[i]);
         print_quoted(report_text(d, fields[i]), LINE_CELLS - 16);
@@ -81,7 +81,7 @@ static void print_hints(const json_t *hints) {
     for (size_t i = 0; i < json_array_size(hints); i++) {
         const json_t *hint = json_array_get(hints, i);
         printf("  %s in %s%s: ", report_text(hint, "what"), report_text(hint, "message"),
-               report_flag(hint, "at_divergence") ? ", where the prompt left what was known" : "");
+               report_flag(hint, "at_mismatch") ? ", where the prompt left what was known" : "");
         print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
         printf("\n    %s\n", report_text(hint, "do"));
     }
@@ -95,12 +95,12 @@ void report_print(const json_t *report) {
     printf("  %s\n", report_text(report, "route"));
     printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, share(cached, tokens), tokens - cached);
     printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n", report_number(ms, "first_token"),
-           report_number(ms, "queue"), report_number(ms, "encode"), report_number(ms, "plan"), report_number(ms, "prefill"));
+           report_number(ms, "queue"), report_number(ms, "module_prefill"), report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
     putchar('\n');
     print_mosaic(parts, tokens);
     print_parts(parts);
-    print_divergence(json_object_get(report, "divergence"));
+    print_mismatch(json_object_get(report, "mismatch"));
     print_hints(json_object_get(report, "hints"));
 }
 
@@ -261,7 +261,7 @@ static void print_head(const char *side, const json_t *r) {
 static void print_beginning(const json_t *a, const json_t *b, const common_beginning *c) {
     double bytes = report_number(json_object_get(b, "prompt"), "bytes"), each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
     double least = floor(each * c->begin), most = c->all ? least : ceil(each * c->end);
-    const json_t *left = json_object_get(b, "divergence");
+    const json_t *left = json_object_get(b, "mismatch");
     if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time")) most = fmin(most, report_number(left, "token"));
     least = fmin(least, most);
     if (most - least < 2) printf("about %.0f tokens of its beginning", most);
@@ -283,6 +283,6 @@ void report_print_diff(const json_t *a, const json_t *b) {
     if (modules > 0) printf("%.0f tokens of modules", modules);
     else print_beginning(a, b, &common);
     printf("; it reused %.0f tokens in all\n", report_number(b, "cached_tokens"));
-    print_divergence(json_object_get(b, "divergence"));
+    print_mismatch(json_object_get(b, "mismatch"));
     print_hints(json_object_get(b, "hints"));
 }

@@ -50,9 +50,9 @@ static json_t *timings_object(const rp_timings *t) {
     json_t *timings = json_object();
     cli_json_set(timings, "load_ms", cli_json_real(t->load_ms));
     cli_json_set(timings, "queue_ms", cli_json_real(t->queue_ms));
-    cli_json_set(timings, "encode_ms", cli_json_real(t->encode_ms));
+    cli_json_set(timings, "module_prefill_ms", cli_json_real(t->module_prefill_ms));
     cli_json_set(timings, "plan_ms", cli_json_real(t->plan_ms));
-    cli_json_set(timings, "prefill_ms", cli_json_real(t->prefill_ms));
+    cli_json_set(timings, "prompt_prefill_ms", cli_json_real(t->prompt_prefill_ms));
     cli_json_set(timings, "ttft_ms", cli_json_real(t->ttft_ms));
     cli_json_set(timings, "decode_ms", cli_json_real(t->decode_ms));
     cli_json_set(timings, "saved_ms", cli_json_real(t->saved_ms));
@@ -70,7 +70,7 @@ static json_t *memory_object(rp_engine *engine) {
     cli_json_set(memory, "weights", json_integer((json_int_t)m.weights));
     cli_json_set(memory, "file", json_integer((json_int_t)m.file));
     cli_json_set(memory, "activations", json_integer((json_int_t)m.activations));
-    cli_json_set(memory, "states", json_integer((json_int_t)m.states));
+    cli_json_set(memory, "kv", json_integer((json_int_t)m.states));
     cli_json_set(memory, "peak", json_integer((json_int_t)usage.ru_maxrss * 1024));
     return memory;
 }
@@ -90,7 +90,7 @@ static json_t *plan_item(const rp_plan_item *p) {
 }
 
 /* null: the prompt left nothing that was known. */
-static json_t *divergence_object(const rp_divergence *d) {
+static json_t *mismatch_object(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
     json_t *object = json_object();
     cli_json_set(object, "token", json_integer(d->token));
@@ -98,8 +98,8 @@ static json_t *divergence_object(const rp_divergence *d) {
     cli_json_set(object, "module", cli_json_text(d->module));
     cli_json_set(object, "message", cli_json_text(d->message));
     cli_json_set(object, "before", cli_json_text(d->before));
-    cli_json_set(object, "found", cli_json_text(d->found));
-    cli_json_set(object, "known", cli_json_text(d->known));
+    cli_json_set(object, "prompt", cli_json_text(d->prompt));
+    cli_json_set(object, "cached", cli_json_text(d->cached));
     return object;
 }
 
@@ -124,14 +124,14 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
-    cli_json_set(object, "state_bytes", json_integer((json_int_t)r->state_bytes));
+    cli_json_set(object, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
     cli_json_set(object, "timings", timings_object(&r->timings));
     cli_json_set(object, "memory", memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
     cli_json_set(object, "plan", plan);
-    cli_json_set(object, "divergence", divergence_object(&r->divergence));
+    cli_json_set(object, "mismatch", mismatch_object(&r->mismatch));
     json_t *warnings = json_array();
     for (int32_t i = 0; i < r->n_warnings; i++) cli_json_append(warnings, cli_json_text(r->warnings[i]));
     cli_json_set(object, "warnings", warnings);
@@ -148,8 +148,8 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
 }
 
 static void print_first_token(FILE *to, const rp_timings *t) {
-    fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms, t->queue_ms, t->encode_ms,
-            t->plan_ms, t->prefill_ms);
+    fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms, t->queue_ms, t->module_prefill_ms,
+            t->plan_ms, t->prompt_prefill_ms);
 }
 
 void run_report_summary(FILE *to, const rp_result *r) {
@@ -185,16 +185,16 @@ void run_report_explain(FILE *to, const rp_result *r) {
         fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, how(p), p->reason, p->exact ? "yes" : "no",
                 p->module[0] ? p->module : "(anonymous)");
     }
-    if (r->divergence.token >= 0) {
-        fprintf(to, "left what was read before at token %d", (int)r->divergence.token);
-        if (r->divergence.message[0]) fprintf(to, " in %s", r->divergence.message);
-        print_text(to, ", behind", r->divergence.before);
-        print_text(to, ": now", r->divergence.found);
-        print_text(to, ", before", r->divergence.known);
+    if (r->mismatch.token >= 0) {
+        fprintf(to, "left what was read before at token %d", (int)r->mismatch.token);
+        if (r->mismatch.message[0]) fprintf(to, " in %s", r->mismatch.message);
+        print_text(to, ", behind", r->mismatch.before);
+        print_text(to, ": now", r->mismatch.prompt);
+        print_text(to, ", before", r->mismatch.cached);
         fputc('\n', to);
     }
     print_first_token(to, t);
-    fprintf(to, "; decode %.1f ms; states %.1f MiB\n", t->decode_ms, (double)r->state_bytes / (1 << 20));
+    fprintf(to, "; decode %.1f ms; states %.1f MiB\n", t->decode_ms, (double)r->kv_bytes / (1 << 20));
     if (r->drafted_tokens > 0)
         fprintf(to, "drafts: %d tokens guessed, %d right\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
 }

@@ -31,7 +31,7 @@ static int ask(rp_engine *engine, const rp_prompt *prompt, rp_error *err) {
     int rc = rp_engine_run(engine, &request, &result, err);
     if (rc == RP_OK)
         printf("\n[%d of %d prompt tokens reused, first token after %.1f ms, %.1f of them for modules that were missing]\n", result->cached_tokens,
-               result->prompt_tokens, result->timings.ttft_ms, result->timings.encode_ms);
+               result->prompt_tokens, result->timings.ttft_ms, result->timings.module_prefill_ms);
     rp_result_free(result);
     return rc;
 }

@@ -70,14 +70,14 @@ static void read_record(const char *path, const record_cipher *cipher) {
 /* The input with zeros between the private header, as far as its numbers tell where it ends, and the states. */
 static forged pad(const uint8_t *data, size_t n) {
     forged f = {calloc(1, n + 2 * (size_t)RECORD_MAX_PRIVATE), n};
-    uint64_t states_at, private_bytes;
+    uint64_t kv_at, private_bytes;
     if (!f.bytes) abort();
     memcpy(f.bytes, data, n);
-    if (!forge_places(f.bytes, n, &private_bytes, &states_at)) return f;
+    if (!forge_places(f.bytes, n, &private_bytes, &kv_at)) return f;
     size_t header = RECORD_PUBLIC_BYTES + (size_t)private_bytes;
     memset(f.bytes + header, 0, n - header);
-    memcpy(f.bytes + states_at, data + header, n - header);
-    f.n = (size_t)states_at + n - header;
+    memcpy(f.bytes + kv_at, data + header, n - header);
+    f.n = (size_t)kv_at + n - header;
     return f;
 }
 

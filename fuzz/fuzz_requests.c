@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const server_ask_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
+static const generation_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
                                             llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse};
 
 static void check(bool ok) {
@@ -33,7 +33,7 @@ static void check_problem(const server_problem *p) {
     }
 }
 
-static void check_ask(const server_ask *a) {
+static void check_ask(const generation *a) {
     const rp_sampling *s = &a->sampling;
     check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) + (a->built != NULL) == 1);
     check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_prompts <= SERVER_MAX_CHOICES);
@@ -57,7 +57,7 @@ static void check_ask(const server_ask *a) {
 }
 
 /* Every message is found again, longer or as it was, and parts stand inside of their messages. */
-static void check_prepared(const server_ask *a) {
+static void check_prepared(const generation *a) {
     check(a->n_calls == 0 || a->n_messages == 0);
     check(!(tools_are_on(a) || a->wants_json) || a->grammar);
     for (size_t i = 0; i < a->n_messages; i++) check(strlen(a->messages[i].text) == a->messages[i].n);
@@ -69,7 +69,7 @@ static void check_prepared(const server_ask *a) {
 }
 
 /* The request itself as an answer: what is found in it is all of it. */
-static void check_finder(const server_ask *a, const uint8_t *data, size_t n) {
+static void check_finder(const generation *a, const uint8_t *data, size_t n) {
     tool_finder f;
     size_t at = 0;
     tool_finder_init(&f, a, NULL, NULL);
@@ -84,15 +84,15 @@ static void check_finder(const server_ask *a, const uint8_t *data, size_t n) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     server_problem p = {0};
-    server_ask ask = {0};
+    generation ask = {0};
     if (n == 0) return 0;
     json_t *root = server_json_parse((const char *)data + 1, n - 1, &p);
-    if (root) server_ask_parse(&ask, root, parsers[data[0] % 16 % BASE_ARRAY_LEN(parsers)], &p);
+    if (root) generation_parse(&ask, root, parsers[data[0] % 16 % BASE_ARRAY_LEN(parsers)], &p);
     json_decref(root);
     if (!p.kind) check_ask(&ask);
     if (!p.kind && !tools_prepare(&ask, n % 2 ? "chatml" : "plain", &p)) check_prepared(&ask);
     if (p.kind) check_problem(&p);
     else check_finder(&ask, data, n);
-    server_ask_free(&ask);
+    generation_free(&ask);
     return 0;
 }

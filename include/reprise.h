@@ -69,7 +69,7 @@ extern "C" {
     X(ERR_INTERNAL, -13, "a fault of this library") \
     X(ERR_BUSY, -14, "too many requests wait: try again later") \
     X(ERR_DEADLINE, -15, "not begun before its deadline") \
-    X(ERR_ROOM, -16, "the budget of attention states cannot hold it")
+    X(ERR_BUDGET, -16, "the budget of attention states cannot hold it")
 
 typedef enum rp_code {
 #define X(name, value, text) RP_##name = value,
@@ -134,7 +134,7 @@ typedef struct rp_model_info {
     int32_t window;               /* layers with a window see so many tokens, themselves included; 0: none has one */
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
-    uint64_t state_bytes_per_token; /* attention states in f16 */
+    uint64_t kv_bytes_per_token; /* attention states in f16 */
     const char *fingerprint;      /* 64 hexadecimal digits, once they are known: an engine with a store has them computed, and so does
                                      rp_model_fingerprint. Until then "" */
 } rp_model_info;
@@ -214,7 +214,7 @@ RP_API int rp_model_quantize(const char *in, const char *out, const char *type, 
 
 typedef struct rp_engine rp_engine;
 
-typedef enum rp_state_format { RP_STATE_F16 = 0, RP_STATE_F32 = 1 } rp_state_format;
+typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1 } rp_kv_format;
 
 /* What a step of the engine computed for one call. */
 typedef enum rp_step_kind {
@@ -226,7 +226,7 @@ typedef enum rp_step_kind {
 #define RP_N_STEP_KINDS 4
 
 typedef struct rp_step_part {
-    uint64_t call;          /* rp_call_number; 0: a module whose call is gone or that rp_schema_encode wants; the background */
+    uint64_t call;          /* rp_job_number; 0: a module whose call is gone or that rp_schema_prefill wants; the background */
     rp_step_kind kind;
     int32_t n_rows;         /* tokens computed */
     int32_t context_tokens; /* that they attended to, themselves included */
@@ -240,7 +240,7 @@ typedef struct rp_step {
     const rp_step_part *parts;
     int32_t n_parts;
     int32_t n_running, n_waiting; /* calls */
-    uint64_t state_bytes;   /* in use, what the store keeps included */
+    uint64_t kv_bytes;   /* in use, what the store keeps included */
 } rp_step;
 
 /* Called after each step, on the engine's thread; step is borrowed meanwhile. */
@@ -256,10 +256,10 @@ typedef enum rp_store_write {
 typedef struct rp_engine_options {
     int32_t n_threads;           /* 0: one for each processor */
     int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
-    rp_state_format state_format; /* f16; f32 is for tests */
+    rp_kv_format kv_format; /* f16; f32 is for tests */
     uint64_t ram_bytes;          /* hard limit for what a program with this engine takes of memory, all in all: weights, what is used of
                                     the file, activations, tables, attention states. States get what the others leave. 0: none */
-    uint64_t state_budget_bytes; /* hard limit for attention states in RAM; 0: as ram_bytes says, or 2 GiB */
+    uint64_t kv_budget_bytes; /* hard limit for attention states in RAM; 0: as ram_bytes says, or 2 GiB */
     int32_t chunk_tokens;        /* most tokens of prompts that a step computes, 1 to 4096; 0: 256. Results do not depend on it. */
     int32_t max_sequences;       /* calls that run together, 1 to 256; 0: 16 */
     int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
@@ -284,7 +284,7 @@ typedef struct rp_engine_options {
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
 /* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_ROOM (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
+ * RP_ERR_BUDGET (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
  * (store_dir is no store). A store that cannot be used now is none of these: rp_store_stats.disk_state says so. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After every call was freed. What waits to be written to disk is written. */
@@ -296,7 +296,7 @@ RP_API size_t rp_engine_close(rp_engine *engine, int64_t timeout_ms);
 /* How an engine was made, and how busy it is. */
 typedef struct rp_engine_info {
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue; /* as rp_engine_options; none is 0 */
-    rp_state_format state_format;
+    rp_kv_format kv_format;
     bool prepared;            /* rp_engine_prepare, or a first request, was there */
     int32_t running, waiting; /* calls that run, as after the last step; that have not ended, beside them */
     int32_t background;       /* pieces of work in the background that are not done */
@@ -322,7 +322,7 @@ typedef struct rp_memory {
     uint64_t activations;  /* of one step, with attention scores */
     uint64_t token_trie;   /* the vocabulary as grammars need it: from the first request with one on */
     uint64_t states;       /* attention states: what was allocated so far */
-    uint64_t states_limit; /* rp_engine_options.state_budget_bytes, in whole blocks */
+    uint64_t kv_limit; /* rp_engine_options.kv_budget_bytes, in whole blocks */
 } rp_memory;
 RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
@@ -340,7 +340,7 @@ RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
 /* What a tenant may keep, in bytes of states in RAM and of records on disk; 0: as much as there is room for. */
 typedef struct rp_quota {
-    uint64_t state_bytes, store_bytes;
+    uint64_t kv_bytes, store_bytes;
 } rp_quota;
 
 /* From now on: a tenant that keeps more loses its own, what goes first of it. What its running calls hold is not taken from them, and is
@@ -470,7 +470,7 @@ RP_API int rp_prompt_end_role(rp_prompt *prompt);
 #define RP_MAX_TRIGGER_BYTES 1024
 #define RP_MAX_LOGPROBS 100
 #define RP_MAX_DRAFT 15
-#define RP_DIVERGENCE_TOKENS 8
+#define RP_MISMATCH_TOKENS 8
 #define RP_MAX_WARNINGS 16
 
 typedef struct rp_logit_bias {
@@ -552,7 +552,7 @@ typedef struct rp_token {
 
 /* Called once for each generated token, before the text that it adds, if it adds any. Return false to stop: that text is left out. */
 typedef bool (*rp_on_token)(void *user, const rp_token *token);
-/* The last callback, when the call is over, well or not: another thread's rp_call_result returns within a moment of it. */
+/* The last callback, when the call is over, well or not: another thread's rp_job_result returns within a moment of it. */
 typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
@@ -585,7 +585,7 @@ typedef struct rp_request {
                                 0: none (default) */
     int32_t n_draft;         /* guess up to so many tokens of the answer by what stood behind the same words in the prompt or answer, and
                                 check them in one step; the answer stays what it is without. 0: off (default); up to RP_MAX_DRAFT */
-    int32_t relink;          /* >= 0: where the prompt is one that was read before but for a piece in its middle, take the states behind
+    int32_t shifted_reuse;          /* >= 0: where the prompt is one that was read before but for a piece in its middle, take the states behind
                                 that piece too, at their new positions, and compute the first `relink` of their tokens again. Never
                                 exact: those tokens never saw the new piece. -1: off (default) */
     rp_sampling sampling;    /* default: rp_sampling_defaults */
@@ -626,12 +626,12 @@ typedef struct rp_plan_item {
     const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
     const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
                              "new"      nobody read this before, as far as is known and the request's tenant may know; so below
-                             "dropped"  it was known, and its room was needed, or its time was over
+                             "evicted"  it was known, and its room was needed, or its time was over
                              "scope"    it is known, behind other modules
-                             "room"     it is on disk, and there was no room in RAM to read it into
+                             "memory"   it is on disk, and there was no room in RAM to read it into
                              "window"   it is known, and layers with a window have forgotten what it needs
                              "uncached" the module says cache="false", or it is an argument
-                             "relinked" the beginning of what stands behind an edit (rp_request.relink)
+                             "shifted"  the beginning of what stands behind an edit (rp_request.relink)
                              "link", "blend", "exact" of a module, for the sake of quality
                              "last"     the last token, for its logits
                              "off"      the request did not want it found */
@@ -639,15 +639,15 @@ typedef struct rp_plan_item {
 } rp_plan_item;
 
 /* Where a prompt left what was read before. */
-typedef struct rp_divergence {
+typedef struct rp_mismatch {
     int32_t token;        /* index into the prompt by rising position; -1: nowhere, or nothing of it was known */
     int32_t position;
     const char *module;   /* as rp_plan_item.module */
     char message[24];     /* "user 2": the second of the prompt's own <user> elements, or of the conversation's messages; "" outside of one */
-    char *before;         /* the text before it, up to RP_DIVERGENCE_TOKENS tokens; "" with token -1 */
-    char *found;          /* how the prompt goes on */
-    char *known;          /* how what was read before went on */
-} rp_divergence;
+    char *before;         /* the text before it, up to RP_MISMATCH_TOKENS tokens; "" with token -1 */
+    char *prompt;         /* how the prompt goes on */
+    char *cached;         /* how what was read before went on */
+} rp_mismatch;
 
 /* What the dial did. */
 typedef struct rp_quality_report {
@@ -661,7 +661,7 @@ typedef struct rp_quality_report {
                                   "window" blend: layers with a window have forgotten what tokens inside the modules see */
     int32_t recomputed_tokens; /* tokens of modules that were computed again */
     int32_t probed_tokens;     /* blend: whose states were compared */
-    double ms;                 /* what that took, about: the comparing, and of the rest of prefill_ms the share of those tokens */
+    double ms;                 /* what that took, about: the comparing, and of the rest of prompt_prefill_ms the share of those tokens */
 } rp_quality_report;
 
 /* ttft_ms has one meaning everywhere: from the arrival of the request (here: the call of rp_engine_submit or rp_engine_run; in the server: the
@@ -670,10 +670,10 @@ typedef struct rp_quality_report {
 typedef struct rp_timings {
     double load_ms;   /* filled in by the program, not by the library; not part of ttft_ms */
     double queue_ms;  /* waiting for its turn, or for a call that reads the same */
-    double encode_ms; /* module prefill: until modules that were not in the store were there. 0 with RP_REUSE_OFF, which keeps none */
+    double module_prefill_ms; /* module prefill: until modules that were not in the store were there. 0 with RP_REUSE_OFF, which keeps none */
     double plan_ms;   /* from the document to the composed context, reading of states from disk included */
-    double prefill_ms; /* prompt prefill: computing the prompt's own text, and choosing the first token */
-    double ttft_ms;   /* time to first token: queue_ms + encode_ms + plan_ms + prefill_ms */
+    double prompt_prefill_ms; /* prompt prefill: computing the prompt's own text, and choosing the first token */
+    double ttft_ms;   /* time to first token: queue_ms + module_prefill_ms + plan_ms + prompt_prefill_ms */
     double decode_ms; /* the tokens after the first */
     double saved_ms;  /* what computing the reused states would have taken, about: of each span what the cost model expected of it when it
                          was kept, in proportion to the tokens that were used; what eviction weighs spans by */
@@ -698,78 +698,78 @@ typedef struct rp_result {
     int32_t drafted_tokens;    /* guessed (n_draft) */
     int32_t accepted_tokens;   /* and right: so many tokens of the answer needed no step of their own */
     uint64_t bytes_copied;     /* attention states copied while composing: 0 */
-    uint64_t state_bytes;      /* attention states that the request held at its end: its own and those of its modules */
+    uint64_t kv_bytes;      /* attention states that the request held at its end: its own and those of its modules */
     rp_timings timings;
     rp_quality_report quality;
     rp_plan_item *plan;
     int32_t n_plan;
-    rp_divergence divergence;
+    rp_mismatch mismatch;
     const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond those that the model
                                   was trained for. At most RP_MAX_WARNINGS; the last one counts those that are left out */
     int32_t n_warnings;
     void *owner;               /* internal */
 } rp_result;
 
-/* A request under way. Its functions may be called by any thread, rp_call_free by one and as the last. */
-typedef struct rp_call rp_call;
+/* A request under way. Its functions may be called by any thread, rp_job_free by one and as the last. */
+typedef struct rp_job rp_job;
 
 /* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
  * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first;
  * within a priority tenants take turns by deficit round robin in predicted time; a tenant's own requests are served by deadline, then in
  * order of arrival.
- * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_ROOM (the budget cannot hold prompt and answer even when nothing else
+ * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_BUDGET (the budget cannot hold prompt and answer even when nothing else
  * runs), RP_ERR_MEMORY, RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
-RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_call **out, rp_error *err);
+RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err);
 /* Waits until the call has ended, for up to timeout_ms (-1: for ever). Returns whether it has. */
-RP_API bool rp_call_wait(rp_call *call, int64_t timeout_ms);
+RP_API bool rp_job_wait(rp_job *call, int64_t timeout_ms);
 /* Waits, then moves the result out (once: RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (before an answer began; after that a result
- * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_ROOM, RP_ERR_MEMORY. */
-RP_API int rp_call_result(rp_call *call, rp_result **out, rp_error *err);
+ * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
+RP_API int rp_job_result(rp_job *call, rp_result **out, rp_error *err);
 /* Ends the call before the next step; returns at once. */
-RP_API void rp_call_cancel(rp_call *call);
-/* For a reader that is behind: no more of the answer is generated from the next step on until rp_call_resume. The call keeps its KV and
- * its reservation, but no place of max_sequences; deadlines and rp_call_cancel end it as ever. Before its first token a call is not
+RP_API void rp_job_cancel(rp_job *call);
+/* For a reader that is behind: no more of the answer is generated from the next step on until rp_job_resume. The call keeps its KV and
+ * its reservation, but no place of max_sequences; deadlines and rp_job_cancel end it as ever. Before its first token a call is not
  * paused, so callbacks of one more step may come. Callbacks may call both. */
-RP_API void rp_call_pause(rp_call *call);
-RP_API void rp_call_resume(rp_call *call);
+RP_API void rp_job_pause(rp_job *call);
+RP_API void rp_job_resume(rp_job *call);
 /* Cancels the call if it has not ended, waits for that, and frees it with its result. */
-RP_API void rp_call_free(rp_call *call);
+RP_API void rp_job_free(rp_job *call);
 
-typedef enum rp_call_state {
-    RP_CALL_WAITING, /* for its turn, or for another call that computes what it would have to */
-    RP_CALL_PREFILL, /* its modules or its prompt are computed */
-    RP_CALL_DECODE,
-    RP_CALL_DONE,
-} rp_call_state;
+typedef enum rp_job_state {
+    RP_JOB_WAITING, /* for its turn, or for another call that computes what it would have to */
+    RP_JOB_PREFILL, /* its modules or its prompt are computed */
+    RP_JOB_DECODE,
+    RP_JOB_DONE,
+} rp_job_state;
 
-typedef struct rp_call_status {
-    rp_call_state state;
+typedef struct rp_job_status {
+    rp_job_state state;
     int32_t queue_position;  /* 1: the next; 0: it does not wait */
     int32_t prompt_tokens;   /* as in the result */
     int32_t cached_tokens;   /* likewise, from the moment on when the prompt is composed: before its first token; else 0 */
     int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
     int32_t answer_tokens;
-} rp_call_status;
+} rp_job_status;
 
-RP_API void rp_call_get_status(rp_call *call, rp_call_status *out);
-RP_API uint64_t rp_call_number(const rp_call *call); /* from 1, in order of submission */
+RP_API void rp_job_get_status(rp_job *call, rp_job_status *out);
+RP_API uint64_t rp_job_number(const rp_job *call); /* from 1, in order of submission */
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
  * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant; a
  * grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with "grammar:line:column"), RP_ERR_NAME (schema, module, argument;
  * with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both
- * lengths), RP_ERR_CONTEXT, RP_ERR_ROOM, RP_ERR_MEMORY. */
+ * lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 
 /* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. The schema is the one that a
- * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_ROOM, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
-RP_API int rp_schema_encode(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
+ * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
+RP_API int rp_schema_prefill(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_error *err);
-/* The same as a call that may be waited for and cancelled, and has no result: rp_call_result gives NULL, and its error. Modules that were
+/* The same as a call that may be waited for and cancelled, and has no result: rp_job_result gives NULL, and its error. Modules that were
  * computed until then are kept. The schema may be replaced meanwhile. */
 RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
-                            rp_call **out, rp_error *err);
+                            rp_job **out, rp_error *err);
 
 /* How the disk tier of the store is. A store that cannot be used does not stop an engine: what it would have given is computed. */
 typedef enum rp_store_state {
@@ -1033,7 +1033,7 @@ typedef struct rp_cache_recomputed {
 
 /* Computes records of a store again, and compares every byte of their KV: checksums say that a record is as it was written, this says that
  * the model would write it. A text is recomputed from its first token on; a module where the engine has its schema, prefilled
- * (rp_schema_encode) before this call. Changes nothing.
+ * (rp_schema_prefill) before this call. Changes nothing.
  * engine        of the model, without a store, made after rp_model_fingerprint; nobody else uses it meanwhile
  * on_progress   (records), on_finding: may be NULL; called on the calling thread and on the engine's
  * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was not known when it was made), RP_ERR_IO, RP_ERR_MEMORY. */

@@ -29,16 +29,16 @@ static const struct {
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {
-    uint64_t private_bytes, states_at;
+    uint64_t private_bytes, kv_at;
     uint8_t *out = malloc(f->n + 1);
     size_t n = f->n;
     if (!out) abort();
     out[0] = mode;
     memcpy(out + 1, f->bytes, n);
-    if (mode & 1 && forge_places(f->bytes, n, &private_bytes, &states_at)) {
+    if (mode & 1 && forge_places(f->bytes, n, &private_bytes, &kv_at)) {
         size_t header = RECORD_PUBLIC_BYTES + (size_t)private_bytes;
-        memcpy(out + 1 + header, f->bytes + states_at, n - (size_t)states_at);
-        n -= (size_t)states_at - header;
+        memcpy(out + 1 + header, f->bytes + kv_at, n - (size_t)kv_at);
+        n -= (size_t)kv_at - header;
     }
     forge_save(path, out, n + 1);
     free(out);

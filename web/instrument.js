@@ -131,13 +131,13 @@ function legend(run) {
 // White space that would not be seen is shown.
 const visible = (text) => text.replace(/\n/g, '↵');
 
-function divergence(run) {
-  const d = run.report.divergence;
+function mismatch(run) {
+  const d = run.report.mismatch;
   if (!d) return null;
   const place = [d.message, d.module && d.module !== 'prompt' ? d.module : ''].filter(Boolean).join(', ');
   return h(
     'div',
-    { class: 'divergence' },
+    { class: 'mismatch' },
     h(
       'h3',
       {},
@@ -145,8 +145,8 @@ function divergence(run) {
       ` Left what was known at token ${count(d.token)}`,
       place && ` (${place})`,
     ),
-    h('p', {}, h('span', { class: 'soft' }, `…${visible(d.before)}`), h('ins', {}, visible(d.found) || '(end)')),
-    h('p', {}, h('span', { class: 'soft' }, 'known went on: '), h('del', {}, visible(d.known) || '(end)')),
+    h('p', {}, h('span', { class: 'soft' }, `…${visible(d.before)}`), h('ins', {}, visible(d.prompt) || '(end)')),
+    h('p', {}, h('span', { class: 'soft' }, 'known went on: '), h('del', {}, visible(d.cached) || '(end)')),
   );
 }
 
@@ -157,7 +157,7 @@ function hints(run) {
     list.length > 0 &&
     h(
       'ul',
-      { class: 'divergence', 'aria-label': 'Hints' },
+      { class: 'mismatch', 'aria-label': 'Hints' },
       list.map((hint) => h('li', {}, h('b', {}, `${hint.what} “${visible(hint.text)}”`), ` in ${hint.message}: ${hint.do}`)),
     )
   );
@@ -222,7 +222,7 @@ function draw() {
     drawMosaic(run.report, width, show),
     detail,
     legend(run),
-    divergence(run),
+    mismatch(run),
     hints(run),
     h('h3', {}, 'Prompts of this page'),
     h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),

@@ -118,8 +118,8 @@ function drawTicks(layout, width) {
 }
 
 function drawMark(tiles, report, layout, width) {
-  if (!report.divergence) return null;
-  const at = positionOf(tiles, report.divergence.token);
+  if (!report.mismatch) return null;
+  const at = positionOf(tiles, report.mismatch.token);
   const row = Math.min(Math.floor(at / layout.perRow), layout.rows - 1);
   const x = (at - row * layout.perRow) * (width / layout.perRow);
   const y = TOP + row * (ROW + TICKS);

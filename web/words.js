@@ -55,12 +55,12 @@ export function sourceOf(part) {
 
 const REASONS = {
   new: 'not read before',
-  dropped: 'was known, its room was needed',
+  evicted: 'was known, its room was needed',
   scope: 'known behind other modules only',
-  room: 'on disk, and no room in RAM to read it into',
+  memory: 'on disk, and no room in RAM to read it into',
   window: 'known, but a window has forgotten what it needs',
   uncached: 'never kept: cache="false", or an argument',
-  relinked: 'begins what stands behind an edit',
+  shifted: 'begins what stands behind an edit',
   link: 'begins a module, computed again here',
   blend: 'deviates most, computed again here',
   exact: 'computed again here',

@@ -38,9 +38,9 @@ void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
 }
 
 static int open_guide(answer *a, rp_error *err) {
-    int rc = guide_open(&a->guide, a->options, a->place.tokenizer, a->place.trie, err);
+    int rc = grammar_constraint_open(&a->grammar_constraint, a->options, a->place.tokenizer, a->place.trie, err);
     if (!rc) rc = sampler_restrict(&a->sampler, err);
-    if (rc || !guide_must_end(&a->guide)) return rc;
+    if (rc || !grammar_constraint_must_end(&a->grammar_constraint)) return rc;
     answer_stop(a, "stop", true); /* a language of nothing */
     return RP_OK;
 }
@@ -65,7 +65,7 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
 
 void answer_close(answer *a) {
     sampler_close(&a->sampler);
-    guide_close(&a->guide);
+    grammar_constraint_close(&a->grammar_constraint);
     logprobs_close(&a->logprobs);
     text_stream_close(&a->stream);
 }
@@ -111,7 +111,7 @@ static int add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_err
     if (!bytes) return RP_OK;
     if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
     int rc = text_stream_add(&a->stream, bytes, n, err);
-    return rc || !a->guide.grammar ? rc : guide_accept(&a->guide, bytes, n, too_hard, err);
+    return rc || !a->grammar_constraint.grammar ? rc : grammar_constraint_accept(&a->grammar_constraint, bytes, n, too_hard, err);
 }
 
 /* ---- all of it ---- */
@@ -122,17 +122,17 @@ static int choose(answer *a, const float *logits, int32_t *token, rp_error *err)
     bool too_hard = false;
     int rc = RP_OK;
     if (o->forced) *token = o->forced[a->result->n_tokens];
-    else if (!a->guide.grammar) *token = sampler_draw(&a->sampler, logits);
-    else rc = guide_draw(&a->guide, &a->sampler, logits, drops_space(a), token, &too_hard, err);
+    else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
+    else rc = grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);
     if (rc || *token >= 0) return rc;
-    a->result->finish_reason = !too_hard && guide_may_end(&a->guide) ? "stop" : "grammar";
+    a->result->finish_reason = !too_hard && grammar_constraint_may_end(&a->grammar_constraint) ? "stop" : "grammar";
     return RP_OK;
 }
 
 /* A token was told, and its text. */
 static void settle(answer *a, bool too_hard) {
     const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
-    if (!reason && a->guide.grammar && guide_must_end(&a->guide)) reason = "stop";
+    if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
     if (reason) a->result->finish_reason = reason;
     else a->over = a->result->n_tokens == a->most;
 }
@@ -157,7 +157,7 @@ int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
 }
 
 int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n) {
-    return a->guide.grammar ? guide_fitting(&a->guide, tokens, n) : n;
+    return a->grammar_constraint.grammar ? grammar_constraint_fitting(&a->grammar_constraint, tokens, n) : n;
 }
 
 void answer_stop(answer *a, const char *reason, bool shown) {

@@ -8,7 +8,7 @@
 #ifndef ENGINE_ANSWER_H
 #define ENGINE_ANSWER_H
 
-#include "engine/guide.h"
+#include "engine/grammar_constraint.h"
 #include "engine/sampler.h"
 #include "engine/text_stream.h"
 #include "model/tokenizer/tokenizer.h"
@@ -30,7 +30,7 @@ typedef struct answer {
     int32_t most;      /* tokens */
     bool over;
     sampler sampler;
-    guide guide; /* without a grammar where the request has none, or says which tokens to take */
+    grammar_constraint grammar_constraint; /* without a grammar where the request has none, or says which tokens to take */
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;

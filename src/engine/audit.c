@@ -65,7 +65,7 @@ base_key audit_version(const rp_schema *s) {
 
 static uint32_t tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
 
-rp_quality audit_least(rp_call *c) {
+rp_quality audit_least(rp_job *c) {
     auditor *a = c->engine->auditor;
     c->raised = 0;
     if (!a || !a->bound.raises || !c->schema) return quality_of(0);
@@ -80,7 +80,7 @@ rp_quality audit_least(rp_call *c) {
 
 static bool is_inexact(const pml_item *i) { return i->is_view && !i->exact; }
 
-static bool is_modular(const rp_call *c) {
+static bool is_modular(const rp_job *c) {
     const pml_plan *p = c->plan;
     if (!c->schema || c->exact || c->options.reuse != RP_REUSE_ON || c->moved.n > 0) return false;
     if (c->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return false;
@@ -101,7 +101,7 @@ static void add_holder(audit_case *k, int32_t holder) {
     if (k->n_holders < AUDIT_CASE_MODULES) k->holders[k->n_holders++] = holder;
 }
 
-static void take_case(audit_case *k, rp_call *c) {
+static void take_case(audit_case *k, rp_job *c) {
     const pml_plan *p = c->plan;
     k->taken = true;
     k->schema = engine_schema_ref(c->engine, c->schema);
@@ -123,7 +123,7 @@ static void count(auditor *a, uint64_t *what, int waiting) {
     pthread_mutex_unlock(&a->lock);
 }
 
-void audit_look(rp_call *c, const float *logits) {
+void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
     if (!a || !is_modular(c) || a->n_modular++ % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
@@ -226,8 +226,8 @@ static void keep(rp_engine *e) {
     base_log(BASE_LOG_WARN, "audit: what was found is not kept: %s", rp_code_text((rp_code)rc));
 }
 
-/* An idle_done_fn. */
-static void meet_twin(rp_engine *e, void *user, int rc, const idle_result *result) {
+/* An background_done_fn. */
+static void meet_twin(rp_engine *e, void *user, int rc, const background_result *result) {
     audit_case *k = user;
     auditor *a = e->auditor;
     audit_distance d;
@@ -237,13 +237,13 @@ static void meet_twin(rp_engine *e, void *user, int rc, const idle_result *resul
     if (base_clock_us() - a->written_us >= AUDIT_WRITE_S * UINT64_C(1000000)) keep(e);
 }
 
-void audit_end(rp_call *c, int rc) {
+void audit_end(rp_job *c, int rc) {
     audit_case *k = c->audited;
-    idle_task twin = {.done = meet_twin, .user = k};
+    background_task twin = {.done = meet_twin, .user = k};
     if (!k) return;
     c->audited = NULL;
-    if (!rc) rc = idle_twin(c, &twin);
-    if (!rc && (rc = idle_submit(c->engine, &twin))) {
+    if (!rc) rc = background_twin(c, &twin);
+    if (!rc && (rc = background_submit(c->engine, &twin))) {
         base_free(twin.tokens);
         base_free(twin.positions);
     }

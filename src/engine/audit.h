@@ -2,7 +2,7 @@
  * its first token are compared.
  *
  *   caller's thread   plan, no lower on the dial than what the auditor moved the schema up to
- *   engine's thread   first token's logits --audit_look: a copy--> call ends --audit_end--> exact twin (idle.h) --> audit_table_add
+ *   engine's thread   first token's logits --audit_look: a copy--> call ends --audit_end--> exact twin (background.h) --> audit_table_add
  *                                                                                             |
  *                                                                        a schema too far from exact: told, or moved up the dial
  *
@@ -38,10 +38,10 @@ void audit_close(rp_engine *e);
 base_key audit_version(const rp_schema *s);
 
 /* Submitting thread: the least quality that the call's schema gives its modules. */
-rp_quality audit_least(rp_call *c);
+rp_quality audit_least(rp_job *c);
 /* Engine's thread: the first token's logits are there. */
-void audit_look(rp_call *c, const float *logits);
+void audit_look(rp_job *c, const float *logits);
 /* Engine's thread: the call is over, its plan is there still. */
-void audit_end(rp_call *c, int rc);
+void audit_end(rp_job *c, int rc);
 
 #endif

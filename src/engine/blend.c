@@ -20,7 +20,7 @@ static bool may_choose_of(const pml_item *item) {
 
 static int64_t share_of(int64_t n, int32_t percent) { return (n * percent + 99) / 100; }
 
-int32_t blend_most(const rp_call *c) {
+int32_t blend_most(const rp_job *c) {
     const pml_plan *p = c->plan;
     int64_t counts[MOST_PERCENT + 1] = {0}, most = 0;
     if (c->exact || p->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
@@ -39,13 +39,13 @@ static bool is_whole(const segment_need *need) {
     return true;
 }
 
-static void list_tokens_of(rp_call *c, size_t index, int32_t need) {
+static void list_tokens_of(rp_job *c, size_t index, int32_t need) {
     pml_slots slots = pml_item_slots(c->plan, &c->plan->items[index]);
     for (int32_t slot; pml_slots_next(&slots, &slot);) c->blend.tokens[c->blend.n++] = (blend_token){index, need, slot};
 }
 
-int blend_open(rp_call *c, rp_error *err) {
-    call_blend *b = &c->blend;
+int blend_open(rp_job *c, rp_error *err) {
+    job_blend *b = &c->blend;
     const pml_plan *p = c->plan;
     size_t n = 0;
     for (size_t i = 0; i < p->n_items; i++) n += may_choose_of(&p->items[i]) ? (size_t)p->items[i].n_counted : 0;
@@ -63,7 +63,7 @@ int blend_open(rp_call *c, rp_error *err) {
     return RP_OK;
 }
 
-void blend_release(rp_call *c) {
+void blend_release(rp_job *c) {
     base_free(c->blend.tokens);
     base_free(c->blend.deviations);
     c->blend.tokens = NULL;
@@ -73,7 +73,7 @@ void blend_release(rp_call *c) {
 
 /* ---- probing ---- */
 
-static model_row row_of(const rp_call *c, const blend_token *t) {
+static model_row row_of(const rp_job *c, const blend_token *t) {
     const segment_need *need = &c->needs.items[t->need];
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
@@ -81,8 +81,8 @@ static model_row row_of(const rp_call *c, const blend_token *t) {
                        .span = need->spans[t->slot / KV_SPAN_TOKENS], .slot = t->slot % KV_SPAN_TOKENS};
 }
 
-int blend_probe(rp_engine *e, rp_call *c, int32_t n, rp_error *err) {
-    call_blend *b = &c->blend;
+int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {
+    job_blend *b = &c->blend;
     const kv_context *contexts[] = {&c->seq.context};
     assert(n <= e->max_rows && b->done + n <= b->n);
     for (int32_t i = 0; i < n; i++) e->rows[i] = row_of(c, &b->tokens[b->done + i]);
@@ -117,11 +117,11 @@ static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen)
     }
 }
 
-static int32_t percent_of(const rp_call *c, int32_t i) { return c->plan->items[c->blend.tokens[i].item].quality.amount; }
+static int32_t percent_of(const rp_job *c, int32_t i) { return c->plan->items[c->blend.tokens[i].item].quality.amount; }
 
 /* First tokens first: of all modules the first token, then the second. */
-static size_t list_beginnings(const rp_call *c, candidate *all) {
-    const call_blend *b = &c->blend;
+static size_t list_beginnings(const rp_job *c, candidate *all) {
+    const job_blend *b = &c->blend;
     size_t n = 0;
     for (int32_t i = 0, depth = 0; i < b->n; i++) {
         depth = i > 0 && b->tokens[i - 1].item == b->tokens[i].item ? depth + 1 : 0;
@@ -130,8 +130,8 @@ static size_t list_beginnings(const rp_call *c, candidate *all) {
     return n;
 }
 
-static size_t list_others(const rp_call *c, const bool *chosen, candidate *all) {
-    const call_blend *b = &c->blend;
+static size_t list_others(const rp_job *c, const bool *chosen, candidate *all) {
+    const job_blend *b = &c->blend;
     size_t n = 0;
     for (int32_t i = 0; i < b->n; i++)
         if (!chosen[i] && b->deviations[i] > 0) all[n++] = (candidate){percent_of(c, i), -b->deviations[i], i};
@@ -139,7 +139,7 @@ static size_t list_others(const rp_call *c, const bool *chosen, candidate *all) 
 }
 
 /* Marks what is chosen. Tokens that deviate by nothing have seen what they see here. */
-static int mark_chosen(const rp_call *c, bool *chosen, rp_error *err) {
+static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
     int64_t rooms[MOST_PERCENT + 1] = {0}, of_beginnings[MOST_PERCENT + 1];
     size_t n = (size_t)c->blend.n;
     candidate *all = base_alloc(n * sizeof(*all));
@@ -157,7 +157,7 @@ static int mark_chosen(const rp_call *c, bool *chosen, rp_error *err) {
 }
 
 /* Tokens [begin, end) of the list are those of one view. slots: room for them. */
-static int choose_of_view(rp_call *c, int32_t begin, int32_t end, const bool *chosen, int32_t *slots, rp_error *err) {
+static int choose_of_view(rp_job *c, int32_t begin, int32_t end, const bool *chosen, int32_t *slots, rp_error *err) {
     const blend_token *t = &c->blend.tokens[begin];
     int32_t n = 0;
     for (int32_t i = begin; i < end; i++)
@@ -171,7 +171,7 @@ static int choose_of_view(rp_call *c, int32_t begin, int32_t end, const bool *ch
 }
 
 /* The last view first: items and needs before one stay where they are. */
-static int change_plan(rp_call *c, const bool *chosen, int32_t *slots, rp_error *err) {
+static int change_plan(rp_job *c, const bool *chosen, int32_t *slots, rp_error *err) {
     const blend_token *tokens = c->blend.tokens;
     int rc = RP_OK;
     for (int32_t end = c->blend.n, begin; end > 0 && !rc; end = begin) {
@@ -182,7 +182,7 @@ static int change_plan(rp_call *c, const bool *chosen, int32_t *slots, rp_error 
 }
 
 /* The plan's list has moved. */
-static void renew_views(rp_call *c) {
+static void renew_views(rp_job *c) {
     const pml_plan *p = c->plan;
     segment_need *need = c->needs.items;
     for (size_t i = 0; i < p->n_items; i++) {
@@ -193,8 +193,8 @@ static void renew_views(rp_call *c) {
     }
 }
 
-int blend_choose(rp_call *c, rp_error *err) {
-    call_blend *b = &c->blend;
+int blend_choose(rp_job *c, rp_error *err) {
+    job_blend *b = &c->blend;
     size_t n = (size_t)BASE_MAX(b->n, 1);
     bool *chosen = base_calloc(n, sizeof(*chosen));
     int32_t *slots = base_alloc(n * sizeof(*slots)), n_fresh = c->plan->n_fresh;
@@ -204,7 +204,7 @@ int blend_choose(rp_call *c, rp_error *err) {
     base_free(slots);
     if (rc) return rc;
     renew_views(c);
-    call_list_runs(c);
+    job_list_runs(c);
     b->n_probed = b->n;
     b->chosen = true;
     BASE_TRACE(ENGINE, "call %llu computes %d of %d tokens of modules again", (unsigned long long)c->number, c->plan->n_fresh - n_fresh, b->n);

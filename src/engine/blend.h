@@ -20,7 +20,7 @@ typedef struct blend_token {
     int32_t slot;  /* of the segment */
 } blend_token;
 
-typedef struct call_blend {
+typedef struct job_blend {
     int32_t most;        /* tokens that are chosen at most; 0: no module says blend */
     bool chosen;         /* the plan has them; a call that begins anew keeps them */
     bool missed;         /* a module of which nothing is left was computed for the call */
@@ -30,17 +30,17 @@ typedef struct call_blend {
     blend_token *tokens; /* [n], and how far the first `done` of them deviate */
     float *deviations;
     int32_t n, done;
-} call_blend;
+} job_blend;
 
 /* Tokens that a planned call chooses at most. */
-int32_t blend_most(const rp_call *c);
+int32_t blend_most(const rp_job *c);
 /* The call is composed: lists what may be chosen. RP_ERR_MEMORY. */
-int blend_open(rp_call *c, rp_error *err);
+int blend_open(rp_job *c, rp_error *err);
 /* Computes the deviations of the next n tokens. RP_ERR_MEMORY. */
-int blend_probe(rp_engine *e, rp_call *c, int32_t n, rp_error *err);
+int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err);
 /* All deviations are there: changes the plan, the call's tokens and its needs. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int blend_choose(rp_call *c, rp_error *err);
+int blend_choose(rp_job *c, rp_error *err);
 /* Lets go of the list. */
-void blend_release(rp_call *c);
+void blend_release(rp_job *c);
 
 #endif

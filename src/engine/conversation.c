@@ -10,7 +10,7 @@
 /* ---- remembered ---- */
 
 /* How many of an answer's tokens are its text, byte for byte; -1: they do not end where the text does, or one of them stands for no text. */
-static int32_t tokens_of_text(const rp_call *c, size_t n_bytes) {
+static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     const rp_result *r = c->result;
     size_t done = 0;
     int32_t i = 0;
@@ -23,7 +23,7 @@ static int32_t tokens_of_text(const rp_call *c, size_t n_bytes) {
     return i > 0 && done == n_bytes ? i : -1;
 }
 
-void conversation_remember(rp_call *c) {
+void conversation_remember(rp_job *c) {
     rp_engine *e = c->engine;
     if (!c->remembers) return;
     size_t n_bytes = strlen(c->result->text);
@@ -72,7 +72,7 @@ static bool recall(void *user, const char *text, size_t n_bytes, token_list *out
     return ok;
 }
 
-int conversation_plan(rp_call *c, const rp_request *o, rp_error *err) {
+int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
     const rp_model *m = c->engine->model;
     size_t n = (size_t)BASE_MAX(o->n_messages, 0);
     recalling r = {.e = c->engine};

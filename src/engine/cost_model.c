@@ -162,7 +162,7 @@ static cost_load joined(const cost_load *load, int32_t rows, double slots) {
     return l;
 }
 
-int32_t cost_model_room(const cost_model *m, const cost_load *load, double slots, int32_t most, double us) {
+int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us) {
     if (most <= 0) return 0;
     if (m->n == 0) return BASE_MIN(most, FIRST_ROOM);
     int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows have room, or must do */

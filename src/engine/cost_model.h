@@ -47,6 +47,6 @@ double cost_model_predict(const cost_model *m, const cost_load *load);
 bool cost_model_knows(const cost_model *m, int32_t rows);
 /* How many of up to `most` rows of one context of `slots` slots may join a step of this load, so that it takes at most `us`. Some can
  * always: a prompt must come to its end. */
-int32_t cost_model_room(const cost_model *m, const cost_load *load, double slots, int32_t most, double us);
+int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us);
 
 #endif

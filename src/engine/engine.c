@@ -14,7 +14,7 @@
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* of the states, one part */
-#define LEAST_STATE_BYTES ((uint64_t)1 << 20)
+#define MIN_KV_BYTES ((uint64_t)1 << 20)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
 #define DEFAULT_STORE_BYTES ((uint64_t)16 << 30)
@@ -43,8 +43,8 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
     if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g", (double)o->token_goal_ms);
     if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
         return base_fail(err, RP_ERR_INVALID, "unknown way of writing %d", (int)o->store_write);
-    if (o->state_format != RP_STATE_F16 && o->state_format != RP_STATE_F32)
-        return base_fail(err, RP_ERR_INVALID, "unknown state format %d", (int)o->state_format);
+    if (o->kv_format != RP_KV_F16 && o->kv_format != RP_KV_F32)
+        return base_fail(err, RP_ERR_INVALID, "unknown state format %d", (int)o->kv_format);
     return RP_OK;
 }
 
@@ -144,18 +144,18 @@ const char *rp_store_state_name(rp_store_state state) {
 #define TABLE_SHARE 64
 
 /* Bytes for states: of what the options say, as far as the rest leaves them. */
-static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
+static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
     uint64_t logits = (uint64_t)e->max_logits * n_vocab * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     rp_memory m = {0};
-    *out = o->state_budget_bytes ? o->state_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
+    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     if (o->ram_bytes == 0) return RP_OK;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
-    if (left >= LEAST_STATE_BYTES) return RP_OK;
-    return base_fail(err, RP_ERR_ROOM,
+    if (left >= MIN_KV_BYTES) return RP_OK;
+    return base_fail(err, RP_ERR_BUDGET,
                      "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; raise it"
                      " (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
@@ -163,25 +163,25 @@ static int state_budget(const rp_engine *e, const rp_engine_options *o, uint64_t
 
 static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
-    kv_format format = o->state_format == RP_STATE_F32 ? KV_F32 : KV_F16;
-    kv_shape shape = e->states.shape = model_state_shape(e->model, format);
+    kv_format format = o->kv_format == RP_KV_F32 ? KV_F32 : KV_F16;
+    kv_shape shape = e->states.shape = model_kv_shape(e->model, format);
     uint64_t budget;
     int rc = base_cpu_detect(&level, err);
     if (rc) return rc;
     cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
-        (rc = state_budget(e, o, &budget, err)) ||
+        (rc = kv_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
     if ((rc = answer_memory_new(&e->answers, err))) return rc;
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
-    span_store_set_room(e->store, room, e);
+    span_store_set_available(e->store, room, e);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
-    if (!rc) engine_tell(e);
+    if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);
 }
 
@@ -199,9 +199,9 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_running = e->max_sequences + e->max_queue;
     e->max_logits = e->max_sequences + RP_MAX_DRAFT;
     e->max_rows = e->max_logits + e->chunk_tokens;
-    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_JOBS; /* listed; calls in a step: max_sequences at most */
+    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; calls in a step: max_sequences at most */
     e->inbox_end = &e->inbox;
-    e->n_ended = 1;
+    e->budget_epoch = 1;
     cost_model_init(&e->cost);
     cost_model_init(&e->probe_cost);
 }
@@ -264,9 +264,9 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     return n_lost;
 }
 
-void engine_tell(rp_engine *e) {
+void engine_publish(rp_engine *e) {
     kv_pool_stats states = kv_pool_get_stats(e->pool);
-    rp_memory memory = {.states = states.slab_bytes, .states_limit = states.budget_bytes};
+    rp_memory memory = {.states = states.slab_bytes, .kv_limit = states.budget_bytes};
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     e->backend->ops->usage(e->backend, &memory);
     span_store_stats(e->store, &stats);
@@ -283,12 +283,12 @@ void rp_engine_describe(rp_engine *e, rp_engine_info *out) {
                             .chunk_tokens = e->chunk_tokens,
                             .max_sequences = e->max_sequences,
                             .max_queue = e->max_queue,
-                            .state_format = e->states.shape.format == KV_F32 ? RP_STATE_F32 : RP_STATE_F16};
+                            .kv_format = e->states.shape.format == KV_F32 ? RP_KV_F32 : RP_KV_F16};
     pthread_mutex_lock(&e->lock);
     out->prepared = e->prepared;
-    out->running = BASE_MIN(e->told_running, e->n_live);
+    out->running = BASE_MIN(e->published_running, e->n_live);
     out->waiting = e->n_live - out->running;
-    out->background = e->told_background;
+    out->background = e->published_background;
     pthread_mutex_unlock(&e->lock);
 }
 

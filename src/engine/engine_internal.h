@@ -4,37 +4,37 @@
  *   identity.c      what names its KV (identity.h)
  *   models.c        models and tokens: the plain parts of the interface
  *   schemas.c       schemas by name, counted by reference
- *   call.c, request.c, result.c     a call: its life, what it asks for, what it gave (call.h)
+ *   job.c, request.c, result.c     a call: its life, what it asks for, what it gave (job.h)
  *   scheduler.c     the engine's thread: who runs
  *   queue.c         calls that wait: whose turn it is (turns.h)
- *   look_ahead.c    states of calls that wait, fetched and held (look_ahead.h)
+ *   prefetch.c    states of calls that wait, fetched and held (prefetch.h)
  *   steps.c         what a step computes, and what becomes of it
- *   idle.c          what is computed while no call runs (idle.h)
+ *   background.c          what is computed while no call runs (background.h)
  *   scaffolds.c     what prompts combine, computed together then (scaffolds.h)
  *   prefix.c        what was read before: found, waited for, given
- *   edits.c         what was read before behind another piece: found, moved
+ *   shifted_reuse.c         what was read before behind another piece: found, moved
  *   conversation.c  answers: remembered as their tokens, and recalled in the next turn (answer_memory.h)
- *   segment_jobs.c  modules: found, or computed (segment_jobs.h)
+ *   segment_prefills.c  modules: found, or computed (segment_prefills.h)
  *   audit.c         one in N requests computed again in full and compared (audit.h)
  *   prompts.c       prompts that a program makes part by part
  *   inspect.c       what rp_engine_inspect tells
- *   lint_request.c  what rp_schema_lint tells, without an engine
+ *   lint_api.c  what rp_schema_lint tells, without an engine
  *
- * Headers of their own: blend.h, sequence.h, answer.h, draft.h, sampler.h, text_stream.h, cost_model.h.
+ * Headers of their own: blend.h, sequence.h, answer.h, prompt_lookup.h, sampler.h, text_stream.h, cost_model.h.
  */
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
 #include "engine/audit.h"
-#include "engine/call.h"
+#include "engine/job.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"
 #include "pml/parts.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
-#define ENGINE_STEP_JOBS 64 /* modules in a step: more than fill it */
+#define ENGINE_STEP_PREFILLS 64 /* modules in a step: more than fill it */
 
-typedef struct engine_errand engine_errand;
+typedef struct engine_command engine_command;
 
 struct rp_schema {
     int refs; /* under the engine's lock */
@@ -47,8 +47,8 @@ struct rp_schema {
 
 /* One sequence's share of a step. */
 typedef struct step_part {
-    rp_call *call;    /* NULL: a job's */
-    segment_job *job;
+    rp_job *job;    /* NULL: a job's */
+    segment_prefill *prefill;
     int32_t first_row, n_rows;
     int32_t first_logits; /* of the rows that want them, which end the part; -1: none does */
     int rc;           /* it could not be appended; */
@@ -76,22 +76,22 @@ struct rp_engine {
 
     /* shared: under the lock */
     bool stopping, prepared, disk_told; /* disk_told: the store has something to take up */
-    rp_call *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
-    engine_errand *errands;      /* of threads that wait for them */
-    engine_errand *open_errands; /* that are not over; the engine's thread's */
+    rp_job *inbox, **inbox_end; /* submitted, not seen by the engine's thread */
+    engine_command *commands;      /* of threads that wait for them */
+    engine_command *open_commands; /* that are not over; the engine's thread's */
     int32_t n_live;              /* calls that have not ended */
-    int32_t told_running;        /* of them: how many run, as after the last step */
-    int32_t told_background;     /* tasks of idle.h that are not done */
-    rp_scaffold_stats told_scaffolds;
+    int32_t published_running;        /* of them: how many run, as after the last step */
+    int32_t published_background;     /* tasks of background.h that are not done */
+    rp_scaffold_stats published_scaffolds;
     int32_t n_draining;          /* threads that wait for those, */
     pthread_cond_t drained;      /* for this */
-    uint64_t n_calls;            /* ever: the last one's number */
+    uint64_t n_jobs;            /* ever: the last one's number */
     answer_memory *answers; /* as tokens */
     rp_schema **schemas; /* by salt, then by name */
     size_t n_schemas, cap_schemas;
     rp_memory memory;
     rp_store_stats stats;
-    double call_ms; /* how long calls take, about */
+    double job_ms; /* how long calls take, about */
 
     pthread_mutex_t trie_lock; /* held while it is made; the other lock is below it */
     bool has_trie_lock;
@@ -100,18 +100,18 @@ struct rp_engine {
     /* the engine's thread */
     span_store *store;
     span_tree *tree;
-    rp_call *waiting;   /* in the order in which they are to run */
-    rp_call *flushing;  /* their answers are there, what they have computed is not on disk yet (RP_STORE_WRITE_THROUGH) */
-    rp_call **running;  /* [max_running] */
+    rp_job *waiting;   /* in the order in which they are to run */
+    rp_job *flushing;  /* their answers are there, what they have computed is not on disk yet (RP_STORE_WRITE_THROUGH) */
+    rp_job **running;  /* [max_running] */
     int32_t n_running, max_running; /* max_running: with those that are paused */
     int32_t n_paused;   /* of them, at the last look: they take no place of max_sequences */
     int32_t next_answer; /* where more answers go on than a step has places for, it begins with this one */
     turns turns;
     int32_t n_waiting;
     uint64_t n_admitted; /* ever */
-    uint64_t n_ended;   /* calls, modules of rp_schema_encode, what the disk has done, from 1: each gives room back */
-    segment_job *jobs;  /* in the order in which they were missed */
-    idle_work idle;
+    uint64_t budget_epoch;   /* calls, modules of rp_schema_prefill, what the disk has done, from 1: each gives room back */
+    segment_prefill *prefills;  /* in the order in which they were missed */
+    background_work background_tasks;
     auditor *auditor;
     scaffolds scaffolds;
     cost_model cost;
@@ -132,7 +132,7 @@ struct rp_engine {
 /* A condition whose timed waits count on the monotonic clock. */
 bool engine_cond_init(pthread_cond_t *cond);
 /* Engine's thread: brings what rp_engine_memory and rp_engine_store_stats say up to date. */
-void engine_tell(rp_engine *e);
+void engine_publish(rp_engine *e);
 int engine_check_threads(int32_t n, rp_error *err); /* RP_ERR_INVALID */
 /* The vocabulary as grammars need it, made by the first who asks. Any thread. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err);
@@ -168,27 +168,27 @@ int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const ch
 /* The engine's thread; arg: the rp_engine. */
 void *scheduler_main(void *arg);
 /* A running or waiting call is over: rc 0 with an answer that is complete, or an error. Releases what it holds and tells its caller. */
-void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err);
+void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err);
 /* Lets go of all that a call holds, which is in no list of those that compute any more. */
-void scheduler_release(rp_engine *e, rp_call *c);
+void scheduler_release(rp_engine *e, rp_job *c);
 /* Blocks that nobody holds and nobody has reserved. */
 int64_t scheduler_free_blocks(rp_engine *e);
 /* States that a running call was to take from disk could not be read: it begins anew, and will not find them. */
-void scheduler_begin_anew(rp_engine *e, rp_call *c);
+void scheduler_requeue(rp_engine *e, rp_job *c);
 /* Does a context have all its states? */
 static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { return kv_context_is_ready(c, e->states.shape.n_layers); }
 
-/* ---- errands.c ---- */
+/* ---- commands.c ---- */
 
 /* Has fn(e, arg) called on the engine's thread, and waits for it. Any thread but that one. RP_ERR_MEMORY. */
-typedef void (*engine_errand_fn)(rp_engine *e, void *arg);
-int engine_do(rp_engine *e, engine_errand_fn fn, void *arg, rp_error *err);
+typedef void (*engine_command_fn)(rp_engine *e, void *arg);
+int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err);
 /* The same for what is over later than fn: it waits until is_over says so, which is asked after fn and whenever the disk has done something. */
-typedef bool (*engine_errand_is_over)(rp_engine *e, const void *arg);
-int engine_do_until(rp_engine *e, engine_errand_fn fn, engine_errand_is_over is_over, void *arg, rp_error *err);
+typedef bool (*engine_command_is_over)(rp_engine *e, const void *arg);
+int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err);
 /* The engine's thread does what it was asked for. */
-void engine_run_errands(rp_engine *e);
-void engine_end_errands(rp_engine *e); /* that are over */
+void engine_run_commands(rp_engine *e);
+void engine_end_commands(rp_engine *e); /* that are over */
 
 /* ---- steps.c ---- */
 
@@ -200,47 +200,47 @@ uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots);
 /* ---- prefix.c ---- */
 
 /* Finds what was read before of a call's tokens: its path. *wait: another call reads the same and is about to compute more of it. */
-int prefix_find(rp_engine *e, rp_call *c, bool *wait, rp_error *err);
+int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err);
 /* Adds the path's views to the call's context, which all others stand in; the rest of its tokens is its sequence from then on. */
-int prefix_compose(rp_call *c, rp_error *err);
+int prefix_compose(rp_job *c, rp_error *err);
 /* Gives what the call has computed to the tree: spans that are full, or (all) the open one too. What cannot be kept is not: no error. */
-void prefix_give(rp_call *c, bool all);
+void prefix_give(rp_job *c, bool all);
 /* Tokens that a call has computed states of, found ones included. */
-static inline int32_t prefix_computed(const rp_call *c) { return c->n_found + c->seq.done; }
+static inline int32_t prefix_computed(const rp_job *c) { return c->n_found + c->seq.done; }
 
 /* ---- queue.c: the engine's thread ---- */
 
 /* Is it a's turn before b's? */
-bool queue_goes_before(const rp_call *a, const rp_call *b);
+bool queue_precedes(const rp_job *a, const rp_job *b);
 /* The call waits from now on. */
-void queue_add(rp_engine *e, rp_call *c);
+void queue_add(rp_engine *e, rp_job *c);
 /* It does not any more, if it did. */
-void queue_remove(rp_engine *e, rp_call *c);
+void queue_remove(rp_engine *e, rp_job *c);
 /* The same for one that is admitted: its tenant is charged what it was predicted to take. */
-void queue_admit(rp_engine *e, rp_call *c);
+void queue_admit(rp_engine *e, rp_job *c);
 /* A call that was admitted has ended, and still holds what it has: its tenant is charged what it has taken instead. */
-void queue_settle(rp_engine *e, rp_call *c);
+void queue_settle(rp_engine *e, rp_job *c);
 /* Would it take the last place, which is kept for another tenant? */
-bool queue_keeps_place(const rp_engine *e, const rp_call *c);
+bool queue_keeps_place(const rp_engine *e, const rp_job *c);
 /* Which piece of a prompt is first in a step: by priority, then the tenant that steps gave fewer rows of prompts. */
-bool queue_piece_goes_before(const rp_call *a, const rp_call *b);
-void queue_begin_rows(const rp_engine *e, rp_call *c);                    /* a call was admitted */
-void queue_count_rows(const rp_engine *e, const rp_call *c, int32_t rows); /* a step has so many of it */
+bool queue_piece_precedes(const rp_job *a, const rp_job *b);
+void queue_begin_rows(const rp_engine *e, rp_job *c);                    /* a call was admitted */
+void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows); /* a step has so many of it */
 
 /* ---- conversation.c ---- */
 
 /* Plans a request's messages; earlier answers that are remembered stand in it as their tokens. Errors as pml_plan_messages. */
-int conversation_plan(rp_call *c, const rp_request *request, rp_error *err);
+int conversation_plan(rp_job *c, const rp_request *request, rp_error *err);
 /* Keeps the tokens of an answer that has its text. */
-void conversation_remember(rp_call *c);
+void conversation_remember(rp_job *c);
 
-/* ---- edits.c ---- */
+/* ---- shifted_reuse.c ---- */
 
 /* Behind prefix_find: finds tokens behind an edit that were read before at other positions: c->moved. */
-void edits_find(rp_call *c);
+void shifted_reuse_find(rp_job *c);
 /* Adds their views to the call's context, behind those of the path, and takes them out of its tokens. */
-int edits_compose(rp_call *c, rp_error *err);
+int shifted_reuse_compose(rp_job *c, rp_error *err);
 /* A call that is composed begins anew: puts them back, while the path is there. */
-void edits_take_back(rp_call *c);
+void shifted_reuse_take_back(rp_job *c);
 
 #endif

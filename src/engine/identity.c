@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "store/fingerprints.h"
 
-static base_key name_states(const rp_engine *e, kernel_arithmetic arithmetic) {
+static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) {
     const rp_model *m = e->model;
     base_hash h;
     base_key out;
@@ -24,7 +24,7 @@ void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
     base_hash h;
     e->is_whole = atomic_load(&e->model->has_fingerprint);
     e->states.arithmetic = (uint8_t)arithmetic;
-    e->states.fingerprint = name_states(e, arithmetic);
+    e->states.fingerprint = identity_name(e, arithmetic);
     base_hash_init(&h, "reprise salt 1");
     base_hash_key(&h, &e->states.fingerprint);
     base_hash_final(&h, &e->salt);
@@ -33,7 +33,7 @@ void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
 size_t identity_others(const rp_engine *e, base_key *out) {
     size_t n = 0;
     for (int a = KERNEL_ARITHMETIC_UNKNOWN + 1; a < KERNEL_ARITHMETIC_END; a++)
-        if (a != e->states.arithmetic) out[n++] = name_states(e, (kernel_arithmetic)a);
+        if (a != e->states.arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
     return n;
 }
 

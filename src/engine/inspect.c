@@ -17,7 +17,7 @@ typedef struct inspection_owner {
     rp_schema *held; /* a reference while it is made */
 } inspection_owner;
 
-#define NODE_STRINGS (2 * CALL_PATH_BYTES + PREVIEW_BYTES)
+#define NODE_STRINGS (2 * JOB_PATH_BYTES + PREVIEW_BYTES)
 
 static const char *kind_name(const pml_node *n) {
     switch (n->kind) {
@@ -96,12 +96,12 @@ static bool is_taken(const pml_document *d, const pml_plan *plan, int32_t node) 
 
 static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, rp_inspect_node *out, char *strings) {
     const pml_node *n = &l->schema->nodes[i];
-    char *path = strings, *name = strings + CALL_PATH_BYTES, *shown = strings + 2 * CALL_PATH_BYTES;
+    char *path = strings, *name = strings + JOB_PATH_BYTES, *shown = strings + 2 * JOB_PATH_BYTES;
     bool holder = n->kind == PML_MODULE || n->kind == PML_SCHEMA;
-    snprintf(name, CALL_PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name : "");
+    snprintf(name, JOB_PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name : "");
     *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .depth = depth_of(l->schema, i),
                              .taken = is_taken(l->schema, plan, i), .cached = n->kind != PML_MODULE || n->cache};
-    pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, CALL_PATH_BYTES);
+    pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, JOB_PATH_BYTES);
     if (n->kind == PML_TEXT) preview(n->text, n->n_text, shown);
     if (holder) describe_holder(l, i, out);
     if (n->kind == PML_PARAM) describe_param(l, i, out);
@@ -120,8 +120,8 @@ static size_t most_tiles(const pml_plan *plan) {
 /* Tiles of one item: a view is cut where its parameters leave holes. */
 static void add_tiles(rp_inspection *x, const pml_plan *plan, const pml_item *item, char *path) {
     int32_t begin = 0;
-    if (item->holder < 0) snprintf(path, CALL_PATH_BYTES, "prompt");
-    else pml_path(plan->layout->schema, item->holder, path, CALL_PATH_BYTES);
+    if (item->holder < 0) snprintf(path, JOB_PATH_BYTES, "prompt");
+    else pml_path(plan->layout->schema, item->holder, path, JOB_PATH_BYTES);
     for (int32_t h = 0; h <= n_holes(plan, item); h++) {
         bool last = h == n_holes(plan, item);
         const pml_hole *hole = last ? NULL : &pml_segment_holes(plan->layout, &plan->layout->segments[item->segment])[h];
@@ -138,7 +138,7 @@ static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_e
     size_t n_nodes = (size_t)l->schema->n_nodes, n_items = o->plan ? o->plan->n_items : 0;
     x->nodes = base_calloc(n_nodes, sizeof(*x->nodes));
     x->tiles = base_calloc(most_tiles(o->plan) + 1, sizeof(*x->tiles));
-    o->strings = base_calloc(n_nodes * NODE_STRINGS + n_items * CALL_PATH_BYTES, 1);
+    o->strings = base_calloc(n_nodes * NODE_STRINGS + n_items * JOB_PATH_BYTES, 1);
     o->schema = base_strdup(root->name);
     if (!x->nodes || !x->tiles || !o->strings || !o->schema) return base_fail_memory(err, n_nodes * NODE_STRINGS, "an inspection");
     x->schema = o->schema;
@@ -150,7 +150,7 @@ static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_e
         describe_node(l, o->plan, (int32_t)i, &x->nodes[i], o->strings + i * NODE_STRINGS);
     describe_unions(l->schema, x->nodes);
     for (size_t i = 0; i < n_items; i++)
-        add_tiles(x, o->plan, &o->plan->items[i], o->strings + n_nodes * NODE_STRINGS + i * CALL_PATH_BYTES);
+        add_tiles(x, o->plan, &o->plan->items[i], o->strings + n_nodes * NODE_STRINGS + i * JOB_PATH_BYTES);
     x->n_nodes = (int32_t)n_nodes;
     return RP_OK;
 }

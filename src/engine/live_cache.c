@@ -10,14 +10,14 @@
 #include "engine/cache_selection.h"
 #include "engine/engine_internal.h"
 
-typedef enum live_change { LIVE_PIN, LIVE_TTL, LIVE_REMOVE } live_change;
+typedef enum live_action { LIVE_PIN, LIVE_TTL, LIVE_REMOVE } live_action;
 
 /* What is wanted of the engine's thread. */
-typedef struct live_errand {
+typedef struct live_command {
     const rp_cache_selection *selection;
     rp_cache_page page;
     rp_cache_listing *listing; /* NULL: a change */
-    live_change change;
+    live_action change;
     bool pinned;
     int64_t ttl_s;
     span_about *found; /* labels are the store's */
@@ -27,7 +27,7 @@ typedef struct live_errand {
     span_sync sync; /* of what was removed */
     int rc;
     rp_error err;
-} live_errand;
+} live_command;
 
 /* ---- which ---- */
 
@@ -62,12 +62,12 @@ static int compare_bytes(const void *a, const void *b) {
 }
 
 /* Leaves the first ones. */
-static void cut(live_errand *r) {
+static void cut(live_command *r) {
     if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), r->page.order == RP_CACHE_BY_BYTES ? compare_bytes : compare_keys);
     r->n = BASE_MIN(r->n, r->page.limit);
 }
 
-static bool is_behind(const live_errand *r, const span_about *a) {
+static bool is_behind(const live_command *r, const span_about *a) {
     char key[CACHE_KEY_DIGITS + 1];
     if (!r->page.after) return true;
     base_key_hex(&a->key, key, CACHE_KEY_DIGITS);
@@ -76,7 +76,7 @@ static bool is_behind(const live_errand *r, const span_about *a) {
 
 /* A span_store_about_fn. */
 static void look_at(void *user, const span_about *about) {
-    live_errand *r = user;
+    live_command *r = user;
     rp_cache_entry e = describe(about, false, r->selection);
     if (r->rc || !cache_selection_means(r->selection, &e) || !is_behind(r, about)) return;
     r->n_meant++;
@@ -88,7 +88,7 @@ static void look_at(void *user, const span_about *about) {
 
 /* ---- on the engine's thread ---- */
 
-static int fill_listing(live_errand *r) {
+static int fill_listing(live_command *r) {
     rp_cache_listing *l = r->listing;
     cut(r);
     l->has_more = r->n_meant > r->n;
@@ -102,19 +102,19 @@ static int fill_listing(live_errand *r) {
     return RP_OK;
 }
 
-static int fail_none(live_errand *r) {
+static int fail_none(live_command *r) {
     const rp_cache_selection *s = r->selection;
     return base_fail(&r->err, RP_ERR_NAME, s->name ? "nothing that is kept is called '%s' or lies below it"
                                                    : "no key of what is kept begins with '%s'", s->name ? s->name : s->key);
 }
 
-static bool change_one(rp_engine *e, const live_errand *r, const base_key *key) {
+static bool change_one(rp_engine *e, const live_command *r, const base_key *key) {
     if (r->change == LIVE_PIN) return span_store_pin(e->store, key, r->pinned);
     if (r->change == LIVE_TTL) return span_store_set_ttl(e->store, key, r->ttl_s);
     return span_store_remove(e->store, key);
 }
 
-static int change(rp_engine *e, live_errand *r) {
+static int change(rp_engine *e, live_command *r) {
     if (span_store_is_read_only(e->store))
         return base_fail(&r->err, RP_ERR_CONFLICT, "the store on disk is open read-only: nothing that is kept can be changed");
     for (size_t i = 0; i < r->n; i++) r->n_changed += change_one(e, r, &r->found[i].key);
@@ -122,12 +122,12 @@ static int change(rp_engine *e, live_errand *r) {
         return base_fail(&r->err, RP_ERR_INVALID,
                          "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
     if (r->change == LIVE_REMOVE) span_store_sync(e->store, &r->sync);
-    e->n_ended++; /* there may be room */
+    e->budget_epoch++; /* there may be room */
     return RP_OK;
 }
 
 static void run(rp_engine *e, void *arg) {
-    live_errand *r = arg;
+    live_command *r = arg;
     r->sync.done = true;
     span_store_each(e->store, look_at, r);
     if (!r->rc && r->n_meant == 0 && cache_selection_is_named(r->selection) && !r->page.after) r->rc = fail_none(r);
@@ -135,10 +135,10 @@ static void run(rp_engine *e, void *arg) {
     base_free(r->found);
 }
 
-/* What was removed is gone from the disk, or that failed: an engine_errand_is_over. */
+/* What was removed is gone from the disk, or that failed: an engine_command_is_over. */
 static bool is_over(rp_engine *e, const void *arg) {
     (void)e;
-    return ((const live_errand *)arg)->sync.done;
+    return ((const live_command *)arg)->sync.done;
 }
 
 /* ---- for callers ---- */
@@ -156,7 +156,7 @@ static int check_page(const rp_cache_page *p, rp_error *err) {
     return RP_OK;
 }
 
-static int do_errand(rp_engine *e, live_errand *r, rp_error *err) {
+static int do_command(rp_engine *e, live_command *r, rp_error *err) {
     int rc = engine_do_until(e, run, is_over, r, err);
     if (rc) return rc;
     if (!r->rc && r->sync.rc)
@@ -169,7 +169,7 @@ static int do_errand(rp_engine *e, live_errand *r, rp_error *err) {
 int rp_engine_cache_list(rp_engine *e, const rp_cache_selection *selection, const rp_cache_page *page, rp_cache_listing **out,
                          rp_error *err) {
     static const rp_cache_selection everything = {.all = true};
-    live_errand r = {.selection = selection ? selection : &everything};
+    live_command r = {.selection = selection ? selection : &everything};
     *out = NULL;
     if (page) r.page = *page;
     int rc = check(r.selection, err);
@@ -177,33 +177,33 @@ int rp_engine_cache_list(rp_engine *e, const rp_cache_selection *selection, cons
     if (rc) return rc;
     if (r.page.limit == 0) r.page.limit = RP_CACHE_MOST_LISTED;
     if (!(r.listing = base_calloc(1, sizeof(*r.listing)))) return base_fail_memory(err, sizeof(*r.listing), "a listing");
-    rc = do_errand(e, &r, err);
+    rc = do_command(e, &r, err);
     if (rc) rp_cache_listing_free(r.listing);
     else *out = r.listing;
     return rc;
 }
 
-static int change_all(rp_engine *e, const rp_cache_selection *selection, live_errand *r, size_t *changed, rp_error *err) {
+static int change_all(rp_engine *e, const rp_cache_selection *selection, live_command *r, size_t *changed, rp_error *err) {
     if (!selection) return base_fail(err, RP_ERR_INVALID, "a selection is needed");
     int rc = check(selection, err);
     if (rc) return rc;
     r->selection = selection;
-    rc = do_errand(e, r, err);
+    rc = do_command(e, r, err);
     if (changed) *changed = r->n_changed;
     return rc;
 }
 
 int rp_engine_cache_pin(rp_engine *e, const rp_cache_selection *selection, bool pinned, size_t *changed, rp_error *err) {
-    return change_all(e, selection, &(live_errand){.change = LIVE_PIN, .pinned = pinned}, changed, err);
+    return change_all(e, selection, &(live_command){.change = LIVE_PIN, .pinned = pinned}, changed, err);
 }
 
 int rp_engine_cache_set_ttl(rp_engine *e, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err) {
     if (ttl_s < 0 || ttl_s > RP_CACHE_MOST_TTL_S)
         return base_fail(err, RP_ERR_INVALID, "a time to live of %lld seconds: give 0 for none, or up to %lld", (long long)ttl_s,
                          (long long)RP_CACHE_MOST_TTL_S);
-    return change_all(e, selection, &(live_errand){.change = LIVE_TTL, .ttl_s = ttl_s}, changed, err);
+    return change_all(e, selection, &(live_command){.change = LIVE_TTL, .ttl_s = ttl_s}, changed, err);
 }
 
 int rp_engine_cache_remove(rp_engine *e, const rp_cache_selection *selection, size_t *removed, rp_error *err) {
-    return change_all(e, selection, &(live_errand){.change = LIVE_REMOVE}, removed, err);
+    return change_all(e, selection, &(live_command){.change = LIVE_REMOVE}, removed, err);
 }

@@ -66,7 +66,7 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         *out = describe_vocabulary(m);
         return;
     }
-    kv_shape f16 = model_state_shape(m, KV_F16);
+    kv_shape f16 = model_kv_shape(m, KV_F16);
     *out = (rp_model_info){
         .name = m->name,
         .architecture = m->arch->name,
@@ -86,7 +86,7 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         .n_window_layers = count_windows(m),
         .n_experts = m->hp.n_experts,
         .n_experts_used = m->hp.n_experts_used,
-        .state_bytes_per_token = kv_shape_token_bytes(&f16),
+        .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
     };
     out->weights = kernel_type_name(main_type(m, &out->weight_bytes, &out->parameters));

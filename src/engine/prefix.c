@@ -13,14 +13,14 @@
 /* ---- found ---- */
 
 /* How far two calls read the same. */
-static int32_t common_tokens(const rp_call *a, const rp_call *b) {
+static int32_t common_tokens(const rp_job *a, const rp_job *b) {
     int32_t most = BASE_MIN(a->n_prompt - 1, b->n_tokens), n = 0;
     if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* of two tenants they always differ */
     while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
     return n;
 }
 
-static int match(rp_engine *e, rp_call *c, rp_error *err) {
+static int match(rp_engine *e, rp_job *c, rp_error *err) {
     span_path_release(&c->path);
     int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, &c->path, err);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
@@ -29,12 +29,12 @@ static int match(rp_engine *e, rp_call *c, rp_error *err) {
     c->n_known = 0;
     c->known_elsewhere = !rc && c->n_found == 0 && c->found_end == SPAN_END_NEW &&
                          span_tree_knows(e->tree, &c->root, c->tokens, (size_t)c->n_prompt - 1);
-    if (!rc && c->found_end != SPAN_END_ALL) c->n_known = span_path_known(&c->path, c->known, RP_DIVERGENCE_TOKENS);
+    if (!rc && c->found_end != SPAN_END_ALL) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
     return rc;
 }
 
 /* Gives the open span of a call that goes on, if there is room for the block that it will begin instead. */
-static void give_open(rp_engine *e, rp_call *c) {
+static void give_open(rp_engine *e, rp_job *c) {
     int32_t n_layers = kv_pool_shape(e->pool)->n_layers;
     if (scheduler_free_blocks(e) < n_layers) return;
     c->seq.reserved += n_layers;
@@ -42,12 +42,12 @@ static void give_open(rp_engine *e, rp_call *c) {
 }
 
 /* The running call that has read, or is about to read, most of what c does beyond what c found; NULL. */
-static rp_call *find_ahead(rp_engine *e, const rp_call *c, int32_t *common) {
-    rp_call *best = NULL;
+static rp_job *find_ahead(rp_engine *e, const rp_job *c, int32_t *common) {
+    rp_job *best = NULL;
     *common = c->n_found + LEAST_SHARED - 1;
     for (int32_t i = 0; i < e->n_running; i++) {
-        rp_call *r = e->running[i];
-        if (!r->shares || !r->seq.keeps_windows || r->kind != CALL_REQUEST) continue;
+        rp_job *r = e->running[i];
+        if (!r->shares || !r->seq.keeps_windows || r->kind != JOB_REQUEST) continue;
         int32_t n = common_tokens(c, r);
         if (n <= *common) continue;
         *common = n;
@@ -56,15 +56,15 @@ static rp_call *find_ahead(rp_engine *e, const rp_call *c, int32_t *common) {
     return best;
 }
 
-static int find(rp_engine *e, rp_call *c, bool *wait, rp_error *err) {
+static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     *wait = false;
     c->waits_for = NULL;
     if (!c->shares) return RP_OK;
     int32_t common;
     int rc = match(e, c, err);
-    rp_call *ahead = rc ? NULL : find_ahead(e, c, &common);
+    rp_job *ahead = rc ? NULL : find_ahead(e, c, &common);
     if (!ahead) return rc;
-    if (prefix_computed(ahead) < common && ahead->phase != CALL_DECODE) {
+    if (prefix_computed(ahead) < common && ahead->phase != JOB_DECODE) {
         c->waits_for = ahead;
         c->waits_until = common;
         *wait = true;
@@ -74,13 +74,13 @@ static int find(rp_engine *e, rp_call *c, bool *wait, rp_error *err) {
     return match(e, c, err);
 }
 
-int prefix_find(rp_engine *e, rp_call *c, bool *wait, rp_error *err) {
+int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     int rc = find(e, c, wait, err);
-    if (!rc && !*wait) edits_find(c);
+    if (!rc && !*wait) shifted_reuse_find(c);
     return rc;
 }
 
-int prefix_compose(rp_call *c, rp_error *err) {
+int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
@@ -88,7 +88,7 @@ int prefix_compose(rp_call *c, rp_error *err) {
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
-    if (!rc) rc = edits_compose(c, err);
+    if (!rc) rc = shifted_reuse_compose(c, err);
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
     c->seq.tokens = c->tokens + c->n_found;
@@ -102,13 +102,13 @@ int prefix_compose(rp_call *c, rp_error *err) {
 
 /* Where others have computed the same, the path would hold their spans beside the call's own. Admission did not count them: they may be
  * promised to others meanwhile. */
-static bool may_extend(rp_call *c, const kv_span *span) {
+static bool may_extend(rp_job *c, const kv_span *span) {
     rp_engine *e = c->engine;
     uint64_t bytes = span_tree_extend_bytes(&c->path, span, c->tokens + c->n_given);
     return bytes == 0 || (int64_t)(bytes / kv_pool_block_bytes(e->pool)) <= scheduler_free_blocks(e);
 }
 
-void prefix_give(rp_call *c, bool all) {
+void prefix_give(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
     int32_t exact = c->moved.n > 0 ? c->moved.first : INT32_MAX; /* tokens before this one have seen what a plain run would have */
     while (c->shares && c->first_own_view < context->n_views && c->n_given < exact) {

@@ -34,45 +34,45 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
 }
 
 /* All that the call may take. What it finds, and what it leaves of its answer, is given back (queue_settle). */
-static double cost_of(const rp_engine *e, const rp_call *c) {
-    if (c->kind != CALL_REQUEST) {
+static double cost_of(const rp_engine *e, const rp_job *c) {
+    if (c->kind != JOB_REQUEST) {
         const pml_layout *l = c->schema ? c->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
     }
     return prompt_us(e, c->n_prompt) + answer_us(e, c->answer.most, c->n_prompt);
 }
 
-static double spent_on(const rp_engine *e, const rp_call *c) {
-    if (c->kind != CALL_REQUEST) return c->cost_us;
+static double spent_on(const rp_engine *e, const rp_job *c) {
+    if (c->kind != JOB_REQUEST) return c->cost_us;
     int32_t answered = c->result ? c->result->n_tokens : 0;
     int32_t prompt = BASE_MIN(c->seq.done, c->n_prompt - c->n_found - c->moved.n);
-    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->encode_done, INT32_MAX)) + answer_us(e, answered, c->n_prompt);
+    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, c->n_prompt);
 }
 
 /* ---- order ---- */
 
-static bool has_same_turns(const rp_call *a, const rp_call *b) {
+static bool has_same_turns(const rp_job *a, const rp_job *b) {
     return a->options.priority == b->options.priority && base_key_equal(&a->flow, &b->flow);
 }
 
 /* Of one tenant. */
-static bool is_more_urgent(const rp_call *a, const rp_call *b) {
+static bool is_more_urgent(const rp_job *a, const rp_job *b) {
     uint64_t da = a->deadline_us ? a->deadline_us : UINT64_MAX, db = b->deadline_us ? b->deadline_us : UINT64_MAX;
     return da != db ? da < db : a->number < b->number;
 }
 
 /* The place is one of the numbers of the tenant's own calls: equal ones are of one tenant. */
-bool queue_goes_before(const rp_call *a, const rp_call *b) {
+bool queue_precedes(const rp_job *a, const rp_job *b) {
     if (a->options.priority != b->options.priority) return a->options.priority > b->options.priority;
     if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
     return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
 }
 
 /* Takes the calls of c's tenant and priority out of the queue. Returns them in their order. */
-static rp_call *take_out(rp_engine *e, const rp_call *c) {
-    rp_call *own = NULL, **end = &own;
-    for (rp_call **link = &e->waiting; *link;) {
-        rp_call *w = *link;
+static rp_job *take_out(rp_engine *e, const rp_job *c) {
+    rp_job *own = NULL, **end = &own;
+    for (rp_job **link = &e->waiting; *link;) {
+        rp_job *w = *link;
         if (!has_same_turns(w, c)) {
             link = &w->next;
             continue;
@@ -86,54 +86,54 @@ static rp_call *take_out(rp_engine *e, const rp_call *c) {
 }
 
 /* Gives them turns, one after the other, and puts them back. */
-static void put_back(rp_engine *e, rp_call *own) {
+static void put_back(rp_engine *e, rp_job *own) {
     double quantum = quantum_us(e);
     uint64_t place = 0;
     turn at = own ? turns_start(&e->turns, &own->flow, own->options.priority, quantum) : (turn){0};
-    rp_call **link = &e->waiting;
-    for (rp_call *c = own, *next; c; c = next) {
+    rp_job **link = &e->waiting;
+    for (rp_job *c = own, *next; c; c = next) {
         next = c->next;
         at = c->turn = turns_next(at, c->cost_us, quantum);
         place = c->place = BASE_MAX(place, c->number);
-        while (*link && queue_goes_before(*link, c)) link = &(*link)->next;
+        while (*link && queue_precedes(*link, c)) link = &(*link)->next;
         c->next = *link;
         *link = c;
         link = &c->next;
     }
 }
 
-void queue_add(rp_engine *e, rp_call *c) {
+void queue_add(rp_engine *e, rp_job *c) {
     c->cost_us = cost_of(e, c);
     c->is_charged = false;
-    rp_call *own = take_out(e, c), **link = &own;
+    rp_job *own = take_out(e, c), **link = &own;
     if (!own) turns_begin(&e->turns, &c->flow, c->options.priority, quantum_us(e));
     while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
     c->next = *link;
     *link = c;
     put_back(e, own);
-    c->phase = CALL_WAITING;
+    c->phase = JOB_WAITING;
     e->n_waiting++;
 }
 
-void queue_remove(rp_engine *e, rp_call *c) {
-    rp_call **link = &e->waiting;
+void queue_remove(rp_engine *e, rp_job *c) {
+    rp_job **link = &e->waiting;
     while (*link && *link != c) link = &(*link)->next;
     if (!*link) return;
     *link = c->next;
     c->next = NULL;
     e->n_waiting--;
-    rp_call *own = take_out(e, c);
+    rp_job *own = take_out(e, c);
     if (!own) turns_rest(&e->turns, &c->flow, c->options.priority);
     put_back(e, own); /* those after it move up, unless it was admitted */
 }
 
-void queue_admit(rp_engine *e, rp_call *c) {
+void queue_admit(rp_engine *e, rp_job *c) {
     turns_admit(&e->turns, &c->flow, c->options.priority, c->turn);
     c->is_charged = true;
     queue_remove(e, c);
 }
 
-void queue_settle(rp_engine *e, rp_call *c) {
+void queue_settle(rp_engine *e, rp_job *c) {
     if (!c->is_charged) return;
     c->is_charged = false;
     turns_refund(&e->turns, &c->flow, c->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
@@ -143,10 +143,10 @@ void queue_settle(rp_engine *e, rp_call *c) {
 /* ---- pieces of prompts in steps ---- */
 
 /* A tenant that comes again saves nothing up: it begins with what the least served of those that run has. */
-void queue_begin_rows(const rp_engine *e, rp_call *c) {
+void queue_begin_rows(const rp_engine *e, rp_job *c) {
     uint64_t least = UINT64_MAX;
     for (int32_t i = 0; i < e->n_running; i++) {
-        const rp_call *r = e->running[i];
+        const rp_job *r = e->running[i];
         if (r == c || r->options.priority != c->options.priority) continue;
         if (base_key_equal(&r->flow, &c->flow)) {
             c->tenant_rows = r->tenant_rows;
@@ -157,19 +157,19 @@ void queue_begin_rows(const rp_engine *e, rp_call *c) {
     c->tenant_rows = least == UINT64_MAX ? 0 : least;
 }
 
-void queue_count_rows(const rp_engine *e, const rp_call *c, int32_t rows) {
+void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows) {
     for (int32_t i = 0; i < e->n_running; i++)
         if (has_same_turns(e->running[i], c)) e->running[i]->tenant_rows += (uint64_t)rows;
 }
 
-bool queue_piece_goes_before(const rp_call *a, const rp_call *b) {
+bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
     if (a->options.priority == b->options.priority && a->tenant_rows != b->tenant_rows) return a->tenant_rows < b->tenant_rows;
-    return queue_goes_before(a, b);
+    return queue_precedes(a, b);
 }
 
 /* ---- the last place ---- */
 
-bool queue_keeps_place(const rp_engine *e, const rp_call *c) {
+bool queue_keeps_place(const rp_engine *e, const rp_job *c) {
     bool others = false;
     if (e->n_running - e->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
     for (int32_t i = 0; i < e->n_running; i++)

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "engine/cache_selection.h"
 #include "engine/identity.h"
-#include "engine/idle.h"
+#include "engine/background.h"
 
 #define MOST_WAY_TOKENS ((size_t)1 << 24)
 
@@ -82,7 +82,7 @@ static verdict load_record(recomputation *r, kv_span **out) {
 
 /* ---- modules ---- */
 
-/* An engine_errand_fn. */
+/* An engine_command_fn. */
 static void check_module(rp_engine *e, void *arg) {
     recomputation *r = arg;
     const record *rec = record_reader_record(r->reader);
@@ -95,8 +95,8 @@ static void check_module(rp_engine *e, void *arg) {
 
 /* ---- texts ---- */
 
-/* An idle_done_fn. */
-static void compare_text(rp_engine *e, void *user, int rc, const idle_result *result) {
+/* An background_done_fn. */
+static void compare_text(rp_engine *e, void *user, int rc, const background_result *result) {
     recomputation *r = user;
     const record *rec = record_reader_record(r->reader);
     kv_span *kept = NULL;
@@ -171,14 +171,14 @@ static verdict find_way(const recomputation *r, way *w) {
 }
 
 typedef struct submission {
-    idle_task task;
+    background_task task;
     int rc;
 } submission;
 
-/* An engine_errand_fn. */
+/* An engine_command_fn. */
 static void submit(rp_engine *e, void *arg) {
     submission *s = arg;
-    s->rc = idle_submit(e, &s->task);
+    s->rc = background_submit(e, &s->task);
 }
 
 static int check_text(recomputation *r, rp_error *err) {

@@ -10,7 +10,7 @@
 #define DEFAULT_MAX_TOKENS 128
 
 rp_request rp_request_defaults(void) {
-    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .relink = -1, .sampling = rp_sampling_defaults()};
+    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults()};
 }
 
 int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
@@ -34,7 +34,7 @@ static int check_options(const rp_engine *e, const rp_request *o, rp_error *err)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
     if (o->n_draft < 0 || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, or 0 for none", o->n_draft, RP_MAX_DRAFT);
-    if (o->relink < -1) return base_fail(err, RP_ERR_INVALID, "relink is %d: give a number of tokens, or -1 for off", o->relink);
+    if (o->shifted_reuse < -1) return base_fail(err, RP_ERR_INVALID, "shifted_reuse is %d: give a number of tokens, or -1 for off", o->shifted_reuse);
     if (!pml_quality_is_valid(o->quality))
         return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
     if (o->reuse == RP_REUSE_EXACT && o->quality.mode != RP_QUALITY_AS_WRITTEN && o->quality.mode != RP_QUALITY_EXACT)
@@ -52,7 +52,7 @@ static bool copy_items(void **out, const void *items, int32_t n, size_t bytes) {
     return *out != NULL;
 }
 
-static bool copy_stops(rp_call *c, const rp_request *o) {
+static bool copy_stops(rp_job *c, const rp_request *o) {
     if (o->n_stops <= 0) return true;
     c->stops = base_calloc((size_t)o->n_stops, sizeof(*c->stops));
     for (int32_t i = 0; c->stops && i < o->n_stops; i++)
@@ -61,7 +61,7 @@ static bool copy_stops(rp_call *c, const rp_request *o) {
 }
 
 /* tenant, flow, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
-static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
+static int copy_request(rp_job *c, const rp_request *o, rp_error *err) {
     c->options = *o;
     c->options.tenant = c->options.flow = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
     c->options.messages = NULL;
@@ -80,7 +80,7 @@ static int copy_request(rp_call *c, const rp_request *o, rp_error *err) {
 /* ---- planning ---- */
 
 /* The request's own schema, or the one of that name. */
-static int find_schema(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
+static int find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
     int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
     if (rc || strcmp(c->schema->name, name) == 0) return rc;
@@ -88,7 +88,7 @@ static int find_schema(rp_call *c, const rp_request *o, const char *name, rp_err
 }
 
 /* What is wrong with the schema of a document that was parsed is told with the place that names it. */
-static int parse_prompt(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
+static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_error found;
     int rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err);
     if (rc || !(rc = find_schema(c, o, c->document->nodes[0].name, &found))) return rc;
@@ -97,13 +97,13 @@ static int parse_prompt(rp_call *c, const rp_request *o, const char *name, rp_er
     return rc;
 }
 
-static int build_prompt(rp_call *c, const rp_request *o, const char *name, rp_error *err) {
+static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     int rc = engine_prompt_check(o->built, err);
     if (!rc) rc = find_schema(c, o, engine_prompt_schema(o->built), err);
     return rc ? rc : engine_prompt_build(o->built, c->schema->document, name, &c->document, err);
 }
 
-static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
+static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &c->flow, err);
     if (rc) return rc;
@@ -119,7 +119,7 @@ static int make_plan(rp_call *c, const rp_request *o, rp_error *err) {
     return rc;
 }
 
-static int check_plan(rp_call *c, rp_error *err) {
+static int check_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
     int32_t first = c->options.first_position;
     if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
@@ -150,7 +150,7 @@ static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
     }
 }
 
-int32_t call_count_runs(const int32_t *positions, int32_t n) {
+int32_t job_count_runs(const int32_t *positions, int32_t n) {
     int32_t runs = 1;
     for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
     return runs;
@@ -158,7 +158,7 @@ int32_t call_count_runs(const int32_t *positions, int32_t n) {
 
 /* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. The views may be shared; what stands
  * behind them is the tenant's. */
-static base_key name_root(const rp_call *c) {
+static base_key name_root(const rp_job *c) {
     const pml_plan *p = c->plan;
     base_key key;
     base_hash h;
@@ -184,43 +184,43 @@ static base_key name_root(const rp_call *c) {
     return key;
 }
 
-void call_list_runs(rp_call *c) {
+void job_list_runs(rp_job *c) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh;
     list_runs(c->plan, c->tokens, c->positions);
-    c->n_runs = call_count_runs(c->positions, c->n_prompt);
+    c->n_runs = job_count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
 }
 
-static int list_all(rp_call *c, rp_error *err) {
+static int list_all(rp_job *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
     c->root.key = name_root(c);
     int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
-    if (!rc) c->n_runs = call_count_runs(c->positions, c->n_prompt);
+    if (!rc) c->n_runs = job_count_runs(c->positions, c->n_prompt);
     return rc;
 }
 
-static int list_tokens(rp_call *c, rp_error *err) {
+static int list_tokens(rp_job *c, rp_error *err) {
     c->blend.most = blend_most(c);
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
     if (c->exact) return list_all(c, err);
-    call_list_runs(c);
+    job_list_runs(c);
     return RP_OK;
 }
 
-void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
-    c->options.relink = -1;
+void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
+    c->options.shifted_reuse = -1;
     c->root = (span_root){.salt = *salt, .key = *salt};
     c->tokens = tokens;
     c->positions = positions;
     c->n_prompt = c->n_tokens = c->cap_tokens = n;
-    c->n_runs = call_count_runs(positions, n);
+    c->n_runs = job_count_runs(positions, n);
 }
 
 /* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
-static int extend_tokens(rp_call *c, rp_error *err) {
+static int extend_tokens(rp_job *c, rp_error *err) {
     size_t cap = (size_t)c->cap_tokens + (size_t)BASE_MAX(c->answer.most, 0);
     int32_t *tokens = base_realloc(c->tokens, cap * sizeof(int32_t));
     if (tokens) c->tokens = tokens;
@@ -235,30 +235,30 @@ static int extend_tokens(rp_call *c, rp_error *err) {
 
 static int64_t capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
-int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
+int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered */
     return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
 /* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
-static int64_t count_blocks(const rp_call *c, int32_t n, bool keeps_windows) {
+static int64_t count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
-    int64_t blocks = call_own_blocks(c, n, keeps_windows);
+    int64_t blocks = job_own_blocks(c, n, keeps_windows);
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (p->items[i].is_view)
             blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
     return blocks;
 }
 
-int64_t call_most_blocks(const rp_call *c) { return count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }
+int64_t job_most_blocks(const rp_job *c) { return count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }
 
 /* The answer ends where the budget does; there has to be room for one token. */
-static int check_budget(rp_call *c, rp_error *err) {
+static int check_budget(rp_job *c, rp_error *err) {
     int64_t room = capacity(c->engine);
     int64_t least = count_blocks(c, c->n_prompt, false);
     if (least > room)
-        return base_fail(err, RP_ERR_ROOM,
+        return base_fail(err, RP_ERR_BUDGET,
                          "the prompt takes %lld blocks of attention states, the budget holds %lld (%llu bytes): raise it (--ram), or shorten "
                          "the prompt",
                          (long long)least, (long long)room, (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
@@ -275,7 +275,7 @@ static int check_budget(rp_call *c, rp_error *err) {
 /* ---- all of it ---- */
 
 /* Penalties and drafts look back on the prompt as a plain run would have read it. */
-static int read_back(rp_call *c, rp_error *err) {
+static int read_back(rp_job *c, rp_error *err) {
     bool drafts = c->options.n_draft > 0 && !c->options.forced, penalties = sampling_looks_back(&c->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
@@ -283,7 +283,7 @@ static int read_back(rp_call *c, rp_error *err) {
     if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
     int rc = pml_plan_flatten(c->plan, tokens, tokens + n, err);
     for (size_t i = 0; i < n && penalties && !rc; i++) sampler_accept(&c->answer.sampler, tokens[i]);
-    if (!rc && drafts) rc = draft_open(&c->draft, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->options.n_draft, err);
+    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->options.n_draft, err);
     base_free(tokens);
     return rc;
 }
@@ -294,7 +294,7 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 
-static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
+static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     const rp_model *m = c->engine->model;
     answer_place place = {
         .tokenizer = m->tokenizer,
@@ -313,7 +313,7 @@ static int open_answer(rp_call *c, const rp_request *o, rp_error *err) {
     return rc;
 }
 
-int call_plan(rp_call *c, const rp_request *o, rp_error *err) {
+int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
     if ((rc = check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
@@ -326,7 +326,7 @@ int call_plan(rp_call *c, const rp_request *o, rp_error *err) {
     return RP_OK;
 }
 
-void call_plan_free(rp_call *c) {
+void job_plan_free(rp_job *c) {
     for (int32_t i = 0; c->stops && i < c->options.n_stops; i++) base_free(c->stops[i]);
     base_free(c->stops);
     base_free(c->bias);
@@ -334,7 +334,7 @@ void call_plan_free(rp_call *c) {
     base_free(c->tokens);
     base_free(c->positions);
     scaffold_plan_free(c);
-    draft_close(&c->draft);
+    prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
     pml_plan_free(c->plan);
     pml_document_free(c->document);

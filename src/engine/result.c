@@ -7,13 +7,13 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-#define AROUND_BYTES ((size_t)1 << 16) /* of RP_DIVERGENCE_TOKENS tokens */
+#define AROUND_BYTES ((size_t)1 << 16) /* of RP_MISMATCH_TOKENS tokens */
 
 #define WARNING_BYTES 320
 
 /* Strings that a result points to. */
 typedef struct result_owner {
-    char *paths; /* [items of the plan][CALL_PATH_BYTES] */
+    char *paths; /* [items of the plan][JOB_PATH_BYTES] */
     char *stop;
     char *warnings; /* [RP_MAX_WARNINGS][WARNING_BYTES]; NULL: there are none */
 } result_owner;
@@ -21,7 +21,7 @@ typedef struct result_owner {
 /* ---- the plan ---- */
 
 /* Position of the first token that was not found; all before it were. */
-static int32_t found_until(const rp_call *c) {
+static int32_t found_until(const rp_job *c) {
     int32_t pos = c->n_found < c->n_prompt ? c->positions[c->n_found] : c->plan->end;
     return c->moved.n > 0 ? BASE_MIN(pos, c->moved.pos) : pos;
 }
@@ -40,9 +40,9 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 }
 
 /* Why a run was computed. */
-static const char *reason_of_run(const rp_call *c, const pml_item *item, int32_t first, int32_t n) {
+static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
-        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "dropped", [SPAN_END_WINDOW] = "window", [SPAN_END_ROOM] = "room"};
+        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory"};
     if (item->why && !c->exact) return item->why;
     if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
     if (item->holder >= 0 && !c->exact) return "uncached";
@@ -63,21 +63,21 @@ typedef struct stretch {
 #define MAX_STRETCHES 5
 
 /* [found][computed][computed again][moved][computed]. Returns how many. */
-static int list_stretches(const rp_call *c, stretch *list) {
-    const call_moved *m = &c->moved;
+static int list_stretches(const rp_job *c, stretch *list) {
+    const job_moved *m = &c->moved;
     int n = 0;
     if (c->n_found > 0)
         list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[c->n_found_steps - 1]};
     if (m->n > 0) {
-        list[n++] = (stretch){.end = m->pos - m->n_relinked, .exact = true};
-        list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "relinked"};
+        list[n++] = (stretch){.end = m->pos - m->n_shift_recomputed, .exact = true};
+        list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "shifted"};
         list[n++] = (stretch){.end = m->pos + m->n, .is_view = true, .shift = m->shift, .step = &m->path.steps[m->path.n_steps - 1]};
     }
     list[n++] = (stretch){.end = INT32_MAX, .exact = m->n == 0};
     return n;
 }
 
-static void add_stretch(rp_call *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
+static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
     rp_result *r = c->result;
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
@@ -92,7 +92,7 @@ static void add_stretch(rp_call *c, const pml_item *item, const char *path, cons
 }
 
 /* A run, or a module where scopes are ignored: what was read before, and what was computed. */
-static void describe_run(rp_call *c, const pml_item *item, const char *path) {
+static void describe_run(rp_job *c, const pml_item *item, const char *path) {
     stretch list[MAX_STRETCHES];
     int n = list_stretches(c, list);
     int32_t done = 0, pos = item->pos;
@@ -113,7 +113,7 @@ static int32_t first_position(const pml_plan *p, const pml_item *view) {
     return view->pos + slot;
 }
 
-static void describe_view(rp_call *c, const pml_item *item, const char *path, const segment_need *need) {
+static void describe_view(rp_job *c, const pml_item *item, const char *path, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
@@ -123,20 +123,20 @@ static void describe_view(rp_call *c, const pml_item *item, const char *path, co
     if (!need->missed) c->result->cached_tokens += item->n_counted;
 }
 
-static int describe_plan(rp_call *c, rp_error *err) {
+static int describe_plan(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     const pml_plan *p = c->plan;
     result_owner *owner = r->owner = base_calloc(1, sizeof(result_owner));
     if (!owner) return base_fail_memory(err, sizeof(*owner), "a result");
     r->plan = base_calloc(MAX_STRETCHES * p->n_items, sizeof(*r->plan));
-    owner->paths = base_calloc(p->n_items, CALL_PATH_BYTES);
-    if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * CALL_PATH_BYTES, "a result");
+    owner->paths = base_calloc(p->n_items, JOB_PATH_BYTES);
+    if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * JOB_PATH_BYTES, "a result");
     const segment_need *need = c->needs.items; /* one for each view, in their order */
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
-        char *path = owner->paths + i * CALL_PATH_BYTES;
+        char *path = owner->paths + i * JOB_PATH_BYTES;
         if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
-        else pml_path(p->layout->schema, item->holder, path, CALL_PATH_BYTES);
+        else pml_path(p->layout->schema, item->holder, path, JOB_PATH_BYTES);
         if (item->is_view && !c->exact) describe_view(c, item, path, need++);
         else describe_run(c, item, path);
     }
@@ -148,13 +148,13 @@ static int describe_plan(rp_call *c, rp_error *err) {
 /* ---- what was found, before there is a result ---- */
 
 /* Tokens of a view, and what computing them would have taken. */
-static int32_t count_view(rp_call *c, const kv_view *v) {
+static int32_t count_view(rp_job *c, const kv_view *v) {
     int32_t n = kv_mask_count(v->mask);
     c->saved_us += span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
     return n;
 }
 
-void call_count_found(rp_call *c) {
+void job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
     int32_t n = 0;
@@ -165,7 +165,7 @@ void call_count_found(rp_call *c) {
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
     pthread_mutex_lock(&c->engine->lock);
     c->status.cached_tokens = n;
-    c->status.state = RP_CALL_PREFILL;
+    c->status.state = RP_JOB_PREFILL;
     c->status.queue_position = 0;
     pthread_mutex_unlock(&c->engine->lock);
 }
@@ -173,7 +173,7 @@ void call_count_found(rp_call *c) {
 /* ---- the divergence ---- */
 
 /* Text of n tokens; owned by the caller. NULL: no memory. */
-static char *text_of(const rp_call *c, const int32_t *tokens, int32_t n) {
+static char *text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
     base_buffer b = BASE_BUFFER(AROUND_BYTES);
     for (int32_t i = 0; i < n; i++) {
         size_t bytes = 0;
@@ -214,32 +214,32 @@ static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) 
     snprintf(out, bytes, "%s %d", chat_role_name((chat_role)p->turns[at].role), count);
 }
 
-static int describe_divergence(rp_call *c, rp_error *err) {
-    rp_divergence *d = &c->result->divergence;
-    int32_t at = c->n_found, before = BASE_MIN(at, RP_DIVERGENCE_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_DIVERGENCE_TOKENS);
+static int describe_mismatch(rp_job *c, rp_error *err) {
+    rp_mismatch *d = &c->result->mismatch;
+    int32_t at = c->n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_MISMATCH_TOKENS);
     bool any = c->n_known > 0;
-    *d = (rp_divergence){.token = -1, .module = ""};
+    *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
         const pml_item *item = item_at(c->plan, pos, c->exact);
         const result_owner *owner = c->result->owner;
-        *d = (rp_divergence){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * CALL_PATH_BYTES};
+        *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
         if (c->document && item->holder < 0) name_message(c->document, item->node, d->message, sizeof(d->message));
         if (!c->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }
     d->before = text_of(c, c->tokens + at - before, any ? before : 0);
-    d->found = text_of(c, c->tokens + at, any ? found : 0);
-    d->known = text_of(c, c->known, c->n_known);
-    return d->before && d->found && d->known ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
+    d->prompt = text_of(c, c->tokens + at, any ? found : 0);
+    d->cached = text_of(c, c->known, c->n_known);
+    return d->before && d->prompt && d->cached ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
 }
 
 /* ---- times ---- */
 
 static uint64_t between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
 
-static bool has_missed_modules(const rp_call *c) {
+static bool has_missed_modules(const rp_job *c) {
     for (int32_t i = 0; i < c->needs.n; i++)
         if (c->needs.items[i].missed) return true;
     return c->blend.missed;
@@ -247,7 +247,7 @@ static bool has_missed_modules(const rp_call *c) {
 
 /* Five points in time in their order, from the arrival to the first token: the four components are the stretches between them, so their sum is
  * the whole. A point behind the first token is one of a call that began anew in the middle of its answer. */
-static void fill_timings(rp_call *c) {
+static void fill_timings(rp_job *c) {
     rp_timings *t = &c->result->timings;
     uint64_t end = base_clock_us(), arrived = c->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
     uint64_t planned = between(arrived + c->planned_us, arrived, first), admitted = between(c->admitted_us, planned, first);
@@ -255,9 +255,9 @@ static void fill_timings(rp_call *c) {
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
     bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
-    t->encode_ms = missed && !own ? modules : 0;
+    t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
-    t->prefill_ms = prompt + (own ? modules : 0);
+    t->prompt_prefill_ms = prompt + (own ? modules : 0);
     t->ttft_ms = (double)(first - arrived) / 1e3;
     t->decode_ms = (double)(end - first) / 1e3;
     t->saved_ms = (double)c->saved_us / 1e3;
@@ -273,12 +273,12 @@ static bool computes_again(const pml_plan *p) {
 }
 
 /* Nothing was computed again. */
-static const char *why_not_again(const rp_call *c, rp_quality quality) {
+static const char *why_not_again(const rp_job *c, rp_quality quality) {
     if (quality.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
     return c->blend.n_forgotten > 0 ? "window" : "plain";
 }
 
-static void describe_quality(rp_call *c) {
+static void describe_quality(rp_job *c) {
     rp_quality_report *q = &c->result->quality;
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     q->asked = q->used = c->plan->asked;
@@ -288,12 +288,12 @@ static void describe_quality(rp_call *c) {
     else if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
     else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->reason = why_not_again(c, q->used), q->used = reuse;
     double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
-    double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prefill_ms - probe_ms, 0);
+    double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
     q->probed_tokens = c->blend.n_probed;
     q->ms = probe_ms + share * rest_ms;
 }
 
-static int describe_stop(rp_call *c, rp_error *err) {
+static int describe_stop(rp_job *c, rp_error *err) {
     const char *stop = c->answer.stream.stop;
     result_owner *owner = c->result->owner;
     if (!stop) return RP_OK;
@@ -314,9 +314,9 @@ static char *next_warning(rp_result *r, int32_t left) {
     return NULL;
 }
 
-static void warn_of_missing(rp_call *c, int32_t n) {
+static void warn_of_missing(rp_job *c, int32_t n) {
     const pml_plan *p = c->plan;
-    char path[CALL_PATH_BYTES];
+    char path[JOB_PATH_BYTES];
     for (size_t i = 0; i < p->n_missing; i++) {
         char *line = next_warning(c->result, n - (int32_t)i);
         if (!line) return;
@@ -326,7 +326,7 @@ static void warn_of_missing(rp_call *c, int32_t n) {
     }
 }
 
-static int describe_warnings(rp_call *c, rp_error *err) {
+static int describe_warnings(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens;
@@ -344,19 +344,19 @@ static int describe_warnings(rp_call *c, rp_error *err) {
 }
 
 /* What the call's context holds, modules that others hold too included. */
-static uint64_t state_bytes(const kv_context *c) {
+static uint64_t kv_bytes(const kv_context *c) {
     uint64_t n = 0;
     for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
     return n;
 }
 
-int call_describe(rp_call *c, rp_error *err) {
+int job_describe(rp_job *c, rp_error *err) {
     int rc = describe_plan(c, err);
-    if (!rc) rc = describe_divergence(c, err);
+    if (!rc) rc = describe_mismatch(c, err);
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
-    c->result->state_bytes = state_bytes(&c->seq.context);
+    c->result->kv_bytes = kv_bytes(&c->seq.context);
     fill_timings(c);
     describe_quality(c);
     return rc;
@@ -377,8 +377,8 @@ void rp_result_free(rp_result *r) {
     base_free(r->top_logprobs);
     base_free(r->plan);
     base_free(r->warnings);
-    base_free(r->divergence.before);
-    base_free(r->divergence.found);
-    base_free(r->divergence.known);
+    base_free(r->mismatch.before);
+    base_free(r->mismatch.prompt);
+    base_free(r->mismatch.cached);
     base_free(r);
 }

@@ -41,7 +41,7 @@ static int32_t end_of_modules(const pml_plan *p) {
     return end;
 }
 
-static base_key name_combination(const rp_call *c, const scaffold_form *f) {
+static base_key name_combination(const rp_job *c, const scaffold_form *f) {
     base_key key;
     base_hash h;
     base_hash_init(&h, "reprise combination 1");
@@ -52,7 +52,7 @@ static base_key name_combination(const rp_call *c, const scaffold_form *f) {
     return key;
 }
 
-int scaffold_plan(rp_call *c, rp_error *err) {
+int scaffold_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
@@ -64,18 +64,18 @@ int scaffold_plan(rp_call *c, rp_error *err) {
     if (!f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
     int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
     if (rc) return rc;
-    f->n_runs = call_count_runs(f->positions, n);
+    f->n_runs = job_count_runs(f->positions, n);
     while (f->n_combined < n && f->positions[f->n_combined] < end) f->n_combined++;
     f->combination = name_combination(c, f);
     return RP_OK;
 }
 
-void scaffold_plan_free(rp_call *c) {
+void scaffold_plan_free(rp_job *c) {
     base_free(c->other.tokens);
     base_free(c->other.positions);
 }
 
-void scaffold_swap(rp_call *c) {
+void scaffold_swap(rp_job *c) {
     scaffold_form in_use = {.tokens = c->tokens, .positions = c->positions, .n_prompt = c->n_prompt, .cap_tokens = c->cap_tokens,
                             .n_runs = c->n_runs, .root = c->root.key, .exact = c->exact, .n_combined = c->other.n_combined,
                             .combination = c->other.combination};
@@ -90,23 +90,23 @@ void scaffold_swap(rp_call *c) {
 }
 
 /* The last token of a prompt is always computed. */
-static int32_t needed(const rp_call *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
+static int32_t needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
 
 static size_t reach(const rp_engine *e, const base_key *salt, const int32_t *tokens, const int32_t *positions, int32_t n) {
     span_root root = {.salt = *salt, .key = *salt};
-    return span_tree_foresee(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
+    return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
 }
 
-bool scaffold_is_there(const rp_engine *e, const rp_call *c) {
+bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     const scaffold_form *f = &c->other;
     if (!f->tokens || !f->exact || !c->shares) return false;
     int32_t need = needed(c, f->n_prompt);
     return reach(e, &c->root.salt, f->tokens, f->positions, need) == (size_t)need;
 }
 
-bool scaffold_was_found(const rp_call *c) { return c->n_found >= needed(c, c->n_prompt); }
+bool scaffold_was_found(const rp_job *c) { return c->n_found >= needed(c, c->n_prompt); }
 
-void scaffold_begin_anew(rp_call *c) {
+void scaffold_requeue(rp_job *c) {
     if (c->other.tokens && c->exact) scaffold_swap(c);
 }
 
@@ -125,7 +125,7 @@ static void unref_span(rp_engine *e, const base_key *key) {
     if (!span || --span->refs > 0) return;
     s->stats.bytes -= span->bytes;
     *span = s->spans[--s->n_spans];
-    span_tree_let_go(e->tree, key);
+    span_tree_release(e->tree, key);
 }
 
 /* What eviction has dropped meanwhile takes nothing. */
@@ -195,7 +195,7 @@ static combination *heaviest_pending(scaffolds *s) {
     return best;
 }
 
-static void tell(rp_engine *e) {
+static void report(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     s->stats.known = s->n;
     s->stats.encoded = s->stats.pending = 0;
@@ -204,7 +204,7 @@ static void tell(rp_engine *e) {
         s->stats.pending += s->list[i].state == PENDING || s->list[i].state == UNDER_WAY;
     }
     pthread_mutex_lock(&e->lock);
-    e->told_scaffolds = s->stats;
+    e->published_scaffolds = s->stats;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -213,7 +213,7 @@ static void tell(rp_engine *e) {
 /* Bytes that computing it would add, at most. */
 static uint64_t bytes_of(const rp_engine *e, const combination *c) {
     int32_t n = c->n - (int32_t)reach(e, &c->salt, c->tokens, c->positions, c->n);
-    int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, call_count_runs(c->positions, c->n), 0, true);
+    int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, job_count_runs(c->positions, c->n), 0, true);
     return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
 }
 
@@ -230,7 +230,7 @@ static bool make_room(rp_engine *e, const combination *c) {
     return true;
 }
 
-static void take_spans(scaffolds *s, combination *c, const idle_result *r) {
+static void take_spans(scaffolds *s, combination *c, const background_result *r) {
     c->spans = base_calloc(BASE_MAX(r->path->n_steps, 1), sizeof(*c->spans));
     for (size_t i = 1; i < r->path->n_steps && c->spans; i++) {
         const kv_span *span = r->path->steps[i].span;
@@ -249,8 +249,8 @@ static void take_spans(scaffolds *s, combination *c, const idle_result *r) {
 
 static void compute_next(rp_engine *e);
 
-/* An idle_done_fn. There is one under way. */
-static void computed(rp_engine *e, void *user, int rc, const idle_result *r) {
+/* An background_done_fn. There is one under way. */
+static void computed(rp_engine *e, void *user, int rc, const background_result *r) {
     scaffolds *s = &e->scaffolds;
     combination *c = s->list;
     (void)user;
@@ -262,19 +262,19 @@ static void computed(rp_engine *e, void *user, int rc, const idle_result *r) {
         c->state = ENCODED;
     }
     if (rc != RP_ERR_CANCELLED) compute_next(e);
-    tell(e);
+    report(e);
 }
 
 /* Submits the heaviest that waits. Those that no room is made for wait no longer: when they come again they are asked again. */
 static void compute_next(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
-        idle_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = computed};
+        background_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = computed};
         if (!make_room(e, c)) {
             let_go(e, c);
             continue;
         }
-        int rc = idle_submit(e, &task);
+        int rc = background_submit(e, &task);
         if (rc == RP_ERR_BUSY) return; /* when the next prompt has ended */
         if (rc) {
             let_go(e, c);
@@ -291,12 +291,12 @@ static void compute_next(rp_engine *e) {
 /* ---- learning ---- */
 
 /* The combination of a call, with the call's weight; NULL: no memory. */
-static combination *note(rp_engine *e, const rp_call *call) {
+static combination *note(rp_engine *e, const rp_job *job) {
     scaffolds *s = &e->scaffolds;
     combination *c, *old;
     s->n_prompts++;
     while ((old = lightest(s, -1)) && weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) forget(e, old);
-    if ((c = find(s, &call->other.combination))) {
+    if ((c = find(s, &job->other.combination))) {
         c->weight = weight(s, c) + 1;
         c->used_at = s->n_prompts;
         return c;
@@ -304,13 +304,13 @@ static combination *note(rp_engine *e, const rp_call *call) {
     if (s->n >= SCAFFOLDS_MAX && old) forget(e, old);
     if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
     c = &s->list[s->n++];
-    *c = (combination){.key = call->other.combination, .salt = call->root.salt, .weight = 1, .used_at = s->n_prompts};
+    *c = (combination){.key = job->other.combination, .salt = job->root.salt, .weight = 1, .used_at = s->n_prompts};
     return c;
 }
 
 /* The call's flat form, which it needs no more, is the combination's to compute. */
-static void want(scaffolds *s, combination *c, rp_call *call) {
-    scaffold_form *f = &call->other;
+static void want(scaffolds *s, combination *c, rp_job *job) {
+    scaffold_form *f = &job->other;
     if (s->pending_tokens + (size_t)f->n_combined > SCAFFOLDS_MAX_PENDING_TOKENS) return;
     c->tokens = f->tokens;
     c->positions = f->positions;
@@ -320,16 +320,16 @@ static void want(scaffolds *s, combination *c, rp_call *call) {
     c->state = PENDING;
 }
 
-void scaffolds_learn(rp_engine *e, rp_call *call) {
+void scaffolds_learn(rp_engine *e, rp_job *job) {
     scaffolds *s = &e->scaffolds;
-    if (!call->other.tokens || call->other.n_combined == 0) return;
-    combination *c = note(e, call);
-    *(call->exact ? &s->stats.hits : &s->stats.misses) += 1;
-    if (c && call->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
-    if (c && !call->exact && c->state == ENCODED) let_go(e, c);    /* it was evicted */
-    if (c && !call->exact && c->state == KNOWN) want(s, c, call);
+    if (!job->other.tokens || job->other.n_combined == 0) return;
+    combination *c = note(e, job);
+    *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
+    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
+    if (c && !job->exact && c->state == ENCODED) let_go(e, c);    /* it was evicted */
+    if (c && !job->exact && c->state == KNOWN) want(s, c, job);
     compute_next(e);
-    tell(e);
+    report(e);
 }
 
 void scaffolds_free(rp_engine *e) {
@@ -344,7 +344,7 @@ void scaffolds_free(rp_engine *e) {
 
 void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
     pthread_mutex_lock(&e->lock);
-    *out = e->told_scaffolds;
+    *out = e->published_scaffolds;
     pthread_mutex_unlock(&e->lock);
     out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
 }

@@ -1,4 +1,4 @@
-/* scaffolds.h: learned scaffolds: what prompts with quality="scaffold" combine is computed together in the background (idle.h), so that the next
+/* scaffolds.h: learned scaffolds: what prompts with quality="scaffold" combine is computed together in the background (background.h), so that the next
  * prompt that combines the same is exact.
  *
  *   prompt    [system][a][b] question            two forms: composed of its modules' states, or flat, as RP_QUALITY_EXACT runs it
@@ -27,7 +27,7 @@
 #define SCAFFOLDS_HALF_LIFE 128.0
 #define SCAFFOLDS_LEAST_WEIGHT 0.25
 
-/* The form of a call's prompt that is not the one in use: see rp_call. */
+/* The form of a call's prompt that is not the one in use: see rp_job. */
 typedef struct scaffold_form {
     int32_t *tokens, *positions; /* [cap_tokens]; NULL: the call has one form */
     int32_t n_prompt, cap_tokens, n_runs;
@@ -53,20 +53,20 @@ typedef struct scaffolds {
 } scaffolds;
 
 /* Submitting thread: makes the flat form of a planned call, if its quality wants one. RP_ERR_MEMORY. */
-int scaffold_plan(rp_call *c, rp_error *err);
-void scaffold_plan_free(rp_call *c);
+int scaffold_plan(rp_job *c, rp_error *err);
+void scaffold_plan_free(rp_job *c);
 
 /* Has the tree what the flat form needs, as far as can be seen without a look-up? */
-bool scaffold_is_there(const rp_engine *e, const rp_call *c);
+bool scaffold_is_there(const rp_engine *e, const rp_job *c);
 /* The other form is in use from now on. The call holds nothing. */
-void scaffold_swap(rp_call *c);
+void scaffold_swap(rp_job *c);
 /* Was all found that makes the flat form, which is in use, worth it? */
-bool scaffold_was_found(const rp_call *c);
+bool scaffold_was_found(const rp_job *c);
 /* A call that has two forms begins anew: it is a composed one. */
-void scaffold_begin_anew(rp_call *c);
+void scaffold_requeue(rp_job *c);
 
 /* A request has its answer: learns from it, if it has two forms. */
-void scaffolds_learn(rp_engine *e, rp_call *c);
+void scaffolds_learn(rp_engine *e, rp_job *c);
 void scaffolds_free(rp_engine *e);
 
 #endif

@@ -5,7 +5,7 @@
  * Admission comes before allocation. What a call may ever take is counted in blocks when it is admitted: its modules and what was read
  * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
  * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit. Of the next
- * ones the states that are there are held, and read from disk, as far as there is room (look_ahead.h).
+ * ones the states that are there are held, and read from disk, as far as there is room (prefetch.h).
  */
 #include "base/error.h"
 #include "base/file.h"
@@ -17,9 +17,9 @@
 #define PAUSED_MS 50 /* while all that run are paused: deadlines */
 
 /* Does it go on, and is its reader behind? */
-static bool is_paused(const rp_call *c) { return c->phase == CALL_DECODE && atomic_load(&c->paused); }
+static bool is_paused(const rp_job *c) { return c->phase == JOB_DECODE && atomic_load(&c->paused); }
 
-static void stop_running(rp_engine *e, const rp_call *c) {
+static void stop_running(rp_engine *e, const rp_job *c) {
     int32_t i = 0;
     while (i < e->n_running && e->running[i] != c) i++;
     if (i == e->n_running) return;
@@ -30,33 +30,33 @@ static void stop_running(rp_engine *e, const rp_call *c) {
 
 /* ---- until it is on disk ---- */
 
-static void stop_flushing(rp_engine *e, const rp_call *c) {
-    rp_call **link = &e->flushing;
+static void stop_flushing(rp_engine *e, const rp_job *c) {
+    rp_job **link = &e->flushing;
     while (*link != c) link = &(*link)->next;
     *link = c->next;
 }
 
 /* Calls whose states are written end; all: the others, too. */
 static void end_flushed(rp_engine *e, bool all) {
-    for (rp_call *c = e->flushing, *next; c; c = next) {
+    for (rp_job *c = e->flushing, *next; c; c = next) {
         next = c->next;
         if (!all && c->flush_serial > span_store_flushed(e->store) && !atomic_load(&c->cancelled)) continue;
         stop_flushing(e, c);
-        c->phase = CALL_DONE;
-        call_publish(c, RP_OK, NULL);
+        c->phase = JOB_DONE;
+        job_publish(c, RP_OK, NULL);
     }
 }
 
 /* Nobody points to the call any more. */
-static void forget(rp_engine *e, const rp_call *c) {
-    for (segment_job *j = e->jobs; j; j = j->next)
+static void forget(rp_engine *e, const rp_job *c) {
+    for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->asker == c) j->asker = NULL;
-    for (rp_call *w = e->waiting; w; w = w->next)
+    for (rp_job *w = e->waiting; w; w = w->next)
         if (w->waits_for == c) w->waits_for = NULL;
 }
 
-void scheduler_release(rp_engine *e, rp_call *c) {
-    look_ahead_release(c);
+void scheduler_release(rp_engine *e, rp_job *c) {
+    prefetch_release(c);
     blend_release(c);
     segment_needs_release(e, &c->needs);
     kv_context_clear(&c->seq.context);
@@ -66,18 +66,18 @@ void scheduler_release(rp_engine *e, rp_call *c) {
     c->n_found = 0;
 }
 
-void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
+void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     rp_error own = {0};
-    bool began = c->phase == CALL_DECODE;
-    if (rc == RP_OK && c->kind == CALL_REQUEST) {
+    bool began = c->phase == JOB_DECODE;
+    if (rc == RP_OK && c->kind == JOB_REQUEST) {
         c->seq.reserved = 0; /* it takes no more */
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
         if (!rc) conversation_remember(c);
-        if (!rc) rc = call_describe(c, &own);
+        if (!rc) rc = job_describe(c, &own);
         err = &own;
     }
-    if (c->kind == CALL_REQUEST)
+    if (c->kind == JOB_REQUEST)
         BASE_TRACE(ENGINE, "call %llu ends%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
     queue_remove(e, c);
     queue_settle(e, c);
@@ -85,41 +85,41 @@ void scheduler_end(rp_engine *e, rp_call *c, int rc, const rp_error *err) {
     forget(e, c);
     audit_end(c, rc);
     scheduler_release(e, c);
-    e->n_ended++;
-    e->idle.busy_us = base_clock_us();
+    e->budget_epoch++;
+    e->background_tasks.busy_us = base_clock_us();
     if (rc == RP_OK) scaffolds_learn(e, c);
-    engine_tell(e);
+    engine_publish(e);
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
-        c->phase = CALL_FLUSHING;
+        c->phase = JOB_FLUSHING;
         c->next = e->flushing;
         e->flushing = c;
         return;
     }
-    c->phase = CALL_DONE;
-    call_publish(c, rc, err);
+    c->phase = JOB_DONE;
+    job_publish(c, rc, err);
 }
 
-void scheduler_begin_anew(rp_engine *e, rp_call *c) {
+void scheduler_requeue(rp_engine *e, rp_job *c) {
     BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
     queue_settle(e, c);
     stop_running(e, c);
     forget(e, c);
-    edits_take_back(c);
+    shifted_reuse_take_back(c);
     scheduler_release(e, c);
-    scaffold_begin_anew(c);
-    e->n_ended++; /* there is room again */
+    scaffold_requeue(c);
+    e->budget_epoch++; /* there is room again */
     queue_add(e, c);
 }
 
-static void fail(rp_engine *e, rp_call *c, rp_code code, const char *what) {
+static void fail(rp_engine *e, rp_job *c, rp_code code, const char *what) {
     rp_error err;
     base_fail(&err, code, "%s", what);
     scheduler_end(e, c, code, &err);
 }
 
-static void expire(rp_engine *e, rp_call *c, uint64_t now) {
-    if (c->phase == CALL_DECODE) {
+static void expire(rp_engine *e, rp_job *c, uint64_t now) {
+    if (c->phase == JOB_DECODE) {
         answer_stop(&c->answer, "deadline", true);
         scheduler_end(e, c, RP_OK, NULL);
         return;
@@ -130,8 +130,8 @@ static void expire(rp_engine *e, rp_call *c, uint64_t now) {
     scheduler_end(e, c, RP_ERR_DEADLINE, &err);
 }
 
-static void cancel(rp_engine *e, rp_call *c) {
-    if (c->phase != CALL_DECODE) {
+static void cancel(rp_engine *e, rp_job *c) {
+    if (c->phase != JOB_DECODE) {
         fail(e, c, RP_ERR_CANCELLED, "stopped by the caller");
         return;
     }
@@ -140,7 +140,7 @@ static void cancel(rp_engine *e, rp_call *c) {
 }
 
 /* Ends the call if its caller or its deadline says so. */
-static void end_early(rp_engine *e, rp_call *c, uint64_t now) {
+static void end_early(rp_engine *e, rp_job *c, uint64_t now) {
     if (atomic_load(&c->cancelled)) cancel(e, c);
     else if (c->deadline_us && now >= c->deadline_us) expire(e, c, now);
 }
@@ -148,7 +148,7 @@ static void end_early(rp_engine *e, rp_call *c, uint64_t now) {
 static void end_those_who_must(rp_engine *e) {
     uint64_t now = base_clock_us();
     for (int32_t i = e->n_running; i-- > 0;) end_early(e, e->running[i], now);
-    for (rp_call *c = e->waiting, *next; c; c = next) {
+    for (rp_job *c = e->waiting, *next; c; c = next) {
         next = c->next;
         end_early(e, c, now);
     }
@@ -161,14 +161,14 @@ int64_t scheduler_free_blocks(rp_engine *e) {
     int64_t block = (int64_t)kv_pool_block_bytes(e->pool);
     int64_t blocks = ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(e->store)) / block;
     for (int32_t i = 0; i < e->n_running; i++) blocks -= e->running[i]->seq.reserved;
-    for (const segment_job *j = e->jobs; j; j = j->next) blocks -= j->seq.reserved;
-    return blocks - idle_reserved(e);
+    for (const segment_prefill *j = e->prefills; j; j = j->next) blocks -= j->seq.reserved;
+    return blocks - background_reserved(e);
 }
 
 static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
 
 /* The next segment of a schema that is encoded; none: *need is false. */
-static int need_segment(rp_engine *e, rp_call *c, bool *need, rp_error *err) {
+static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
     const pml_layout *l = c->schema->layout;
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
     *need = c->next_segment < l->n_segments;
@@ -179,7 +179,7 @@ static int need_segment(rp_engine *e, rp_call *c, bool *need, rp_error *err) {
 }
 
 /* The modules of a plan. */
-static int need_views(rp_engine *e, rp_call *c, rp_error *err) {
+static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     if (p->n_cached == 0 || c->exact) return RP_OK;
     int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
@@ -192,12 +192,12 @@ static int need_views(rp_engine *e, rp_call *c, rp_error *err) {
 }
 
 /* Own blocks: all that it may still take once its modules are there. */
-static bool reserve(rp_engine *e, rp_call *c) {
+static bool reserve(rp_engine *e, rp_job *c) {
     int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
     int64_t room = scheduler_free_blocks(e);
-    if (c->kind == CALL_ENCODE) return room >= 0;
+    if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
     for (int keeps = c->shares; keeps >= 0; keeps--) {
-        int64_t blocks = call_own_blocks(c, n, keeps);
+        int64_t blocks = job_own_blocks(c, n, keeps);
         if (blocks > room) continue;
         c->seq.keeps_windows = keeps;
         c->seq.reserved = blocks;
@@ -209,24 +209,24 @@ static bool reserve(rp_engine *e, rp_call *c) {
 typedef enum verdict { ADMITTED, NO_ROOM, WAITS } verdict;
 
 /* Looks up all that a call needs, and reserves the rest. What is not admitted holds nothing. */
-static int try_form(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     bool wait = false, need = true;
     int rc = RP_OK;
     *v = NO_ROOM;
     span_store_next_request(e->store);
-    if (c->kind == CALL_REQUEST) c->encode_done = 0;
-    c->encode_total = c->encode_done; /* of a schema: its segments before this one */
-    if (c->kind == CALL_ENCODE) rc = need_segment(e, c, &need, err);
+    if (c->kind == JOB_REQUEST) c->prefill_done = 0;
+    c->prefill_total = c->prefill_done; /* of a schema: its segments before this one */
+    if (c->kind == JOB_MODULE_PREFILL) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
     else if (!rc && reserve(e, c)) *v = ADMITTED;
     if (rc || *v != ADMITTED) scheduler_release(e, c);
-    else look_ahead_release(c); /* it has its own references now */
+    else prefetch_release(c); /* it has its own references now */
     return rc;
 }
 
 /* The flat form of a prompt that may have it, if its combination was computed; else the composed one. */
-static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+static int try_admit(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     if (!scaffold_is_there(e, c)) return try_form(e, c, v, err);
     scaffold_swap(c);
     int rc = try_form(e, c, v, err);
@@ -237,25 +237,25 @@ static int try_admit(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
 }
 
 /* Even alone? Then once more without what was read before, of which views may take more than its tokens do. */
-static int try_alone(rp_engine *e, rp_call *c, verdict *v, rp_error *err) {
+static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     c->shares = false;
     int rc = try_admit(e, c, v, err);
     if (rc || *v == ADMITTED) return rc;
-    return base_fail(err, RP_ERR_ROOM,
+    return base_fail(err, RP_ERR_BUDGET,
                      "the state budget cannot hold the prompt with its modules and their scopes: raise it (--ram), or shorten the prompt");
 }
 
 /* What follows: the prompt's tokens, or, before some more are chosen, a look at those of its modules. */
-static int begin_phase(rp_call *c, rp_error *err) {
+static int begin_phase(rp_job *c, rp_error *err) {
     int rc = RP_OK;
-    c->phase = CALL_PREFILL;
+    c->phase = JOB_PREFILL;
     if (c->blend.most == 0 || c->blend.chosen) return RP_OK;
-    if (!(rc = blend_open(c, err)) && c->blend.n > 0) c->phase = CALL_PROBING;
+    if (!(rc = blend_open(c, err)) && c->blend.n > 0) c->phase = JOB_PROBING;
     return rc;
 }
 
 /* All modules are there: a small struct for each span. */
-static int compose(rp_engine *e, rp_call *c, rp_error *err) {
+static int compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
     context->scatters = c->blend.most > 0;
@@ -266,24 +266,24 @@ static int compose(rp_engine *e, rp_call *c, rp_error *err) {
     span_path_use(&c->moved.path);
     if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
-    if (!rc) call_count_found(c);
+    if (!rc) job_count_found(c);
     c->composed_us = base_clock_us();
     c->compose_us = c->composed_us - start;
     return rc;
 }
 
 /* What a running call needs may be there now. */
-static void go_on(rp_engine *e, rp_call *c) {
+static void go_on(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     int rc = c->needs.rc;
     if (rc) err = c->needs.err;
     else if (c->needs.n_missing > 0) return;
-    else if (c->kind == CALL_REQUEST) rc = compose(e, c, &err);
+    else if (c->kind == JOB_REQUEST) rc = compose(e, c, &err);
     else {
         c->next_segment++;
         stop_running(e, c);
         scheduler_release(e, c);
-        e->n_ended++; /* there is room again */
+        e->budget_epoch++; /* there is room again */
         queue_add(e, c);
         return;
     }
@@ -291,7 +291,7 @@ static void go_on(rp_engine *e, rp_call *c) {
 }
 
 /* All that may be computed again was looked at: composes once more, without what is. */
-static void choose(rp_engine *e, rp_call *c) {
+static void choose(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     uint64_t start = base_clock_us();
     kv_context *context = &c->seq.context;
@@ -300,29 +300,29 @@ static void choose(rp_engine *e, rp_call *c) {
     context->scatters = true;
     if (!rc) rc = segment_needs_compose(&c->needs, c->plan->layout, context, &err);
     if (!rc) rc = prefix_compose(c, &err);
-    c->phase = CALL_PREFILL;
-    if (!rc) call_count_found(c);
+    c->phase = JOB_PREFILL;
+    if (!rc) job_count_found(c);
     c->blend.us += base_clock_us() - start;
     if (rc) scheduler_end(e, c, rc, &err);
 }
 
-static void admit(rp_engine *e, rp_call *c) {
+static void admit(rp_engine *e, rp_job *c) {
     queue_admit(e, c);
     e->running[e->n_running++] = c;
     queue_begin_rows(e, c);
     e->n_admitted++;
-    c->phase = CALL_COMPOSING;
+    c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
     BASE_TRACE(ENGINE, "call %llu runs: %d of %d tokens found, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
                c->n_found, c->n_prompt, c->needs.n_missing, (long long)c->seq.reserved);
 }
 
-static bool still_waits(const rp_call *c) {
-    return c->waits_for && c->waits_for->phase != CALL_DECODE && prefix_computed(c->waits_for) < c->waits_until;
+static bool still_waits(const rp_job *c) {
+    return c->waits_for && c->waits_for->phase != JOB_DECODE && prefix_computed(c->waits_for) < c->waits_until;
 }
 
-static bool has_ended_encoding(const rp_call *c) {
-    const pml_layout *l = c->kind == CALL_ENCODE ? c->schema->layout : NULL;
+static bool has_ended_prefill(const rp_job *c) {
+    const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->schema->layout : NULL;
     int32_t i = c->next_segment;
     while (l && i < l->n_segments && !is_cached(l, &l->segments[i])) i++;
     return l && i >= l->n_segments;
@@ -333,24 +333,24 @@ static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < 
 static void admit_all(rp_engine *e) {
     e->n_paused = 0;
     for (int32_t i = 0; i < e->n_running; i++) e->n_paused += is_paused(e->running[i]);
-    for (rp_call *c = e->waiting, *next; c && has_place(e); c = next) {
+    for (rp_job *c = e->waiting, *next; c && has_place(e); c = next) {
         rp_error err = {0};
         verdict v;
         next = c->next;
-        if (has_ended_encoding(c)) {
+        if (has_ended_prefill(c)) {
             scheduler_end(e, c, RP_OK, NULL);
             continue;
         }
         if (still_waits(c) || queue_keeps_place(e, c)) continue;
-        if (c->tried_at == e->n_ended) return; /* there was no room, and none has come since */
-        idle_make_room(e, c->kind == CALL_REQUEST ? call_most_blocks(c) : INT64_MAX);
+        if (c->tried_at == e->budget_epoch) return; /* there was no room, and none has come since */
+        background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
-        if (!rc && v == NO_ROOM && look_ahead_release_others(e, c)) rc = try_admit(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) admit(e, c);
         else if (v == NO_ROOM) {
-            c->tried_at = e->n_ended;
+            c->tried_at = e->budget_epoch;
             return;
         }
     }
@@ -358,21 +358,21 @@ static void admit_all(rp_engine *e) {
 
 /* Composes what can be, modules first: a call may wait for them. */
 static void compose_all(rp_engine *e) {
-    for (segment_job *j = e->jobs, *next; j; j = next) {
+    for (segment_prefill *j = e->prefills, *next; j; j = next) {
         rp_error err = j->needs.err;
         next = j->next;
         int rc = j->needs.rc;
-        if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_job_compose(e, j, &err);
-        else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_job_begin_anew(e, j, &err);
+        if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_prefill_compose(e, j, &err);
+        else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_prefill_requeue(e, j, &err);
         if (!rc) continue;
-        segment_job_fail(e, j, &err);
-        next = e->jobs; /* others may have gone with it */
+        segment_prefill_fail(e, j, &err);
+        next = e->prefills; /* others may have gone with it */
     }
     for (int32_t i = e->n_running; i-- > 0;) {
-        rp_call *c = e->running[i];
-        if (c->phase == CALL_COMPOSING) go_on(e, c);
-        else if (c->phase != CALL_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_begin_anew(e, c);
-        else if (c->phase == CALL_PROBING && c->blend.done == c->blend.n) choose(e, c);
+        rp_job *c = e->running[i];
+        if (c->phase == JOB_COMPOSING) go_on(e, c);
+        else if (c->phase != JOB_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_requeue(e, c);
+        else if (c->phase == JOB_PROBING && c->blend.done == c->blend.n) choose(e, c);
     }
 }
 
@@ -386,7 +386,7 @@ static int prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_erro
     return rc;
 }
 
-static void run_prepare(rp_engine *e, rp_call *c) {
+static void run_prepare(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     int rc = prepare(e, c->options.on_progress, c->options.user, &err);
     scheduler_end(e, c, rc, &err);
@@ -400,47 +400,47 @@ static void prepare_first(rp_engine *e) {
     while (rc && e->n_running > 0) scheduler_end(e, e->running[0], rc, &err);
 }
 
-static void take_up(rp_engine *e, rp_call *inbox) {
-    for (rp_call *c = inbox, *next; c; c = next) {
+static void take_up(rp_engine *e, rp_job *inbox) {
+    for (rp_job *c = inbox, *next; c; c = next) {
         next = c->next;
         c->next = NULL;
-        if (c->kind == CALL_PREPARE) run_prepare(e, c);
+        if (c->kind == JOB_PREPARE) run_prepare(e, c);
         else queue_add(e, c);
     }
 }
 
 /* Tokens of its prompt whose states are there: behind the views, and, once it is composed, those of the views. */
-static int32_t computed_tokens(const rp_call *c) {
-    bool composed = c->phase >= CALL_PREFILL && c->kind == CALL_REQUEST;
+static int32_t computed_tokens(const rp_job *c) {
+    bool composed = c->phase >= JOB_PREFILL && c->kind == JOB_REQUEST;
     int32_t views = composed && !c->exact ? c->plan->n_cached : 0;
     return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
 }
 
-/* What rp_call_get_status and rp_engine_describe say. Locked. */
-static void tell_status(rp_engine *e) {
+/* What rp_job_get_status and rp_engine_describe say. Locked. */
+static void publish_status(rp_engine *e) {
     int32_t position = 0;
-    e->told_running = e->n_running;
-    for (const rp_call *c = e->flushing; c; c = c->next) e->told_running++;
-    for (rp_call *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
+    e->published_running = e->n_running;
+    for (const rp_job *c = e->flushing; c; c = c->next) e->published_running++;
+    for (rp_job *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
     for (int32_t i = 0; i < e->n_running; i++) {
-        rp_call *c = e->running[i];
+        rp_job *c = e->running[i];
         c->status.queue_position = 0;
-        c->status.state = c->phase == CALL_DECODE ? RP_CALL_DECODE : RP_CALL_PREFILL;
+        c->status.state = c->phase == JOB_DECODE ? RP_JOB_DECODE : RP_JOB_PREFILL;
         c->status.computed_tokens = computed_tokens(c);
         if (c->result) c->status.answer_tokens = c->result->n_tokens;
     }
 }
 
 static bool has_work(const rp_engine *e) {
-    return e->inbox || e->errands || e->stopping || e->disk_told || e->waiting || e->n_running > 0 || idle_is_due(e);
+    return e->inbox || e->commands || e->stopping || e->disk_told || e->waiting || e->n_running > 0 || background_is_due(e);
 }
 
 /* Until there is something to do, or a task of the background may begin. Locked. */
 static void wait_for_work(rp_engine *e) {
     for (;;) {
-        e->idle.hurried = e->n_draining > 0;
+        e->background_tasks.hurried = e->n_draining > 0;
         if (has_work(e)) return;
-        int64_t ms = idle_wait_ms(e), write_ms = span_store_wait_ms(e->store);
+        int64_t ms = background_wait_ms(e), write_ms = span_store_wait_ms(e->store);
         if (write_ms == 0) return;
         if (ms < 0 || (write_ms > 0 && write_ms < ms)) ms = write_ms;
         struct timespec until = base_clock_after(BASE_MAX(ms, 0));
@@ -459,45 +459,45 @@ static bool only_paused(const rp_engine *e) {
 /* All that run, or wait for room, wait for the disk or for readers: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
-    if (!e->inbox && !e->errands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    if (!e->inbox && !e->commands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 
 static void end_all(rp_engine *e) {
     end_flushed(e, true);
     while (e->n_running > 0) fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
     while (e->waiting) fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
-    idle_end_all(e);
+    background_end_all(e);
 }
 
 void *scheduler_main(void *arg) {
     rp_engine *e = arg;
-    bool stopping = false, stands = false; /* stands: nothing was computed, admitted or ended */
+    bool stopping = false, stalled = false; /* stands: nothing was computed, admitted or ended */
     while (!stopping) {
-        engine_tell(e);
+        engine_publish(e);
         pthread_mutex_lock(&e->lock);
-        tell_status(e);
-        if (stands || (e->n_running == 0 && !e->waiting)) span_store_set_computing(e->store, false);
-        if (stands && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
+        publish_status(e);
+        if (stalled || (e->n_running == 0 && !e->waiting)) span_store_set_computing(e->store, false);
+        if (stalled && (e->n_running > 0 || e->waiting)) wait_for_disk(e);
         wait_for_work(e);
-        rp_call *inbox = e->inbox;
+        rp_job *inbox = e->inbox;
         e->inbox = NULL;
         e->inbox_end = &e->inbox;
         stopping = e->stopping;
         e->disk_told = false;
         pthread_mutex_unlock(&e->lock);
-        engine_run_errands(e);
-        uint64_t before = e->n_ended + e->n_admitted;
-        if (span_store_poll(e->store)) e->n_ended++; /* there may be room again */
-        engine_end_errands(e);
+        engine_run_commands(e);
+        uint64_t before = e->budget_epoch + e->n_admitted;
+        if (span_store_poll(e->store)) e->budget_epoch++; /* there may be room again */
+        engine_end_commands(e);
         end_flushed(e, false);
         take_up(e, inbox);
         end_those_who_must(e);
         admit_all(e);
-        look_ahead_run(e);
+        prefetch_run(e);
         compose_all(e);
         prepare_first(e);
         span_store_set_computing(e->store, e->n_running > 0);
-        stands = !steps_run(e) && e->n_ended + e->n_admitted == before;
+        stalled = !steps_run(e) && e->budget_epoch + e->n_admitted == before;
     }
     end_all(e);
     return NULL;

@@ -1,7 +1,7 @@
 /* steps.c: what a step computes, and what becomes of it.
  *
  *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |
- *           | a piece of the background | alone, where there is nothing else (idle.h)
+ *           | a piece of the background | alone, where there is nothing else (background.h)
  *
  * Behind the rows, in the time that is left to pieces: tokens of modules of one call are compared with what they would be in its prompt
  * (blend.h).
@@ -33,14 +33,14 @@ typedef struct step {
     rp_engine *e;
     int32_t n_parts, n_rows, n_logits;
     cost_load load;
-    rp_call *probed; /* NULL: none */
+    rp_job *probed; /* NULL: none */
     int32_t n_probed;
     cost_load probe_load;
     uint64_t start_us, end_us;
     double predicted_us;
 } step;
 
-static sequence *sequence_of(const step_part *p) { return p->call ? &p->call->seq : &p->job->seq; }
+static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq : &p->prefill->seq; }
 
 /* ---- filling rows ---- */
 
@@ -62,10 +62,10 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
 }
 
 /* Adds a part to the step; one that cannot be appended ends its call or job afterwards. */
-static void add_part(step *s, rp_call *c, segment_job *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
+static void add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
     step_part *p = &e->parts[s->n_parts];
-    *p = (step_part){.call = c, .job = j, .first_logits = -1};
+    *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
     e->contexts[s->n_parts++] = &sequence_of(p)->context;
     if (p->rc) {
@@ -87,12 +87,12 @@ static void add_answers(step *s) {
     int32_t drafts = RP_MAX_DRAFT;
     int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
     for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
-        rp_call *c = e->running[(first + i) % e->n_running];
-        if (c->phase != CALL_DECODE || atomic_load(&c->paused)) continue;
-        draft_guess(&c->draft, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
-        c->draft.n_tokens = answer_fitting(&c->answer, c->draft.tokens, c->draft.n_tokens);
-        drafts -= c->draft.n_tokens;
-        add_part(s, c, NULL, 1, true, c->draft.tokens, c->draft.n_tokens);
+        rp_job *c = e->running[(first + i) % e->n_running];
+        if (c->phase != JOB_DECODE || atomic_load(&c->paused)) continue;
+        prompt_lookup_guess(&c->prompt_lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
+        c->prompt_lookup.n_tokens = answer_fitting(&c->answer, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
+        drafts -= c->prompt_lookup.n_tokens;
+        add_part(s, c, NULL, 1, true, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
     }
     e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several were resumed at once */
 }
@@ -100,19 +100,19 @@ static void add_answers(step *s) {
 /* ---- pieces of prompts and modules ---- */
 
 /* Whoever asked for a piece says when it is its turn. */
-static const rp_call *asker_of(const step_part *p) { return p->call ? p->call : p->job->asker; }
+static const rp_job *asker_of(const step_part *p) { return p->job ? p->job : p->prefill->asker; }
 
 static int compare_turns(const void *a, const void *b) {
     const step_part *x = a, *y = b;
-    const rp_call *c = asker_of(x), *d = asker_of(y);
-    if (c != d && c && d) return queue_piece_goes_before(c, d) ? -1 : 1;
+    const rp_job *c = asker_of(x), *d = asker_of(y);
+    if (c != d && c && d) return queue_piece_precedes(c, d) ? -1 : 1;
     if (c != d) return c ? 1 : -1; /* a module whose asker is gone is waited for by others */
     return x->first_row < y->first_row ? -1 : 1;
 }
 
 /* Has a call tokens to compute, or to look at? */
-static bool has_piece(const rp_call *c) {
-    return c->phase == CALL_PREFILL || (c->phase == CALL_PROBING && c->blend.done < c->blend.n);
+static bool has_piece(const rp_job *c) {
+    return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && c->blend.done < c->blend.n);
 }
 
 /* Where nothing else can be computed: the first call whose states are on their way from disk. Each layer waits for its own. */
@@ -120,7 +120,7 @@ static int32_t list_reading(const step *s, step_part *list) {
     const rp_engine *e = s->e;
     for (int32_t i = 0; i < e->n_running; i++) {
         if (!has_piece(e->running[i])) continue;
-        list[0] = (step_part){.call = e->running[i]};
+        list[0] = (step_part){.job = e->running[i]};
         return 1;
     }
     return 0;
@@ -131,11 +131,11 @@ static int32_t list_waiting(const step *s) {
     rp_engine *e = s->e;
     step_part *list = e->parts + s->n_parts;
     int32_t n = 0;
-    for (segment_job *j = e->jobs; j && n < ENGINE_STEP_JOBS; j = j->next)
-        if (j->composed && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.job = j, .first_row = n}, n++;
+    for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
+        if (j->composed && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
         if (has_piece(e->running[i]) && engine_is_ready(e, &e->running[i]->seq.context))
-            list[n] = (step_part){.call = e->running[i], .first_row = n}, n++;
+            list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
     return n;
@@ -155,12 +155,12 @@ static bool must_be_plain(const step *s) {
 
 /* Rows of a piece of up to `most`, behind a load. Rounded, where there are many: products are best at multiples of 8. */
 static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t slots, int32_t most, double us) {
-    int32_t rows = isinf(us) ? most : cost_model_room(m, load, (double)slots, most, us);
+    int32_t rows = isinf(us) ? most : cost_model_overhead(m, load, (double)slots, most, us);
     return rows < most && rows > ROUND_FROM ? rows - rows % ROUND_TO : rows;
 }
 
 /* Of one call in a step. *goal: less what it takes. Was there time for all that it has? */
-static bool add_probe(step *s, rp_call *c, double *goal) {
+static bool add_probe(step *s, rp_job *c, double *goal) {
     rp_engine *e = s->e;
     if (s->probed) return true;
     int32_t most = BASE_MIN(e->chunk_tokens, c->blend.n - c->blend.done);
@@ -181,17 +181,17 @@ static void add_pieces(step *s) {
     int32_t places = e->max_sequences - s->n_parts; /* for calls: their logits */
     for (int32_t i = 0; i < n && left > 0; i++) {
         step_part p = list[i]; /* add_part writes where the list begins */
-        if (p.call && places-- <= 0) continue;
+        if (p.job && places-- <= 0) continue;
         sequence *seq = sequence_of(&p);
-        if (p.call && p.call->phase == CALL_PROBING) {
-            if (!add_probe(s, p.call, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
+        if (p.job && p.job->phase == JOB_PROBING) {
+            if (!add_probe(s, p.job, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
             continue;
         }
         int32_t most = BASE_MIN(left, seq->n - seq->done);
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
-        add_part(s, p.call, p.job, rows, last && p.call && !p.call->answer.over, NULL, 0);
+        add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over, NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
@@ -200,10 +200,10 @@ static void add_pieces(step *s) {
 /* Only where nothing else is computed. */
 static void add_background(step *s) {
     rp_engine *e = s->e;
-    rp_call *c = s->n_parts == 0 ? idle_next(e) : NULL;
+    rp_job *c = s->n_parts == 0 ? background_next(e) : NULL;
     if (!c) return;
     int32_t left = c->seq.n - c->seq.done;
-    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), idle_step_us(e, c->seq.slots));
+    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), background_step_us(e, c->seq.slots));
     add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 
@@ -214,38 +214,38 @@ static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i)
 }
 
 /* A token of the answer is to be computed next. Its place was made with the call. */
-static void push_token(rp_call *c, int32_t token) {
+static void push_token(rp_job *c, int32_t token) {
     assert(c->n_tokens < c->cap_tokens);
     c->positions[c->n_tokens] = c->plan->end + c->n_tokens - c->n_prompt;
     c->tokens[c->n_tokens++] = token;
     c->seq.n++;
-    draft_accept(&c->draft, token);
+    prompt_lookup_accept(&c->prompt_lookup, token);
 }
 
-static void settle_job(rp_engine *e, segment_job *j, const step_part *p) {
+static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p) {
     rp_error err = p->err;
-    rp_call *asker = j->asker;
+    rp_job *asker = j->asker;
     int rc = p->rc;
     if (kv_context_has_failed(&j->seq.context)) return; /* its rows are worth nothing: scheduler.c lets it begin anew */
     if (!rc) {
         j->seq.done += p->n_rows;
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
-        if (asker) asker->encode_done += (uint64_t)p->n_rows;
-        if (j->seq.done == j->seq.n) rc = segment_job_finish(e, j, &err);
+        if (asker) asker->prefill_done += (uint64_t)p->n_rows;
+        if (j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
     }
-    if (rc) segment_job_fail(e, j, &err);
+    if (rc) segment_prefill_fail(e, j, &err);
     else if (asker && asker->options.on_progress)
-        asker->options.on_progress(asker->options.user, asker->encode_done, BASE_MAX(asker->encode_total, asker->encode_done));
+        asker->options.on_progress(asker->options.user, asker->prefill_done, BASE_MAX(asker->prefill_total, asker->prefill_done));
 }
 
 /* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
-static int draw(rp_engine *e, rp_call *c, const step_part *p, int32_t rows, rp_error *err) {
+static int draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
     bool first = !c->answer.first_us;
     e->told_first |= first;
     int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
     if (first && !rc) audit_look(c, logits_of(e, p, 0));
-    while (!rc && !c->answer.over && right < n_drafts && token == c->draft.tokens[right]) {
+    while (!rc && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
         push_token(c, token);
         c->seq.done++;
         right++;
@@ -254,29 +254,29 @@ static int draw(rp_engine *e, rp_call *c, const step_part *p, int32_t rows, rp_e
     sequence_settle(&c->seq, n_drafts - right, c->positions[c->n_found + c->seq.done - 1]);
     if (rc) return rc;
     if (!c->answer.over) push_token(c, token);
-    draft_learn(&c->draft, right);
+    prompt_lookup_learn(&c->prompt_lookup, right);
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
     return RP_OK;
 }
 
-static void settle_call(rp_engine *e, rp_call *c, const step_part *p) {
+static void settle_call(rp_engine *e, rp_job *c, const step_part *p) {
     rp_error err = p->err;
-    bool decodes = c->phase == CALL_DECODE;
+    bool decodes = c->phase == JOB_DECODE;
     int rc = p->rc;
     if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
-        scheduler_begin_anew(e, c);
+        scheduler_requeue(e, c);
         return;
     }
     if (!rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
-        if (!decodes && c->seq.done == c->seq.n) c->phase = CALL_DECODE;
+        if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
         if (p->first_logits >= 0) rc = draw(e, c, p, 1 + n_drafts, &err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!rc && c->seq.keeps_windows) prefix_give(c, false);
     }
-    if (rc || (c->phase == CALL_DECODE && c->answer.over)) scheduler_end(e, c, rc, &err);
+    if (rc || (c->phase == JOB_DECODE && c->answer.over)) scheduler_end(e, c, rc, &err);
 }
 
 static void settle(const step *s, int step_rc, const rp_error *err) {
@@ -287,19 +287,19 @@ static void settle(const step *s, int step_rc, const rp_error *err) {
             p->rc = step_rc;
             p->err = *err;
         }
-        if (p->call && p->call->kind == CALL_BACKGROUND)
-            idle_settle(e, p->call, p->n_rows, p->rc, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL);
-        else if (p->call) settle_call(e, p->call, p);
-        else settle_job(e, p->job, p);
+        if (p->job && p->job->kind == JOB_BACKGROUND)
+            background_settle(e, p->job, p->n_rows, p->rc, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL);
+        else if (p->job) settle_call(e, p->job, p);
+        else settle_prefill(e, p->prefill, p);
     }
 }
 
 /* ---- telling ---- */
 
 static rp_step_kind kind_of(const step_part *p) {
-    if (!p->call) return RP_STEP_MODULE;
-    if (p->call->kind == CALL_BACKGROUND) return RP_STEP_BACKGROUND;
-    return p->call->phase == CALL_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
+    if (!p->job) return RP_STEP_MODULE;
+    if (p->job->kind == JOB_BACKGROUND) return RP_STEP_BACKGROUND;
+    return p->job->phase == JOB_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
 }
 
 static void trace(const step *s) {
@@ -311,13 +311,13 @@ static void trace(const step *s) {
 }
 
 /* Before the parts' calls change. */
-static void tell(const step *s) {
+static void report(const step *s) {
     rp_engine *e = s->e;
     if (base_trace_enabled(BASE_COMPONENT_ENGINE)) trace(s);
     if (!e->on_step) return;
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->parts[i];
-        const rp_call *c = asker_of(p);
+        const rp_job *c = asker_of(p);
         e->told[i] = (rp_step_part){c ? c->number : 0, kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
     rp_step told = {.number = e->n_steps,
@@ -328,7 +328,7 @@ static void tell(const step *s) {
                     .n_parts = s->n_parts,
                     .n_running = e->n_running,
                     .n_waiting = e->n_waiting,
-                    .state_bytes = kv_pool_get_stats(e->pool).used_bytes};
+                    .kv_bytes = kv_pool_get_stats(e->pool).used_bytes};
     e->on_step(e->step_user, &told);
 }
 
@@ -347,7 +347,7 @@ static bool waits_for_disk(const step *s) {
 
 static void run_probe(step *s) {
     rp_engine *e = s->e;
-    rp_call *c = s->probed;
+    rp_job *c = s->probed;
     rp_error err = {0};
     bool waits = !engine_is_ready(e, &c->seq.context);
     uint64_t start = base_clock_us();
@@ -380,7 +380,7 @@ bool steps_run(rp_engine *e) {
         rc = model_forward_step(e->forward, &rows, e->logits, &err);
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
-        tell(&s);
+        report(&s);
     }
     settle(&s, rc, &err);
     if (e->told_first) sched_yield();

@@ -114,11 +114,11 @@ static bool add_slab(kv_pool *p) {
     return true;
 }
 
-/* RP_ERR_ROOM: the budget is used up; RP_ERR_MEMORY: it is not, and the machine has no more. */
+/* RP_ERR_BUDGET: the budget is used up; RP_ERR_MEMORY: it is not, and the machine has no more. */
 static int try_take(kv_pool *p, void **out, size_t n) {
     pthread_mutex_lock(&p->lock);
     while (p->n_free < n && add_slab(p)) {}
-    int rc = p->n_free >= n ? RP_OK : p->n_blocks < p->max_blocks ? RP_ERR_MEMORY : RP_ERR_ROOM;
+    int rc = p->n_free >= n ? RP_OK : p->n_blocks < p->max_blocks ? RP_ERR_MEMORY : RP_ERR_BUDGET;
     if (!rc) {
         for (size_t i = 0; i < n; i++) out[i] = p->free_blocks[--p->n_free];
         p->taken_total += n;
@@ -131,7 +131,7 @@ int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
     for (int rc; (rc = try_take(p, out, n));) {
         if (p->reclaim && p->reclaim(p->reclaim_user)) continue;
         if (rc == RP_ERR_MEMORY) return base_fail_memory(err, (uint64_t)n * p->block_bytes, "attention states");
-        return base_fail(err, RP_ERR_ROOM,
+        return base_fail(err, RP_ERR_BUDGET,
                          "attention states: %zu more blocks of %zu bytes do not fit the budget of %llu bytes: raise it (--ram), or "
                          "shorten the prompt",
                          n, p->block_bytes, (unsigned long long)(p->max_blocks * p->block_bytes));
@@ -151,7 +151,7 @@ void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n) {
     pthread_mutex_unlock(&p->lock);
 }
 
-void kv_pool_tell_filled(kv_pool *p) {
+void kv_pool_notify_filled(kv_pool *p) {
     pthread_mutex_lock(&p->lock);
     pthread_cond_broadcast(&p->filled);
     pthread_mutex_unlock(&p->lock);

@@ -57,13 +57,13 @@ size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a
 /* Bytes that one token takes in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
 
-/* Takes n blocks into out[0..n), all or none. RP_ERR_ROOM: over the budget even after reclaiming; RP_ERR_MEMORY: the machine has no more. */
+/* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: the machine has no more. */
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
 
-/* Waits until *count is n or more; whoever raises it calls kv_pool_tell_filled afterwards. */
+/* Waits until *count is n or more; whoever raises it calls kv_pool_notify_filled afterwards. */
 void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);
-void kv_pool_tell_filled(kv_pool *p);
+void kv_pool_notify_filled(kv_pool *p);
 
 typedef struct kv_pool_stats {
     uint64_t budget_bytes, used_bytes, slab_bytes;

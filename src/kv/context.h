@@ -32,7 +32,7 @@ void kv_context_clear(kv_context *c); /* drops all references and memory */
 /* Adds a view of a sealed span (takes a reference). mask NULL: all its tokens. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *mask, rp_error *err);
 
-/* Makes a slot for a token at position pos. *span (borrowed) and *slot say where its states go. RP_ERR_ROOM (the pool's budget), RP_ERR_MEMORY. */
+/* Makes a slot for a token at position pos. *span (borrowed) and *slot say where its states go. RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY. */
 int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err);
 
 /* Takes back the last n appended tokens, which nobody reads: drafts that were wrong. All of them stand behind the last close. */

@@ -158,7 +158,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
 
 void kv_span_set_ready(kv_span *s, int32_t n) {
     atomic_store_explicit(&s->ready, n, memory_order_release);
-    kv_pool_tell_filled(s->pool);
+    kv_pool_notify_filled(s->pool);
 }
 
 void kv_span_set_failed(kv_span *s) {

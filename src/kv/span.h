@@ -37,7 +37,7 @@ void kv_span_unref(kv_span *s); /* NULL is fine */
 bool kv_span_is_unshared(const kv_span *s);
 
 /* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
- * RP_ERR_ROOM (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
+ * RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
 /* Scattered, after every append: the token of the last slot stands at pos, which is higher than any before. */
 void kv_span_place(kv_span *s, int32_t pos);
@@ -67,7 +67,7 @@ typedef struct kv_span_form {
 } kv_span_form;
 
 /* A sealed span with one reference whose blocks are there and not filled in yet: it is read layer by layer, and no layer may be looked at
- * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_ROOM,
+ * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_BUDGET,
  * RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
 /* By the thread that fills it in: layers [0, n) are there now. Wakes those who wait. */

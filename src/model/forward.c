@@ -72,7 +72,7 @@ void model_forward_free(model_forward *f) {
 typedef const model_weight *const weights[];
 
 /* States of earlier tokens may still be on their way from disk: layer by layer, as they are used. */
-static void wait_for_states(const model_step *step, const model_layer *l) {
+static void wait_for_kv(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
 }
 
@@ -100,10 +100,10 @@ static void attention(model_forward *f, const model_step *step, int32_t layer, c
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     int32_t rows = step->n_rows;
-    stores = stores && l->owns_states;
+    stores = stores && l->owns_kv;
     project(f, layer, in, rows, Q, stores ? V + 1 : K);
     if (stores) op->store(b, layer, buf[K], buf[V]);
-    wait_for_states(step, l);
+    wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
     op->linear(b, buf[ATTENDED], rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
@@ -205,7 +205,7 @@ int model_forward_step(model_forward *f, const model_step *step, float *logits, 
 
 int32_t model_probe_layer(const rp_model *m) {
     for (int32_t l = 1; l < m->hp.n_layers; l++)
-        if (m->layers[l].owns_states) return l;
+        if (m->layers[l].owns_kv) return l;
     return -1;
 }
 
@@ -216,7 +216,7 @@ int model_forward_probe(model_forward *f, const model_step *step, float *deviati
     if (rc) return rc;
     for (int32_t l = 0; l < last; l++) block(f, step, l, false);
     project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
-    wait_for_states(step, &f->model->layers[last]);
+    wait_for_kv(step, &f->model->layers[last]);
     f->backend->ops->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
     return RP_OK;
 }

@@ -147,7 +147,7 @@ typedef struct model_layer {
     int32_t window; /* 0: sees everything */
     int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
     int32_t states; /* where its keys and values are: layer of a span. Its own, or those of a layer before it */
-    bool owns_states;
+    bool owns_kv;
 } model_layer;
 
 struct rp_model {
@@ -162,7 +162,7 @@ struct rp_model {
     model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
     float *alibi_slopes;                         /* [n_heads]; NULL: none */
     int32_t *state_windows;                      /* [layers of a span]: their windows */
-    int32_t n_state_layers;
+    int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
     bool chat_guessed; /* the file's own template is none of those that are known */
@@ -208,7 +208,7 @@ uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file h
 /* Can spans be moved to other positions than they were computed at? */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
 /* The result borrows from the model. */
-kv_shape model_state_shape(const rp_model *m, kv_format format);
+kv_shape model_kv_shape(const rp_model *m, kv_format format);
 
 /* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions: models with
  * factors for long contexts (long-rope) take those if the context is longer than what they had before it was extended. */

@@ -54,7 +54,7 @@ static void set_kind(rp_model *m, int32_t i) {
 }
 
 /* A layer without states takes those of the last layer before all such that has the same window, and whose keys are rotated alike. */
-static int share_states(rp_model *m, int32_t i, rp_error *err) {
+static int share_kv(rp_model *m, int32_t i, rp_error *err) {
     model_layer *l = &m->layers[i];
     for (int32_t k = m->hp.n_layers - m->hp.n_shared - 1; k >= 0; k--) {
         if (m->layers[k].window != l->window || m->layers[k].rope != l->rope) continue;
@@ -86,19 +86,19 @@ int model_set_layers(rp_model *m, rp_error *err) {
     if (!m->state_windows) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(int32_t), "the layers");
     for (int32_t i = 0; i < m->hp.n_layers; i++) {
         set_kind(m, i);
-        if (!m->layers[i].owns_states) continue;
-        m->layers[i].states = m->n_state_layers;
-        m->state_windows[m->n_state_layers++] = m->layers[i].window;
+        if (!m->layers[i].owns_kv) continue;
+        m->layers[i].states = m->n_kv_layers;
+        m->state_windows[m->n_kv_layers++] = m->layers[i].window;
     }
     for (int32_t i = 0; i < m->hp.n_layers; i++) {
-        int rc = m->layers[i].owns_states ? RP_OK : share_states(m, i, err);
+        int rc = m->layers[i].owns_kv ? RP_OK : share_kv(m, i, err);
         if (rc) return rc;
     }
     return m->arch->features & MODEL_ALIBI && m->hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
-kv_shape model_state_shape(const rp_model *m, kv_format format) {
-    return (kv_shape){.n_layers = m->n_state_layers,
+kv_shape model_kv_shape(const rp_model *m, kv_format format) {
+    return (kv_shape){.n_layers = m->n_kv_layers,
                       .n_kv_heads = m->hp.n_kv_heads,
                       .key_dim = m->hp.key_dim,
                       .value_dim = m->hp.value_dim,

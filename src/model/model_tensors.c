@@ -257,11 +257,11 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     model_layer *l = &f->l;
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
-    l->owns_states = layer < hp->n_layers - hp->n_shared;
+    l->owns_kv = layer < hp->n_layers - hp->n_shared;
     if (!l->q.data) return missing(b, layer, "attn_q.weight");
-    if (l->owns_states && !l->k.data) return missing(b, layer, "attn_k.weight");
-    if (l->owns_states && !l->v.data) return missing(b, layer, "attn_v.weight");
-    if (l->owns_states && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
+    if (l->owns_kv && !l->k.data) return missing(b, layer, "attn_k.weight");
+    if (l->owns_kv && !l->v.data) return missing(b, layer, "attn_v.weight");
+    if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "norms of single heads in layer %d have biases", layer);

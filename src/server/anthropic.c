@@ -41,15 +41,15 @@ static int count_marks(const json_t *list, const char *name, server_problem *p) 
     return n;
 }
 
-static int add(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    anthropic_add_content(ask, role, content, name, p);
+static int add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    anthropic_add_content(gen, role, content, name, p);
     int n = count_marks(content, name, p);
-    if (n > 0) ask->n_marked = ask->n_messages;
+    if (n > 0) gen->n_marked = gen->n_messages;
     return n;
 }
 
 /* Returns how many of its blocks ask to be cached. */
-static int parse_message(server_ask *ask, const json_t *message, size_t i, server_problem *p) {
+static int parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
     char prefix[48], content[64];
     const char *role = "";
     snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
@@ -62,14 +62,14 @@ static int parse_message(server_ask *ask, const json_t *message, size_t i, serve
     if (!user && strcmp(role, "assistant") != 0)
         server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
     else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
-    else return add(ask, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    else return add(gen, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
     return 0;
 }
 
 /* Is the last message a beginning of the answer? One with calls is not: their results are missing. */
-static bool ends_with_text(const server_ask *ask) {
-    if (ask->n_messages == 0 || ask->messages[ask->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
-    return ask->n_calls == 0 || ask->calls[ask->n_calls - 1].message != ask->n_messages - 1;
+static bool ends_with_text(const generation *gen) {
+    if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
+    return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
 }
 
 /* Nothing here thinks: not to, or as the model likes it, is what it does. */
@@ -104,80 +104,80 @@ static const server_known_fields inside[] = {
     {"output_format", "type name schema strict description"},
 };
 
-static void parse_conversation(server_ask *ask, const server_fields *f) {
+static void parse_conversation(generation *gen, const server_fields *f) {
     static const char *const unknown[] = {"mcp_servers", NULL};
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
-    server_field_text(f, "model", &ask->model);
-    if (!ask->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
+    server_field_text(f, "model", &gen->model);
+    if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
     int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
-    ask->marks_tools = marks > 0;
-    if (system) marks += add(ask, RP_ROLE_SYSTEM, system, "system", f->problem);
+    gen->marks_tools = marks > 0;
+    if (system) marks += add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
-        marks += parse_message(ask, json_array_get(messages, i), i, f->problem);
+        marks += parse_message(gen, json_array_get(messages, i), i, f->problem);
     if (is_marked(f->object, "request", f->problem)) { /* of the request itself: its last block */
         marks++;
-        ask->n_marked = ask->n_messages;
+        gen->n_marked = gen->n_messages;
     }
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: stands at %d blocks: give it to at most %d", marks, MAX_MARKS);
     check_thinking(f);
-    anthropic_parse_tools(ask, f);
-    openai_parse_format(ask, f, "output_format", OPENAI_FLAT);
-    ask->continues_last = ends_with_text(ask);
+    anthropic_parse_tools(gen, f);
+    openai_parse_format(gen, f, "output_format", OPENAI_FLAT);
+    gen->continues_last = ends_with_text(gen);
     openai_refuse(f, unknown);
-    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), f->problem);
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
 
-int anthropic_parse_count(server_ask *ask, server_problem *p) {
-    server_fields f = {ask->root, p, ""};
-    parse_conversation(ask, &f);
-    server_ask_known(ask, &f, "model messages system tools tool_choice thinking output_format mcp_servers cache_control output_config context_management");
+int anthropic_parse_count(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    parse_conversation(gen, &f);
+    generation_known(gen, &f, "model messages system tools tool_choice thinking output_format mcp_servers cache_control output_config context_management");
     return (int)p->kind;
 }
 
-int anthropic_parse(server_ask *ask, server_problem *p) {
-    server_fields f = {ask->root, p, ""};
-    ask->sampling.temperature = 1;
-    parse_conversation(ask, &f);
-    server_field_int(&f, "max_tokens", 1, INT32_MAX, &ask->max_tokens);
-    if (ask->max_tokens < 0) server_fail(p, SERVER_INVALID, "max_tokens", "max_tokens: is missing");
-    server_field_real(&f, "temperature", 0, 1, &ask->sampling.temperature);
-    server_field_real(&f, "top_p", 0, 1, &ask->sampling.top_p);
-    server_field_bool(&f, "stream", &ask->stream);
-    server_ask_stops(ask, &f, "stop_sequences");
-    ask->has_seed = server_field_seed(&f, "seed", &ask->sampling.seed);
-    server_ask_extras(ask, &f);
-    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS
+int anthropic_parse(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    gen->sampling.temperature = 1;
+    parse_conversation(gen, &f);
+    server_field_int(&f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
+    if (gen->max_tokens < 0) server_fail(p, SERVER_INVALID, "max_tokens", "max_tokens: is missing");
+    server_field_real(&f, "temperature", 0, 1, &gen->sampling.temperature);
+    server_field_real(&f, "top_p", 0, 1, &gen->sampling.top_p);
+    server_field_bool(&f, "stream", &gen->stream);
+    generation_stops(gen, &f, "stop_sequences");
+    gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
+    generation_extras(gen, &f);
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "model messages system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
                      "cache_control metadata service_tier output_config context_management container inference_geo");
-    server_ask_known(ask, &(server_fields){json_object_get(ask->root, "output_config"), p, "output_config."}, "effort");
+    generation_known(gen, &(server_fields){json_object_get(gen->root, "output_config"), p, "output_config."}, "effort");
     return (int)p->kind;
 }
 
 /* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
 
-static size_t count(const server_exchange *x, size_t n_messages, bool open) {
+static size_t count(const server_request *x, size_t n_messages, bool open) {
     int32_t *tokens = NULL;
     size_t n = 0;
-    if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->ask.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
+    if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->gen.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
     rp_free(tokens);
     return n;
 }
 
-static json_t *usage_of(const server_exchange *x, server_usage u) {
-    int64_t marked = (int64_t)count(x, x->ask.n_marked, true);
+static json_t *usage_of(const server_request *x, server_usage u) {
+    int64_t marked = (int64_t)count(x, x->gen.n_marked, true);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
 }
 
-static json_t *usage(const server_exchange *x) { return usage_of(x, report_usage(x)); }
+static json_t *usage(const server_request *x) { return usage_of(x, report_usage(x)); }
 
 /* Before there is a result: the first text has come, so the prompt is composed. */
-static json_t *usage_now(const server_exchange *x) {
-    rp_call_status status;
-    rp_call_get_status(x->choices[0].call, &status);
+static json_t *usage_now(const server_request *x) {
+    rp_job_status status;
+    rp_job_get_status(x->choices[0].call, &status);
     return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
 }
 
@@ -189,59 +189,59 @@ static const char *reason(const server_choice *c) {
     return c->result->stop ? "stop_sequence" : "end_turn";
 }
 
-static json_t *message(const server_exchange *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
+static json_t *message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
     char id[SERVER_ID_BYTES + 8];
     snprintf(id, sizeof(id), "msg_%s", x->id);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
                      x->server->model_name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
 }
 
-static json_t *whole(server_exchange *x) {
+static json_t *whole(server_request *x) {
     const server_choice *c = &x->choices[0];
     json_t *all = message(x, anthropic_content(x, c), reason(c), c->result->stop, usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
 
-static int open_stream(server_exchange *x) {
-    int rc = exchange_frame(
+static int open_stream(server_request *x) {
+    int rc = server_request_frame(
         x, "message_start",
         json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, usage_now(x))));
-    if (!rc && !tools_are_on(&x->ask)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
-    return rc ? rc : exchange_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
+    if (!rc && !tools_are_on(&x->gen)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
+    return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
-static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
     int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
     if (rc) return rc;
-    return exchange_frame(x, "content_block_delta",
+    return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
                                     "text_delta", "text", server_json_text(piece->text, piece->n)));
 }
 
-static int close_choice(server_exchange *x, server_choice *c) {
+static int close_choice(server_request *x, server_choice *c) {
     int rc = anthropic_end_block(x, c);
     json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(c), "stop_sequence", c->result->stop);
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
-    return rc || exchange_frame(x, "message_delta", all);
+    return rc || server_request_frame(x, "message_delta", all);
 }
 
-static int end_stream(server_exchange *x) { return exchange_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
+static int end_stream(server_request *x) { return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
 
-static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, "error", server_problem_anthropic(p)); }
+static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
 
 static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream, anthropic_tell_call};
 
-void handle_anthropic_messages(server_exchange *x) { generate_handle(x, &form); }
+void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 
-void handle_anthropic_count(server_exchange *x) {
+void handle_anthropic_count(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (root) server_ask_parse(&x->ask, root, anthropic_parse_count, &x->problem);
+    if (root) generation_parse(&x->gen, root, anthropic_parse_count, &x->problem);
     json_decref(root);
     size_t n = 0;
-    tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
+    tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
     generate_check_fields(x);
-    if (x->problem.kind || compose_count(x, &n)) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));
+    if (x->problem.kind || compose_count(x, &n)) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));
 }

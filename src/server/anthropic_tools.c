@@ -16,7 +16,7 @@ static bool is_block(const json_t *block, const char *type) {
 }
 
 /* {"type": "tool_use", "id": ..., "name": ..., "input": {...}}: a call of the last message. */
-static void add_call(server_ask *ask, const json_t *block, const char *prefix, server_problem *p) {
+static void add_call(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
     const char *id = NULL, *name = NULL;
     server_fields f = {block, p, prefix};
     server_field_text(&f, "id", &id);
@@ -25,13 +25,13 @@ static void add_call(server_ask *ask, const json_t *block, const char *prefix, s
     if (!p->kind && (!id || !name)) server_fail(p, SERVER_INVALID, "messages", "%sname and id: give both", prefix);
     if (p->kind) return;
     char *text = input ? json_dumps(input, 0) : NULL; /* as models write it: a space behind ':' and ',' */
-    const char *kept = server_ask_keep(ask, text ? text : "{}", p);
+    const char *kept = generation_keep(gen, text ? text : "{}", p);
     free(text); /* jansson's */
-    server_ask_add_call(ask, id, name, kept, p);
+    generation_add_call(gen, id, name, kept, p);
 }
 
 /* {"type": "tool_result", "tool_use_id": ..., "content": ..., "is_error": ...}: a message. */
-static void add_result(server_ask *ask, const json_t *block, const char *prefix, server_problem *p) {
+static void add_result(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
     const char *id = NULL;
     char name[112];
     bool is_error = false;
@@ -41,41 +41,41 @@ static void add_result(server_ask *ask, const json_t *block, const char *prefix,
     snprintf(name, sizeof(name), "%.90stool_use_id", prefix);
     if (!p->kind && !id) server_fail(p, SERVER_INVALID, name, "%s: is missing", name);
     snprintf(name, sizeof(name), "%.90scontent", prefix);
-    server_ask_message(ask, RP_ROLE_TOOL, json_object_get(block, "content"), text_types, name, p);
+    generation_message(gen, RP_ROLE_TOOL, json_object_get(block, "content"), text_types, name, p);
     snprintf(name, sizeof(name), "%.90stool_use_id", prefix);
-    server_ask_add_result(ask, id, is_error, name, p);
+    generation_add_result(gen, id, is_error, name, p);
 }
 
 /* The blocks of one type, or those that have none of the two. */
-static void each(server_ask *ask, const json_t *content, const char *type, const char *name,
-                 void (*add)(server_ask *ask, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
+static void each(generation *gen, const json_t *content, const char *type, const char *name,
+                 void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
     for (size_t i = 0; i < json_array_size(content) && !p->kind; i++) {
         char prefix[96];
         snprintf(prefix, sizeof(prefix), "%.64s.%zu.", name, i);
-        if (is_block(json_array_get(content, i), type)) add(ask, json_array_get(content, i), prefix, p);
+        if (is_block(json_array_get(content, i), type)) add(gen, json_array_get(content, i), prefix, p);
     }
 }
 
-void anthropic_add_content(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
+void anthropic_add_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     const char *other = role == RP_ROLE_ASSISTANT ? "tool_use" : role == RP_ROLE_USER ? "tool_result" : "";
     json_t *texts = json_is_array(content) ? json_array() : NULL;
-    size_t before = ask->n_messages, n = json_array_size(content);
+    size_t before = gen->n_messages, n = json_array_size(content);
     if (!texts) {
-        server_ask_message(ask, role, content, text_types, name, p);
+        generation_message(gen, role, content, text_types, name, p);
         return;
     }
     for (size_t i = 0; i < n; i++)
         if (!is_block(json_array_get(content, i), other)) json_array_append(texts, json_array_get(content, i));
-    if (role == RP_ROLE_USER) each(ask, content, other, name, add_result, p);
-    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || ask->n_messages == before)
-        server_ask_message(ask, role, texts, text_types, name, p);
-    if (role == RP_ROLE_ASSISTANT) each(ask, content, other, name, add_call, p);
+    if (role == RP_ROLE_USER) each(gen, content, other, name, add_result, p);
+    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
+        generation_message(gen, role, texts, text_types, name, p);
+    if (role == RP_ROLE_ASSISTANT) each(gen, content, other, name, add_call, p);
     json_decref(texts);
 }
 
 /* ---- tools ---- */
 
-static void parse_tool(server_ask *ask, const json_t *tool, size_t i, server_problem *p) {
+static void parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
     char prefix[48], place[64];
     const char *type = "custom";
     server_tool t = {0};
@@ -91,48 +91,48 @@ static void parse_tool(server_ask *ask, const json_t *tool, size_t i, server_pro
     if (!p->kind && strcmp(type, "custom") != 0)
         server_fail(p, SERVER_UNSUPPORTED, "tools", "%stype: '%.40s' is not here: this server has the client's own tools alone", prefix, type);
     if (!p->kind && (!t.name || !t.schema)) server_fail(p, SERVER_INVALID, "tools", "%sname and input_schema: give both", prefix);
-    t.place = server_ask_keep(ask, place, p);
-    server_ask_add_tool(ask, &t, p);
+    t.place = generation_keep(gen, place, p);
+    generation_add_tool(gen, &t, p);
 }
 
-static void parse_choice(server_ask *ask, const server_fields *f) {
+static void parse_choice(generation *gen, const server_fields *f) {
     const json_t *choice = server_field_object(f, "tool_choice");
     server_fields g = {choice, f->problem, "tool_choice."};
     const char *type = "", *name = NULL;
     if (!choice) return;
     server_field_text(&g, "type", &type);
     server_field_text(&g, "name", &name);
-    server_field_bool(&g, "disable_parallel_tool_use", &ask->one_call);
-    if (strcmp(type, "none") == 0) ask->tool_choice = SERVER_TOOLS_NONE;
-    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) ask->tool_choice = SERVER_TOOLS_REQUIRED;
+    server_field_bool(&g, "disable_parallel_tool_use", &gen->one_call);
+    if (strcmp(type, "none") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
+    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->tool_choice = SERVER_TOOLS_REQUIRED;
     else if (strcmp(type, "auto") != 0)
         server_fail(f->problem, SERVER_INVALID, "tool_choice", "tool_choice.type: is '%.40s': give auto, any, none, or tool and a name", type);
-    if (strcmp(type, "tool") == 0 && !f->problem->kind) server_ask_allow_tools(ask, &name, 1, "tool_choice.name", f->problem);
+    if (strcmp(type, "tool") == 0 && !f->problem->kind) generation_allow_tools(gen, &name, 1, "tool_choice.name", f->problem);
 }
 
-void anthropic_parse_tools(server_ask *ask, const server_fields *f) {
+void anthropic_parse_tools(generation *gen, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(ask, json_array_get(tools, i), i, f->problem);
-    parse_choice(ask, f);
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    parse_choice(gen, f);
 }
 
 /* ---- answers ---- */
 
 static json_t *text_block(json_t *text) { return json_pack("{s:s, s:o}", "type", "text", "text", text); }
 
-static json_t *call_block(const server_exchange *x, const server_choice *c, const tool_item *item, json_t *input) {
+static json_t *job_block(const server_request *x, const server_choice *c, const tool_item *item, json_t *input) {
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "toolu_", x->id, c->index, item->number);
     return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", id, "name", item->tool->name, "input", input);
 }
 
-static json_t *block_of(const server_exchange *x, const server_choice *c, const tool_item *item) {
+static json_t *block_of(const server_request *x, const server_choice *c, const tool_item *item) {
     json_t *input = item->tool && item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
-    if (input) return call_block(x, c, item, input);
+    if (input) return job_block(x, c, item, input);
     return text_block(item->tool ? tool_item_source(item) : server_json_text(item->text.data, item->text.len));
 }
 
-json_t *anthropic_content(const server_exchange *x, const server_choice *c) {
+json_t *anthropic_content(const server_request *x, const server_choice *c) {
     json_t *blocks = json_array();
     for (size_t i = 0; i < c->finder.n_items && blocks; i++)
         if (json_array_append_new(blocks, block_of(x, c, &c->finder.items[i]))) return json_decref(blocks), NULL;
@@ -140,27 +140,27 @@ json_t *anthropic_content(const server_exchange *x, const server_choice *c) {
     return blocks;
 }
 
-static int begin_block(server_exchange *x, server_choice *c, json_t *block) {
+static int begin_block(server_request *x, server_choice *c, json_t *block) {
     c->block_is_open = true;
-    return exchange_frame(x, "content_block_start",
+    return server_request_frame(x, "content_block_start",
                           json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++, "content_block", block));
 }
 
-int anthropic_begin_text(server_exchange *x, server_choice *c) { return begin_block(x, c, text_block(json_string(""))); }
+int anthropic_begin_text(server_request *x, server_choice *c) { return begin_block(x, c, text_block(json_string(""))); }
 
-int anthropic_end_block(server_exchange *x, server_choice *c) {
+int anthropic_end_block(server_request *x, server_choice *c) {
     if (!c->block_is_open) return 0;
     c->block_is_open = false;
-    return exchange_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
+    return server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
 }
 
-int anthropic_tell_call(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     if (event == TOOL_END) return anthropic_end_block(x, c);
     if (event == TOOL_BEGIN) {
         int rc = anthropic_end_block(x, c);
-        return rc ? rc : begin_block(x, c, call_block(x, c, item, json_object()));
+        return rc ? rc : begin_block(x, c, job_block(x, c, item, json_object()));
     }
-    return exchange_frame(x, "content_block_delta",
+    return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
                                     "input_json_delta", "partial_json", server_json_text(bytes, n)));
 }

@@ -97,7 +97,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "rights") == 0)
         return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, with commas between them";
     if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
-    if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.state_bytes) ? NULL : bytes;
+    if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
     if (strcmp(word, "tenant") != 0) return "only tenant, rights, running, ram and disk are known";
     if (k->tenant) return "a key has one tenant";
@@ -184,7 +184,7 @@ int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err) 
     int rc = RP_OK;
     for (size_t i = 0; i < keys->n && !rc; i++) {
         const server_key *k = &keys->keys[i];
-        if (k->quota.state_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
+        if (k->quota.kv_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
     }
     return rc;
 }

@@ -111,16 +111,16 @@ static json_t *schemas(const rp_audit *a) {
     return list;
 }
 
-void handle_audit(server_exchange *x) {
+void handle_audit(server_request *x) {
     rp_audit *a;
     rp_error err;
     if (rp_engine_audit(x->server->engine, &a, &err)) {
         server_fail_library(&x->problem, &err);
-        exchange_reply_problem(x);
+        server_request_reply_problem(x);
         return;
     }
     if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
-    exchange_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
+    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
                                           (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting,
                                           "schemas", schemas(a)));
     rp_audit_free(a);

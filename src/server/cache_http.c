@@ -36,35 +36,35 @@ static json_t *entries(const rp_cache_listing *l) {
 
 /* ---- what is meant ---- */
 
-static rp_cache_selection selection_of(server_exchange *x) {
-    rp_cache_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : exchange_query(x, "name")};
+static rp_cache_selection selection_of(server_request *x) {
+    rp_cache_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : server_request_query(x, "name")};
     if (s.key && strlen(s.key) != sizeof(((rp_cache_entry *)NULL)->key) - 1)
         server_fail(&x->problem, SERVER_NOT_FOUND, "key", "'%.70s' is no key: give its 64 digits", s.key);
     return s;
 }
 
-static void fail(server_exchange *x, const rp_error *err) { server_fail_library(&x->problem, err); }
+static void fail(server_request *x, const rp_error *err) { server_fail_library(&x->problem, err); }
 
-static void reply(server_exchange *x, json_t *object) {
-    if (!x->problem.kind) exchange_reply_json(x, 200, object);
+static void reply(server_request *x, json_t *object) {
+    if (!x->problem.kind) server_request_reply_json(x, 200, object);
     else {
         json_decref(object);
-        exchange_reply_problem(x);
+        server_request_reply_problem(x);
     }
 }
 
 /* ---- GET ---- */
 
-static void take_kind(server_exchange *x, rp_cache_selection *s) {
-    const char *kind = exchange_query(x, "kind");
+static void take_kind(server_request *x, rp_cache_selection *s) {
+    const char *kind = server_request_query(x, "kind");
     if (!kind) return;
     s->modules = strcmp(kind, "module") == 0;
     s->texts = strcmp(kind, "text") == 0;
     if (!s->modules && !s->texts) server_fail(&x->problem, SERVER_INVALID, "kind", "'kind' is '%.40s': give module or text", kind);
 }
 
-static void take_page(server_exchange *x, rp_cache_page *page) {
-    const char *limit = exchange_query(x, "limit"), *sort = exchange_query(x, "sort");
+static void take_page(server_request *x, rp_cache_page *page) {
+    const char *limit = server_request_query(x, "limit"), *sort = server_request_query(x, "sort");
     char *end = NULL;
     long n = limit ? strtol(limit, &end, 10) : DEFAULT_LISTED;
     if (limit && (end == limit || *end || n < 1 || n > MOST_LISTED))
@@ -73,10 +73,10 @@ static void take_page(server_exchange *x, rp_cache_page *page) {
         server_fail(&x->problem, SERVER_INVALID, "sort", "'sort' is '%.40s': give key or bytes", sort);
     page->limit = (size_t)n;
     page->order = sort && strcmp(sort, "bytes") == 0 ? RP_CACHE_BY_BYTES : RP_CACHE_BY_KEY;
-    page->after = exchange_query(x, "after");
+    page->after = server_request_query(x, "after");
 }
 
-void handle_cache_entries(server_exchange *x) {
+void handle_cache_entries(server_request *x) {
     rp_cache_selection s = selection_of(x);
     rp_cache_page page = {0};
     rp_cache_listing *l = NULL;
@@ -91,7 +91,7 @@ void handle_cache_entries(server_exchange *x) {
     reply(x, list);
 }
 
-void handle_cache_entry(server_exchange *x) {
+void handle_cache_entry(server_request *x) {
     rp_cache_selection s = selection_of(x);
     rp_cache_listing *l = NULL;
     rp_error err;
@@ -103,27 +103,27 @@ void handle_cache_entry(server_exchange *x) {
 
 /* ---- PATCH and DELETE ---- */
 
-static bool is_meant(server_exchange *x, const rp_cache_selection *s) {
+static bool is_meant(server_request *x, const rp_cache_selection *s) {
     if (!x->problem.kind && !s->key && !s->name)
         server_fail(&x->problem, SERVER_INVALID, "name", "nothing says what is meant: give a key in the path, or ?name=");
     return !x->problem.kind;
 }
 
-static void set_ttl(server_exchange *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
+static void set_ttl(server_request *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
     int32_t ttl = 0; /* null: none */
     rp_error err;
     server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
     if (!x->problem.kind && rp_engine_cache_set_ttl(x->server->engine, s, ttl, n, &err)) fail(x, &err);
 }
 
-static void set_pinned(server_exchange *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
+static void set_pinned(server_request *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
     bool pinned = false;
     rp_error err;
     server_field_bool(f, "pinned", &pinned);
     if (!x->problem.kind && rp_engine_cache_pin(x->server->engine, s, pinned, n, &err)) fail(x, &err);
 }
 
-void handle_cache_change(server_exchange *x) {
+void handle_cache_change(server_request *x) {
     rp_cache_selection s = selection_of(x);
     json_t *root = is_meant(x, &s) ? server_json_parse(x->body.data, x->body.len, &x->problem) : NULL;
     server_fields f = {root, &x->problem, ""};
@@ -137,7 +137,7 @@ void handle_cache_change(server_exchange *x) {
     else handle_cache_entry(x);
 }
 
-void handle_cache_remove(server_exchange *x) {
+void handle_cache_remove(server_request *x) {
     rp_cache_selection s = selection_of(x);
     rp_error err;
     size_t n = 0;

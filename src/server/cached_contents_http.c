@@ -93,7 +93,7 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
 
 /* ---- what is told ---- */
 
-static json_t *resource(const server_exchange *x, const shelf_content *c) {
+static json_t *resource(const server_request *x, const registry_content *c) {
     char created[TIME_BYTES], updated[TIME_BYTES], expires[TIME_BYTES], name[SERVER_CONTENT_ID_BYTES + sizeof(PREFIX)];
     char model[SERVER_MODEL_NAME_BYTES + 8];
     write_time(c->created, created);
@@ -106,38 +106,38 @@ static json_t *resource(const server_exchange *x, const shelf_content *c) {
                      "usageMetadata", "totalTokenCount", (json_int_t)c->n_tokens);
 }
 
-static void reply_unknown(server_exchange *x, const char *id) {
+static void reply_unknown(server_request *x, const char *id) {
     server_fail(&x->problem, SERVER_NOT_FOUND, "name", "there is no cached content '" PREFIX "%.60s': it has expired, or never was", id);
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
-static json_t *body_of(server_exchange *x) {
+static json_t *body_of(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (!root) exchange_reply_problem(x);
+    if (!root) server_request_reply_problem(x);
     return root;
 }
 
 /* ---- POST ---- */
 
 /* A conversation that may have a system message alone, or nothing that is asked. */
-int gemini_parse_content(server_ask *ask, server_problem *p) {
-    server_fields f = {ask->root, p, ""};
+int gemini_parse_content(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
     const char *model = NULL;
     server_field_text(&f, "model", &model);
     if (!model) server_fail(p, SERVER_INVALID, "model", "'model' is missing");
-    gemini_parse_conversation(ask, &f);
-    ask->model = model && strncmp(model, "models/", 7) == 0 ? model + 7 : model;
-    ask->max_tokens = 1;
-    server_ask_known(ask, &f, "model contents systemInstruction system_instruction tools toolConfig tool_config ttl expireTime displayName name "
+    gemini_parse_conversation(gen, &f);
+    gen->model = model && strncmp(model, "models/", 7) == 0 ? model + 7 : model;
+    gen->max_tokens = 1;
+    generation_known(gen, &f, "model contents systemInstruction system_instruction tools toolConfig tool_config ttl expireTime displayName name "
                               "kmsKeyName");
     return (int)p->kind;
 }
 
 /* The fields of the body that stand in front of requests, as text. */
-static char *kept_text(const server_exchange *x) {
+static char *kept_text(const server_request *x) {
     json_t *kept = json_object();
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept_fields); i++) {
-        json_t *value = json_object_get(x->ask.root, kept_fields[i]);
+        json_t *value = json_object_get(x->gen.root, kept_fields[i]);
         if (value) json_object_set(kept, kept_fields[i], value);
     }
     char *text = json_dumps(kept, JSON_COMPACT);
@@ -145,16 +145,16 @@ static char *kept_text(const server_exchange *x) {
     return text;
 }
 
-static json_t *created(server_exchange *x) {
-    server_fields f = {x->ask.root, &x->problem, ""};
+static json_t *created(server_request *x) {
+    server_fields f = {x->gen.root, &x->problem, ""};
     int64_t now = now_ms();
     const char *display = "";
-    shelf_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
+    registry_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
     server_field_text(&f, "displayName", &display);
     snprintf(c.id, sizeof(c.id), "%s", x->id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
     char *text = kept_text(x);
-    int rc = text ? content_shelf_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
+    int rc = text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
     free(text); /* jansson's */
     return rc ? NULL : report_unknown(x, resource(x, &c));
 }
@@ -162,8 +162,8 @@ static json_t *created(server_exchange *x) {
 static const server_form form = {.parse = gemini_parse_content, .whole = created};
 
 /* What can be wrong is found before anything is computed. */
-static void check_creation(server_exchange *x) {
-    server_fields f = {x->ask.root, &x->problem, ""};
+static void check_creation(server_request *x) {
+    server_fields f = {x->gen.root, &x->problem, ""};
     const char *display = "";
     size_t characters = 0;
     server_field_text(&f, "displayName", &display);
@@ -172,47 +172,47 @@ static void check_creation(server_exchange *x) {
         server_fail(&x->problem, SERVER_INVALID, "displayName", "'displayName' has %zu characters: give at most %d", characters,
                     MAX_DISPLAY_CHARACTERS);
     read_expiry(&f, now_ms(), DEFAULT_TTL_S * 1000);
-    if (!x->problem.kind && !content_shelf_has_room(x->server->contents, x->key->tenant, x->body.len, now_ms()))
+    if (!x->problem.kind && !content_registry_has_room(x->server->contents, x->key->tenant, x->body.len, now_ms()))
         server_fail(&x->problem, SERVER_QUOTA, NULL, "there are too many cached contents: delete some, or wait until they expire (%d a tenant)",
                     SERVER_MAX_TENANT_CONTENTS);
 }
 
-void handle_contents_create(server_exchange *x) {
+void handle_contents_create(server_request *x) {
     json_t *root = body_of(x);
     if (!root) return;
-    if (!server_ask_parse(&x->ask, root, gemini_parse_content, &x->problem)) check_creation(x);
+    if (!generation_parse(&x->gen, root, gemini_parse_content, &x->problem)) check_creation(x);
     json_decref(root);
-    if (x->problem.kind) exchange_reply_problem(x);
+    if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, &form);
 }
 
 /* ---- GET, PATCH, DELETE ---- */
 
-void handle_contents_get(server_exchange *x) {
-    shelf_content c;
-    if (content_shelf_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL)) reply_unknown(x, x->name);
-    else exchange_reply_json(x, 200, resource(x, &c));
+void handle_contents_get(server_request *x) {
+    registry_content c;
+    if (content_registry_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL)) reply_unknown(x, x->name);
+    else server_request_reply_json(x, 200, resource(x, &c));
 }
 
-void handle_contents_patch(server_exchange *x) {
+void handle_contents_patch(server_request *x) {
     json_t *root = body_of(x);
-    shelf_content c;
+    registry_content c;
     if (!root) return;
     int64_t now = now_ms(), expires = read_expiry(&(server_fields){root, &x->problem, ""}, now, 0);
     json_decref(root);
-    if (x->problem.kind) exchange_reply_problem(x);
-    else if (content_shelf_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c)) reply_unknown(x, x->name);
-    else exchange_reply_json(x, 200, resource(x, &c));
+    if (x->problem.kind) server_request_reply_problem(x);
+    else if (content_registry_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c)) reply_unknown(x, x->name);
+    else server_request_reply_json(x, 200, resource(x, &c));
 }
 
-void handle_contents_delete(server_exchange *x) {
-    if (content_shelf_remove(x->server->contents, x->key->tenant, x->name, now_ms())) exchange_reply_json(x, 200, json_object());
+void handle_contents_delete(server_request *x) {
+    if (content_registry_remove(x->server->contents, x->key->tenant, x->name, now_ms())) server_request_reply_json(x, 200, json_object());
     else reply_unknown(x, x->name);
 }
 
 /* A number of the query string; `otherwise` where it is not there. */
-static uint64_t query_number(server_exchange *x, const char *name, uint64_t most, uint64_t otherwise) {
-    const char *text = exchange_query(x, name);
+static uint64_t query_number(server_request *x, const char *name, uint64_t most, uint64_t otherwise) {
+    const char *text = server_request_query(x, name);
     char *end = NULL;
     if (!text || !*text) return otherwise;
     unsigned long long n = strtoull(text, &end, 10);
@@ -220,7 +220,7 @@ static uint64_t query_number(server_exchange *x, const char *name, uint64_t most
     return n;
 }
 
-static json_t *page_of(const server_exchange *x, const shelf_content *list, size_t n, bool more) {
+static json_t *page_of(const server_request *x, const registry_content *list, size_t n, bool more) {
     json_t *found = json_array(), *all;
     char token[24];
     for (size_t i = 0; i < n && found; i++)
@@ -231,16 +231,16 @@ static json_t *page_of(const server_exchange *x, const shelf_content *list, size
     return all;
 }
 
-void handle_contents_list(server_exchange *x) {
+void handle_contents_list(server_request *x) {
     uint64_t size = query_number(x, "pageSize", INT32_MAX, DEFAULT_PAGE), after = query_number(x, "pageToken", UINT64_MAX, 0);
     size_t n = size == 0 ? DEFAULT_PAGE : BASE_MIN((size_t)size, (size_t)MAX_PAGE);
     bool more = false;
-    shelf_content *list = x->problem.kind ? NULL : base_calloc(n, sizeof(*list));
+    registry_content *list = x->problem.kind ? NULL : base_calloc(n, sizeof(*list));
     if (!list) server_fail_memory(&x->problem);
-    if (x->problem.kind) exchange_reply_problem(x);
+    if (x->problem.kind) server_request_reply_problem(x);
     else {
-        n = content_shelf_list(x->server->contents, x->key->tenant, after, now_ms(), list, n, &more);
-        exchange_reply_json(x, 200, page_of(x, list, n, more));
+        n = content_registry_list(x->server->contents, x->key->tenant, after, now_ms(), list, n, &more);
+        server_request_reply_json(x, 200, page_of(x, list, n, more));
     }
     base_free(list);
 }
@@ -257,19 +257,19 @@ static void put_in_front(json_t *root, json_t *kept) {
     json_decref(kept);
 }
 
-int gemini_add_content(server_exchange *x, json_t *root) {
+int gemini_add_content(server_request *x, json_t *root) {
     static const char *const excluded[] = {"systemInstruction", "system_instruction", "tools", "toolConfig"};
     server_fields f = {root, &x->problem, ""};
     base_buffer json = BASE_BUFFER(SERVER_MAX_CONTENTS_BYTES);
     const char *name = NULL;
-    shelf_content c;
+    registry_content c;
     server_field_text(&f, "cachedContent", &name);
     if (x->problem.kind || !name) return (int)x->problem.kind;
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
             server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs into the cached content: leave it out of the request", excluded[i]);
     const char *id = strncmp(name, PREFIX, sizeof(PREFIX) - 1) == 0 ? name + sizeof(PREFIX) - 1 : name;
-    int rc = x->problem.kind ? 0 : content_shelf_get(x->server->contents, x->key->tenant, id, now_ms(), &c, &json);
+    int rc = x->problem.kind ? 0 : content_registry_get(x->server->contents, x->key->tenant, id, now_ms(), &c, &json);
     json_t *kept = !rc && !x->problem.kind ? json_loadb(json.data, json.len, 0, NULL) : NULL;
     if (rc == RP_ERR_NAME)
         server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent", "there is no cached content '%.60s': it has expired, or never was", name);

@@ -17,7 +17,7 @@ static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant"
 typedef enum place { PLACE_INSIDE, PLACE_OUTSIDE, PLACE_BARE } place;
 
 typedef struct composer {
-    server_ask *ask;
+    generation *gen;
     server_problem *problem;
     const rp_inspection *schema; /* NULL: modular */
     const server_document *documents;
@@ -80,15 +80,15 @@ static void put_escaped(composer *c, const char *text, size_t n, bool in_attribu
 /* ---- roles ---- */
 
 static bool message_has_pml(const composer *c) {
-    for (size_t i = 0; i < c->ask->n_parts; i++)
-        if (c->ask->parts[i].message == c->message && c->ask->parts[i].kind == SERVER_PART_PML) return true;
+    for (size_t i = 0; i < c->gen->n_parts; i++)
+        if (c->gen->parts[i].message == c->message && c->gen->parts[i].kind == SERVER_PART_PML) return true;
     return false;
 }
 
 static void open_role(composer *c) {
     if (c->is_bare || c->role_is_open) return;
     put_str(c, "<");
-    put_str(c, role_names[c->ask->messages[c->message].role]);
+    put_str(c, role_names[c->gen->messages[c->message].role]);
     put_str(c, c->has_pml && !message_has_pml(c) ? " xml:space=\"preserve\">" : ">");
     c->role_is_open = c->began = true;
 }
@@ -96,7 +96,7 @@ static void open_role(composer *c) {
 static void close_role(composer *c) {
     if (!c->role_is_open) return;
     put_str(c, "</");
-    put_str(c, role_names[c->ask->messages[c->message].role]);
+    put_str(c, role_names[c->gen->messages[c->message].role]);
     put_str(c, ">");
     c->role_is_open = false;
 }
@@ -141,7 +141,7 @@ static bool holds_roles(const rp_inspection *s, int32_t node) {
 
 /* Where a module without others around it belongs. A message that cannot be the schema's role is refused. */
 static place place_of(composer *c, int32_t node) {
-    const char *around = role_around(c->schema, node), *own = role_names[c->ask->messages[c->message].role];
+    const char *around = role_around(c->schema, node), *own = role_names[c->gen->messages[c->message].role];
     if (!around) return holds_roles(c->schema, node) ? PLACE_OUTSIDE : PLACE_INSIDE;
     if (strcmp(around, own) != 0)
         server_fail(c->problem, SERVER_INVALID, "messages", "module '%s' stands in the schema's <%s>: give it in a message of that role, not of %s",
@@ -296,12 +296,12 @@ static place place_of_part(composer *c, const server_part *part) {
 static void put_text(composer *c, size_t begin, size_t end) {
     if (end <= begin) return;
     begin_piece(c, PLACE_INSIDE);
-    put_escaped(c, c->ask->messages[c->message].text + begin, end - begin, false);
+    put_escaped(c, c->gen->messages[c->message].text + begin, end - begin, false);
 }
 
 /* Is the part the next of the documents? */
 static const server_document *take_document(composer *c, const server_part *part) {
-    if (c->next_document == c->n_documents || &c->ask->parts[c->documents[c->next_document].part] != part) return NULL;
+    if (c->next_document == c->n_documents || &c->gen->parts[c->documents[c->next_document].part] != part) return NULL;
     return &c->documents[c->next_document++];
 }
 
@@ -330,18 +330,18 @@ static void put_message(composer *c, const server_part *part, const server_part 
     for (const server_part *p = part; p < end && c->schema && !c->problem->kind; p++)
         if (place_of_part(c, p) == PLACE_BARE) c->is_bare = true;
     while (part < end && !c->problem->kind && !c->rc) part = put_part(c, part, end, &at);
-    put_text(c, at, c->ask->messages[c->message].n);
+    put_text(c, at, c->gen->messages[c->message].n);
     if (!c->wrote) open_role(c);
     close_role(c);
     c->began = true;
 }
 
 static void put_prompt(composer *c, const char *schema) {
-    const server_part *part = c->ask->parts, *end = part + c->ask->n_parts;
+    const server_part *part = c->gen->parts, *end = part + c->gen->n_parts;
     put_str(c, "<prompt schema=\"");
     put_escaped(c, schema, strlen(schema), true);
     put_str(c, c->has_pml ? "\">" : "\" xml:space=\"preserve\">");
-    for (c->message = 0; c->message < c->ask->n_messages && !c->problem->kind && !c->rc; c->message++) {
+    for (c->message = 0; c->message < c->gen->n_messages && !c->problem->kind && !c->rc; c->message++) {
         const server_part *next = part;
         while (next < end && next->message == c->message) next++;
         put_message(c, part, next);
@@ -355,8 +355,8 @@ static void put_prompt(composer *c, const char *schema) {
 /* The name of the one schema that all parts are of; `name` has room for SERVER_SCHEMA_NAME_BYTES. */
 static int find_schema(composer *c, char *name) {
     name[0] = '\0';
-    for (size_t i = 0; i < c->ask->n_parts && !c->problem->kind; i++) {
-        const server_part *part = &c->ask->parts[i];
+    for (size_t i = 0; i < c->gen->n_parts && !c->problem->kind; i++) {
+        const server_part *part = &c->gen->parts[i];
         compose_markup markup;
         const char *one = part->schema;
         if (part->kind <= SERVER_PART_DOCUMENT) continue;
@@ -381,21 +381,21 @@ static int finish(composer *c) {
     else if (!c->problem->kind && c->rc == RP_ERR_LIMIT)
         server_fail(c->problem, SERVER_TOO_LARGE, "messages", "the conversation is longer than %zu MB of PML", SERVER_MAX_COMPOSED_BYTES >> 20);
     else if (!c->problem->kind && c->rc) server_fail_memory(c->problem);
-    if (!c->problem->kind) c->ask->pml = server_ask_own(c->ask, base_buffer_take(&c->out), c->problem);
+    if (!c->problem->kind) c->gen->pml = generation_own(c->gen, base_buffer_take(&c->out), c->problem);
     base_buffer_free(&c->out);
     return (int)c->problem->kind;
 }
 
-static composer make_composer(server_exchange *x) {
-    return (composer){.ask = &x->ask, .problem = &x->problem, .out = BASE_BUFFER(SERVER_MAX_COMPOSED_BYTES)};
+static composer make_composer(server_request *x) {
+    return (composer){.gen = &x->gen, .problem = &x->problem, .out = BASE_BUFFER(SERVER_MAX_COMPOSED_BYTES)};
 }
 
-static int compose_markup_of(server_exchange *x, const char *tenant) {
+static int compose_markup_of(server_request *x, const char *tenant) {
     char name[SERVER_SCHEMA_NAME_BYTES];
     composer c = make_composer(x);
     rp_inspection *schema;
     rp_error err;
-    if (x->ask.modular)
+    if (x->gen.modular)
         return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema of the parts: leave it out where messages have "
                                                                  "modules of their own");
     if (find_schema(&c, name)) return (int)x->problem.kind;
@@ -407,7 +407,7 @@ static int compose_markup_of(server_exchange *x, const char *tenant) {
 }
 
 /* Where PML cannot hold a text the conversation stays what it is: found by its beginning. */
-static int compose_documents(server_exchange *x) {
+static int compose_documents(server_request *x) {
     composer c = make_composer(x);
     server_document *documents;
     if (modular_choose(x, &documents, &c.n_documents) || c.n_documents == 0) return (int)x->problem.kind;
@@ -415,36 +415,36 @@ static int compose_documents(server_exchange *x) {
     put_prompt(&c, MODULAR_SCHEMA);
     if (c.rc != RP_ERR_INVALID && c.rc != RP_ERR_LIMIT) return finish(&c);
     base_buffer_free(&c.out);
-    x->ask.schema = NULL;
+    x->gen.schema = NULL;
     return SERVER_FINE;
 }
 
-int compose_conversation(server_exchange *x, const char *tenant) {
-    if (x->ask.n_messages == 0 || x->problem.kind) return (int)x->problem.kind;
-    if (x->ask.has_markup) return compose_markup_of(x, tenant);
-    return x->ask.modular && x->server->info.movable ? compose_documents(x) : SERVER_FINE;
+int compose_conversation(server_request *x, const char *tenant) {
+    if (x->gen.n_messages == 0 || x->problem.kind) return (int)x->problem.kind;
+    if (x->gen.has_markup) return compose_markup_of(x, tenant);
+    return x->gen.modular && x->server->info.movable ? compose_documents(x) : SERVER_FINE;
 }
 
 /* ---- counting ---- */
 
-static int count_composed(server_exchange *x, const char *tenant, size_t *n_tokens) {
+static int count_composed(server_request *x, const char *tenant, size_t *n_tokens) {
     rp_inspection *all;
     rp_error err;
-    if (rp_engine_inspect(x->server->engine, tenant, NULL, x->ask.pml, "messages", &all, &err)) return server_fail_library(&x->problem, &err);
+    if (rp_engine_inspect(x->server->engine, tenant, NULL, x->gen.pml, "messages", &all, &err)) return server_fail_library(&x->problem, &err);
     for (int32_t i = 0; i < all->n_tiles; i++) *n_tokens += (size_t)all->tiles[i].n_tokens;
     rp_inspection_free(all);
     return SERVER_FINE;
 }
 
-int compose_count(server_exchange *x, size_t *n_tokens) {
+int compose_count(server_request *x, size_t *n_tokens) {
     char salted[SERVER_SALTED_BYTES];
     const char *tenant = generate_tenant(x, salted);
     int32_t *tokens = NULL;
     rp_error err;
     *n_tokens = 0;
     if (compose_conversation(x, tenant)) return (int)x->problem.kind;
-    if (x->ask.pml && !x->ask.schema) return count_composed(x, tenant, n_tokens);
-    if (rp_tokenize_messages(x->server->model, x->ask.messages, x->ask.n_messages, x->ask.continues_last, &tokens, n_tokens, &err))
+    if (x->gen.pml && !x->gen.schema) return count_composed(x, tenant, n_tokens);
+    if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;

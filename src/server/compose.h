@@ -15,16 +15,16 @@
 #ifndef SERVER_COMPOSE_H
 #define SERVER_COMPOSE_H
 
-#include "server/exchange.h"
+#include "server/server_request.h"
 
 #define SERVER_MAX_COMPOSED_BYTES ((size_t)64 << 20) /* of a prompt; what a PML document may have */
 
 /* Sets the ask's `pml`, and `schema` for modular reuse, where the conversation needs it. tenant: the request's. Returns a
  * server_problem_kind. */
-int compose_conversation(server_exchange *x, const char *tenant);
+int compose_conversation(server_request *x, const char *tenant);
 
 /* Tokens of the ask's conversation with what opens an answer. Composes it. */
-int compose_count(server_exchange *x, size_t *n_tokens);
+int compose_count(server_request *x, size_t *n_tokens);
 
 /* ---- for modular.c ---- */
 
@@ -35,7 +35,7 @@ typedef struct server_document {
 } server_document;
 
 /* The parts that are modules, in an array that the ask owns, and the schema that has them. n_documents 0: none is. */
-int modular_choose(server_exchange *x, server_document **documents, size_t *n_documents);
+int modular_choose(server_request *x, server_document **documents, size_t *n_documents);
 
 #define MODULAR_SCHEMA "parts" /* its name, and so the beginning of its records' labels */
 

@@ -2,15 +2,15 @@
 #ifndef SERVER_DIALECTS_H
 #define SERVER_DIALECTS_H
 
-#include "server/server_ask.h"
+#include "server/generation.h"
 
-int llamacpp_parse_completion(server_ask *ask, server_problem *p);
-int llamacpp_parse_messages(server_ask *ask, server_problem *p); /* of /apply-template */
-int anthropic_parse(server_ask *ask, server_problem *p);
-int anthropic_parse_count(server_ask *ask, server_problem *p);   /* without max_tokens */
-int responses_parse(server_ask *ask, server_problem *p);         /* of /v1/responses */
-int gemini_parse(server_ask *ask, server_problem *p);
-int gemini_parse_content(server_ask *ask, server_problem *p);    /* of cachedContents */
-void gemini_parse_conversation(server_ask *ask, const server_fields *f); /* the contents and the system's message */
+int llamacpp_parse_completion(generation *gen, server_problem *p);
+int llamacpp_parse_messages(generation *gen, server_problem *p); /* of /apply-template */
+int anthropic_parse(generation *gen, server_problem *p);
+int anthropic_parse_count(generation *gen, server_problem *p);   /* without max_tokens */
+int responses_parse(generation *gen, server_problem *p);         /* of /v1/responses */
+int gemini_parse(generation *gen, server_problem *p);
+int gemini_parse_content(generation *gen, server_problem *p);    /* of cachedContents */
+void gemini_parse_conversation(generation *gen, const server_fields *f); /* the contents and the system's message */
 
 #endif

@@ -8,7 +8,7 @@
  *
  * A head that is refused becomes a request of our own with the field HTTP_REFUSED ("400 reason"), so that its answer comes in its turn,
  * is counted and is logged; nothing of the client's is read after it. A chunked body that is wrong becomes a chunk that libmicrohttpd
- * refuses. A side that ends or is full ends or stops the other one, so deadlines, guard.h and slow readers are as without a gate; between the
+ * refuses. A side that ends or is full ends or stops the other one, so deadlines, watchdog.h and slow readers are as without a gate; between the
  * two lie at most GATE_BYTES in either direction, and what the kernel holds of the pair.
  */
 #ifndef SERVER_GATE_H

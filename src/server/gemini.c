@@ -15,13 +15,13 @@
 /* ---- fields ---- */
 
 /* A content's parts as one message: {"parts": [{"text": ...}]}. */
-static void parse_content(server_ask *ask, rp_role role, const json_t *content, const char *name, server_problem *p) {
+static void parse_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     const json_t *parts = json_object_get(content, "parts");
     if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' has no array 'parts'", name);
-    else gemini_add_parts(ask, role, parts, name, p);
+    else gemini_add_parts(gen, role, parts, name, p);
 }
 
-static void parse_contents(server_ask *ask, const server_fields *f) {
+static void parse_contents(generation *gen, const server_fields *f) {
     const json_t *contents = server_field_array(f, "contents");
     for (size_t i = 0; i < json_array_size(contents) && !f->problem->kind; i++) {
         const json_t *content = json_array_get(contents, i);
@@ -31,26 +31,26 @@ static void parse_contents(server_ask *ask, const server_fields *f) {
         bool model = role && strcmp(role, "model") == 0;
         if (role && !model && strcmp(role, "user") != 0 && strcmp(role, "function") != 0)
             server_fail(f->problem, SERVER_INVALID, name, "'%s.role' is '%.40s': give user or model", name, role);
-        else parse_content(ask, model ? RP_ROLE_ASSISTANT : RP_ROLE_USER, content, name, f->problem);
+        else parse_content(gen, model ? RP_ROLE_ASSISTANT : RP_ROLE_USER, content, name, f->problem);
     }
 }
 
-static void parse_config(server_ask *ask, const server_fields *f) {
+static void parse_config(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
     server_fields g = {config, f->problem, "generationConfig."};
-    rp_sampling *s = &ask->sampling;
+    rp_sampling *s = &gen->sampling;
     if (!config) return;
     server_field_real(&g, "temperature", 0, 2, &s->temperature);
     server_field_real(&g, "topP", 0, 1, &s->top_p);
     server_field_int(&g, "topK", 0, INT32_MAX, &s->top_k);
-    server_field_int(&g, "maxOutputTokens", 1, INT32_MAX, &ask->max_tokens);
-    server_field_int(&g, "candidateCount", 1, SERVER_MAX_CHOICES, &ask->n);
+    server_field_int(&g, "maxOutputTokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_int(&g, "candidateCount", 1, SERVER_MAX_CHOICES, &gen->n);
     server_field_real(&g, "presencePenalty", -2, 2, &s->presence_penalty);
     server_field_real(&g, "frequencyPenalty", -2, 2, &s->frequency_penalty);
-    ask->has_seed = server_field_seed(&g, "seed", &s->seed);
-    server_ask_stops(ask, &g, "stopSequences");
-    gemini_parse_format(ask, &g);
-    server_ask_known(ask, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
+    gen->has_seed = server_field_seed(&g, "seed", &s->seed);
+    generation_stops(gen, &g, "stopSequences");
+    gemini_parse_format(gen, &g);
+    generation_known(gen, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
                               "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
 }
 
@@ -84,27 +84,27 @@ static const server_known_fields inside[] = {
     {"tool_config.function_calling_config", CALLING_FIELDS},
 };
 
-void gemini_parse_conversation(server_ask *ask, const server_fields *f) {
+void gemini_parse_conversation(generation *gen, const server_fields *f) {
     const json_t *system = server_field_object(f, "systemInstruction");
     if (!system) system = server_field_object(f, "system_instruction");
-    if (system) parse_content(ask, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
-    parse_contents(ask, f);
-    if (ask->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
-    gemini_parse_tools(ask, f);
-    server_ask_known_inside(ask, inside, BASE_ARRAY_LEN(inside), f->problem);
+    if (system) parse_content(gen, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
+    parse_contents(gen, f);
+    if (gen->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
+    gemini_parse_tools(gen, f);
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
 
-int gemini_parse(server_ask *ask, server_problem *p) {
+int gemini_parse(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"cachedContent", NULL}; /* gemini_add_content has put it in its place */
-    server_fields f = {ask->root, p, ""};
-    ask->sampling.temperature = 1;
-    gemini_parse_conversation(ask, &f);
-    if (json_array_size(json_object_get(ask->root, "contents")) == 0)
+    server_fields f = {gen->root, p, ""};
+    gen->sampling.temperature = 1;
+    gemini_parse_conversation(gen, &f);
+    if (json_array_size(json_object_get(gen->root, "contents")) == 0)
         server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
-    parse_config(ask, &f);
-    server_ask_extras(ask, &f);
+    parse_config(gen, &f);
+    generation_extras(gen, &f);
     openai_refuse(&f, unknown);
-    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
                                                   "cachedContent safetySettings labels model");
     return (int)p->kind;
 }
@@ -120,17 +120,17 @@ static json_t *candidate(const server_choice *c, json_t *parts, const char *fini
 
 static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
 
-static json_t *usage(const server_exchange *x) {
+static json_t *usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
                      "candidatesTokenCount", (json_int_t)u.answer, "totalTokenCount", (json_int_t)(u.prompt + u.answer));
 }
 
-static json_t *response(const server_exchange *x, json_t *candidates) {
+static json_t *response(const server_request *x, json_t *candidates) {
     return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->server->model_name, "responseId", x->id);
 }
 
-static json_t *whole(server_exchange *x) {
+static json_t *whole(server_request *x) {
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++) {
         const server_choice *c = &x->choices[i];
@@ -142,44 +142,44 @@ static json_t *whole(server_exchange *x) {
     return all;
 }
 
-static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
-    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
 }
 
 /* A call is told when it is whole: its arguments are an object. */
-static int tell_call(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+static int tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
     json_t *parts = json_pack("[o]", gemini_part_of(c, item));
-    return exchange_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
 }
 
-static int close_choice(server_exchange *x, server_choice *c) {
+static int close_choice(server_request *x, server_choice *c) {
     json_t *all = response(x, json_pack("[o]", candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
     if (all) json_object_set_new(all, "usageMetadata", usage(x));
-    return exchange_frame(x, NULL, all);
+    return server_request_frame(x, NULL, all);
 }
 
-static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_gemini(p)); }
+static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
 
 static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_choice, NULL, fail_stream, tell_call};
 
 /* ---- verbs ---- */
 
-static void count_tokens(server_exchange *x) {
+static void count_tokens(server_request *x) {
     size_t n = 0;
-    if (generate_check_fields(x) || compose_count(x, &n)) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
+    if (generate_check_fields(x) || compose_count(x, &n)) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
 }
 
-static void check_stream(server_exchange *x) {
-    const char *alt = exchange_query(x, "alt");
+static void check_stream(server_request *x) {
+    const char *alt = server_request_query(x, "alt");
     if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are events: ask with alt=sse");
 }
 
-void handle_gemini(server_exchange *x) {
+void handle_gemini(server_request *x) {
     char *verb = strrchr(x->name, ':');
     if (verb) *verb++ = '\0';
     bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
@@ -188,12 +188,12 @@ void handle_gemini(server_exchange *x) {
                     "give generateContent, streamGenerateContent or countTokens behind the model's name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (root && !gemini_add_content(x, root)) server_ask_parse(&x->ask, root, gemini_parse, &x->problem);
+    if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);
     json_decref(root);
-    x->ask.model = x->name;
-    x->ask.stream = streams;
-    if (counts) tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
-    if (x->problem.kind) exchange_reply_problem(x);
+    x->gen.model = x->name;
+    x->gen.stream = streams;
+    if (counts) tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    if (x->problem.kind) server_request_reply_problem(x);
     else if (counts) count_tokens(x);
     else generate_begin(x, &form);
 }

@@ -5,11 +5,11 @@
 #include "server/generate.h"
 
 /* Adds the messages that a content's parts are: its text, calls, and responses to them, each a message of its own. */
-void gemini_add_parts(server_ask *ask, rp_role role, const json_t *parts, const char *name, server_problem *p);
+void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p);
 /* tools, toolConfig. */
-void gemini_parse_tools(server_ask *ask, const server_fields *f);
+void gemini_parse_tools(generation *gen, const server_fields *f);
 /* responseMimeType, responseSchema, responseJsonSchema. */
-void gemini_parse_format(server_ask *ask, const server_fields *config);
+void gemini_parse_format(generation *gen, const server_fields *config);
 
 /* The parts of an answer. A call that was cut is text. NULL: no memory. */
 json_t *gemini_parts(const server_choice *c);

@@ -13,26 +13,26 @@ static const json_t *either(const json_t *object, const char *name, const char *
 
 /* ---- contents ---- */
 
-static const char *text_of(server_ask *ask, const json_t *value, const char *otherwise, server_problem *p) {
+static const char *text_of(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
     char *text = json_is_object(value) ? json_dumps(value, 0) : NULL;
-    const char *kept = server_ask_keep(ask, text ? text : otherwise, p);
+    const char *kept = generation_keep(gen, text ? text : otherwise, p);
     free(text); /* jansson's */
     return kept;
 }
 
 /* {"functionCall": {"id": ..., "name": ..., "args": {...}}}: a call of the last message. */
-static void add_call(server_ask *ask, const json_t *call, const char *prefix, server_problem *p) {
+static void add_call(generation *gen, const json_t *call, const char *prefix, server_problem *p) {
     const char *id = NULL, *name = NULL;
     server_fields f = {call, p, prefix};
     server_field_text(&f, "id", &id);
     server_field_text(&f, "name", &name);
     const json_t *args = server_field_object(&f, "args");
     if (!name) server_fail(p, SERVER_INVALID, prefix, "'%sname' is missing", prefix);
-    else server_ask_add_call(ask, id, name, text_of(ask, args, "{}", p), p);
+    else generation_add_call(gen, id, name, text_of(gen, args, "{}", p), p);
 }
 
 /* {"functionResponse": {"id": ..., "name": ..., "response": {...}}}: a message. */
-static void add_response(server_ask *ask, const json_t *response, const char *prefix, server_problem *p) {
+static void add_response(generation *gen, const json_t *response, const char *prefix, server_problem *p) {
     const char *id = NULL, *name = NULL;
     server_fields f = {response, p, prefix};
     char field[112];
@@ -40,20 +40,20 @@ static void add_response(server_ask *ask, const json_t *response, const char *pr
     server_field_text(&f, "name", &name);
     const json_t *content = server_field_object(&f, "response");
     snprintf(field, sizeof(field), "%.90sid", prefix);
-    server_ask_text_message(ask, RP_ROLE_TOOL, text_of(ask, content, "{}", p), p);
-    server_ask_add_result(ask, id, false, field, p);
+    generation_text_message(gen, RP_ROLE_TOOL, text_of(gen, content, "{}", p), p);
+    generation_add_result(gen, id, false, field, p);
 }
 
-typedef void (*add_part)(server_ask *ask, const json_t *value, const char *prefix, server_problem *p);
+typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
-static void each(server_ask *ask, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
+static void each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
                  server_problem *p) {
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
         char prefix[96];
         const json_t *value = either(json_array_get(parts, i), key, snake);
         snprintf(prefix, sizeof(prefix), "%.40s.parts[%zu].%.24s.", name, i, key);
         if (!value) continue;
-        if (json_is_object(value)) add(ask, value, prefix, p);
+        if (json_is_object(value)) add(gen, value, prefix, p);
         else server_fail(p, SERVER_INVALID, name, "'%s' is no object", prefix);
     }
 }
@@ -62,22 +62,22 @@ static bool is_text(const json_t *part) {
     return !either(part, "functionCall", "function_call") && !either(part, "functionResponse", "function_response");
 }
 
-void gemini_add_parts(server_ask *ask, rp_role role, const json_t *parts, const char *name, server_problem *p) {
+void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p) {
     static const char *const types[] = {"text", NULL};
-    size_t before = ask->n_messages;
+    size_t before = gen->n_messages;
     json_t *texts = json_array();
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++)
         if (is_text(json_array_get(parts, i))) json_array_append(texts, json_array_get(parts, i));
-    if (role == RP_ROLE_USER) each(ask, parts, "functionResponse", "function_response", name, add_response, p);
-    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || ask->n_messages == before) server_ask_message(ask, role, texts, types, name, p);
-    if (role == RP_ROLE_ASSISTANT) each(ask, parts, "functionCall", "function_call", name, add_call, p);
+    if (role == RP_ROLE_USER) each(gen, parts, "functionResponse", "function_response", name, add_response, p);
+    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before) generation_message(gen, role, texts, types, name, p);
+    if (role == RP_ROLE_ASSISTANT) each(gen, parts, "functionCall", "function_call", name, add_call, p);
     json_decref(texts);
 }
 
 /* ---- tools ---- */
 
-static void add_function(server_ask *ask, const json_t *function, const char *prefix, server_problem *p) {
+static void add_function(generation *gen, const json_t *function, const char *prefix, server_problem *p) {
     static const char *const schemas[] = {"parameters", "parametersJsonSchema", "parameters_json_schema"};
     server_fields f = {function, p, prefix};
     server_tool t = {0};
@@ -88,12 +88,12 @@ static void add_function(server_ask *ask, const json_t *function, const char *pr
     snprintf(place, sizeof(place), "%.80sparameters", prefix);
     for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !t.schema; i++) t.schema = server_field_object(&f, schemas[i]);
     if (!t.name) server_fail(p, SERVER_INVALID, "tools", "'%sname' is missing", prefix);
-    t.place = server_ask_keep(ask, place, p);
-    server_ask_add_tool(ask, &t, p);
+    t.place = generation_keep(gen, place, p);
+    generation_add_tool(gen, &t, p);
 }
 
 /* {"functionDeclarations": [...]}, and nothing else. */
-static void parse_tool(server_ask *ask, const json_t *tool, size_t i, server_problem *p) {
+static void parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
     const json_t *functions = either(tool, "functionDeclarations", "function_declarations");
     json_t *value;
     const char *name;
@@ -104,11 +104,11 @@ static void parse_tool(server_ask *ask, const json_t *tool, size_t i, server_pro
     for (size_t k = 0; k < json_array_size(functions) && !p->kind; k++) {
         char prefix[80];
         snprintf(prefix, sizeof(prefix), "tools[%zu].functionDeclarations[%zu].", i, k);
-        add_function(ask, json_array_get(functions, k), prefix, p);
+        add_function(gen, json_array_get(functions, k), prefix, p);
     }
 }
 
-static void parse_allowed(server_ask *ask, const json_t *allowed, server_problem *p) {
+static void parse_allowed(generation *gen, const json_t *allowed, server_problem *p) {
     const char *names[SERVER_MAX_TOOLS];
     size_t n = json_array_size(allowed);
     if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has more than %d names", SERVER_MAX_TOOLS);
@@ -116,44 +116,44 @@ static void parse_allowed(server_ask *ask, const json_t *allowed, server_problem
         names[i] = json_string_value(json_array_get(allowed, i));
         if (!names[i]) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has an entry that is no name");
     }
-    if (n > 0 && !p->kind) server_ask_allow_tools(ask, names, n, "toolConfig.functionCallingConfig.allowedFunctionNames", p);
+    if (n > 0 && !p->kind) generation_allow_tools(gen, names, n, "toolConfig.functionCallingConfig.allowedFunctionNames", p);
 }
 
 /* {"functionCallingConfig": {"mode": "AUTO" | "ANY" | "NONE", "allowedFunctionNames": [...]}} */
-static void parse_config(server_ask *ask, const json_t *config, server_problem *p) {
+static void parse_config(generation *gen, const json_t *config, server_problem *p) {
     const json_t *calling = either(config, "functionCallingConfig", "function_calling_config");
     const char *mode = json_string_value(json_object_get(calling, "mode"));
-    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) ask->tool_choice = SERVER_TOOLS_AUTO;
-    else if (strcmp(mode, "ANY") == 0) ask->tool_choice = SERVER_TOOLS_REQUIRED;
-    else if (strcmp(mode, "NONE") == 0) ask->tool_choice = SERVER_TOOLS_NONE;
+    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) gen->tool_choice = SERVER_TOOLS_AUTO;
+    else if (strcmp(mode, "ANY") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
+    else if (strcmp(mode, "NONE") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
     else server_fail(p, SERVER_INVALID, "toolConfig", "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
-    parse_allowed(ask, either(calling, "allowedFunctionNames", "allowed_function_names"), p);
+    parse_allowed(gen, either(calling, "allowedFunctionNames", "allowed_function_names"), p);
 }
 
-void gemini_parse_tools(server_ask *ask, const server_fields *f) {
+void gemini_parse_tools(generation *gen, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools"), *config = either(f->object, "toolConfig", "tool_config");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(ask, json_array_get(tools, i), i, f->problem);
-    if (config) parse_config(ask, config, f->problem);
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    if (config) parse_config(gen, config, f->problem);
 }
 
 /* ---- forms ---- */
 
-void gemini_parse_format(server_ask *ask, const server_fields *config) {
+void gemini_parse_format(generation *gen, const server_fields *config) {
     static const char *const schemas[] = {"responseSchema", "responseJsonSchema", "_responseJsonSchema"};
     const char *type = "text/plain";
     char place[80] = "";
     server_field_text(config, "responseMimeType", &type);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !ask->answer_schema; i++) {
-        ask->answer_schema = server_field_object(config, schemas[i]);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !gen->answer_schema; i++) {
+        gen->answer_schema = server_field_object(config, schemas[i]);
         snprintf(place, sizeof(place), "%.40s%s", config->prefix, schemas[i]);
     }
     bool json = strcmp(type, "application/json") == 0;
     if (!json && strcmp(type, "text/plain") != 0)
         server_fail(config->problem, SERVER_UNSUPPORTED, "responseMimeType", "'%sresponseMimeType' is '%.40s': give text/plain or application/json",
                     config->prefix, type);
-    ask->wants_json = json || ask->answer_schema;
-    if (json && !ask->answer_schema) ask->answer_schema = json_true(); /* any JSON; not counted */
-    ask->answer_place = server_ask_keep(ask, place, config->problem);
+    gen->wants_json = json || gen->answer_schema;
+    if (json && !gen->answer_schema) gen->answer_schema = json_true(); /* any JSON; not counted */
+    gen->answer_place = generation_keep(gen, place, config->problem);
 }
 
 /* ---- answers ---- */

@@ -17,12 +17,12 @@
 /* ---- callbacks ---- */
 
 /* Something came: a stream's reader looks at it, whatever the exchange was doing. Locked. */
-static void wake_reader(server_exchange *x) {
+static void wake_reader(server_request *x) {
     x->has_news = true;
     if (x->stage == SERVER_RUNNING) {
         x->stage = SERVER_STREAMING;
-        exchange_resume(x);
-    } else if (x->stage == SERVER_STREAMING) exchange_resume(x);
+        server_request_resume(x);
+    } else if (x->stage == SERVER_STREAMING) server_request_resume(x);
 }
 
 /* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and small models make a
@@ -30,12 +30,12 @@ static void wake_reader(server_exchange *x) {
 #define FRAME_EVERY_US 20000
 
 /* There is more of an answer. Locked. */
-static void tell_reader(server_exchange *x) {
+static void tell_reader(server_request *x) {
     if (x->stage != SERVER_STREAMING || base_clock_us() - x->told_us >= FRAME_EVERY_US) wake_reader(x);
     else x->has_news = true;
 }
 
-static bool too_slow(server_exchange *x) {
+static bool too_slow(server_request *x) {
     atomic_fetch_add(&x->server->counts.overflows, 1);
     return false;
 }
@@ -50,20 +50,20 @@ static void count_pending(server_choice *c) {
     if (!behind || c->paused || !c->call) return;
     c->paused = true;
     atomic_fetch_add(&s->counts.pauses, 1);
-    rp_call_pause(c->call);
+    rp_job_pause(c->call);
 }
 
 /* The reader has taken all of it. Locked. */
 static void forget_pending(server_choice *c) {
     atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
     c->pending = 0;
-    if (c->paused) rp_call_resume(c->call);
+    if (c->paused) rp_job_resume(c->call);
     c->paused = false;
 }
 
 static bool on_text(void *user, const char *text, size_t n) {
     server_choice *c = user;
-    server_exchange *x = c->x;
+    server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
     bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
     if (goes_on) {
@@ -82,10 +82,10 @@ static void count_time(server_choice *c) {
 
 static bool on_token(void *user, const rp_token *token) {
     server_choice *c = user;
-    server_exchange *x = c->x;
+    server_request *x = c->x;
     count_time(c);
-    if (!x->ask.stream || x->ask.n_logprobs < 0) return true;
-    server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->ask.n_logprobs)};
+    if (!x->gen.stream || x->gen.n_logprobs < 0) return true;
+    server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen.n_logprobs)};
     size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
     pthread_mutex_lock(&x->lock);
     bool goes_on = !x->gone && (base_buffer_reserve(&c->tokens, sizeof(record) + top_bytes) == 0 || too_slow(x));
@@ -100,14 +100,14 @@ static bool on_token(void *user, const rp_token *token) {
 }
 
 /* All calls are over and nothing was told yet: a worker makes the reply. Locked. */
-static void finish(server_exchange *x) {
+static void finish(server_request *x) {
     x->stage = SERVER_FINISHING;
     work_queue_put(x->server->work, &x->work);
 }
 
 static void on_done(void *user) {
     server_choice *c = user;
-    server_exchange *x = c->x;
+    server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
     c->done = true;
     x->n_done++;
@@ -121,7 +121,7 @@ static void on_done(void *user) {
 /* In a stream, what the finder tells goes to the reader. The tokens of what was taken go with its first text. */
 static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     server_choice *c = user;
-    server_exchange *x = c->x;
+    server_request *x = c->x;
     if (!x->is_stream) return 0;
     if (event != TOOL_TEXT) return x->form->call ? x->form->call(x, c, event, item, bytes, n) : 0;
     server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
@@ -130,7 +130,7 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
 }
 
 /* Is the choice's answer searched for calls? */
-static bool has_finder(const server_choice *c) { return c->finder.ask != NULL; }
+static bool has_finder(const server_choice *c) { return c->finder.gen != NULL; }
 
 json_t *generate_text(const server_choice *c) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
@@ -144,20 +144,20 @@ json_t *generate_text(const server_choice *c) {
 /* ---- submitting ---- */
 
 /* Nobody else can be the tenant that a salt makes. */
-const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]) {
+const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
     base_key key;
     base_hash h;
-    if (!x->ask.cache_salt || !x->ask.cache_salt[0]) return x->key->tenant;
+    if (!x->gen.cache_salt || !x->gen.cache_salt[0]) return x->key->tenant;
     base_hash_init(&h, "reprise cache salt 1");
     base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
-    base_hash_bytes(&h, x->ask.cache_salt, strlen(x->ask.cache_salt));
+    base_hash_bytes(&h, x->gen.cache_salt, strlen(x->gen.cache_salt));
     base_hash_final(&h, &key);
     base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
     return salted;
 }
 
-static rp_request make_request(const server_exchange *x, const char *tenant) {
-    const server_ask *a = &x->ask;
+static rp_request make_request(const server_request *x, const char *tenant) {
+    const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
@@ -180,7 +180,7 @@ static rp_request make_request(const server_exchange *x, const char *tenant) {
     q.priority = a->priority;
     q.deadline_ms = a->deadline_ms;
     q.n_draft = a->n_draft;
-    q.relink = a->relink;
+    q.shifted_reuse = a->shifted_reuse;
     q.reuse = (rp_reuse)a->reuse;
     q.quality = a->quality;
     q.ignore_eos = a->ignore_eos;
@@ -196,28 +196,28 @@ static void set_prompt(rp_request *q, const server_prompt *prompt) {
     q->n_tokens = (int32_t)prompt->n_tokens;
 }
 
-static int submit(server_exchange *x, int32_t i, const char *tenant) {
+static int submit(server_request *x, int32_t i, const char *tenant) {
     server_choice *c = &x->choices[i];
     rp_request q = make_request(x, tenant);
     rp_error err;
-    rp_call *call;
-    if (x->ask.n_prompts > 0) set_prompt(&q, &x->ask.prompts[i / x->ask.n]);
-    q.sampling.seed = x->seed + (uint64_t)(i % x->ask.n);
+    rp_job *call;
+    if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[i / x->gen.n]);
+    q.sampling.seed = x->seed + (uint64_t)(i % x->gen.n);
     q.user = c;
     c->submitted_us = base_clock_us();
     int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
     if (rc) return server_fail_library(&x->problem, &err);
-    atomic_fetch_add(&x->server->counts.calls_open, 1);
+    atomic_fetch_add(&x->server->counts.jobs_open, 1);
     pthread_mutex_lock(&x->lock);
     c->call = call;
     count_pending(c); /* callbacks may have come before */
-    if (x->gone) rp_call_cancel(call);
+    if (x->gone) rp_job_cancel(call);
     pthread_mutex_unlock(&x->lock);
     return SERVER_FINE;
 }
 
-static int make_choices(server_exchange *x) {
-    int32_t n = (int32_t)BASE_MAX(x->ask.n_prompts, 1) * x->ask.n;
+static int make_choices(server_request *x) {
+    int32_t n = (int32_t)BASE_MAX(x->gen.n_prompts, 1) * x->gen.n;
     server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
     if (!choices) return server_fail_memory(&x->problem);
     for (int32_t i = 0; i < n; i++)
@@ -227,34 +227,34 @@ static int make_choices(server_exchange *x) {
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
-    for (int32_t i = 0; i < n && tools_are_on(&x->ask); i++) tool_finder_init(&choices[i].finder, &x->ask, on_event, &choices[i]);
-    pthread_mutex_lock(&x->lock); /* exchange_abandon may look */
+    for (int32_t i = 0; i < n && tools_are_on(&x->gen); i++) tool_finder_init(&choices[i].finder, &x->gen, on_event, &choices[i]);
+    pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
     x->choices = choices;
     x->n_choices = n;
     pthread_mutex_unlock(&x->lock);
     return SERVER_FINE;
 }
 
-int generate_check_fields(server_exchange *x) {
-    const char *name = x->ask.unknown[0];
-    if (x->problem.kind || x->ask.n_unknown == 0 || !x->server->options.strict) return x->problem.kind;
+int generate_check_fields(server_request *x) {
+    const char *name = x->gen.unknown[0];
+    if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return x->problem.kind;
     return server_fail(&x->problem, SERVER_INVALID, name, "'%s' is no field of this request: leave it out", name);
 }
 
-static int check_ask(server_exchange *x) {
-    const char *name = x->ask.model;
+static int check_ask(server_request *x) {
+    const char *name = x->gen.model;
     if (generate_check_fields(x)) return x->problem.kind;
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
         return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
                            x->server->model_name);
-    if (x->ask.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
+    if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
                            "this key may not ask for a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 
 /* The calls are under way; what has come of them meanwhile is looked at now. */
-static void begin_running(server_exchange *x) {
+static void begin_running(server_request *x) {
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
     x->told_us = base_clock_us();
@@ -263,18 +263,18 @@ static void begin_running(server_exchange *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-void generate_begin(server_exchange *x, const server_form *form) {
+void generate_begin(server_request *x, const server_form *form) {
     char salted[SERVER_SALTED_BYTES];
     const char *tenant = generate_tenant(x, salted);
-    exchange_drop_body(x); /* the ask has its own copy, as JSON */
+    server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
-    x->is_stream = x->ask.stream;
-    x->seed = x->ask.has_seed ? x->ask.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    x->is_stream = x->gen.stream;
+    x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     int kind = check_ask(x);
-    if (!kind) kind = prompt_tokens_fill(&x->ask, x->server->model, &x->problem);
-    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->ask, &x->problem);
-    if (!kind) kind = tools_prepare(&x->ask, x->server->info.chat_format, &x->problem);
+    if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
+    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
+    if (!kind) kind = tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
@@ -283,14 +283,14 @@ void generate_begin(server_exchange *x, const server_form *form) {
         return;
     }
     generate_free(x); /* those that were submitted before one was refused */
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
-void generate_handle(server_exchange *x, const server_form *form) {
+void generate_handle(server_request *x, const server_form *form) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (root) server_ask_parse(&x->ask, root, form->parse, &x->problem);
+    if (root) generation_parse(&x->gen, root, form->parse, &x->problem);
     json_decref(root);
-    if (x->problem.kind) exchange_reply_problem(x);
+    if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, form);
 }
 
@@ -310,7 +310,7 @@ static void collect(server_choice *c) {
     rp_error err;
     if (c->collected || !c->call) return;
     c->collected = true;
-    if (rp_call_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
+    if (rp_job_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
     else {
         count_from_arrival(c);
         report_count(c->x, c);
@@ -324,25 +324,25 @@ static void find_calls(server_choice *c) {
     if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
 }
 
-void generate_finish(server_exchange *x) {
+void generate_finish(server_request *x) {
     for (int32_t i = 0; i < x->n_choices; i++) {
         collect(&x->choices[i]);
         find_calls(&x->choices[i]);
         if (x->choices[i].problem.kind && !x->problem.kind) x->problem = x->choices[i].problem;
     }
     if (x->problem.kind) {
-        exchange_reply_problem(x);
+        server_request_reply_problem(x);
         return;
     }
     if (!x->is_stream) {
         report_keep(x);
-        exchange_reply_json(x, 200, x->form->whole(x));
+        server_request_reply_json(x, 200, x->form->whole(x));
         return;
     }
     pthread_mutex_lock(&x->lock); /* a stream without any text: its end alone */
     x->stage = SERVER_STREAMING;
     x->has_news = true;
-    exchange_resume(x);
+    server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -355,7 +355,7 @@ static void swap_buffers(base_buffer *a, base_buffer *b) {
 }
 
 /* What has come of a choice, into the reader's own buffers. Returns whether its call was over then. */
-static bool take_pending(server_exchange *x, server_choice *c) {
+static bool take_pending(server_request *x, server_choice *c) {
     base_buffer_clear(&c->taken_text);
     base_buffer_clear(&c->taken_tokens);
     pthread_mutex_lock(&x->lock);
@@ -367,7 +367,7 @@ static bool take_pending(server_exchange *x, server_choice *c) {
     return done;
 }
 
-static int tell_piece(server_exchange *x, server_choice *c) {
+static int tell_piece(server_request *x, server_choice *c) {
     server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
     if (c->taken_tokens.len > 0) {
         piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
@@ -384,7 +384,7 @@ static int tell_piece(server_exchange *x, server_choice *c) {
     return x->form->piece(x, c, &piece);
 }
 
-static int tell_choice(server_exchange *x, server_choice *c) {
+static int tell_choice(server_request *x, server_choice *c) {
     if (c->ended) return 0;
     bool done = take_pending(x, c);
     int rc = tell_piece(x, c);
@@ -397,13 +397,13 @@ static int tell_choice(server_exchange *x, server_choice *c) {
     return c->result && x->form->close ? x->form->close(x, c) : 0;
 }
 
-static bool all_ended(const server_exchange *x) {
+static bool all_ended(const server_request *x) {
     for (int32_t i = 0; i < x->n_choices; i++)
         if (!x->choices[i].ended) return false;
     return true;
 }
 
-void generate_look(server_exchange *x, uint64_t keep_alive_us) {
+void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_lock(&x->lock);
     bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
@@ -415,7 +415,7 @@ void generate_look(server_exchange *x, uint64_t keep_alive_us) {
 }
 
 /* Is there nothing to tell but that the calls go on? */
-static bool only_goes_on(server_exchange *x) {
+static bool only_goes_on(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool idle = x->is_idle && x->n_done < x->n_choices;
     for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
@@ -425,7 +425,7 @@ static bool only_goes_on(server_exchange *x) {
     return idle;
 }
 
-void generate_take(server_exchange *x) {
+void generate_take(server_request *x) {
     int rc = 0;
     if (only_goes_on(x)) {
         if (base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
@@ -446,22 +446,22 @@ void generate_take(server_exchange *x) {
 
 /* ---- ends ---- */
 
-void generate_cancel(server_exchange *x) {
+void generate_cancel(server_request *x) {
     for (int32_t i = 0; i < x->n_choices; i++)
-        if (x->choices[i].call) rp_call_cancel(x->choices[i].call);
+        if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
 }
 
-void generate_free(server_exchange *x) {
+void generate_free(server_request *x) {
     pthread_mutex_lock(&x->lock);
     generate_cancel(x);
     int32_t n = x->n_choices;
-    x->n_choices = 0; /* for exchange_abandon */
+    x->n_choices = 0; /* for server_request_abandon */
     pthread_mutex_unlock(&x->lock);
     for (int32_t i = 0; i < n; i++) {
         server_choice *c = &x->choices[i];
         bool called = c->call != NULL;
-        rp_call_free(c->call); /* waits until the engine has ended it: then it counts no more */
-        if (called) atomic_fetch_sub(&x->server->counts.calls_open, 1);
+        rp_job_free(c->call); /* waits until the engine has ended it: then it counts no more */
+        if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
         rp_result_free(c->result);
         tool_finder_free(&c->finder);
         atomic_fetch_sub(&x->server->pending_bytes, c->pending);

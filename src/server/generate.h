@@ -7,7 +7,7 @@
 #ifndef SERVER_GENERATE_H
 #define SERVER_GENERATE_H
 
-#include "server/exchange.h"
+#include "server/server_request.h"
 #include "server/tool_calls.h"
 
 /* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
@@ -40,9 +40,9 @@ typedef struct server_piece {
 } server_piece;
 
 typedef struct server_choice {
-    server_exchange *x;
+    server_request *x;
     int32_t index;
-    rp_call *call;
+    rp_job *call;
     uint64_t submitted_us; /* when the library got it */
 
     /* shared, under the exchange's lock */
@@ -65,41 +65,41 @@ typedef struct server_choice {
     server_problem problem;
 } server_choice;
 
-/* How a dialect writes answers. Frames are appended by exchange_frame; nonzero: no memory. */
+/* How a dialect writes answers. Frames are appended by server_request_frame; nonzero: no memory. */
 typedef struct server_form {
-    server_ask_parser parse;
-    json_t *(*whole)(server_exchange *x); /* every choice has its result */
-    int (*open)(server_exchange *x);      /* each of these may be NULL */
-    int (*piece)(server_exchange *x, server_choice *c, const server_piece *piece);
-    int (*close)(server_exchange *x, server_choice *c); /* behind its last piece: it has its result */
-    int (*end)(server_exchange *x);
-    int (*fail)(server_exchange *x, const server_problem *p); /* in mid-stream; the stream ends */
-    int (*call)(server_exchange *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
+    generation_parser parse;
+    json_t *(*whole)(server_request *x); /* every choice has its result */
+    int (*open)(server_request *x);      /* each of these may be NULL */
+    int (*piece)(server_request *x, server_choice *c, const server_piece *piece);
+    int (*close)(server_request *x, server_choice *c); /* behind its last piece: it has its result */
+    int (*end)(server_request *x);
+    int (*fail)(server_request *x, const server_problem *p); /* in mid-stream; the stream ends */
+    int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 } server_form;
 
 #define SERVER_SALTED_BYTES (2 * 32 + 1)
 
 /* Whose the states of an exchange are: its key's tenant, or with a `cache_salt` another one of each value, written to `salted`. */
-const char *generate_tenant(const server_exchange *x, char salted[SERVER_SALTED_BYTES]);
+const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);
 
 /* With --strict unknown fields of x->ask are a problem. Returns its kind. */
-int generate_check_fields(server_exchange *x);
+int generate_check_fields(server_request *x);
 /* Handler: parses the body by the form and submits. The reply comes when there is something. */
-void generate_handle(server_exchange *x, const server_form *form);
+void generate_handle(server_request *x, const server_form *form);
 /* The same with an ask that is there already, in x->ask. */
-void generate_begin(server_exchange *x, const server_form *form);
+void generate_begin(server_request *x, const server_form *form);
 /* Worker, FINISHING: all calls are over: results to a reply. */
-void generate_finish(server_exchange *x);
+void generate_finish(server_request *x);
 /* I/O thread, STREAMING, not locked: appends the frames of what has come. */
-void generate_take(server_exchange *x);
+void generate_take(server_request *x);
 /* The guard's thread: tells the reader of a stream what is held back for the next frame; and, where nothing has come for `keep_alive_us` (0: never),
  * that it goes on: a comment, which clients pass over. So it also learns of a reader that is gone, and no proxy takes the connection for dead. */
-void generate_look(server_exchange *x, uint64_t keep_alive_us);
+void generate_look(server_request *x, uint64_t keep_alive_us);
 /* Any thread, locked: cancels the calls. */
-void generate_cancel(server_exchange *x);
+void generate_cancel(server_request *x);
 /* The text of a choice that has its result, without calls. NULL: no memory. */
 json_t *generate_text(const server_choice *c);
 /* Frees the choices, calls first. */
-void generate_free(server_exchange *x);
+void generate_free(server_request *x);
 
 #endif

@@ -36,14 +36,14 @@ static json_t *shown(const char *text, size_t n) {
     return server_json_text(text, cut);
 }
 
-static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_divergence, bool moved) {
+static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch, bool moved) {
     json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text", shown(text, n),
-                             "at_divergence", at_divergence, "do", moved ? done : advice);
+                             "at_mismatch", at_mismatch, "do", moved ? done : advice);
     json_array_append_new(array, hint);
 }
 
 /* The message that is called so ("user 2"), or SIZE_MAX. */
-static size_t find_message(const server_ask *a, const char *name) {
+static size_t find_message(const generation *a, const char *name) {
     char own[24];
     int counts[RP_N_ROLES] = {0};
     for (size_t i = 0; i < a->n_messages; i++) {
@@ -60,11 +60,11 @@ static bool find_piece(const char *text, size_t n, size_t from, size_t at, size_
     return false;
 }
 
-static divergent look_at_divergence(const server_ask *a, const rp_divergence *d) {
+static divergent find_mismatch(const generation *a, const rp_mismatch *d) {
     divergent found = {.is_there = false, .message = SIZE_MAX};
     size_t before = d->token >= 0 ? strlen(d->before) : 0;
     if (d->token < 0) return found;
-    snprintf(found.text, sizeof(found.text), "%s%s", d->before, d->found);
+    snprintf(found.text, sizeof(found.text), "%s%s", d->before, d->prompt);
     size_t i = find_message(a, d->message);
     const char *where = i < SIZE_MAX && found.text[0] ? strstr(a->messages[i].text, found.text) : NULL;
     if (where) {
@@ -82,13 +82,13 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
     return memcmp(d->text + d->piece.begin, text + piece->begin, BASE_MIN(own, piece->end - piece->begin)) == 0;
 }
 
-static void name_message(const server_ask *a, size_t i, char *out, size_t bytes) {
+static void name_message(const generation *a, size_t i, char *out, size_t bytes) {
     int count = 0;
     for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
     snprintf(out, bytes, "%s %d", role_names[a->messages[i].role], count);
 }
 
-static void look_at_message(const server_ask *a, size_t i, json_t *array, divergent *at) {
+static void look_at_message(const generation *a, size_t i, json_t *array, divergent *at) {
     const rp_message *m = &a->messages[i];
     size_t n = BASE_MIN(m->n, (size_t)LOOKED_AT_BYTES);
     char name[24];
@@ -102,20 +102,20 @@ static void look_at_message(const server_ask *a, size_t i, json_t *array, diverg
 }
 
 /* System messages, and what the user begins with: what is said later changes from turn to turn anyway. */
-static bool is_early(const server_ask *a, size_t i) {
+static bool is_early(const generation *a, size_t i) {
     if (i + 1 == a->n_messages) return false;
     return a->messages[i].role == RP_ROLE_SYSTEM || (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));
 }
 
-json_t *hints_of(const server_exchange *x) {
+json_t *hints_of(const server_request *x) {
     const rp_result *r = x->choices[0].result;
     json_t *array = json_array();
-    divergent at = look_at_divergence(&x->ask, &r->divergence);
-    for (size_t i = 0; i < x->ask.n_messages && array; i++)
-        if (is_early(&x->ask, i)) look_at_message(&x->ask, i, array, &at);
+    divergent at = find_mismatch(&x->gen, &r->mismatch);
+    for (size_t i = 0; i < x->gen.n_messages && array; i++)
+        if (is_early(&x->gen, i)) look_at_message(&x->gen, i, array, &at);
     if (array && at.is_there)
-        add_hint(array, at.piece.kind, r->divergence.message[0] ? r->divergence.message : r->divergence.module,
-                 (at.message < SIZE_MAX ? x->ask.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true, false);
+        add_hint(array, at.piece.kind, r->mismatch.message[0] ? r->mismatch.message : r->mismatch.module,
+                 (at.message < SIZE_MAX ? x->gen.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true, false);
     return array;
 }
 
@@ -144,7 +144,7 @@ static int append_lines(base_buffer *out, const rp_message *m, bool want_volatil
     return rc;
 }
 
-int hints_settle_system(server_ask *a, server_problem *p) {
+int hints_settle_system(generation *a, server_problem *p) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     int stable, moved = 0;
     if (a->n_messages == 0 || a->messages[0].role != RP_ROLE_SYSTEM || a->has_markup || a->modular)
@@ -155,7 +155,7 @@ int hints_settle_system(server_ask *a, server_problem *p) {
     if (rc) server_fail_memory(p);
     else if (stable > 0 && moved > 0) {
         a->messages[0].n = out.len;
-        a->messages[0].text = server_ask_own(a, base_buffer_take(&out), p);
+        a->messages[0].text = generation_own(a, base_buffer_take(&out), p);
         a->stable_bytes = stable_bytes;
     }
     base_buffer_free(&out);

@@ -24,14 +24,14 @@ void http_io_connection(void *cls, struct MHD_Connection *connection, void **con
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        *context = info ? guard_add(s->guard, info->connect_fd, from ? from->client_addr : NULL, (uint64_t)s->options.head_timeout_ms * 1000)
+        *context = info ? watchdog_add(s->watchdog, info->connect_fd, from ? from->client_addr : NULL, (uint64_t)s->options.head_timeout_ms * 1000)
                         : NULL;
         if (*context && ((server_peer *)*context)->refused) atomic_fetch_add(&s->counts.refused, 1);
         atomic_fetch_add(&s->counts.connections, 1);
         atomic_fetch_add(&s->counts.connections_open, 1);
         return;
     }
-    guard_remove(s->guard, *context);
+    watchdog_remove(s->watchdog, *context);
     atomic_fetch_sub(&s->counts.connections_open, 1);
 }
 
@@ -49,7 +49,7 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
 
 /* The page runs its own files alone, is shown in nobody else's, and is asked for again each time it is opened: the tag says whether it
  * has changed. */
-static void add_page_headers(const server_exchange *x, struct MHD_Response *r) {
+static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     add_header(r, "Content-Security-Policy",
@@ -58,7 +58,7 @@ static void add_page_headers(const server_exchange *x, struct MHD_Response *r) {
     add_header(r, "Referrer-Policy", "no-referrer");
 }
 
-static void add_headers(server_exchange *x, struct MHD_Response *r) {
+static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? "text/event-stream" : x->content_type);
     add_header(r, "x-request-id", x->id);
@@ -75,7 +75,7 @@ static void add_headers(server_exchange *x, struct MHD_Response *r) {
     add_cors(x->server, r);
 }
 
-static enum MHD_Result queue(server_exchange *x, int status, struct MHD_Response *r) {
+static enum MHD_Result queue(server_request *x, int status, struct MHD_Response *r) {
     if (!r) return MHD_NO;
     add_headers(x, r);
     enum MHD_Result queued = MHD_queue_response(x->connection, (unsigned)status, r);
@@ -84,7 +84,7 @@ static enum MHD_Result queue(server_exchange *x, int status, struct MHD_Response
 }
 
 /* The buffer stays the exchange's, which lives until the reply is sent. */
-static enum MHD_Result queue_reply(server_exchange *x) {
+static enum MHD_Result queue_reply(server_request *x) {
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
     return queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
@@ -92,7 +92,7 @@ static enum MHD_Result queue_reply(server_exchange *x) {
 
 /* ---- streams ---- */
 
-static ssize_t take_bytes(server_exchange *x, char *to, size_t max) {
+static ssize_t take_bytes(server_request *x, char *to, size_t max) {
     size_t n = BASE_MIN(x->reply.len - x->reply_at, max);
     memcpy(to, x->reply.data + x->reply_at, n);
     x->reply_at += n;
@@ -101,19 +101,19 @@ static ssize_t take_bytes(server_exchange *x, char *to, size_t max) {
 }
 
 /* Nothing is there: waits for news, unless there are some. Returns whether the reader has to leave, with *result. */
-static bool wait_for_news(server_exchange *x, ssize_t *result) {
+static bool wait_for_news(server_request *x, ssize_t *result) {
     bool leave = true;
     *result = 0;
     pthread_mutex_lock(&x->lock);
     if (x->gone) *result = MHD_CONTENT_READER_END_WITH_ERROR;
     else if (x->has_news) leave = x->has_news = false;
-    else if (!exchange_suspend(x)) *result = MHD_CONTENT_READER_END_WITH_ERROR;
+    else if (!server_request_suspend(x)) *result = MHD_CONTENT_READER_END_WITH_ERROR;
     pthread_mutex_unlock(&x->lock);
     return leave;
 }
 
 static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
-    server_exchange *x = cls;
+    server_request *x = cls;
     ssize_t result;
     (void)pos;
     for (;;) {
@@ -126,7 +126,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
     }
 }
 
-static enum MHD_Result queue_stream(server_exchange *x) {
+static enum MHD_Result queue_stream(server_request *x) {
     x->status = 200;
     atomic_fetch_add(&x->server->counts.streams, 1);
     return queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
@@ -135,15 +135,15 @@ static enum MHD_Result queue_stream(server_exchange *x) {
 /* ---- heads ---- */
 
 /* The key, wherever a dialect's clients put it. */
-static const char *secret_of(server_exchange *x) {
+static const char *secret_of(server_request *x) {
     static const char bearer[] = "Bearer ";
-    const char *value = exchange_header(x, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *value = server_request_header(x, MHD_HTTP_HEADER_AUTHORIZATION);
     if (value) return strncmp(value, bearer, sizeof(bearer) - 1) == 0 ? value + sizeof(bearer) - 1 : NULL;
-    if ((value = exchange_header(x, "x-api-key")) || (value = exchange_header(x, "x-goog-api-key"))) return value;
-    return x->route && x->route->problem == server_problem_gemini ? exchange_query(x, "key") : NULL;
+    if ((value = server_request_header(x, "x-api-key")) || (value = server_request_header(x, "x-goog-api-key"))) return value;
+    return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
 }
 
-static void check_state(server_exchange *x) {
+static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
     if (state == SERVER_STATE_READY) return;
     bool loading = state == SERVER_STATE_LOADING;
@@ -152,7 +152,7 @@ static void check_state(server_exchange *x) {
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 
-static void check_key(server_exchange *x) {
+static void check_key(server_request *x) {
     server_key *key = api_keys_find(x->server->keys, secret_of(x));
     if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
     else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this key may not do that");
@@ -162,14 +162,14 @@ static void check_key(server_exchange *x) {
     } else x->key = key;
 }
 
-static void check_size(server_exchange *x) {
-    const char *length = exchange_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
+static void check_size(server_request *x) {
+    const char *length = server_request_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     uint64_t most = x->server->options.max_body_bytes;
     if (length && strtoull(length, NULL, 10) > most)
         server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
 }
 
-static void find_route(server_exchange *x, const char *url) {
+static void find_route(server_request *x, const char *url) {
     x->say = server_problem_openai;
     x->route = routes_find(x->method, url, x->name, sizeof(x->name), &x->say, x->allow);
     if (x->route) x->say = x->route->problem;
@@ -178,11 +178,11 @@ static void find_route(server_exchange *x, const char *url) {
 }
 
 /* A page of the origin that may ask wants to know whether it may. */
-static bool is_preflight(const server_exchange *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
+static bool is_preflight(const server_request *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
 
 /* A head that the gate has refused comes as one of its own (gate.h). */
-static bool was_refused(server_exchange *x) {
-    const char *refused = exchange_header(x, HTTP_REFUSED);
+static bool was_refused(server_request *x) {
+    const char *refused = server_request_header(x, HTTP_REFUSED);
     if (!refused) return false;
     bool large = strncmp(refused, "431", 3) == 0;
     snprintf(x->method, sizeof(x->method), "-");
@@ -192,7 +192,7 @@ static bool was_refused(server_exchange *x) {
     return true;
 }
 
-static void judge_head(server_exchange *x, const char *method, const char *url) {
+static void judge_head(server_request *x, const char *method, const char *url) {
     rp_server *s = x->server;
     snprintf(x->method, sizeof(x->method), "%s", method);
     snprintf(x->path, sizeof(x->path), "%s", url);
@@ -217,7 +217,7 @@ static void judge_head(server_exchange *x, const char *method, const char *url) 
 /* ---- bodies ---- */
 
 /* Keeps what comes, as far as there is room. What is refused is read on for a while, so that the client reads why. */
-static enum MHD_Result take_body(server_exchange *x, const char *bytes, size_t n) {
+static enum MHD_Result take_body(server_request *x, const char *bytes, size_t n) {
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
     x->body_bytes += n;
@@ -235,14 +235,14 @@ static enum MHD_Result take_body(server_exchange *x, const char *bytes, size_t n
 
 /* ---- the way of an exchange ---- */
 
-static enum MHD_Result refuse(server_exchange *x) {
-    exchange_reply_problem(x);
+static enum MHD_Result refuse(server_request *x) {
+    server_request_reply_problem(x);
     return queue_reply(x);
 }
 
-static enum MHD_Result answer_preflight(server_exchange *x) {
+static enum MHD_Result answer_preflight(server_request *x) {
     base_buffer nothing = {0};
-    exchange_reply_text(x, 204, "text/plain", &nothing);
+    server_request_reply_text(x, 204, "text/plain", &nothing);
     return queue_reply(x);
 }
 
@@ -254,15 +254,15 @@ static void count_active(rp_server *s, int by) {
 }
 
 /* Gives the exchange to a worker. */
-static enum MHD_Result dispatch(server_exchange *x) {
+static enum MHD_Result dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
     if (x->problem.kind) return refuse(x);
     count_active(s, 1);
     x->is_active = true;
-    guard_watch(s->guard, x->peer, x);
+    watchdog_watch(s->watchdog, x->peer, x);
     pthread_mutex_lock(&x->lock);
-    bool suspended = exchange_suspend(x);
+    bool suspended = server_request_suspend(x);
     if (suspended) {
         x->stage = SERVER_QUEUED;
         work_queue_put(s->work, &x->work);
@@ -272,8 +272,8 @@ static enum MHD_Result dispatch(server_exchange *x) {
 }
 
 /* Head and body are there. */
-static enum MHD_Result begin(server_exchange *x) {
-    guard_set_deadline(x->server->guard, x->peer, 0);
+static enum MHD_Result begin(server_request *x) {
+    watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
     if (x->problem.kind || !x->route) return refuse(x);
@@ -282,7 +282,7 @@ static enum MHD_Result begin(server_exchange *x) {
     return queue_reply(x);
 }
 
-static enum MHD_Result go_on(server_exchange *x) {
+static enum MHD_Result go_on(server_request *x) {
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     pthread_mutex_unlock(&x->lock);
@@ -299,18 +299,18 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
                                       void **request) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     server_peer *peer = info ? info->socket_context : NULL;
-    server_exchange *x = peer ? exchange_new(s, connection, peer) : NULL;
+    server_request *x = peer ? server_request_new(s, connection, peer) : NULL;
     *request = x;
     if (!x) return MHD_NO;
-    guard_set_busy(s->guard, peer, true);
-    guard_set_deadline(s->guard, peer, (uint64_t)s->options.body_timeout_ms * 1000);
+    watchdog_set_busy(s->watchdog, peer, true);
+    watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? refuse(x) : MHD_YES;
 }
 
 enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
                                const char *upload_data, size_t *upload_data_size, void **request) {
-    server_exchange *x = *request;
+    server_request *x = *request;
     (void)version;
     if (!x) return begin_exchange(cls, connection, url, method, request);
     if (*upload_data_size == 0) return go_on(x);
@@ -322,14 +322,14 @@ enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, con
 /* ---- ends ---- */
 
 /* What went wrong with it. Of one that a worker still works on that is the worker's. */
-static server_problem_kind problem_of(server_exchange *x) {
+static server_problem_kind problem_of(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool held = x->held;
     pthread_mutex_unlock(&x->lock);
     return held ? SERVER_FINE : x->problem.kind;
 }
 
-static void log_exchange(server_exchange *x, server_problem_kind problem) {
+static void log_exchange(server_request *x, server_problem_kind problem) {
     rp_server *s = x->server;
     if (!s->options.on_log) return;
     json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
@@ -347,7 +347,7 @@ static void log_exchange(server_exchange *x, server_problem_kind problem) {
 }
 
 /* It is counted and logged before a worker can have freed it. */
-static void end_exchange(rp_server *s, server_exchange *x, enum MHD_RequestTerminationCode code) {
+static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
     atomic_fetch_add(&s->counts.by_status[BASE_MIN(x->status / 100, SERVER_N_STATUS_CLASSES - 1)], 1);
     server_problem_kind problem = problem_of(x);
@@ -361,18 +361,18 @@ static void end_exchange(rp_server *s, server_exchange *x, enum MHD_RequestTermi
     pthread_mutex_unlock(&x->lock);
     if (held) return; /* the worker frees it */
     if (has_calls) work_queue_put(s->work, &x->work);
-    else exchange_free(x);
+    else server_request_free(x);
 }
 
 void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code) {
     rp_server *s = cls;
-    server_exchange *x = *request;
+    server_request *x = *request;
     (void)connection;
     if (!x) return;
     *request = NULL;
-    guard_forget(s->guard, x->peer);
-    guard_set_busy(s->guard, x->peer, false);
-    guard_set_deadline(s->guard, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
+    watchdog_forget(s->watchdog, x->peer);
+    watchdog_set_busy(s->watchdog, x->peer, false);
+    watchdog_set_deadline(s->watchdog, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
     pthread_mutex_lock(&x->lock);
     x->gone = true;
     generate_cancel(x);

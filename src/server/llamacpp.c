@@ -12,38 +12,38 @@
 /* ---- fields ---- */
 
 /* Negative: as the server does without being told. */
-static void parse_length(server_ask *ask, const server_fields *f, const char *name) {
-    server_field_int(f, name, -2, INT32_MAX, &ask->max_tokens);
-    if (ask->max_tokens <= 0) ask->max_tokens = -1;
+static void parse_length(generation *gen, const server_fields *f, const char *name) {
+    server_field_int(f, name, -2, INT32_MAX, &gen->max_tokens);
+    if (gen->max_tokens <= 0) gen->max_tokens = -1;
 }
 
-int llamacpp_parse_completion(server_ask *ask, server_problem *p) {
-    server_fields f = {ask->root, p, ""};
-    rp_sampling *s = &ask->sampling;
+int llamacpp_parse_completion(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    rp_sampling *s = &gen->sampling;
     bool cache_prompt = true;
     int32_t n_probs = 0;
     s->temperature = 0.8f; /* llama.cpp's defaults */
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
-    server_ask_prompts(ask, &f, "prompt", true);
-    server_field_bool(&f, "stream", &ask->stream);
-    parse_length(ask, &f, "max_tokens");
-    parse_length(ask, &f, "n_predict");
+    generation_prompts(gen, &f, "prompt", true);
+    server_field_bool(&f, "stream", &gen->stream);
+    parse_length(gen, &f, "max_tokens");
+    parse_length(gen, &f, "n_predict");
     server_field_real(&f, "temperature", 0, 100, &s->temperature);
     server_field_real(&f, "top_p", 0, 1, &s->top_p);
     server_field_real(&f, "presence_penalty", -100, 100, &s->presence_penalty);
     server_field_real(&f, "frequency_penalty", -100, 100, &s->frequency_penalty);
-    ask->has_seed = server_field_seed(&f, "seed", &s->seed) && (int64_t)s->seed >= 0;
+    gen->has_seed = server_field_seed(&f, "seed", &s->seed) && (int64_t)s->seed >= 0;
     server_field_int(&f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
-    if (n_probs > 0) ask->n_logprobs = n_probs;
-    server_ask_stops(ask, &f, "stop");
-    server_ask_bias(ask, &f, "logit_bias");
-    server_ask_extras(ask, &f);
-    openai_parse_json_schema(ask, &f);
+    if (n_probs > 0) gen->n_logprobs = n_probs;
+    generation_stops(gen, &f, "stop");
+    generation_bias(gen, &f, "logit_bias");
+    generation_extras(gen, &f);
+    openai_parse_json_schema(gen, &f);
     server_field_bool(&f, "cache_prompt", &cache_prompt);
-    if (!cache_prompt) ask->reuse = RP_REUSE_OFF;
-    server_ask_known(ask, &f, SERVER_EXTRA_FIELDS
+    if (!cache_prompt) gen->reuse = RP_REUSE_OFF;
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias json_schema "
                      "cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields");
     return (int)p->kind;
@@ -62,17 +62,17 @@ static json_t *timings(const rp_result *r) {
                      "predicted_per_token_ms", per(decode_ms, r->n_tokens), "predicted_per_second", per(1e3 * r->n_tokens, decode_ms));
 }
 
-static json_t *probability(const server_exchange *x, int32_t token, float logprob) {
+static json_t *probability(const server_request *x, int32_t token, float logprob) {
     return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)token, "token", openai_token_text(x, token), "logprob",
                      isfinite(logprob) ? (double)logprob : -9999.0, "bytes", openai_token_bytes(x, token));
 }
 
-static json_t *probabilities(const server_exchange *x, const rp_result *r) {
+static json_t *probabilities(const server_request *x, const rp_result *r) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < r->n_tokens && list && x->ask.n_logprobs > 0; i++) {
+    for (int32_t i = 0; i < r->n_tokens && list && x->gen.n_logprobs > 0; i++) {
         json_t *one = probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
         const rp_token_logprob *likeliest = r->top_logprobs + (size_t)i * (size_t)r->n_top;
-        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->ask.n_logprobs); k++)
+        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->gen.n_logprobs); k++)
             json_array_append_new(top, probability(x, likeliest[k].token, likeliest[k].logprob));
         json_object_set_new(one, "top_logprobs", top);
         json_array_append_new(list, one);
@@ -81,7 +81,7 @@ static json_t *probabilities(const server_exchange *x, const rp_result *r) {
 }
 
 /* content: what is told now, taken over. */
-static json_t *end_of(const server_exchange *x, const server_choice *c, json_t *content) {
+static json_t *end_of(const server_request *x, const server_choice *c, json_t *content) {
     const rp_result *r = c->result;
     const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
     json_t *word = json_string(r->stop ? r->stop : "");
@@ -89,16 +89,16 @@ static json_t *end_of(const server_exchange *x, const server_choice *c, json_t *
                             "id_slot", 0, "stop", 1, "model", x->server->model_name, "tokens_predicted", (int)r->n_tokens,
                             "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
                             0, "stop_type", type, "stopping_word", word, "timings", timings(r), "reprise", report_reprise(x));
-    if (all && x->ask.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", probabilities(x, r));
+    if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", probabilities(x, r));
     return all;
 }
 
-static json_t *whole_of(const server_exchange *x, const server_choice *c) {
+static json_t *whole_of(const server_request *x, const server_choice *c) {
     return end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
 }
 
 /* Several prompts have a list of answers. */
-static json_t *whole(server_exchange *x) {
+static json_t *whole(server_request *x) {
     if (x->n_choices == 1) return whole_of(x, &x->choices[0]);
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++)
@@ -106,17 +106,17 @@ static json_t *whole(server_exchange *x) {
     return list;
 }
 
-static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
     if (piece->n == 0) return 0;
-    return exchange_frame(x, NULL,
+    return server_request_frame(x, NULL,
                           json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", server_json_text(piece->text, piece->n),
                                     "stop", 0, "id_slot", 0));
 }
 
-static int close_choice(server_exchange *x, server_choice *c) { return exchange_frame(x, NULL, end_of(x, c, json_string(""))); }
+static int close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, end_of(x, c, json_string(""))); }
 
-static int fail_stream(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_llamacpp(p)); }
+static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
 static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream, NULL};
 
-void handle_llamacpp_completion(server_exchange *x) { generate_handle(x, &form); }
+void handle_llamacpp_completion(server_request *x) { generate_handle(x, &form); }

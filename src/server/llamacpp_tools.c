@@ -13,23 +13,23 @@
 #define MAX_SLOTS 4096 /* told */
 
 /* The body, or NULL and the reply is there. */
-static json_t *body_of(server_exchange *x) {
+static json_t *body_of(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (!root) exchange_reply_problem(x);
+    if (!root) server_request_reply_problem(x);
     return root;
 }
 
-static void reply(server_exchange *x, json_t *root, json_t *object) {
+static void reply(server_request *x, json_t *root, json_t *object) {
     json_decref(root); /* first: the exchange may be gone with the reply, and the ask shares it */
     if (x->problem.kind) {
         json_decref(object);
-        exchange_reply_problem(x);
-    } else exchange_reply_json(x, 200, object);
+        server_request_reply_problem(x);
+    } else server_request_reply_json(x, 200, object);
 }
 
 /* ---- tokens ---- */
 
-static json_t *token_list(const server_exchange *x, const int32_t *tokens, size_t n, bool pieces) {
+static json_t *token_list(const server_request *x, const int32_t *tokens, size_t n, bool pieces) {
     json_t *list = json_array();
     for (size_t i = 0; i < n && list; i++) {
         json_t *one =
@@ -39,7 +39,7 @@ static json_t *token_list(const server_exchange *x, const int32_t *tokens, size_
     return list;
 }
 
-void handle_llamacpp_tokenize(server_exchange *x) {
+void handle_llamacpp_tokenize(server_request *x) {
     json_t *root = body_of(x);
     server_fields f = {root, &x->problem, ""};
     const char *content = NULL;
@@ -60,7 +60,7 @@ void handle_llamacpp_tokenize(server_exchange *x) {
     reply(x, root, json_pack("{s:o*}", "tokens", list));
 }
 
-static void detokenize(server_exchange *x, const json_t *tokens, base_buffer *out) {
+static void detokenize(server_request *x, const json_t *tokens, base_buffer *out) {
     size_t n = json_array_size(tokens);
     if (n > MAX_DETOKENIZE)
         server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n, MAX_DETOKENIZE);
@@ -74,7 +74,7 @@ static void detokenize(server_exchange *x, const json_t *tokens, base_buffer *ou
     }
 }
 
-void handle_llamacpp_detokenize(server_exchange *x) {
+void handle_llamacpp_detokenize(server_request *x) {
     json_t *root = body_of(x);
     server_fields f = {root, &x->problem, ""};
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
@@ -89,13 +89,13 @@ void handle_llamacpp_detokenize(server_exchange *x) {
 
 /* ---- templates ---- */
 
-static json_t *render(server_exchange *x) {
+static json_t *render(server_request *x) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     int32_t *tokens = NULL;
     size_t n = 0;
     rp_error err;
     json_t *prompt = NULL;
-    if (rp_tokenize_messages(x->server->model, x->ask.messages, x->ask.n_messages, x->ask.continues_last, &tokens, &n, &err))
+    if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     else if (prompt_tokens_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = server_json_text(text.data, text.len);
@@ -104,28 +104,28 @@ static json_t *render(server_exchange *x) {
     return report_unknown(x, json_pack("{s:o*}", "prompt", prompt));
 }
 
-int llamacpp_parse_messages(server_ask *ask, server_problem *p) {
-    if (!openai_parse_chat(ask, p) && ask->has_markup)
+int llamacpp_parse_messages(generation *gen, server_problem *p) {
+    if (!openai_parse_chat(gen, p) && gen->has_markup)
         server_fail(p, SERVER_UNSUPPORTED, "messages", "modules have no template: GET /v1/schemas/NAME/layout shows them");
     return (int)p->kind;
 }
 
-void handle_llamacpp_template(server_exchange *x) {
+void handle_llamacpp_template(server_request *x) {
     json_t *root = body_of(x), *object = NULL;
     if (!root) return;
-    if (!server_ask_parse(&x->ask, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
-        !tools_prepare(&x->ask, x->server->info.chat_format, &x->problem))
+    if (!generation_parse(&x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
+        !tools_prepare(&x->gen, x->server->info.chat_format, &x->problem))
         object = render(x);
     reply(x, root, object);
 }
 
 /* ---- the server ---- */
 
-void handle_llamacpp_props(server_exchange *x) {
+void handle_llamacpp_props(server_request *x) {
     const rp_server *s = x->server;
     rp_engine_info e;
     rp_engine_describe(s->engine, &e);
-    exchange_reply_json(
+    server_request_reply_json(
         x, 200,
         json_pack("{s:{s:i}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
                   (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", s->model_name, "chat_format", s->info.chat_format,
@@ -139,17 +139,17 @@ typedef struct slot_list {
     int n_ctx;
 } slot_list;
 
-static void add_slots(server_exchange *x, void *user) {
+static void add_slots(server_request *x, void *user) {
     static const char *const states[] = {"waiting", "prefill", "decode", "done"};
     slot_list *slots = user;
     pthread_mutex_lock(&x->lock);
     for (int32_t i = 0; i < x->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
-        rp_call_status status = {.state = RP_CALL_DONE};
-        if (x->choices[i].call) rp_call_get_status(x->choices[i].call, &status);
-        if (status.state == RP_CALL_DONE) continue;
+        rp_job_status status = {.state = RP_JOB_DONE};
+        if (x->choices[i].call) rp_job_get_status(x->choices[i].call, &status);
+        if (status.state == RP_JOB_DONE) continue;
         json_array_append_new(slots->list,
                               json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
-                                        (json_int_t)rp_call_number(x->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
+                                        (json_int_t)rp_job_number(x->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
                                         states[status.state], "queue_position", (int)status.queue_position, "prompt_tokens",
                                         (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
                                         (int)status.answer_tokens));
@@ -157,10 +157,10 @@ static void add_slots(server_exchange *x, void *user) {
     pthread_mutex_unlock(&x->lock);
 }
 
-void handle_llamacpp_slots(server_exchange *x) {
+void handle_llamacpp_slots(server_request *x) {
     rp_engine_info e;
     rp_engine_describe(x->server->engine, &e);
     slot_list slots = {json_array(), e.n_ctx};
-    guard_visit(x->server->guard, add_slots, &slots);
-    exchange_reply_json(x, 200, slots.list);
+    watchdog_visit(x->server->watchdog, add_slots, &slots);
+    server_request_reply_json(x, 200, slots.list);
 }

@@ -38,24 +38,24 @@ static json_t *gemini_model(const rp_server *s) {
                      "supportedGenerationMethods", "generateContent", "streamGenerateContent", "countTokens");
 }
 
-static void reply_model(server_exchange *x, json_t *(*describe)(const rp_server *s)) {
+static void reply_model(server_request *x, json_t *(*describe)(const rp_server *s)) {
     if (strcmp(x->name, x->server->model_name) == 0) {
-        exchange_reply_json(x, 200, describe(x->server));
+        server_request_reply_json(x, 200, describe(x->server));
         return;
     }
     server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here, there is '%s'", x->name, x->server->model_name);
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
-void handle_models(server_exchange *x) {
+void handle_models(server_request *x) {
     const char *name = x->server->model_name;
-    exchange_reply_json(x, 200,
+    server_request_reply_json(x, 200,
                         json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", model(x->server), "has_more", 0, "first_id",
                                   name, "last_id", name));
 }
 
-void handle_model(server_exchange *x) { reply_model(x, model); }
+void handle_model(server_request *x) { reply_model(x, model); }
 
-void handle_gemini_models(server_exchange *x) { exchange_reply_json(x, 200, json_pack("{s:[o]}", "models", gemini_model(x->server))); }
+void handle_gemini_models(server_request *x) { server_request_reply_json(x, 200, json_pack("{s:[o]}", "models", gemini_model(x->server))); }
 
-void handle_gemini_model(server_exchange *x) { reply_model(x, gemini_model); }
+void handle_gemini_model(server_request *x) { reply_model(x, gemini_model); }

@@ -25,7 +25,7 @@
 /* ---- which parts ---- */
 
 /* The last text of a message is what is asked: it is to see what stands before it. A document says what it is. */
-static bool is_candidate(const server_ask *a, size_t i) {
+static bool is_candidate(const generation *a, size_t i) {
     const server_part *part = &a->parts[i];
     rp_role role = a->messages[part->message].role;
     if (role == RP_ROLE_ASSISTANT) return false;
@@ -60,8 +60,8 @@ static bool is_there(const server_document *list, size_t n, const char *name) {
     return false;
 }
 
-static size_t list_documents(server_exchange *x, server_document *list) {
-    const server_ask *a = &x->ask;
+static size_t list_documents(server_request *x, server_document *list) {
+    const generation *a = &x->gen;
     size_t n = 0;
     for (size_t i = 0; i < a->n_parts && n < MAX_DOCUMENTS; i++) {
         const server_part *part = &a->parts[i];
@@ -77,32 +77,32 @@ static size_t list_documents(server_exchange *x, server_document *list) {
 
 /* ---- their schema ---- */
 
-static int append_module(base_buffer *out, const server_ask *a, const server_document *d) {
+static int append_module(base_buffer *out, const generation *a, const server_document *d) {
     const server_part *part = &a->parts[d->part];
     int rc = base_buffer_printf(out, "<module name=\"%s\">", d->name);
     if (!rc) rc = compose_escape(out, a->messages[part->message].text + part->begin, part->end - part->begin, false);
     return rc ? rc : base_buffer_append_str(out, "</module>");
 }
 
-static int make_schema(server_exchange *x, const server_document *list, size_t *n) {
+static int make_schema(server_request *x, const server_document *list, size_t *n) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_COMPOSED_BYTES);
     int rc = base_buffer_append_str(&out, "<schema name=\"" MODULAR_SCHEMA "\" layout=\"packed\" xml:space=\"preserve\">"
                                           "<module name=\"first\">.</module>");
-    for (size_t i = 0; i < *n && !rc; i++) rc = append_module(&out, &x->ask, &list[i]);
+    for (size_t i = 0; i < *n && !rc; i++) rc = append_module(&out, &x->gen, &list[i]);
     if (!rc) rc = base_buffer_append_str(&out, "</schema>");
-    if (!rc) x->ask.schema = server_ask_own(&x->ask, base_buffer_take(&out), &x->problem);
+    if (!rc) x->gen.schema = generation_own(&x->gen, base_buffer_take(&out), &x->problem);
     else if (rc == RP_ERR_MEMORY) server_fail_memory(&x->problem);
     else *n = 0; /* PML cannot hold them */
     base_buffer_free(&out);
     return (int)x->problem.kind;
 }
 
-int modular_choose(server_exchange *x, server_document **documents, size_t *n_documents) {
-    size_t most = BASE_MIN(x->ask.n_parts, (size_t)MAX_DOCUMENTS);
+int modular_choose(server_request *x, server_document **documents, size_t *n_documents) {
+    size_t most = BASE_MIN(x->gen.n_parts, (size_t)MAX_DOCUMENTS);
     *n_documents = 0;
     *documents = most > 0 ? base_calloc(most, sizeof(**documents)) : NULL;
     if (most == 0) return SERVER_FINE;
-    if (!server_ask_own(&x->ask, (char *)*documents, &x->problem)) return (int)x->problem.kind;
+    if (!generation_own(&x->gen, (char *)*documents, &x->problem)) return (int)x->problem.kind;
     *n_documents = list_documents(x, *documents);
     return *n_documents > 0 ? make_schema(x, *documents, n_documents) : SERVER_FINE;
 }

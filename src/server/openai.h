@@ -5,8 +5,8 @@
 #include "server/generate.h"
 
 /* Parsers: pure, for the routes and for fuzz/fuzz_requests.c. */
-int openai_parse_chat(server_ask *ask, server_problem *p);
-int openai_parse_text(server_ask *ask, server_problem *p);
+int openai_parse_chat(generation *gen, server_problem *p);
+int openai_parse_text(generation *gen, server_problem *p);
 
 /* ---- openai_tools.c ---- */
 
@@ -14,17 +14,17 @@ int openai_parse_text(server_ask *ask, server_problem *p);
 typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
 
 /* tools, tool_choice, parallel_tool_calls. */
-void openai_parse_tools(server_ask *ask, const server_fields *f, openai_nesting nesting);
+void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting nesting);
 /* A form of the answer: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */
-void openai_parse_format(server_ask *ask, const server_fields *f, const char *name, openai_nesting nesting);
+void openai_parse_format(generation *gen, const server_fields *f, const char *name, openai_nesting nesting);
 /* json_schema: a schema itself, as llama.cpp's server takes it. */
-void openai_parse_json_schema(server_ask *ask, const server_fields *f);
+void openai_parse_json_schema(generation *gen, const server_fields *f);
 /* The calls of a message of the assistant that was just added. */
-void openai_parse_calls(server_ask *ask, const server_fields *message);
+void openai_parse_calls(generation *gen, const server_fields *message);
 /* message.content and message.tool_calls of an answer. */
-json_t *openai_message(const server_exchange *x, const server_choice *c);
+json_t *openai_message(const server_request *x, const server_choice *c);
 /* A delta of a stream for an event of a call. */
-json_t *openai_call_delta(const server_exchange *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
                           size_t n);
 
 /* The fields that both have (openai_parse_common), and those that are ignored: what they ask for is done anyway, or is none of a model's. */
@@ -32,19 +32,19 @@ json_t *openai_call_delta(const server_exchange *x, const server_choice *c, tool
     "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
     "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that both have. */
-void openai_parse_common(server_ask *ask, const server_fields *f);
+void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 
 /* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}} */
-json_t *openai_usage(const server_exchange *x);
+json_t *openai_usage(const server_request *x);
 /* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);
-int64_t openai_created(const server_exchange *x);
+int64_t openai_created(const server_request *x);
 
 /* "data: [DONE]", and an error in mid-stream. */
-int openai_done(server_exchange *x);
-int openai_fail(server_exchange *x, const server_problem *p);
+int openai_done(server_request *x);
+int openai_fail(server_request *x, const server_problem *p);
 
 /* ---- openai_logprobs.c ---- */
 
@@ -52,11 +52,11 @@ int openai_fail(server_exchange *x, const server_problem *p);
 double openai_logprob(float logprob);
 /* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of the ask is 0 or more.
  * NULL: no memory. */
-json_t *openai_result_logprobs(const server_exchange *x, const rp_result *r);
-json_t *openai_piece_logprobs(const server_exchange *x, const server_piece *piece);
+json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
+json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
 
 /* The bytes of a token, as text; and as numbers. */
-json_t *openai_token_text(const server_exchange *x, int32_t token);
-json_t *openai_token_bytes(const server_exchange *x, int32_t token);
+json_t *openai_token_text(const server_request *x, int32_t token);
+json_t *openai_token_bytes(const server_request *x, int32_t token);
 
 #endif

@@ -18,27 +18,27 @@ static void parse_cache_hints(const server_fields *f) {
         server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention", "'prompt_cache_retention' is '%.40s': give in_memory or 24h", retention);
 }
 
-void openai_parse_common(server_ask *ask, const server_fields *f) {
-    rp_sampling *s = &ask->sampling;
+void openai_parse_common(generation *gen, const server_fields *f) {
+    rp_sampling *s = &gen->sampling;
     const json_t *stream_options = server_field_object(f, "stream_options");
     server_fields of_stream = {stream_options, f->problem, "stream_options."};
     s->temperature = 1; /* what the official API does with a request that does not say */
-    server_field_text(f, "model", &ask->model);
-    server_field_bool(f, "stream", &ask->stream);
-    if (stream_options) server_field_bool(&of_stream, "include_usage", &ask->include_usage);
-    server_ask_known(ask, &of_stream, "include_usage include_obfuscation");
-    server_field_int(f, "n", 1, SERVER_MAX_CHOICES, &ask->n);
-    server_field_int(f, "max_tokens", 1, INT32_MAX, &ask->max_tokens);
+    server_field_text(f, "model", &gen->model);
+    server_field_bool(f, "stream", &gen->stream);
+    if (stream_options) server_field_bool(&of_stream, "include_usage", &gen->include_usage);
+    generation_known(gen, &of_stream, "include_usage include_obfuscation");
+    server_field_int(f, "n", 1, SERVER_MAX_CHOICES, &gen->n);
+    server_field_int(f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
     server_field_real(f, "temperature", 0, 2, &s->temperature);
     server_field_real(f, "top_p", 0, 1, &s->top_p);
     server_field_real(f, "presence_penalty", -2, 2, &s->presence_penalty);
     server_field_real(f, "frequency_penalty", -2, 2, &s->frequency_penalty);
     if (s->presence_penalty != 0 || s->frequency_penalty != 0) s->repeat_last = -1;
-    ask->has_seed = server_field_seed(f, "seed", &s->seed);
-    server_ask_stops(ask, f, "stop");
-    server_ask_bias(ask, f, "logit_bias");
+    gen->has_seed = server_field_seed(f, "seed", &s->seed);
+    generation_stops(gen, f, "stop");
+    generation_bias(gen, f, "logit_bias");
     parse_cache_hints(f);
-    server_ask_extras(ask, f);
+    generation_extras(gen, f);
 }
 
 static bool is_empty(const json_t *value) {
@@ -54,7 +54,7 @@ void openai_refuse(const server_fields *f, const char *const *names) {
     }
 }
 
-json_t *openai_usage(const server_exchange *x) {
+json_t *openai_usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens", (json_int_t)u.answer,
                      "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached);
@@ -65,22 +65,22 @@ const char *openai_finish(const server_choice *c) {
     return c->finder.n_calls > 0 ? "tool_calls" : "stop";
 }
 
-int64_t openai_created(const server_exchange *x) {
+int64_t openai_created(const server_request *x) {
     (void)x;
     return (int64_t)time(NULL);
 }
 
-int openai_done(server_exchange *x) { return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0; }
+int openai_done(server_request *x) { return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0; }
 
-int openai_fail(server_exchange *x, const server_problem *p) { return exchange_frame(x, NULL, server_problem_openai(p)); }
+int openai_fail(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_openai(p)); }
 
-json_t *openai_token_text(const server_exchange *x, int32_t token) {
+json_t *openai_token_text(const server_request *x, int32_t token) {
     size_t n = 0;
     const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
     return server_json_text(bytes, bytes ? n : 0);
 }
 
-json_t *openai_token_bytes(const server_exchange *x, int32_t token) {
+json_t *openai_token_bytes(const server_request *x, int32_t token) {
     size_t n = 0;
     const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
     json_t *list = json_array();

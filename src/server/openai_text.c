@@ -12,20 +12,20 @@
 
 /* ---- fields ---- */
 
-int openai_parse_text(server_ask *ask, server_problem *p) {
+int openai_parse_text(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"suffix", NULL};
-    server_fields f = {ask->root, p, ""};
+    server_fields f = {gen->root, p, ""};
     int32_t best_of = 0;
-    ask->max_tokens = DEFAULT_TOKENS;
-    openai_parse_common(ask, &f);
-    server_ask_prompts(ask, &f, "prompt", false);
-    server_field_bool(&f, "echo", &ask->echo);
-    server_field_int(&f, "logprobs", 0, MAX_LOGPROBS, &ask->n_logprobs);
+    gen->max_tokens = DEFAULT_TOKENS;
+    openai_parse_common(gen, &f);
+    generation_prompts(gen, &f, "prompt", false);
+    server_field_bool(&f, "echo", &gen->echo);
+    server_field_int(&f, "logprobs", 0, MAX_LOGPROBS, &gen->n_logprobs);
     server_field_int(&f, "best_of", 1, SERVER_MAX_CHOICES, &best_of);
-    if (best_of > 0 && best_of != ask->n)
+    if (best_of > 0 && best_of != gen->n)
         server_fail(p, SERVER_UNSUPPORTED, "best_of", "'best_of' is not supported: leave it out, or give the value of 'n'");
     openai_refuse(&f, unknown);
-    server_ask_known(ask, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
+    generation_known(gen, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
     return (int)p->kind;
 }
 
@@ -36,7 +36,7 @@ typedef struct columns {
     size_t offset;
 } columns;
 
-static void add_row(columns *c, const server_exchange *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+static void add_row(columns *c, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
     size_t n = 0;
     json_t *likeliest = json_object();
     rp_token_bytes(x->server->model, token, false, &n);
@@ -61,21 +61,21 @@ static json_t *end_columns(const columns *c) {
                      c->offsets);
 }
 
-static const char *prompt_of(const server_exchange *x, const server_choice *c) {
-    return x->ask.echo ? x->ask.prompts[c->index / x->ask.n].text : "";
+static const char *prompt_of(const server_request *x, const server_choice *c) {
+    return x->gen.echo ? x->gen.prompts[c->index / x->gen.n].text : "";
 }
 
-static json_t *logprobs_of_result(const server_exchange *x, const server_choice *choice) {
+static json_t *logprobs_of_result(const server_request *x, const server_choice *choice) {
     const rp_result *r = choice->result;
-    if (x->ask.n_logprobs < 0) return json_null();
+    if (x->gen.n_logprobs < 0) return json_null();
     columns c = begin_columns(strlen(prompt_of(x, choice)));
     for (int32_t i = 0; i < r->n_tokens; i++)
-        add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->ask.n_logprobs));
+        add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
     return end_columns(&c);
 }
 
-static json_t *logprobs_of_piece(const server_exchange *x, server_choice *choice, const server_piece *piece) {
-    if (x->ask.n_logprobs < 0) return json_null();
+static json_t *logprobs_of_piece(const server_request *x, server_choice *choice, const server_piece *piece) {
+    if (x->gen.n_logprobs < 0) return json_null();
     columns c = begin_columns(strlen(prompt_of(x, choice)) + choice->told_bytes);
     size_t before = c.offset;
     for (const server_token *t = piece->tokens; t != piece->tokens_end; t = server_token_next(t))
@@ -86,14 +86,14 @@ static json_t *logprobs_of_piece(const server_exchange *x, server_choice *choice
 
 /* ---- replies ---- */
 
-static json_t *head(const server_exchange *x, json_t *choices) {
+static json_t *head(const server_request *x, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "cmpl-%s", x->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)openai_created(x),
                      "model", x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
 }
 
-static json_t *choice_of(const server_exchange *x, const server_choice *c) {
+static json_t *choice_of(const server_request *x, const server_choice *c) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *joined = NULL;
     if (base_buffer_append_str(&text, prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
@@ -103,7 +103,7 @@ static json_t *choice_of(const server_exchange *x, const server_choice *c) {
                      openai_finish(c));
 }
 
-static json_t *whole(server_exchange *x) {
+static json_t *whole(server_request *x) {
     json_t *choices = json_array();
     for (int32_t i = 0; i < x->n_choices && choices; i++)
         if (json_array_append_new(choices, choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
@@ -113,36 +113,36 @@ static json_t *whole(server_exchange *x) {
     return all;
 }
 
-static int chunk(server_exchange *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
+static int chunk(server_request *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
     json_t *all =
         head(x, json_pack("[{s:o, s:i, s:o, s:s?}]", "text", text, "index", (int)c->index, "logprobs", logprobs, "finish_reason", finish));
-    if (all && x->ask.include_usage) json_object_set_new(all, "usage", json_null());
-    return exchange_frame(x, NULL, all);
+    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    return server_request_frame(x, NULL, all);
 }
 
-static int open_stream(server_exchange *x) {
+static int open_stream(server_request *x) {
     int rc = 0;
-    for (int32_t i = 0; i < x->n_choices && x->ask.echo && !rc; i++)
+    for (int32_t i = 0; i < x->n_choices && x->gen.echo && !rc; i++)
         rc = chunk(x, &x->choices[i], server_json_text(prompt_of(x, &x->choices[i]), strlen(prompt_of(x, &x->choices[i]))), json_null(), NULL);
     return rc;
 }
 
-static int tell_piece(server_exchange *x, server_choice *c, const server_piece *piece) {
+static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
     return chunk(x, c, server_json_text(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
 }
 
-static int close_choice(server_exchange *x, server_choice *c) { return chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
+static int close_choice(server_request *x, server_choice *c) { return chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
 
-static int end_stream(server_exchange *x) {
-    if (x->ask.include_usage) {
+static int end_stream(server_request *x) {
+    if (x->gen.include_usage) {
         json_t *all = head(x, json_array());
         if (all) json_object_set_new(all, "usage", openai_usage(x));
         if (all) json_object_set_new(all, "reprise", report_reprise(x));
-        if (exchange_frame(x, NULL, all)) return 1;
+        if (server_request_frame(x, NULL, all)) return 1;
     }
     return openai_done(x);
 }
 
 static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, NULL};
 
-void handle_openai_text(server_exchange *x) { generate_handle(x, &form); }
+void handle_openai_text(server_request *x) { generate_handle(x, &form); }

@@ -6,9 +6,9 @@
 
 extern const base_embedded server_documents[]; /* CMakeLists.txt */
 
-void handle_openapi(server_exchange *x) {
+void handle_openapi(server_request *x) {
     const base_embedded *document = base_embedded_find(server_documents, "openapi.json");
     base_buffer text = BASE_BUFFER(DOCUMENT_BYTES);
     int failed = !document || base_buffer_append(&text, document->bytes, document->n);
-    exchange_reply_text(x, failed ? 500 : 200, "application/json", &text);
+    server_request_reply_text(x, failed ? 500 : 200, "application/json", &text);
 }

@@ -12,15 +12,15 @@
 #define METRICS_BYTES ((size_t)1 << 20) /* the auditor's tables are most of it, where they are full */
 #define DEFAULT_LISTED 20 /* reports */
 
-static void reply_word(server_exchange *x, int status, const char *word) {
+static void reply_word(server_request *x, int status, const char *word) {
     base_buffer text = BASE_BUFFER(256);
     if (base_buffer_append_str(&text, word)) base_buffer_clear(&text);
-    exchange_reply_text(x, status, "text/plain; charset=utf-8", &text);
+    server_request_reply_text(x, status, "text/plain; charset=utf-8", &text);
 }
 
-void handle_livez(server_exchange *x) { reply_word(x, 200, "alive\n"); }
+void handle_livez(server_request *x) { reply_word(x, 200, "alive\n"); }
 
-void handle_readyz(server_exchange *x) {
+void handle_readyz(server_request *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
     rp_store_stats t = {0};
@@ -32,13 +32,13 @@ void handle_readyz(server_exchange *x) {
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
-void handle_health(server_exchange *x) {
+void handle_health(server_request *x) {
     if (server_get_state(x->server) == SERVER_STATE_READY) {
-        exchange_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
+        server_request_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
         return;
     }
     server_fail(&x->problem, SERVER_LOADING, NULL, "Loading model");
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
 /* ---- Prometheus ---- */
@@ -113,9 +113,9 @@ static int append_server(base_buffer *b, rp_server *s) {
         {"reply_buffer_bytes", "gauge", "Text of streamed answers that waits for readers.", atomic_load(&s->pending_bytes)},
         {"answers_paused_total", "counter", "Pauses of answers whose readers were behind.", atomic_load(&c->pauses)},
         {"connections_refused_total", "counter", "Connections beyond a limit, which got status 503.", atomic_load(&c->refused)},
-        {"connections_reclaimed_total", "counter", "Idle connections closed early for new ones.", guard_reclaimed(s->guard)},
+        {"connections_reclaimed_total", "counter", "Idle connections closed early for new ones.", watchdog_reclaimed(s->watchdog)},
         {"body_bytes", "gauge", "Bodies of requests in memory.", atomic_load(&s->body_bytes)},
-        {"calls_open", "gauge", "Calls of the engine that were not freed.", atomic_load(&c->calls_open)},
+        {"jobs_open", "gauge", "Calls of the engine that were not freed.", atomic_load(&c->jobs_open)},
         {"answers_total", "counter", "Answers.", atomic_load(&c->answers)},
         {"prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", atomic_load(&c->prompt_tokens)},
         {"cached_tokens_total", "counter", "Tokens of prompts whose states were reused.", atomic_load(&c->cached_tokens)},
@@ -145,8 +145,8 @@ static int append_store(base_buffer *b, rp_server *s) {
     rp_engine_store_stats(s->engine, &t);
     rp_engine_describe(s->engine, &e);
     const metric list[] = {
-        {"calls_running", "gauge", "Calls that the engine computes.", (uint64_t)BASE_MAX(e.running, 0)},
-        {"calls_waiting", "gauge", "Calls that wait for their turn.", (uint64_t)BASE_MAX(e.waiting, 0)},
+        {"requests_running", "gauge", "Calls that the engine computes.", (uint64_t)BASE_MAX(e.running, 0)},
+        {"requests_waiting", "gauge", "Calls that wait for their turn.", (uint64_t)BASE_MAX(e.waiting, 0)},
         {"store_spans", "gauge", "Spans in RAM.", t.spans},
         {"store_bytes", "gauge", "Attention states in RAM.", t.bytes},
         {"store_used_bytes", "gauge", "The same, with what calls hold that is not kept yet.", t.used_bytes},
@@ -189,7 +189,7 @@ static int append_scaffolds(base_buffer *b, rp_server *s) {
     const metric list[] = {
         {"background_tasks", "gauge", "Work that no call waits for.", (uint64_t)BASE_MAX(e.background, 0)},
         {"scaffolds_known", "gauge", "Combinations of modules that are remembered.", t.known},
-        {"scaffolds_encoded", "gauge", "Of them: computed together.", t.encoded},
+        {"scaffolds_prefilled", "gauge", "Of them: computed together.", t.encoded},
         {"scaffolds_pending", "gauge", "Of them: to be computed together.", t.pending},
         {"scaffold_bytes", "gauge", "Attention states that they added.", t.bytes},
         {"scaffold_budget_bytes", "gauge", "Limit for them.", t.budget_bytes},
@@ -200,20 +200,20 @@ static int append_scaffolds(base_buffer *b, rp_server *s) {
     return append_metrics(b, list, BASE_ARRAY_LEN(list));
 }
 
-void handle_metrics(server_exchange *x) {
+void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
     int failed = append_server(&text, x->server);
     if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server) || append_scaffolds(&text, x->server);
     if (failed) base_buffer_clear(&text);
-    exchange_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
+    server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
 /* ---- JSON ---- */
 
-void handle_cache(server_exchange *x) {
+void handle_cache(server_request *x) {
     rp_store_stats t;
     rp_engine_store_stats(x->server->engine, &t);
-    exchange_reply_json(x, 200,
+    server_request_reply_json(x, 200,
                         json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
                                   (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",
                                   (json_int_t)t.budget_bytes, "disk", "records", (json_int_t)t.disk_spans, "bytes",
@@ -222,21 +222,21 @@ void handle_cache(server_exchange *x) {
                                   (json_int_t)t.misses));
 }
 
-void handle_explain(server_exchange *x) {
+void handle_explain(server_request *x) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_REPORT_BYTES);
     if (report_ring_get(x->server->reports, x->name, x->key->tenant, &text) == 0) {
-        exchange_reply_text(x, 200, "application/json", &text);
+        server_request_reply_text(x, 200, "application/json", &text);
         return;
     }
     base_buffer_free(&text);
     server_fail(&x->problem, SERVER_NOT_FOUND, "id", "no answer of a request '%.40s' is known: the last %d are", x->name,
                 SERVER_MAX_REPORTS);
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
-void handle_requests(server_exchange *x) {
+void handle_requests(server_request *x) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_REPORTS * SERVER_MAX_REPORT_BYTES);
-    const char *limit = exchange_query(x, "limit");
+    const char *limit = server_request_query(x, "limit");
     char *end = NULL;
     bool more = false;
     unsigned long n = limit ? strtoul(limit, &end, 10) : DEFAULT_LISTED;
@@ -247,9 +247,9 @@ void handle_requests(server_exchange *x) {
     if (!rc && !x->problem.kind) rc = base_buffer_printf(&text, "],\"has_more\":%s}", more ? "true" : "false");
     if (rc) server_fail_memory(&x->problem);
     if (!x->problem.kind) {
-        exchange_reply_text(x, 200, "application/json", &text);
+        server_request_reply_text(x, 200, "application/json", &text);
         return;
     }
     base_buffer_free(&text);
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }

@@ -37,12 +37,12 @@ static void make_tag(char tag[SERVER_PAGE_TAG_BYTES], const base_embedded *file)
 }
 
 /* Has the client these very bytes? */
-static bool is_known(const server_exchange *x) {
-    const char *tags = exchange_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
+static bool is_known(const server_request *x) {
+    const char *tags = server_request_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
     return tags && (strstr(tags, x->page_tag) || strcmp(tags, "*") == 0);
 }
 
-void handle_page(server_exchange *x) {
+void handle_page(server_request *x) {
     const base_embedded *file = x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
     base_buffer bytes = BASE_BUFFER(MAX_PAGE_BYTES);
     bool known = false;
@@ -52,6 +52,6 @@ void handle_page(server_exchange *x) {
         known = is_known(x);
         if (!known && base_buffer_append(&bytes, file->bytes, file->n)) server_fail_memory(&x->problem);
     }
-    if (x->problem.kind) exchange_reply_problem(x);
-    else exchange_reply_text(x, known ? 304 : 200, type_of(file->name), &bytes);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else server_request_reply_text(x, known ? 304 : 200, type_of(file->name), &bytes);
 }

@@ -2,8 +2,8 @@
 #ifndef SERVER_PML_DIALECT_H
 #define SERVER_PML_DIALECT_H
 
-#include "server/server_ask.h"
+#include "server/generation.h"
 
-int pml_parse_prompt(server_ask *ask, server_problem *p);
+int pml_parse_prompt(generation *gen, server_problem *p);
 
 #endif

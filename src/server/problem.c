@@ -59,7 +59,7 @@ int server_fail_memory(server_problem *p) { return server_fail(p, SERVER_INTERNA
 static server_problem_kind kind_of(rp_code code) {
     switch (code) {
     case RP_ERR_NAME: return SERVER_NOT_FOUND;
-    case RP_ERR_ROOM: /* it never will have any here: as a prompt that is too long */
+    case RP_ERR_BUDGET: /* it never will have any here: as a prompt that is too long */
     case RP_ERR_CONTEXT: return SERVER_CONTEXT;
     case RP_ERR_UNSUPPORTED: return SERVER_UNSUPPORTED;
     case RP_ERR_BUSY: return SERVER_BUSY;

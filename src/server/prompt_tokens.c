@@ -52,19 +52,19 @@ static int fill(server_prompt *prompt, const rp_model *m, server_problem *p) {
     return (int)p->kind;
 }
 
-static int echo(server_ask *ask, server_prompt *prompt, const rp_model *m, server_problem *p) {
+static int echo(generation *gen, server_prompt *prompt, const rp_model *m, server_problem *p) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     bool ok = prompt_tokens_text(m, prompt->tokens, prompt->n_tokens, &text) == 0;
-    prompt->text = ok ? server_ask_own(ask, text.data ? base_buffer_take(&text) : base_strdup(""), p) : NULL;
+    prompt->text = ok ? generation_own(gen, text.data ? base_buffer_take(&text) : base_strdup(""), p) : NULL;
     base_buffer_free(&text);
     return prompt->text ? SERVER_FINE : server_fail_memory(p);
 }
 
-int prompt_tokens_fill(server_ask *ask, const rp_model *m, server_problem *p) {
-    for (size_t i = 0; i < ask->n_prompts && !p->kind; i++) {
-        server_prompt *prompt = &ask->prompts[i];
+int prompt_tokens_fill(generation *gen, const rp_model *m, server_problem *p) {
+    for (size_t i = 0; i < gen->n_prompts && !p->kind; i++) {
+        server_prompt *prompt = &gen->prompts[i];
         if (!prompt->ids) continue;
-        if (fill(prompt, m, p) == SERVER_FINE && ask->echo) echo(ask, prompt, m, p);
+        if (fill(prompt, m, p) == SERVER_FINE && gen->echo) echo(gen, prompt, m, p);
     }
     return (int)p->kind;
 }

@@ -10,13 +10,13 @@
 #include "server/report_prompt.h"
 #include "server/server_internal.h"
 
-server_usage report_usage(const server_exchange *x) {
+server_usage report_usage(const server_request *x) {
     server_usage u = {0};
     for (int32_t i = 0; i < x->n_choices; i++) {
         const rp_result *r = x->choices[i].result;
         if (!r) continue;
         u.answer += r->n_tokens;
-        if (i % x->ask.n != 0) continue; /* the same prompt again */
+        if (i % x->gen.n != 0) continue; /* the same prompt again */
         u.prompt += r->prompt_tokens;
         u.cached += r->cached_tokens;
     }
@@ -36,17 +36,17 @@ static void count_tiers(server_counts *n, const rp_result *r) {
     }
 }
 
-void report_count(server_exchange *x, const server_choice *c) {
+void report_count(server_request *x, const server_choice *c) {
     server_counts *n = &x->server->counts;
     const rp_result *r = c->result;
     atomic_fetch_add(&n->answers, 1);
     atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
     histogram_add_ms(&n->queue, r->timings.queue_ms);
-    histogram_add_ms(&n->module_prefill, r->timings.encode_ms);
+    histogram_add_ms(&n->module_prefill, r->timings.module_prefill_ms);
     histogram_add_ms(&n->plan, r->timings.plan_ms);
-    histogram_add_ms(&n->prompt_prefill, r->timings.prefill_ms);
+    histogram_add_ms(&n->prompt_prefill, r->timings.prompt_prefill_ms);
     if (r->n_tokens > 0) histogram_add_ms(&n->first_token, r->timings.ttft_ms);
-    if (c->index % x->ask.n != 0) return;
+    if (c->index % x->gen.n != 0) return;
     atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
     atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
     count_tiers(n, r);
@@ -73,16 +73,16 @@ static json_t *parts(const rp_result *r) {
 }
 
 static json_t *timings(const rp_timings *t) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", rounded(t->queue_ms), "encode", rounded(t->encode_ms), "plan",
-                     rounded(t->plan_ms), "prefill", rounded(t->prefill_ms), "first_token", rounded(t->ttft_ms), "decode",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", rounded(t->queue_ms), "module_prefill", rounded(t->module_prefill_ms), "plan",
+                     rounded(t->plan_ms), "prompt_prefill", rounded(t->prompt_prefill_ms), "first_token", rounded(t->ttft_ms), "decode",
                      rounded(t->decode_ms), "saved", rounded(t->saved_ms));
 }
 
-static json_t *divergence(const rp_divergence *d) {
+static json_t *mismatch(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
     return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", server_json_text(d->module, strlen(d->module)),
-                     "message", d->message, "before", server_json_text(d->before, strlen(d->before)), "found",
-                     server_json_text(d->found, strlen(d->found)), "known", server_json_text(d->known, strlen(d->known)));
+                     "message", d->message, "before", server_json_text(d->before, strlen(d->before)), "prompt",
+                     server_json_text(d->prompt, strlen(d->prompt)), "cached", server_json_text(d->cached, strlen(d->cached)));
 }
 
 static json_t *quality(const rp_quality_report *q) {
@@ -97,16 +97,16 @@ static int add_warning(json_t *list, const char *format, const char *what) {
     return line ? json_array_append_new(list, line) : -1;
 }
 
-static int add_unknown(const server_exchange *x, json_t *list) {
+static int add_unknown(const server_request *x, json_t *list) {
     int rc = list ? 0 : -1;
-    for (size_t i = 0; i < BASE_MIN(x->ask.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
-        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->ask.unknown[i]);
-    if (x->ask.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
+    for (size_t i = 0; i < BASE_MIN(x->gen.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
+        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->gen.unknown[i]);
+    if (x->gen.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
     return rc;
 }
 
-json_t *report_unknown(const server_exchange *x, json_t *reply) {
-    if (!reply || x->ask.n_unknown == 0) return reply;
+json_t *report_unknown(const server_request *x, json_t *reply) {
+    if (!reply || x->gen.n_unknown == 0) return reply;
     json_t *list = json_array();
     if (!add_unknown(x, list) && !json_object_set_new(reply, "reprise", json_pack("{s:O}", "warnings", list))) {
         json_decref(list);
@@ -117,7 +117,7 @@ json_t *report_unknown(const server_exchange *x, json_t *reply) {
     return NULL;
 }
 
-static json_t *warnings(const server_exchange *x, const rp_result *r) {
+static json_t *warnings(const server_request *x, const rp_result *r) {
     json_t *list = json_array();
     int rc = add_unknown(x, list);
     for (int32_t i = 0; i < r->n_warnings && list && !rc; i++) rc = add_warning(list, "%s", r->warnings[i]);
@@ -126,17 +126,17 @@ static json_t *warnings(const server_exchange *x, const rp_result *r) {
     return NULL;
 }
 
-json_t *report_reprise(const server_exchange *x) {
+json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
     return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
-                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality(&r->quality), "parts", parts(r), "divergence",
-                     divergence(&r->divergence), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", warnings(x, r));
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality(&r->quality), "parts", parts(r), "mismatch",
+                     mismatch(&r->mismatch), "hints", hints_of(x), "ms", timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", warnings(x, r));
 }
 
 /* ---- the reports of the last answers ---- */
 
-static const char *dialect_of(const server_exchange *x) {
+static const char *dialect_of(const server_request *x) {
     if (strcmp(x->route->path, "/v1/prompts") == 0) return "pml";
     if (x->say == server_problem_anthropic) return "anthropic";
     if (x->say == server_problem_gemini) return "gemini";
@@ -144,7 +144,7 @@ static const char *dialect_of(const server_exchange *x) {
 }
 
 /* What GET /v1/requests says of it. */
-static json_t *summary(const server_exchange *x, int64_t now) {
+static json_t *summary(const server_request *x, int64_t now) {
     server_usage u = report_usage(x);
     double first_ms = x->n_choices > 0 && x->choices[0].result ? x->choices[0].result->timings.ttft_ms : 0;
     return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", dialect_of(x), "route",
@@ -158,7 +158,7 @@ static char *text_of(json_t *object) {
     return text;
 }
 
-void report_keep(server_exchange *x) {
+void report_keep(server_request *x) {
     int64_t now = (int64_t)time(NULL);
     json_t *report = report_reprise(x);
     if (!json_is_object(report)) {

@@ -83,8 +83,8 @@ static json_t *describe_message(const rp_message *m) {
                      server_json_text(m->text, cut));
 }
 
-json_t *report_prompt(const server_exchange *x) {
-    const server_ask *a = &x->ask;
+json_t *report_prompt(const server_request *x) {
+    const generation *a = &x->gen;
     chunker c = {.total = 0};
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));

@@ -2,7 +2,7 @@
 #ifndef SERVER_REPORT_PROMPT_H
 #define SERVER_REPORT_PROMPT_H
 
-#include "server/exchange.h"
+#include "server/server_request.h"
 
 #define REPORT_MAX_MESSAGES 64  /* that are told of one by one */
 #define REPORT_FIRST_CHUNK_BYTES 64
@@ -12,6 +12,6 @@
 
 /* {"bytes", "n_messages", "messages": [{"role", "bytes", "hash", "begins"}], "first_chunk_bytes", "chunks_of_a_size", "chunks": "8 digits for
  * each"}. The chunks are those of all messages, one behind the other, each with its role; or of the document or text that was the prompt. NULL: no memory. */
-json_t *report_prompt(const server_exchange *x);
+json_t *report_prompt(const server_request *x);
 
 #endif

@@ -122,21 +122,21 @@ static bool cors_allows(const rp_server *s, const char *origin) {
 /* ---- requests ---- */
 
 /* Somebody who can open a Unix socket is no web page; a proxy in front of it says what it likes. */
-static bool is_unix_client(const server_exchange *x) {
+static bool is_unix_client(const server_request *x) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     return info && info->client_addr && info->client_addr->sa_family == AF_UNIX;
 }
 
-void request_check_host(server_exchange *x) {
-    const char *host = exchange_header(x, MHD_HTTP_HEADER_HOST);
+void request_check_host(server_request *x) {
+    const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
     if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host)) return; /* HTTP/1.0 may have none; browsers send one */
     server_fail(&x->problem, SERVER_HOST, NULL, "this server does not answer to the host name '%.100s': if it is right, start the server with "
                 "--host-name %.*s", host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
 }
 
-void request_check_origin(server_exchange *x) {
-    const char *origin = exchange_header(x, MHD_HTTP_HEADER_ORIGIN), *site = exchange_header(x, "Sec-Fetch-Site");
-    bool own = origin ? server_origin_is_own(origin, exchange_header(x, MHD_HTTP_HEADER_HOST))
+void request_check_origin(server_request *x) {
+    const char *origin = server_request_header(x, MHD_HTTP_HEADER_ORIGIN), *site = server_request_header(x, "Sec-Fetch-Site");
+    bool own = origin ? server_origin_is_own(origin, server_request_header(x, MHD_HTTP_HEADER_HOST))
                       : !site || strcmp(site, "none") == 0 || strcmp(site, "same-origin") == 0;
     if (x->route->right == SERVER_OPEN || own || cors_allows(x->server, origin)) return;
     if (origin)
@@ -155,9 +155,9 @@ static bool is_type(const char *type, const char *wanted) {
 static bool posts_documents(const server_route *r) { return strcmp(r->path, "/v1/prompts") == 0; }
 
 /* A body without a type is one that a page may send to anybody by POST; PUT needs a preflight whatever its type is. */
-void request_check_media(server_exchange *x) {
+void request_check_media(server_request *x) {
     const server_route *r = x->route;
-    const char *type = exchange_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
     bool posts = strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0, puts = strcmp(r->method, "PUT") == 0;
     bool takes_xml = puts || posts_documents(r);
     if ((!posts && !puts) || (puts && !type) || (posts && type && is_type(type, "application/json")) ||

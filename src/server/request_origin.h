@@ -15,7 +15,7 @@
 #include "reprise_server.h"
 #include "server/listeners.h"
 
-struct server_exchange;
+struct server_request;
 
 #define SERVER_MAX_HOST_NAMES 64
 #define SERVER_HOST_BYTES 256 /* of a Host's name, without its port */
@@ -35,9 +35,9 @@ bool server_names_accept(const server_names *names, const char *host);
 bool server_origin_is_own(const char *origin, const char *host);
 
 /* I/O thread; the exchange's problem says what is wrong. Before its route is known: the Host. */
-void request_check_host(struct server_exchange *x);
+void request_check_host(struct server_request *x);
 /* With its route: Origin, and the type of the body. */
-void request_check_origin(struct server_exchange *x);
-void request_check_media(struct server_exchange *x);
+void request_check_origin(struct server_request *x);
+void request_check_media(struct server_request *x);
 
 #endif

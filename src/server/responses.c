@@ -17,7 +17,7 @@ size_t responses_count_items(const server_choice *c) { return BASE_MAX(c->finder
 
 bool responses_is_call(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].tool; }
 
-void responses_item_id(const server_exchange *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
+void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
     snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", responses_is_call(c, i) ? "fc" : "msg", x->id, i);
 }
 
@@ -34,7 +34,7 @@ static const char *item_status(const server_choice *c, size_t i, bool is_whole) 
     return is_last && c->result && report_finish(c->result) != SERVER_FINISH_STOP ? "incomplete" : "completed";
 }
 
-json_t *responses_item(const server_exchange *x, const server_choice *c, size_t i, bool is_whole) {
+json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole) {
     char id[RESPONSES_ID_BYTES], call_id[TOOL_CALL_ID_BYTES];
     const char *status = item_status(c, i, is_whole);
     responses_item_id(x, c, i, id);
@@ -50,7 +50,7 @@ json_t *responses_item(const server_exchange *x, const server_choice *c, size_t 
 
 /* ---- the object ---- */
 
-static json_t *usage(const server_exchange *x) {
+static json_t *usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
                      (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", 0,
@@ -62,21 +62,21 @@ const char *responses_status(const server_choice *c) {
 }
 
 /* What the client gave, or what counts where it gave nothing (taken over). */
-static json_t *given(const server_exchange *x, const char *name, json_t *otherwise) {
-    json_t *value = json_object_get(x->ask.root, name);
+static json_t *given(const server_request *x, const char *name, json_t *otherwise) {
+    json_t *value = json_object_get(x->gen.root, name);
     if (!value || json_is_null(value)) return otherwise;
     json_decref(otherwise);
     return json_incref(value);
 }
 
-static json_t *output(const server_exchange *x, const server_choice *c) {
+static json_t *output(const server_request *x, const server_choice *c) {
     json_t *items = json_array();
     for (size_t i = 0; i < responses_count_items(c) && items; i++)
         if (json_array_append_new(items, responses_item(x, c, i, true))) return json_decref(items), NULL;
     return items;
 }
 
-json_t *responses_object(const server_exchange *x, const char *status) {
+json_t *responses_object(const server_request *x, const char *status) {
     const server_choice *c = &x->choices[0];
     char id[SERVER_ID_BYTES + 8];
     bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
@@ -107,23 +107,23 @@ static json_t *items_of(json_t *input) {
 }
 
 /* {"response": ..., "items": [...]}: items are the conversation with this answer, without instructions. */
-void responses_keep(const server_exchange *x, const json_t *object) {
+void responses_keep(const server_request *x, const json_t *object) {
     const char *id = json_string_value(json_object_get(object, "id"));
-    if (json_is_false(json_object_get(x->ask.root, "store")) || !id) return;
-    json_t *items = items_of(json_object_get(x->ask.root, "input"));
+    if (json_is_false(json_object_get(x->gen.root, "store")) || !id) return;
+    json_t *items = items_of(json_object_get(x->gen.root, "input"));
     if (items) json_array_extend(items, json_object_get(object, "output"));
     json_t *kept = json_pack("{s:O, s:o}", "response", object, "items", items);
     char *text = kept ? json_dumps(kept, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (text) response_shelf_put(x->server->responses, id, x->key->tenant, text, strlen(text));
+    if (text) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
     free(text); /* jansson's */
     json_decref(kept);
 }
 
 /* What was kept under an id, for its tenant; NULL: a problem. */
-static json_t *kept_of(server_exchange *x, const char *id, const char *field) {
+static json_t *kept_of(server_request *x, const char *id, const char *field) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
     json_t *kept = NULL;
-    if (response_shelf_get(x->server->responses, id, x->key->tenant, &text))
+    if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
         server_fail(&x->problem, SERVER_NOT_FOUND, field, "there is no response '%.80s' (any more): give the whole conversation", id);
     else if (!(kept = json_loadb(text.data, text.len, 0, NULL))) server_fail_memory(&x->problem);
     base_buffer_free(&text);
@@ -131,7 +131,7 @@ static json_t *kept_of(server_exchange *x, const char *id, const char *field) {
 }
 
 /* The input goes on where the response of previous_response_id ended. */
-static void go_on(server_exchange *x, json_t *root) {
+static void go_on(server_request *x, json_t *root) {
     const json_t *previous = json_object_get(root, "previous_response_id");
     if (!json_is_string(previous)) return;
     json_t *kept = kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
@@ -144,7 +144,7 @@ static void go_on(server_exchange *x, json_t *root) {
 
 /* ---- routes ---- */
 
-static json_t *whole(server_exchange *x) {
+static json_t *whole(server_request *x) {
     json_t *all = responses_object(x, responses_status(&x->choices[0]));
     if (all) responses_keep(x, all);
     return all;
@@ -153,25 +153,25 @@ static json_t *whole(server_exchange *x) {
 static const server_form form = {responses_parse, whole,          responses_open, responses_tell_piece,
                                  responses_close, responses_end, responses_fail, responses_tell_call};
 
-void handle_response_create(server_exchange *x) {
+void handle_response_create(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (root) go_on(x, root);
-    if (root && !x->problem.kind) server_ask_parse(&x->ask, root, responses_parse, &x->problem);
+    if (root && !x->problem.kind) generation_parse(&x->gen, root, responses_parse, &x->problem);
     json_decref(root);
-    if (x->problem.kind) exchange_reply_problem(x);
+    if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, &form);
 }
 
-void handle_response_get(server_exchange *x) {
+void handle_response_get(server_request *x) {
     json_t *kept = kept_of(x, x->name, NULL), *object = json_incref(json_object_get(kept, "response"));
     json_decref(kept);
-    if (x->problem.kind) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, object);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, object);
 }
 
-void handle_response_delete(server_exchange *x) {
-    if (response_shelf_remove(x->server->responses, x->name, x->key->tenant)) {
+void handle_response_delete(server_request *x) {
+    if (response_registry_remove(x->server->responses, x->name, x->key->tenant)) {
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no response '%.80s' (any more)", x->name);
-        exchange_reply_problem(x);
-    } else exchange_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
+        server_request_reply_problem(x);
+    } else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
 }

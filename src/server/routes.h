@@ -7,7 +7,7 @@
 
 #include "server/problem.h"
 
-struct server_exchange;
+struct server_request;
 
 /* What a key may do. */
 typedef enum server_right {
@@ -25,7 +25,7 @@ typedef struct server_route {
     unsigned right;     /* one of server_right */
     bool is_quick;      /* is handled by the I/O thread at once, also while the server loads or drains */
     json_t *(*problem)(const server_problem *p); /* the dialect of its errors */
-    void (*handle)(struct server_exchange *x);
+    void (*handle)(struct server_request *x);
 } server_route;
 
 #define SERVER_ALLOW_BYTES 64

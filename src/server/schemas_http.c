@@ -1,7 +1,7 @@
 /* schemas_http.c: /v1/schemas: PML in and out, modules computed as it comes in.
  *
  * PUT answers when the modules are computed, or, to a client that accepts events, with "progress" events while they are and "done" at the
- * end. A worker waits for them; SERVER_MAX_ENCODES at one time. A client that goes has that cancelled.
+ * end. A worker waits for them; SERVER_MAX_PREFILLS at one time. A client that goes has that cancelled.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 
 /* The tenant whose schemas the request is about: the caller's, or with ?shared=true nobody's, whose schemas every tenant may use. A
  * problem: the caller may not change or read the texts of those. */
-static const char *schema_tenant(server_exchange *x) {
-    const char *shared = exchange_query(x, "shared");
+static const char *schema_tenant(server_request *x) {
+    const char *shared = server_request_query(x, "shared");
     if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
     if (!(x->key->rights & SERVER_SHARE))
         server_fail(&x->problem, SERVER_RIGHTS, "shared", "this key may not manage shared schemas: its line in the file of keys needs rights=...,share");
@@ -43,58 +43,58 @@ static json_t *layout_of(const rp_inspection *i) {
                      i->scope, "positions", (int)i->schema_positions, "nodes", nodes);
 }
 
-void handle_schema_layout(server_exchange *x) {
+void handle_schema_layout(server_request *x) {
     rp_inspection *inspection;
     rp_error err;
     if (rp_engine_inspect(x->server->engine, x->key->tenant, x->name, NULL, NULL, &inspection, &err)) {
         server_fail_library(&x->problem, &err);
-        exchange_reply_problem(x);
+        server_request_reply_problem(x);
         return;
     }
     json_t *layout = layout_of(inspection);
     rp_inspection_free(inspection);
-    exchange_reply_json(x, 200, layout);
+    server_request_reply_json(x, 200, layout);
 }
 
 /* ---- texts ---- */
 
-void handle_schema_list(server_exchange *x) {
+void handle_schema_list(server_request *x) {
     const char *tenant = schema_tenant(x);
-    if (x->problem.kind) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_shelf_names(x->server->shelf, tenant)));
+    if (x->problem.kind) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->server->registry, tenant)));
 }
 
-void handle_schema_get(server_exchange *x) {
+void handle_schema_get(server_request *x) {
     base_buffer pml = BASE_BUFFER(SERVER_REPLY_BYTES);
     const char *tenant = schema_tenant(x);
-    int rc = x->problem.kind ? RP_ERR_INVALID : schema_shelf_get(x->server->shelf, tenant, x->name, &pml);
+    int rc = x->problem.kind ? RP_ERR_INVALID : schema_registry_get(x->server->registry, tenant, x->name, &pml);
     if (rc == 0) {
-        exchange_reply_text(x, 200, "application/xml", &pml);
+        server_request_reply_text(x, 200, "application/xml", &pml);
         return;
     }
     base_buffer_free(&pml);
     if (rc == RP_ERR_NAME) server_fail(&x->problem, SERVER_NOT_FOUND, "name", "no schema '%.80s' came by HTTP for this tenant", x->name);
     else server_fail_memory(&x->problem);
-    exchange_reply_problem(x);
+    server_request_reply_problem(x);
 }
 
 /* Locked. */
-static int remove_schema(server_exchange *x) {
+static int remove_schema(server_request *x) {
     rp_server *s = x->server;
     const char *tenant = schema_tenant(x);
     rp_error err;
     if (x->problem.kind) return (int)x->problem.kind;
-    schema_shelf_remove(s->shelf, tenant, x->name);
+    schema_registry_remove(s->registry, tenant, x->name);
     if (s->folder && schema_folder_remove(s->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
     return rp_schema_unload(s->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
 }
 
-void handle_schema_delete(server_exchange *x) {
+void handle_schema_delete(server_request *x) {
     pthread_mutex_lock(&x->server->schema_lock);
     remove_schema(x);
     pthread_mutex_unlock(&x->server->schema_lock);
-    if (x->problem.kind) exchange_reply_problem(x);
-    else exchange_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
+    if (x->problem.kind) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
 }
 
 /* ---- what came before a restart ---- */
@@ -114,8 +114,8 @@ static void on_found(void *user, const char *tenant, const char *name, const cha
     rp_schema_options options = {.tenant = tenant, .name = name};
     rp_error err;
     int rc = rp_schema_parse(s->engine, pml, n, name, NULL, &options, NULL, &err);
-    if (!rc && (rc = schema_shelf_put(s->shelf, tenant, name, pml, n)))
-        base_fail(&err, (rp_code)rc, "there is no room for its text (%d schemas, %zu MB)", SERVER_MAX_SHELF, SERVER_MAX_SHELF_BYTES >> 20);
+    if (!rc && (rc = schema_registry_put(s->registry, tenant, name, pml, n)))
+        base_fail(&err, (rp_code)rc, "there is no room for its text (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
     if (rc) log_line(s, name, &err);
 }
 
@@ -126,7 +126,7 @@ int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_fol
 /* ---- PUT ---- */
 
 /* Locked. */
-static int parse(server_exchange *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
+static int parse(server_request *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
     rp_schema_options options = {.tenant = tenant, .name = x->name};
     char document[SERVER_NAME_BYTES + 16];
     snprintf(document, sizeof(document), "%s.xml", x->name);
@@ -134,31 +134,31 @@ static int parse(server_exchange *x, const char *tenant, const char *pml, size_t
 }
 
 /* Locked. A schema that could not be kept is not loaded either: the one before it is again, if there was one. */
-static void take_back(server_exchange *x, const char *tenant, const base_buffer *old) {
+static void take_back(server_request *x, const char *tenant, const base_buffer *old) {
     rp_error err;
-    schema_shelf_remove(x->server->shelf, tenant, x->name);
+    schema_registry_remove(x->server->registry, tenant, x->name);
     bool kept = old->len > 0 && !parse(x, tenant, old->data, old->len, &err) &&
-                !schema_shelf_put(x->server->shelf, tenant, x->name, old->data, old->len);
+                !schema_registry_put(x->server->registry, tenant, x->name, old->data, old->len);
     if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
 }
 
 /* Locked: shelf and folder. */
-static int keep(server_exchange *x, const char *tenant) {
+static int keep(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
-    if (schema_shelf_put(s->shelf, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
+    if (schema_registry_put(s->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
     if (!s->folder || !schema_folder_put(s->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is not loaded, for it cannot be written: %.300s", x->name, err.message);
 }
 
 /* Locked: all three have it, or none has and the problem says why. */
-static int load(server_exchange *x, const char *tenant) {
+static int load(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
-    base_buffer old = BASE_BUFFER(SERVER_MAX_SHELF_BYTES);
+    base_buffer old = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
     if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
-    if (schema_shelf_check(s->shelf, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
-    int rc = schema_shelf_get(s->shelf, tenant, x->name, &old);
+    if (schema_registry_check(s->registry, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
+    int rc = schema_registry_get(s->registry, tenant, x->name, &old);
     if (rc && rc != RP_ERR_NAME) return server_fail_memory(&x->problem);
     rc = parse(x, tenant, x->body.data, x->body.len, &err);
     if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
@@ -168,25 +168,25 @@ static int load(server_exchange *x, const char *tenant) {
     return x->problem.kind;
 }
 
-static json_t *done(const server_exchange *x) {
+static json_t *done(const server_request *x) {
     const server_progress *p = &x->progress;
     return json_pack("{s:s, s:s, s:I, s:I}", "object", "schema", "name", x->name, "computed_tokens", (json_int_t)p->done, "missing_tokens",
                      (json_int_t)p->total);
 }
 
 static void on_progress(void *user, uint64_t n, uint64_t total) {
-    server_exchange *x = user;
+    server_request *x = user;
     pthread_mutex_lock(&x->lock);
     x->progress.done = n;
     x->progress.total = total;
     x->has_news = true;
-    if (x->stage == SERVER_STREAMING) exchange_resume(x);
+    if (x->stage == SERVER_STREAMING) server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
 }
 
-static void encode(server_exchange *x, const char *tenant) {
+static void encode(server_request *x, const char *tenant) {
     rp_error err;
-    rp_call *call;
+    rp_job *call;
     rp_result *none;
     if (rp_schema_submit(x->server->engine, tenant, x->name, on_progress, x, &call, &err)) {
         server_fail_library(&x->problem, &err);
@@ -194,64 +194,64 @@ static void encode(server_exchange *x, const char *tenant) {
     }
     pthread_mutex_lock(&x->lock);
     x->encoding = call;
-    if (x->gone) rp_call_cancel(call);
+    if (x->gone) rp_job_cancel(call);
     pthread_mutex_unlock(&x->lock);
-    if (rp_call_result(call, &none, &err)) server_fail_library(&x->problem, &err);
+    if (rp_job_result(call, &none, &err)) server_fail_library(&x->problem, &err);
     pthread_mutex_lock(&x->lock);
     x->encoding = NULL;
     pthread_mutex_unlock(&x->lock);
-    rp_call_free(call);
+    rp_job_free(call);
 }
 
 /* I/O thread. What the worker has written under the lock is read under it. */
-static void take_progress(server_exchange *x) {
+static void take_progress(server_request *x) {
     pthread_mutex_lock(&x->lock);
     server_progress p = x->progress;
     pthread_mutex_unlock(&x->lock);
     int rc = 0;
     if (p.total > 0 && p.done != p.told)
-        rc = exchange_frame(x, "progress", json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
+        rc = server_request_frame(x, "progress", json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
     pthread_mutex_lock(&x->lock);
     x->progress.told = p.done;
     pthread_mutex_unlock(&x->lock);
-    if (p.over && !rc) rc = x->problem.kind ? exchange_frame(x, "error", x->say(&x->problem)) : exchange_frame(x, "done", done(x));
+    if (p.over && !rc) rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem)) : server_request_frame(x, "done", done(x));
     x->stream_ended = p.over;
     if (rc) x->gone = true;
 }
 
 /* The stream begins before the work does. */
-static void encode_with_events(server_exchange *x, const char *tenant) {
-    exchange_hold(x, take_progress);
+static void encode_with_events(server_request *x, const char *tenant) {
+    server_request_hold(x, take_progress);
     encode(x, tenant);
-    exchange_release(x);
+    server_request_release(x);
 }
 
-static bool begin_encode(server_exchange *x) {
-    if (atomic_fetch_add(&x->server->n_encodes, 1) < SERVER_MAX_ENCODES) return true;
-    atomic_fetch_sub(&x->server->n_encodes, 1);
+static bool begin_prefill(server_request *x) {
+    if (atomic_fetch_add(&x->server->n_prefills, 1) < SERVER_MAX_PREFILLS) return true;
+    atomic_fetch_sub(&x->server->n_prefills, 1);
     server_fail(&x->problem, SERVER_BUSY, NULL, "schemas are being computed already: try again");
     x->problem.retry_after_ms = BUSY_RETRY_MS;
     return false;
 }
 
-void handle_schema_put(server_exchange *x) {
+void handle_schema_put(server_request *x) {
     rp_server *s = x->server;
-    const char *wanted = exchange_query(x, "encode");
-    bool encodes = !wanted || strcmp(wanted, "false") != 0;
+    const char *wanted = server_request_query(x, "encode");
+    bool prefills = !wanted || strcmp(wanted, "false") != 0;
     const char *tenant = schema_tenant(x);
-    bool may = !x->problem.kind && (!encodes || begin_encode(x));
+    bool may = !x->problem.kind && (!prefills || begin_prefill(x));
     if (may) {
         pthread_mutex_lock(&s->schema_lock);
         load(x, tenant);
         pthread_mutex_unlock(&s->schema_lock);
     }
-    if (x->problem.kind || !encodes || !exchange_wants_events(x)) {
-        if (!x->problem.kind && encodes) encode(x, tenant);
-        if (may && encodes) atomic_fetch_sub(&s->n_encodes, 1);
-        if (x->problem.kind) exchange_reply_problem(x);
-        else exchange_reply_json(x, 200, done(x));
+    if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
+        if (!x->problem.kind && prefills) encode(x, tenant);
+        if (may && prefills) atomic_fetch_sub(&s->n_prefills, 1);
+        if (x->problem.kind) server_request_reply_problem(x);
+        else server_request_reply_json(x, 200, done(x));
         return;
     }
     encode_with_events(x, tenant); /* the exchange may be gone from here on */
-    atomic_fetch_sub(&s->n_encodes, 1);
+    atomic_fetch_sub(&s->n_prefills, 1);
 }

@@ -81,7 +81,7 @@ static int init_locks(rp_server *s, rp_error *err) {
 
 static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
-    guard_limits limits = {o->max_connections, o->max_connections_per_address};
+    watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
     if ((rc = check_options(o, err)) || (rc = init_locks(s, err))) return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium cannot be used here");
     randombytes_buf(&s->seed, sizeof(s->seed));
@@ -89,10 +89,10 @@ static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
-    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_shelf_new(&s->shelf, err)) ||
-        (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_shelf_new(&s->contents, err)) ||
-        (rc = response_shelf_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
-        (rc = guard_new(&s->guard, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
+    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_registry_new(&s->registry, err)) ||
+        (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_registry_new(&s->contents, err)) ||
+        (rc = response_registry_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
+        (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
@@ -160,7 +160,7 @@ static void close_down(rp_server *s) {
     pthread_mutex_lock(&s->lock);
     atomic_store(&s->state, SERVER_STATE_CLOSED);
     pthread_mutex_unlock(&s->lock);
-    guard_abandon_all(s->guard);
+    watchdog_abandon_all(s->watchdog);
     wait_idle(s, &s->n_suspended, -1);
     listeners_close(&s->listeners);
 }
@@ -171,7 +171,7 @@ void rp_server_run(rp_server *s) {
     s->drain_until_us = base_clock_us() + (uint64_t)s->options.drain_timeout_ms * 1000;
     atomic_store(&s->state, SERVER_STATE_DRAINING);
     wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
-    guard_abandon_all(s->guard);
+    watchdog_abandon_all(s->watchdog);
     wait_idle(s, &s->n_active, CANCELLED_MS);
     close_down(s);
 }
@@ -184,15 +184,15 @@ int64_t rp_server_drain_left_ms(const rp_server *s) {
 
 void rp_server_free(rp_server *s) {
     if (!s) return;
-    if (s->listeners.n > 0 && s->guard) close_down(s);
+    if (s->listeners.n > 0 && s->watchdog) close_down(s);
     listeners_close(&s->listeners);
     work_queue_free(s->work);
-    guard_free(s->guard);
-    schema_shelf_free(s->shelf);
+    watchdog_free(s->watchdog);
+    schema_registry_free(s->registry);
     schema_folder_free(s->folder);
-    content_shelf_free(s->contents);
+    content_registry_free(s->contents);
     report_ring_free(s->reports);
-    response_shelf_free(s->responses);
+    response_registry_free(s->responses);
     api_keys_free(s->keys);
     if (s->stop_event >= 0) close(s->stop_event);
     if (s->has_lock) {

@@ -10,20 +10,20 @@
 
 #include "reprise_server.h"
 #include "server/api_keys.h"
-#include "server/content_shelf.h"
-#include "server/exchange.h"
-#include "server/guard.h"
+#include "server/content_registry.h"
+#include "server/server_request.h"
+#include "server/watchdog.h"
 #include "server/histogram.h"
 #include "server/listeners.h"
 #include "server/report_ring.h"
 #include "server/request_origin.h"
-#include "server/response_shelf.h"
+#include "server/response_registry.h"
 #include "server/schema_folder.h"
-#include "server/schema_shelf.h"
+#include "server/schema_registry.h"
 #include "server/work_queue.h"
 
 #define SERVER_WORKERS 8
-#define SERVER_MAX_ENCODES 2 /* at one time: they hold a worker each, and prompts need some */
+#define SERVER_MAX_PREFILLS 2 /* at one time: they hold a worker each, and prompts need some */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
 #define SERVER_MODEL_NAME_BYTES 128
 #define SERVER_N_STATUS_CLASSES 6
@@ -35,7 +35,7 @@ typedef struct server_counts {
     _Atomic uint64_t connections_open; /* now */
     _Atomic uint64_t connections, requests, answers, streams;
     _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
-    _Atomic uint64_t calls_open;       /* now: calls of the engine that were not freed */
+    _Atomic uint64_t jobs_open;       /* now: calls of the engine that were not freed */
     _Atomic uint64_t gone;             /* clients that went before their reply was whole */
     _Atomic uint64_t pauses;           /* of answers whose reader was behind */
     _Atomic uint64_t refused;          /* connections beyond a limit */
@@ -62,17 +62,17 @@ struct rp_server {
     server_listeners listeners;
     server_names names;        /* that requests may call it by */
     api_keys *keys;
-    server_guard *guard;
+    watchdog *watchdog;
     work_queue *work;
-    schema_shelf *shelf;
+    schema_registry *registry;
     schema_folder *folder;     /* NULL: schemas that come by HTTP live as long as the process */
-    content_shelf *contents;
+    content_registry *contents;
     report_ring *reports;
-    response_shelf *responses;
+    response_registry *responses;
     server_counts counts;
     _Atomic uint64_t body_bytes; /* of all bodies that are there */
     _Atomic uint64_t pending_bytes; /* of all answers that wait for their readers (generate.h) */
-    _Atomic int n_encodes;
+    _Atomic int n_prefills;
 
     pthread_mutex_t lock;
     pthread_cond_t idle; /* n_active or n_suspended fell to 0 */

@@ -16,8 +16,8 @@ typedef enum match { NO, YES, PERHAPS /* it is a beginning of it */ } match;
 static const char open_text[] = TOOLS_CALL_OPEN;
 #define OPEN_BYTES (sizeof(open_text) - 1)
 
-void tool_finder_init(tool_finder *f, const server_ask *ask, tool_on_event on_event, void *user) {
-    *f = (tool_finder){.ask = ask, .held = BASE_BUFFER(TOOL_CALLS_BYTES), .on_event = on_event, .user = user};
+void tool_finder_init(tool_finder *f, const generation *gen, tool_on_event on_event, void *user) {
+    *f = (tool_finder){.gen = gen, .held = BASE_BUFFER(TOOL_CALLS_BYTES), .on_event = on_event, .user = user};
 }
 
 void tool_finder_free(tool_finder *f) {
@@ -92,9 +92,9 @@ static match expect_all(const base_buffer *b, size_t *at, const char *const *tex
     return m;
 }
 
-static const server_tool *find_tool(const server_ask *ask, const char *name, size_t n) {
-    for (size_t i = 0; i < ask->n_tools; i++)
-        if (!ask->tools[i].barred && strlen(ask->tools[i].name) == n && memcmp(ask->tools[i].name, name, n) == 0) return &ask->tools[i];
+static const server_tool *find_tool(const generation *gen, const char *name, size_t n) {
+    for (size_t i = 0; i < gen->n_tools; i++)
+        if (!gen->tools[i].barred && strlen(gen->tools[i].name) == n && memcmp(gen->tools[i].name, name, n) == 0) return &gen->tools[i];
     return NULL;
 }
 
@@ -106,7 +106,7 @@ static match match_head(const tool_finder *f, size_t *at, const server_tool **to
     if (m != YES) return m;
     const char *name = b->data + *at, *end = memchr(name, '"', b->len - *at);
     if (!end) return PERHAPS;
-    *tool = find_tool(f->ask, name, (size_t)(end - name));
+    *tool = find_tool(f->gen, name, (size_t)(end - name));
     *at += (size_t)(end - name);
     m = *tool ? expect_all(b, at, after) : NO;
     if (m == YES) (*at)--;
@@ -232,6 +232,6 @@ json_t *tool_item_source(const tool_item *item) {
     return value;
 }
 
-void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *exchange, int32_t choice, int32_t number) {
-    snprintf(out, TOOL_CALL_ID_BYTES, "%.16s%.40s_%d_%d", prefix, exchange, (int)choice, (int)number);
+void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice, int32_t number) {
+    snprintf(out, TOOL_CALL_ID_BYTES, "%.16s%.40s_%d_%d", prefix, request, (int)choice, (int)number);
 }

@@ -11,7 +11,7 @@
 #define SERVER_TOOL_CALLS_H
 
 #include "base/buffer.h"
-#include "server/server_ask.h"
+#include "server/generation.h"
 
 #define TOOL_CALLS_BYTES ((size_t)64 << 20) /* of an answer */
 #define TOOL_CALLS_HEAD_BYTES 512           /* a longer head is no call's */
@@ -32,7 +32,7 @@ typedef enum tool_event { TOOL_TEXT, TOOL_BEGIN, TOOL_ARGUMENTS, TOOL_END } tool
 typedef int (*tool_on_event)(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n);
 
 typedef struct tool_finder {
-    const server_ask *ask; /* borrowed */
+    const generation *gen; /* borrowed */
     tool_item *items;
     size_t n_items, cap_items;
     int32_t n_calls;
@@ -47,7 +47,7 @@ typedef struct tool_finder {
 } tool_finder;
 
 /* on_event may be NULL. */
-void tool_finder_init(tool_finder *f, const server_ask *ask, tool_on_event on_event, void *user);
+void tool_finder_init(tool_finder *f, const generation *gen, tool_on_event on_event, void *user);
 void tool_finder_free(tool_finder *f);
 /* Reads on. Returns 0, what on_event returned, or an error of memory. */
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) BASE_NODISCARD;
@@ -59,6 +59,6 @@ int tool_finder_text(const tool_finder *f, base_buffer *out) BASE_NODISCARD;
 /* A call that was cut, as the text that it was. NULL: no memory. */
 json_t *tool_item_source(const tool_item *item);
 /* An id that no other call of any answer has: "call_9f...e1_0_2". */
-void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *exchange, int32_t choice, int32_t number);
+void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice, int32_t number);
 
 #endif

@@ -17,7 +17,7 @@ static const char after_definitions[] =
     "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing behind it:\n"
     "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>";
 
-bool tools_are_on(const server_ask *ask) { return ask->n_tools > 0 && ask->tool_choice != SERVER_TOOLS_NONE; }
+bool tools_are_on(const generation *gen) { return gen->n_tools > 0 && gen->tool_choice != SERVER_TOOLS_NONE; }
 
 /* ---- text ---- */
 
@@ -44,19 +44,19 @@ static json_t *definition(const server_tool *t) {
 }
 
 /* With modular reuse each is a document of the system message, which is the first. */
-static void put_definitions(server_ask *ask, base_buffer *b, server_problem *p) {
+static void put_definitions(generation *gen, base_buffer *b, server_problem *p) {
     put(b, before_definitions, p);
-    for (size_t i = 0; i < ask->n_tools && !p->kind; i++) {
+    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
         server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
-        put_json(b, definition(&ask->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        put_json(b, definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
         part.end = b->len;
-        if (ask->modular) server_ask_add_part(ask, &part, p);
+        if (gen->modular) generation_add_part(gen, &part, p);
         put(b, "\n", p);
     }
     put(b, after_definitions, p);
 }
 
-static void put_call(const server_ask_call *call, base_buffer *b, server_problem *p) {
+static void put_call(const generation_call *call, base_buffer *b, server_problem *p) {
     if (b->len > 0) put(b, "\n", p);
     put(b, TOOLS_CALL_OPEN "\n{\"name\": ", p);
     put_json(b, json_string(call->name), 0, p);
@@ -77,53 +77,53 @@ typedef struct message_list {
     size_t n, n_marked;
 } message_list;
 
-static void put_result(const server_ask *ask, message_list *l, const server_ask_result *result, base_buffer *b, server_problem *p) {
+static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
     if (b->len > 0) put(b, "\n", p);
     put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
     l->moves[result->message] = (message_move){l->n, b->len};
-    put(b, ask->messages[result->message].text, p);
+    put(b, gen->messages[result->message].text, p);
     put(b, "\n</tool_response>", p);
 }
 
 /* ---- messages ---- */
 
 /* Adds a message of what the buffer holds, and empties it. */
-static void add_built(server_ask *ask, message_list *l, rp_role role, base_buffer *b, server_problem *p) {
+static void add_built(generation *gen, message_list *l, rp_role role, base_buffer *b, server_problem *p) {
     size_t n = b->len;
-    const char *text = server_ask_keep(ask, b->data ? b->data : "", p);
+    const char *text = generation_keep(gen, b->data ? b->data : "", p);
     if (text) l->items[l->n++] = (rp_message){role, text, n};
     base_buffer_clear(b);
 }
 
 /* What was moved to the message's end (hints.h) stays behind what does not change: the definitions, too. */
-static void add_system(server_ask *ask, message_list *l, base_buffer *b, server_problem *p) {
+static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
-    if (ask->n_messages > 0 && ask->messages[0].role == RP_ROLE_SYSTEM && ask->messages[0].n > 0) {
-        put(b, ask->messages[0].text, p);
-        if (ask->stable_bytes > 0 && !p->kind) {
-            moved = ask->messages[0].text + ask->stable_bytes;
-            base_buffer_truncate(b, ask->stable_bytes);
+    if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {
+        put(b, gen->messages[0].text, p);
+        if (gen->stable_bytes > 0 && !p->kind) {
+            moved = gen->messages[0].text + gen->stable_bytes;
+            base_buffer_truncate(b, gen->stable_bytes);
         }
         put(b, "\n\n", p);
     }
-    put_definitions(ask, b, p);
+    put_definitions(gen, b, p);
     if (moved) {
-        ask->stable_bytes = b->len;
+        gen->stable_bytes = b->len;
         put(b, moved, p);
     }
-    add_built(ask, l, RP_ROLE_SYSTEM, b, p);
-    if (ask->marks_tools) l->n_marked = l->n;
+    add_built(gen, l, RP_ROLE_SYSTEM, b, p);
+    if (gen->marks_tools) l->n_marked = l->n;
 }
 
 /* When the call of that id was made, for the order of results; those that do not say whose they are stay where they stand. */
-static size_t order_of(const server_ask *ask, const server_ask_result *r, size_t otherwise) {
-    for (size_t i = ask->n_calls; i-- > 0 && r->id;)
-        if (ask->calls[i].id && strcmp(ask->calls[i].id, r->id) == 0) return i;
+static size_t order_of(const generation *gen, const generation_result *r, size_t otherwise) {
+    for (size_t i = gen->n_calls; i-- > 0 && r->id;)
+        if (gen->calls[i].id && strcmp(gen->calls[i].id, r->id) == 0) return i;
     return otherwise;
 }
 
 typedef struct ordered_result {
-    const server_ask_result *result;
+    const generation_result *result;
     size_t order, at;
 } ordered_result;
 
@@ -134,49 +134,49 @@ static int compare(const void *a, const void *b) {
 }
 
 /* Results that came together, in the order of their calls: no id is told to the model. */
-static void add_results(server_ask *ask, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
+static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
     ordered_result *list = p->kind ? NULL : base_calloc(n, sizeof(*list));
     if (!list) {
         server_fail_memory(p);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        list[i] = (ordered_result){&ask->results[first + i], order_of(ask, &ask->results[first + i], i), i};
+        list[i] = (ordered_result){&gen->results[first + i], order_of(gen, &gen->results[first + i], i), i};
     qsort(list, n, sizeof(*list), compare);
     for (size_t i = 0; i < n && !p->kind; i++) {
-        put_result(ask, l, list[i].result, b, p);
-        if (!as_user) add_built(ask, l, RP_ROLE_TOOL, b, p);
+        put_result(gen, l, list[i].result, b, p);
+        if (!as_user) add_built(gen, l, RP_ROLE_TOOL, b, p);
     }
-    if (as_user) add_built(ask, l, RP_ROLE_USER, b, p);
+    if (as_user) add_built(gen, l, RP_ROLE_USER, b, p);
     base_free(list);
 }
 
 /* How many results, from `first` on, are of messages from `message` on without a gap. */
-static size_t run_of_results(const server_ask *ask, size_t first, size_t message) {
+static size_t run_of_results(const generation *gen, size_t first, size_t message) {
     size_t n = 0;
-    while (first + n < ask->n_results && ask->results[first + n].message == message + n) n++;
+    while (first + n < gen->n_results && gen->results[first + n].message == message + n) n++;
     return n;
 }
 
-static void add_messages(server_ask *ask, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
+static void add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
     size_t call = 0, result = 0, i = 0;
-    if (tools_are_on(ask)) {
-        add_system(ask, l, b, p);
-        i = ask->n_messages > 0 && ask->messages[0].role == RP_ROLE_SYSTEM;
-        if (i > 0 && ask->n_marked > 0) l->n_marked = l->n;
+    if (tools_are_on(gen)) {
+        add_system(gen, l, b, p);
+        i = gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM;
+        if (i > 0 && gen->n_marked > 0) l->n_marked = l->n;
     }
-    while (i < ask->n_messages && !p->kind) {
+    while (i < gen->n_messages && !p->kind) {
         l->moves[i] = (message_move){l->n, 0};
-        size_t n_results = run_of_results(ask, result, i);
-        bool has_calls = call < ask->n_calls && ask->calls[call].message == i;
-        if (n_results > 0) add_results(ask, l, result, n_results, as_user, b, p);
-        else if (!has_calls) l->items[l->n++] = ask->messages[i];
+        size_t n_results = run_of_results(gen, result, i);
+        bool has_calls = call < gen->n_calls && gen->calls[call].message == i;
+        if (n_results > 0) add_results(gen, l, result, n_results, as_user, b, p);
+        else if (!has_calls) l->items[l->n++] = gen->messages[i];
         else {
-            put(b, ask->messages[i].text, p);
-            for (; call < ask->n_calls && ask->calls[call].message == i && !p->kind; call++) put_call(&ask->calls[call], b, p);
-            add_built(ask, l, RP_ROLE_ASSISTANT, b, p);
+            put(b, gen->messages[i].text, p);
+            for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++) put_call(&gen->calls[call], b, p);
+            add_built(gen, l, RP_ROLE_ASSISTANT, b, p);
         }
-        if (i < ask->n_marked) l->n_marked = l->n;
+        if (i < gen->n_marked) l->n_marked = l->n;
         result += n_results;
         i += BASE_MAX(n_results, 1);
     }
@@ -190,37 +190,37 @@ static int by_place(const void *a, const void *b) {
 }
 
 /* The parts of contents go with the texts that they stand in; those of definitions, from n on, stand where they were put. */
-static void move_parts(server_ask *ask, const message_list *l, size_t n) {
+static void move_parts(generation *gen, const message_list *l, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        server_part *part = &ask->parts[i];
+        server_part *part = &gen->parts[i];
         message_move move = l->moves[part->message];
         part->message = move.message;
         part->begin += move.offset;
         part->end += move.offset;
     }
-    for (size_t i = 0; i < ask->n_parts; i++) ask->parts[i].order = i;
-    if (ask->n_parts > 0) qsort(ask->parts, ask->n_parts, sizeof(*ask->parts), by_place);
+    for (size_t i = 0; i < gen->n_parts; i++) gen->parts[i].order = i;
+    if (gen->n_parts > 0) qsort(gen->parts, gen->n_parts, sizeof(*gen->parts), by_place);
 }
 
-static void rewrite_messages(server_ask *ask, const char *chat_format, server_problem *p) {
+static void rewrite_messages(generation *gen, const char *chat_format, server_problem *p) {
     base_buffer b = BASE_BUFFER(MAX_TEXT_BYTES);
-    size_t n_parts = ask->n_parts, n = ask->n_messages;
+    size_t n_parts = gen->n_parts, n = gen->n_messages;
     message_list l = {.items = base_calloc(n + 1, sizeof(*l.items)), .moves = base_calloc(n + 1, sizeof(*l.moves))};
-    if (l.items && l.moves) add_messages(ask, &l, strcmp(chat_format, "chatml") == 0, &b, p);
+    if (l.items && l.moves) add_messages(gen, &l, strcmp(chat_format, "chatml") == 0, &b, p);
     else server_fail_memory(p);
-    if (!p->kind) move_parts(ask, &l, n_parts);
+    if (!p->kind) move_parts(gen, &l, n_parts);
     base_buffer_free(&b);
     base_free(l.moves);
     if (p->kind) {
         base_free(l.items);
         return;
     }
-    base_free(ask->messages);
-    ask->messages = l.items;
-    ask->cap_messages = ask->n_messages + 1;
-    ask->n_messages = l.n;
-    ask->n_marked = l.n_marked;
-    ask->n_calls = ask->n_results = 0; /* they are text now */
+    base_free(gen->messages);
+    gen->messages = l.items;
+    gen->cap_messages = gen->n_messages + 1;
+    gen->n_messages = l.n;
+    gen->n_marked = l.n_marked;
+    gen->n_calls = gen->n_results = 0; /* they are text now */
 }
 
 /* ---- grammar ---- */
@@ -234,11 +234,11 @@ static bool is_any_object(const server_tool *t, server_problem *p) {
 }
 
 /* "calls": what stands behind "<tool_call>". Each tool's name with its arguments. */
-static void put_calls(const server_ask *ask, json_grammar *g, server_problem *p) {
+static void put_calls(const generation *gen, json_grammar *g, server_problem *p) {
     base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = json_grammar_text(g);
     const char *between = "";
-    for (size_t i = 0; i < ask->n_tools && !p->kind; i++) {
-        const server_tool *t = &ask->tools[i];
+    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
+        const server_tool *t = &gen->tools[i];
         char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
         if (t->barred) continue;
         if (t->schema && !is_any_object(t, p)) json_grammar_add(g, t->schema, t->place, t->strict, rule, p);
@@ -252,54 +252,54 @@ static void put_calls(const server_ask *ask, json_grammar *g, server_problem *p)
     put(text, "gap ::= [ \\n]?\ncall ::= gap \"{\\\"name\\\":\" sp (", p);
     put(text, e.data ? e.data : "", p);
     put(text, ") \"}\" gap \"" TOOLS_CALL_CLOSE "\"\ncalls ::= call", p);
-    if (!ask->one_call) put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
+    if (!gen->one_call) put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
     put(text, "\n", p);
     base_buffer_free(&e);
 }
 
 /* "answer": the JSON that the answer is. */
-static void put_answer(const server_ask *ask, json_grammar *g, server_problem *p) {
+static void put_answer(const generation *gen, json_grammar *g, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (ask->answer_schema) json_grammar_add(g, ask->answer_schema, ask->answer_place, true, rule, p);
+    if (gen->answer_schema) json_grammar_add(g, gen->answer_schema, gen->answer_place, true, rule, p);
     put(json_grammar_text(g), "answer ::= ", p);
     put(json_grammar_text(g), rule, p);
     put(json_grammar_text(g), "\n", p);
 }
 
-static void make_grammar(server_ask *ask, server_problem *p) {
+static void make_grammar(generation *gen, server_problem *p) {
     json_grammar *g = p->kind ? NULL : json_grammar_new();
-    bool calls = tools_are_on(ask), must_call = ask->tool_choice == SERVER_TOOLS_REQUIRED, json = ask->wants_json && !(calls && must_call);
+    bool calls = tools_are_on(gen), must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
     if (!g) {
         server_fail_memory(p);
         return;
     }
     base_buffer *text = json_grammar_text(g);
-    if (calls) put_calls(ask, g, p);
-    if (json) put_answer(ask, g, p);
+    if (calls) put_calls(gen, g, p);
+    if (json) put_answer(gen, g, p);
     put(text, "root ::= ", p);
     if (json) put(text, calls ? "answer | " : "answer", p);
     if (calls && (json || must_call)) put(text, "\"" TOOLS_CALL_OPEN "\" ", p);
     put(text, calls ? "calls\n" : "\n", p);
-    ask->grammar = server_ask_keep(ask, text->data, p);
-    ask->grammar_trigger = calls && !json && !must_call ? TOOLS_CALL_OPEN : NULL;
+    gen->grammar = generation_keep(gen, text->data, p);
+    gen->grammar_trigger = calls && !json && !must_call ? TOOLS_CALL_OPEN : NULL;
     json_grammar_free(g);
 }
 
-static bool has_tool(const server_ask *ask) {
-    for (size_t i = 0; i < ask->n_tools; i++)
-        if (!ask->tools[i].barred) return true;
+static bool has_tool(const generation *gen) {
+    for (size_t i = 0; i < gen->n_tools; i++)
+        if (!gen->tools[i].barred) return true;
     return false;
 }
 
-int tools_prepare(server_ask *ask, const char *chat_format, server_problem *p) {
+int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
     if (p->kind) return (int)p->kind;
-    bool calls = tools_are_on(ask);
-    if (ask->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(ask))
+    bool calls = tools_are_on(gen);
+    if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
         return server_fail(p, SERVER_INVALID, "tool_choice", "a call is wanted, and there are no tools: give 'tools'");
-    if (calls && !has_tool(ask)) ask->tool_choice = SERVER_TOOLS_NONE;
-    if ((calls || ask->wants_json) && ask->grammar)
+    if (calls && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
+    if ((calls || gen->wants_json) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' goes neither with tools nor with a form of the answer: leave it out");
-    if (calls || ask->n_calls > 0 || ask->n_results > 0) rewrite_messages(ask, chat_format, p);
-    if (tools_are_on(ask) || ask->wants_json) make_grammar(ask, p);
+    if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
+    if (tools_are_on(gen) || gen->wants_json) make_grammar(gen, p);
     return (int)p->kind;
 }

@@ -12,16 +12,16 @@
 #ifndef SERVER_TOOLS_H
 #define SERVER_TOOLS_H
 
-#include "server/server_ask.h"
+#include "server/generation.h"
 
 #define TOOLS_CALL_OPEN "<tool_call>"
 #define TOOLS_CALL_CLOSE "</tool_call>"
 #define TOOLS_MAX_CALLS 16 /* in an answer */
 
 /* May the answer call tools? Then it is searched for calls (tool_calls.h). */
-bool tools_are_on(const server_ask *ask);
+bool tools_are_on(const generation *gen);
 /* Makes ask->messages those that the model gets, and ask->grammar. Once, before anything is done with them. chat_format: of
  * rp_model_info. Returns a server_problem_kind. */
-int tools_prepare(server_ask *ask, const char *chat_format, server_problem *p);
+int tools_prepare(generation *gen, const char *chat_format, server_problem *p);
 
 #endif

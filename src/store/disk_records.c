@@ -26,7 +26,7 @@ int disk_records_enter(record_index *index, const record_cipher *cipher, const r
     return record_index_put(index, &r, err);
 }
 
-static void tell(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
+static void report(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
     disk_oddity o = {.kind = kind, .path = path, .bytes = bytes, .fault = fault, .message = fault ? err->message : ""};
     if (c->r->on_odd) c->r->on_odd(c->r->user, &o);
 }
@@ -48,7 +48,7 @@ static int drop_row(comparison *c, const base_key *key, rp_error *err) {
 static int note_gone(comparison *c, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(c->r->folder, key, path);
-    tell(c, DISK_ROW_WITHOUT_FILE, path, 0, RECORD_FAULT_NONE, NULL);
+    report(c, DISK_ROW_WITHOUT_FILE, path, 0, RECORD_FAULT_NONE, NULL);
     return drop_row(c, key, err);
 }
 
@@ -58,7 +58,7 @@ static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f 
 static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault,
                      const rp_error *why, rp_error *err) {
     base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside", record_fault_name(fault));
-    tell(c, DISK_BROKEN, path, file->bytes, fault, why);
+    report(c, DISK_BROKEN, path, file->bytes, fault, why);
     if (!c->r->folder->read_only) disk_folder_set_aside(c->r->folder, &file->key);
     return known ? drop_row(c, &file->key, err) : RP_OK;
 }
@@ -124,9 +124,9 @@ static int take_over(comparison *c, const disk_file *file, const record_row *kno
     if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
     else if (r->index) recall(c, &row);
     bool differs = r->compares && known && !fault && !agrees(c, known, &row);
-    if (differs) tell(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
-    if (fault) tell(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
-    else if (!known && r->index) tell(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
+    if (differs) report(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
+    if (fault) report(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
+    else if (!known && r->index) report(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
     int rc = r->fn(r->user, &row, err);
     if (!rc && !fault && (!known || differs) && r->index) enter(c, &row);
     record_reader_close(reader);
@@ -150,7 +150,7 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
 }
 
 static void meet_other(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
-    tell(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
+    report(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
 }
 
 int disk_records_each(disk_records *r, rp_error *err) {

@@ -114,7 +114,7 @@ static void unlink_job(queue *q, const job *j) {
     if (!*link) q->end = link;
 }
 
-static void free_job(job *j) {
+static void free_prefill(job *j) {
     record_reader_close(j->reader);
     kv_span_unref(j->span);
     base_free(j->row);
@@ -124,7 +124,7 @@ static void free_job(job *j) {
 }
 
 static void free_queue(queue *q) {
-    for (job *j; (j = pop(q));) free_job(j);
+    for (job *j; (j = pop(q));) free_prefill(j);
 }
 
 static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
@@ -389,7 +389,7 @@ static void change(disk_tier *d, job *j, bool cancelled) {
     default: remove_record(d, j);
     }
     if (j->kind != JOB_SYNC) {
-        free_job(j);
+        free_prefill(j);
         return;
     }
     atomic_fetch_sub(&d->hurried, 1);
@@ -524,7 +524,7 @@ void disk_tier_close(disk_tier *d) {
 
 /* ---- asking for something ---- */
 
-static job *new_job(job_kind kind, const base_key *key) {
+static job *new_prefill(job_kind kind, const base_key *key) {
     job *j = base_calloc(1, sizeof(*j));
     if (j) *j = (job){.kind = kind, .key = *key};
     return j;
@@ -539,7 +539,7 @@ static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
 }
 
 int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
-    job *j = new_job(JOB_READ, kv_span_key(span));
+    job *j = new_prefill(JOB_READ, kv_span_key(span));
     if (!j) return RP_ERR_MEMORY;
     j->span = kv_span_ref(span);
     j->request = request;
@@ -548,7 +548,7 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
 }
 
 int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err) {
-    job *j = new_job(JOB_WRITE, &row->record.key);
+    job *j = new_prefill(JOB_WRITE, &row->record.key);
     if (!j) return base_fail_memory(err, sizeof(*j), "a write");
     j->row = row;
     j->begin_by = begin_by;
@@ -572,7 +572,7 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
     char path[DISK_PATH_BYTES];
     if (d->options.read_only) return;
     if (how == DISK_ERASE) cancel_write(d, key);
-    job *j = new_job(JOB_REMOVE, key);
+    job *j = new_prefill(JOB_REMOVE, key);
     if (j) {
         j->how = how;
         submit(d, &d->changes, &d->changed, j);
@@ -584,7 +584,7 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
 
 int disk_tier_sync(disk_tier *d, uint64_t *serial) {
     if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = new_job(JOB_SYNC, &(base_key){{0}});
+    job *j = new_prefill(JOB_SYNC, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
     *serial = j->serial = ++d->n_syncs;
     atomic_fetch_add(&d->hurried, 1);
@@ -593,7 +593,7 @@ int disk_tier_sync(disk_tier *d, uint64_t *serial) {
 }
 
 void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
-    job *j = d->options.read_only ? NULL : new_job(JOB_NOTE, key);
+    job *j = d->options.read_only ? NULL : new_prefill(JOB_NOTE, key);
     if (!j) return;
     j->use = *use;
     submit(d, &d->changes, &d->changed, j);
@@ -601,7 +601,7 @@ void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
 
 int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
     if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = new_job(JOB_AUDIT, &(base_key){{0}});
+    job *j = new_prefill(JOB_AUDIT, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
     j->audit = bytes;
     j->bytes = n;
@@ -621,7 +621,7 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     if (j->late) j->row = NULL;
     if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
-    free_job(j);
+    free_prefill(j);
     return true;
 }
 

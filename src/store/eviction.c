@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "reprise.h"
-#include "store/dropped_keys.h"
+#include "store/ghost_list.h"
 #include "store/item_heap.h"
 
 #define N_SHARES 8           /* uses of 1, 2 to 3, 4 to 7, ..., 128 and more */
@@ -44,7 +44,7 @@ struct eviction {
     double clock;
     uint64_t n_orders;
     share shares[N_SHARES];
-    dropped_keys dropped;
+    ghost_list dropped;
     uint32_t *refused; /* what eviction_victim sets aside */
     size_t n_refused, cap_refused;
 };
@@ -64,7 +64,7 @@ void eviction_free(eviction *e) {
     base_free(e->items);
     base_free(e->places);
     base_free(e->refused);
-    dropped_keys_free(&e->dropped);
+    ghost_list_free(&e->dropped);
     base_free(e);
 }
 
@@ -137,7 +137,7 @@ static int reserve(eviction *e, uint32_t i, uint32_t g) {
     int rc = reserve_item(e, i);
     if (!rc) rc = reserve_group(e, g);
     if (!rc) rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
-    if (!rc) rc = dropped_keys_reserve(&e->dropped, 2 * (e->n_present + 1));
+    if (!rc) rc = ghost_list_reserve(&e->dropped, 2 * (e->n_present + 1));
     return rc;
 }
 
@@ -150,8 +150,8 @@ static float first_uses(item *parent) {
 
 /* How often an item that is new was used: as is remembered here, as the caller knows, or as its siblings make likely. */
 static void begin_uses(eviction *e, item *it, const eviction_item *about, item *parent) {
-    dropped_key before;
-    if (dropped_keys_take(&e->dropped, it->name, &before)) {
+    ghost_key before;
+    if (ghost_list_take(&e->dropped, it->name, &before)) {
         learn(e, before.uses, true);
         it->uses = before.uses + 1;
         it->n_born = before.n_born;
@@ -265,7 +265,7 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
 bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim) {
     const item *v = present(e, victim);
     item it = {.bytes = about->bytes, .cost_us = about->cost_us, .uses = BASE_MAX(about->uses, 1)};
-    if (v->expired || dropped_keys_has(&e->dropped, about->name)) return true;
+    if (v->expired || ghost_list_has(&e->dropped, about->name)) return true;
     return e->clock + stay(e, &it) > v->used_at + stay(e, v);
 }
 
@@ -282,16 +282,16 @@ static void leave(eviction *e, uint32_t i) {
 
 void eviction_drop(eviction *e, uint32_t i) {
     const item *it = present(e, i);
-    dropped_key key = {it->name, it->uses, it->n_born}, forgotten;
+    ghost_key key = {it->name, it->uses, it->n_born}, forgotten;
     uint32_t at = e->places[i];
     assert(it->n_children == 0);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, e->groups[it->group].heap.entries[at].value);
     leave(e, i);
-    if (!dropped_keys_has(&e->dropped, key.name) && dropped_keys_add(&e->dropped, &key, &forgotten)) learn(e, forgotten.uses, false);
+    if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) learn(e, forgotten.uses, false);
 }
 
 void eviction_remove(eviction *e, uint32_t i) { leave(e, i); }
 
-bool eviction_was_dropped(const eviction *e, uint64_t name) { return dropped_keys_has(&e->dropped, name); }
+bool eviction_was_dropped(const eviction *e, uint64_t name) { return ghost_list_has(&e->dropped, name); }
 
 uint64_t eviction_group_bytes(const eviction *e, uint32_t g) { return g < e->n_groups ? e->groups[g].bytes : 0; }

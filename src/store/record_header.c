@@ -50,9 +50,9 @@ record_checksum record_checksum_of(const struct iovec *pieces, int n) {
     return (record_checksum){sum.low64, sum.high64};
 }
 
-record_checksum record_header_checksum(const uint8_t *header, size_t states_at) {
+record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
     uint8_t *bytes = (uint8_t *)(uintptr_t)header;
-    const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES}, {bytes + RECORD_PUBLIC_BYTES, states_at - RECORD_PUBLIC_BYTES}};
+    const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES}, {bytes + RECORD_PUBLIC_BYTES, kv_at - RECORD_PUBLIC_BYTES}};
     return record_checksum_of(pieces, 2);
 }
 
@@ -74,7 +74,7 @@ size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_byt
     return RECORD_FIXED_BYTES + (size_t)n_layers * RECORD_LAYER_BYTES + (size_t)n_tokens * 4 + label_bytes;
 }
 
-uint64_t record_states_at(bool is_encrypted, uint64_t private_bytes) {
+uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
     if (is_encrypted) return RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + private_bytes + RECORD_MESSAGE_EXTRA;
     return (RECORD_PUBLIC_BYTES + private_bytes + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
 }
@@ -148,7 +148,7 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     if (p.flags & ~(uint32_t)RECORD_ENCRYPTED || zeros || (has_id && !is_encrypted))
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "unknown flags");
     if (p.private_bytes < RECORD_FIXED_BYTES || p.private_bytes > RECORD_MAX_PRIVATE ||
-        record_states_at(is_encrypted, p.private_bytes) > file_bytes)
+        record_kv_at(is_encrypted, p.private_bytes) > file_bytes)
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "a header of %u bytes", p.private_bytes);
     *out = p;
     return RECORD_FAULT_NONE;
@@ -272,7 +272,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
 /* Layers follow each other without gaps, and the file ends with the last. */
 static record_fault get_layers(const record_head *h, parse *p) {
     bool is_encrypted = p->public->flags & RECORD_ENCRYPTED;
-    uint64_t begin = record_states_at(is_encrypted, p->public->private_bytes);
+    uint64_t begin = record_kv_at(is_encrypted, p->public->private_bytes);
     uint8_t all = record_all_kept(h->record.form.n_tokens);
     for (int32_t i = 0; i < h->format.shape.n_layers; i++) {
         p->layers[i].begin = get(&p->at, 8);

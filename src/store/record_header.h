@@ -57,7 +57,7 @@ uint8_t record_all_kept(int32_t n_slots);              /* bits of the blocks tha
 uint64_t record_layer_bytes(const kv_shape *shape, uint8_t kept, bool is_encrypted); /* in the file */
 size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_bytes);
 /* Where layer 0 begins. */
-uint64_t record_states_at(bool is_encrypted, uint64_t private_bytes);
+uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes);
 
 /* ---- the public header ---- */
 
@@ -71,8 +71,8 @@ typedef struct record_public {
 
 void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p);
 void record_put_checksum(uint8_t out[16], record_checksum sum);
-/* The checksum as it has to be: header[0..states_at) is the beginning of a file. */
-record_checksum record_header_checksum(const uint8_t *header, size_t states_at);
+/* The checksum as it has to be: header[0..kv_at) is the beginning of a file. */
+record_checksum record_header_checksum(const uint8_t *header, size_t kv_at);
 /* Checks all but the checksum, of a file of so many bytes. where: for messages. */
 record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes, const char *where,
                                rp_error *err);

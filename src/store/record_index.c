@@ -748,7 +748,7 @@ int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, 
     return rc ? rc : change_row(ix, "UPDATE records SET pinned = ?2 WHERE key = ?1", key, pinned, err);
 }
 
-int record_index_begin_anew(record_index *ix, rp_error *err) {
+int record_index_begin_rebuild(record_index *ix, rp_error *err) {
     int rc = execute(ix, "DROP TABLE IF EXISTS temp.old", err);
     if (!rc) rc = begin(ix, err);
     return rc ? rc : execute(ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
@@ -758,7 +758,7 @@ int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
     return change_row(ix, "INSERT OR IGNORE INTO main.records SELECT * FROM temp.old WHERE key = ?1", key, 0, err);
 }
 
-int record_index_end_anew(record_index *ix, rp_error *err) {
+int record_index_end_rebuild(record_index *ix, rp_error *err) {
     static const char carry[] = "UPDATE main.records SET uses = o.uses, last_use = o.last_use, expires = o.expires, pinned = o.pinned"
                                 " FROM temp.old AS o WHERE o.key = main.records.key; DROP TABLE temp.old";
     return execute(ix, carry, err);

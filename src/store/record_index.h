@@ -88,11 +88,11 @@ int record_index_check(record_index *ix, rp_error *err);
 /* Each of these joins the transaction; a key without a row is fine. RP_ERR_IO. */
 int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, rp_error *err);
 /* The table is made again: it is empty now, and the old rows are set aside; */
-int record_index_begin_anew(record_index *ix, rp_error *err);
+int record_index_begin_rebuild(record_index *ix, rp_error *err);
 /* an old row is taken over as it was, where its record cannot be opened; */
 int record_index_keep(record_index *ix, const base_key *key, rp_error *err);
 /* and uses, last use, expiry and pin of the old rows, which no file has, go to the new ones of their keys. */
-int record_index_end_anew(record_index *ix, rp_error *err);
+int record_index_end_rebuild(record_index *ix, rp_error *err);
 /* Takes back the transaction. */
 void record_index_roll_back(record_index *ix);
 /* Commits, carries the log over and gives free pages back. RP_ERR_IO. */

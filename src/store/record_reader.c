@@ -78,10 +78,10 @@ static record_fault decrypt_private(record_reader *r, const uint8_t *header, con
     return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "its header does not decrypt");
 }
 
-/* header[0..states_at): the beginning of the file, as far as it is a header. */
-static record_fault parse_header(record_reader *r, const uint8_t *header, size_t states_at, const record_cipher *cipher, rp_error *err) {
+/* header[0..kv_at): the beginning of the file, as far as it is a header. */
+static record_fault parse_header(record_reader *r, const uint8_t *header, size_t kv_at, const record_cipher *cipher, rp_error *err) {
     uint8_t *plain = NULL;
-    if (!record_checksum_equal(record_header_checksum(header, states_at), r->public.checksum))
+    if (!record_checksum_equal(record_header_checksum(header, kv_at), r->public.checksum))
         return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of its header");
     record_fault fault = check_cipher(r, cipher, err);
     if (!fault && cipher) fault = decrypt_private(r, header, cipher, &plain, err);
@@ -95,12 +95,12 @@ static record_fault read_header(record_reader *r, const record_cipher *cipher, r
     record_fault fault = read_bytes(r, 0, public, sizeof public, err);
     if (!fault) fault = record_get_public(&r->public, public, r->sizes.bytes, r->path, err);
     if (fault) return fault;
-    size_t states_at = (size_t)record_states_at(is_encrypted(r), r->public.private_bytes); /* within the file */
-    uint8_t *header = base_alloc(states_at);
-    if (!header) return no_memory(r, states_at, err);
+    size_t kv_at = (size_t)record_kv_at(is_encrypted(r), r->public.private_bytes); /* within the file */
+    uint8_t *header = base_alloc(kv_at);
+    if (!header) return no_memory(r, kv_at, err);
     memcpy(header, public, sizeof public);
-    fault = read_bytes(r, sizeof public, header + sizeof public, states_at - sizeof public, err);
-    if (!fault) fault = parse_header(r, header, states_at, cipher, err);
+    fault = read_bytes(r, sizeof public, header + sizeof public, kv_at - sizeof public, err);
+    if (!fault) fault = parse_header(r, header, kv_at, cipher, err);
     base_free(header);
     return fault;
 }

@@ -31,8 +31,8 @@ typedef struct writer {
     uint8_t *kept; /* the form's */
     record_layer *layers;
     uint64_t file_bytes;
-    size_t private_bytes, states_at, block_bytes;
-    uint8_t *header; /* [states_at] */
+    size_t private_bytes, kv_at, block_bytes;
+    uint8_t *header; /* [kv_at] */
     uint8_t *last;   /* a block with zeros in unused slots; NULL: all slots are used */
     uint8_t *message; /* of one block; NULL: plain */
     record_stream stream;
@@ -59,13 +59,13 @@ static uint8_t kept_of(const kv_span *span, int32_t layer) { return kv_span_kept
 
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
     int32_t n_layers = format->shape.n_layers;
-    uint64_t bytes = record_states_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
+    uint64_t bytes = record_kv_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
     for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&format->shape, kept_of(span, i), cipher);
     return bytes;
 }
 
 uint64_t record_plain_bytes(const record_format *format, const record *r) {
-    uint64_t bytes = record_states_at(false, record_private_bytes(format->shape.n_layers, r->n_tokens, strlen(r->label)));
+    uint64_t bytes = record_kv_at(false, record_private_bytes(format->shape.n_layers, r->n_tokens, strlen(r->label)));
     for (int32_t i = 0; i < format->shape.n_layers; i++) bytes += record_layer_bytes(&format->shape, r->form.kept[i], false);
     return bytes;
 }
@@ -86,11 +86,11 @@ static int allocate(writer *w, rp_error *err) {
     bool is_partial = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
     w->kept = base_alloc(n_layers);
     w->layers = base_alloc(n_layers * sizeof *w->layers);
-    w->header = base_calloc(1, w->states_at);
+    w->header = base_calloc(1, w->kv_at);
     if (is_partial) w->last = base_alloc_aligned(w->block_bytes, 64);
     if (w->cipher) w->message = base_alloc_aligned(message, 64);
     bool is_done = w->kept && w->layers && w->header && (w->last || !is_partial) && (w->message || !w->cipher);
-    return is_done ? RP_OK : base_fail_memory(err, w->states_at + w->block_bytes, "a record");
+    return is_done ? RP_OK : base_fail_memory(err, w->kv_at + w->block_bytes, "a record");
 }
 
 /* Sizes, form and places. */
@@ -98,11 +98,11 @@ static int describe(writer *w, const record *r, rp_error *err) {
     const kv_shape *shape = &w->format->shape;
     w->record = *r;
     w->private_bytes = record_private_bytes(shape->n_layers, r->n_tokens, strlen(r->label));
-    w->states_at = (size_t)record_states_at(w->cipher, w->private_bytes);
+    w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
     w->block_bytes = record_block_bytes(shape);
     int rc = allocate(w, err);
     if (rc) return rc;
-    w->file_bytes = w->states_at;
+    w->file_bytes = w->kv_at;
     for (int32_t i = 0; i < shape->n_layers; i++) {
         w->kept[i] = kept_of(w->span, i);
         w->layers[i].begin = w->file_bytes;
@@ -179,7 +179,7 @@ static int make_header(writer *w, rp_error *err) {
     record_put_public(w->header, &p);
     if (w->cipher) rc = encrypt_private(w, err);
     else record_put_private(w->header + RECORD_PUBLIC_BYTES, w->format, &w->record, w->layers);
-    record_put_checksum(w->header + RECORD_BOUND_BYTES, record_header_checksum(w->header, w->states_at));
+    record_put_checksum(w->header + RECORD_BOUND_BYTES, record_header_checksum(w->header, w->kv_at));
     return rc;
 }
 
@@ -208,7 +208,7 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
 }
 
 static int write_all(writer *w, rp_error *err) {
-    int rc = write_bytes(w, w->header, w->states_at, err);
+    int rc = write_bytes(w, w->header, w->kv_at, err);
     for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) {
         rc = write_layer(w, i, err);
         rest(w);

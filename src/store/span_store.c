@@ -18,7 +18,7 @@ int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
     s->pool = pool;
     s->free_list = NONE;
     for (int i = 0; i < N_LISTS; i++) s->lists[i] = (span_list){NONE, NONE};
-    if (span_store_open_room(s) == RP_OK) return RP_OK;
+    if (span_store_open_budget(s) == RP_OK) return RP_OK;
     span_store_free(s);
     *out = NULL;
     return base_fail_memory(err, sizeof(*s), "the store");
@@ -196,7 +196,7 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
         s->entries[i].fetched = false;
     } else if (i != NONE && span_store_can_read(&s->entries[i])) {
         span = span_store_read(s, i);
-        f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_ROOM;
+        f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_MEMORY;
     }
     *(span ? &s->stats.hits : &s->stats.misses) += 1;
     if (found) *found = f;
@@ -267,7 +267,7 @@ void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
     s->drop_user = user;
 }
 
-void span_store_set_room(span_store *s, span_store_room fn, void *user) {
+void span_store_set_available(span_store *s, span_store_available_fn fn, void *user) {
     s->room = fn;
     s->room_user = user;
 }

@@ -46,7 +46,7 @@ typedef enum span_found {
     SPAN_FOUND_RAM,
     SPAN_FOUND_DISK,    /* it is being read: its layers become ready one after another (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
-    SPAN_FOUND_NO_ROOM, /* it is on disk, and there is no room to read it into */
+    SPAN_FOUND_NO_MEMORY, /* it is on disk, and there is no room to read it into */
 } span_found;
 
 /* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be NULL. */
@@ -99,8 +99,8 @@ uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* From now on only so many blocks as fn says are taken for spans that are read; without it, all there are. */
-typedef int64_t (*span_store_room)(void *user);
-void span_store_set_room(span_store *s, span_store_room fn, void *user);
+typedef int64_t (*span_store_available_fn)(void *user);
+void span_store_set_available(span_store *s, span_store_available_fn fn, void *user);
 /* Takes the span that goes first of those that nobody holds out of RAM. false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 /* From now on a tenant keeps so many bytes in RAM and on disk at most; 0: as many as there is room for. RP_ERR_MEMORY, RP_ERR_LIMIT. */

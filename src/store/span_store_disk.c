@@ -326,8 +326,8 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
 
 void span_store_fit_disk(span_store *s) {
     if (!span_store_can_write(s)) return;
-    for (size_t k = 0; k < s->n_quotas; k++) span_store_make_disk_room(s, s->quotas[k].tenant, 0, NULL);
-    span_store_make_disk_room(s, 0, 0, NULL);
+    for (size_t k = 0; k < s->n_quotas; k++) span_store_make_disk_space(s, s->quotas[k].tenant, 0, NULL);
+    span_store_make_disk_space(s, 0, 0, NULL);
 }
 
 void span_store_settle_writer(span_store *s) {
@@ -350,7 +350,7 @@ size_t span_store_close(span_store *s, uint64_t deadline_us) {
         base_free(s->entries[i].row);
         base_free(s->entries[i].label);
     }
-    span_store_close_room(s);
+    span_store_close_budget(s);
     base_free(s->entries);
     base_free(s->buckets);
     base_free(s);

@@ -1,4 +1,4 @@
-/* span_store_internal.h: what span_store.c (the table and uses), span_store_room.c (what goes, and what never does), span_store_disk.c,
+/* span_store_internal.h: what span_store.c (the table and uses), span_store_available_fn.c (what goes, and what never does), span_store_disk.c,
  * span_store_write.c (what is written, and when) and span_store_live.c (for who looks after it) share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
@@ -93,7 +93,7 @@ struct span_store {
     size_t n_buckets, n_used, n_failed;
     span_store_on_drop on_drop;
     void *drop_user;
-    span_store_room room;
+    span_store_available_fn room;
     void *room_user;
     rp_store_stats stats;
     disk_tier *tier; /* NULL: none */
@@ -125,10 +125,10 @@ void span_store_fail(span_store *s, uint32_t i);
 /* The label, as far as there is memory for it. */
 void span_store_set_label(span_entry *e, const char *label);
 
-/* ---- span_store_room.c ---- */
+/* ---- span_store_available_fn.c ---- */
 
-int span_store_open_room(span_store *s); /* RP_ERR_MEMORY */
-void span_store_close_room(span_store *s);
+int span_store_open_budget(span_store *s); /* RP_ERR_MEMORY */
+void span_store_close_budget(span_store *s);
 /* The entry's span or record is there from now on, and takes part in what goes. idle: as in eviction.h. RP_ERR_MEMORY: it does not. */
 int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
 void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room);
@@ -195,8 +195,8 @@ void span_store_end_write(span_store *s, uint32_t i);
 /* What waits to be written is, until the deadline (base_clock_us). Returns how many spans were not. */
 size_t span_store_flush(span_store *s, uint64_t deadline_us);
 /* Makes room on disk for so many bytes more of a tenant. about: only for what would be kept longer than what goes; NULL: in any case. */
-typedef enum span_disk_room { DISK_ROOM, DISK_ROOM_LATER, DISK_ROOM_NEVER } span_disk_room;
-span_disk_room span_store_make_disk_room(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about);
+typedef enum span_disk_fit { DISK_FITS, DISK_FITS_LATER, DISK_FITS_NEVER } span_disk_fit;
+span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about);
 
 /* ---- span_store_live.c ---- */
 

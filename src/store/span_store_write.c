@@ -57,14 +57,14 @@ static bool may_go(void *user, uint32_t i) {
 }
 
 /* Removes the record that goes first: a group's, or anybody's. about: unless it would be kept longer than that. */
-static span_disk_room give_one(span_store *s, uint32_t group, const eviction_item *about) {
+static span_disk_fit give_one(span_store *s, uint32_t group, const eviction_item *about) {
     uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, may_go, s);
-    if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_ROOM_NEVER : DISK_ROOM_LATER;
-    if (about && !eviction_outranks(s->tiers[TIER_DISK], about, i)) return DISK_ROOM_NEVER;
+    if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_FITS_NEVER : DISK_FITS_LATER;
+    if (about && !eviction_outranks(s->tiers[TIER_DISK], about, i)) return DISK_FITS_NEVER;
     span_store_leave_disk(s, i, DISK_EVICT, true);
     s->stats.disk_evictions++;
     if (!s->entries[i].span) span_store_forget(s, i);
-    return DISK_ROOM;
+    return DISK_FITS;
 }
 
 static bool is_within_quota(const span_store *s, uint32_t tenant, uint64_t bytes) {
@@ -75,12 +75,12 @@ static bool is_free(const span_store *s, uint32_t tenant, uint64_t bytes) {
     return is_within_quota(s, tenant, bytes) && s->stats.disk_bytes + bytes <= span_store_disk_limit(s);
 }
 
-span_disk_room span_store_make_disk_room(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about) {
+span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about) {
     uint64_t most = span_store_disk_limit(s);
-    span_disk_room room = DISK_ROOM;
-    if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return DISK_ROOM_NEVER;
-    while (room == DISK_ROOM && !is_within_quota(s, tenant, bytes)) room = give_one(s, span_store_group(s, tenant), about);
-    while (room == DISK_ROOM && s->stats.disk_bytes + bytes > most) room = give_one(s, EVICTION_NONE, about);
+    span_disk_fit room = DISK_FITS;
+    if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return DISK_FITS_NEVER;
+    while (room == DISK_FITS && !is_within_quota(s, tenant, bytes)) room = give_one(s, span_store_group(s, tenant), about);
+    while (room == DISK_FITS && s->stats.disk_bytes + bytes > most) room = give_one(s, EVICTION_NONE, about);
     return room;
 }
 
@@ -224,14 +224,14 @@ static bool begin_write(span_store *s, uint32_t i) {
         return false;
     if (is_once && !is_quiet(s) && !is_free(s, e->tenant, bytes)) return false;
     eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
-    span_disk_room room = span_store_make_disk_room(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
-    if (room == DISK_ROOM_LATER && !through) return false;
-    if (room != DISK_ROOM && is_once) {
+    span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
+    if (room == DISK_FITS_LATER && !through) return false;
+    if (room != DISK_FITS && is_once) {
         skip(s, i);
         return true;
     }
     leave_list(s, i);
-    if (room == DISK_ROOM && write_row(s, i, e->row, bytes, since)) {
+    if (room == DISK_FITS && write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
         wait_in(s, LIST_WRITING, i);

@@ -299,7 +299,7 @@ static int follow(span_path *p, const reading *r, size_t *done, span_end *end, r
         span_found found;
         kv_span *span = span_store_get(p->tree->store, &child->key, &found);
         if (!span) {
-            *end = found == SPAN_FOUND_NO_ROOM ? SPAN_END_ROOM : SPAN_END_DROPPED; /* dropped: it could not be read, and is held by others */
+            *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED; /* dropped: it could not be read, and is held by others */
             return RP_OK;
         }
         int rc = push_step(p, child, span, found == SPAN_FOUND_DISK, 0, err);
@@ -335,7 +335,7 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     return rc;
 }
 
-size_t span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
                        span_tree_fn fn, void *user) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
@@ -525,7 +525,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     return rc;
 }
 
-void span_tree_let_go(span_tree *t, const base_key *key) {
+void span_tree_release(span_tree *t, const base_key *key) {
     span_node *n = span_store_owner(t->store, key);
     if (!n || !n->present || n->holds > 0) return;
     for (size_t i = 0; i < n->n_children; i++)

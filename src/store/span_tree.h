@@ -45,7 +45,7 @@ typedef enum span_end {
     SPAN_END_NEW,     /* nobody read on like this, as far as is known */
     SPAN_END_DROPPED, /* somebody did, and the states were dropped */
     SPAN_END_WINDOW,  /* layers with a window gave back what a reader from here would need */
-    SPAN_END_ROOM,    /* it is on disk, and there is no room to read it into */
+    SPAN_END_MEMORY,    /* it is on disk, and there is no room to read it into */
 } span_end;
 
 /* Tokens of a way: slots [first_slot, first_slot + n_tokens) of a span. */
@@ -76,7 +76,7 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
 /* Calls fn with the keys of the spans that such a match would take, in their order, until it returns false; fn NULL: all of them. Nothing is
  * held or noted. Returns how many tokens they have of these: a match may find fewer, where a record cannot be read or a window reaches. */
 typedef bool (*span_tree_fn)(void *user, const base_key *key);
-size_t span_tree_foresee(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
                        span_tree_fn fn, void *user);
 /* How what is known goes on behind a path: up to `most` tokens of its last node or of a child. Returns how many. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
@@ -97,7 +97,7 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
 /* Notes what the path has found as used. */
 void span_path_use(const span_path *path);
 /* The node of that key goes, with its span, from both tiers, if nothing that is there stands on it and no path holds it. */
-void span_tree_let_go(span_tree *t, const base_key *key);
+void span_tree_release(span_tree *t, const base_key *key);
 /* Lets go of it. A path of zeros is fine. */
 void span_path_release(span_path *path);
 

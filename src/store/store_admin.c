@@ -309,9 +309,9 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
 int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user, .keeps = true};
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
-    int rc = record_index_begin_anew(a->index, err);
+    int rc = record_index_begin_rebuild(a->index, err);
     if (!rc) rc = look_at(a, &a->folder, false, clean_item, clean_oddity, &c, err);
-    if (!rc) rc = record_index_end_anew(a->index, err);
+    if (!rc) rc = record_index_end_rebuild(a->index, err);
     if (!rc) rc = record_index_commit(a->index, err);
     record_index_roll_back(a->index);
     if (!rc) rc = record_index_compact(a->index, err);

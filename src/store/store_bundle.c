@@ -149,7 +149,7 @@ typedef struct import {
     uint64_t done;
 } import;
 
-static void tell(import *m, size_t i) {
+static void report(import *m, size_t i) {
     m->done += m->bundle.items[i].bytes;
     if (m->on_progress) m->on_progress(m->user, m->done, 2 * m->bundle.file_bytes);
 }
@@ -158,7 +158,7 @@ static int check_all(import *m, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < m->bundle.n && !rc; i++) {
         rc = record_bundle_check(&m->bundle, i, err);
-        if (!rc) tell(m, i);
+        if (!rc) report(m, i);
     }
     return rc;
 }
@@ -193,7 +193,7 @@ static int take_over(import *m, size_t i, rp_error *err) {
     if (is_present(m, path, key)) m->out->present++;
     else rc = write_record(m, &l, path, err);
     record_loaded_free(&l);
-    if (!rc) tell(m, i);
+    if (!rc) report(m, i);
     return rc;
 }
 

@@ -86,7 +86,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(report["calls"]["long"]["done"], 2)
         memory, steps = report["memory"], report["steps"]
         self.assertGreaterEqual(memory["peak"], memory["resident"])
-        self.assertLessEqual(memory["states_used"], memory["states_limit"])
+        self.assertLessEqual(memory["kv_used"], memory["kv_limit"])
         answers = sum(c["answer_tokens"] for c in report["calls"].values())
         prompts = sum(c["prompt_tokens"] - c["cached_tokens"] for c in report["calls"].values())
         self.assertEqual(steps["prefill_rows"], prompts)
@@ -147,7 +147,7 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(json.loads(ideal.stdout)["hit_rate"], hit_rate, places=6)
 
     def test_soak(self):
-        done = bench("--load", "soak", "--seconds", "2", "--state-ram", "16M", "--ctx", "512", "--parallel", "8", "--json")
+        done = bench("--load", "soak", "--seconds", "2", "--kv-ram", "16M", "--ctx", "512", "--parallel", "8", "--json")
         sanitized = os.environ.get("REPRISE_BUILD_DIR", "").endswith("san")
         if sanitized:  # memory is theirs then
             self.assertNotIn("calls failed", done.stderr)
@@ -165,14 +165,14 @@ class Bench(unittest.TestCase):
         done = bench("--load", "soak", "--seconds", "3", "--ram", "56M", "--ctx", "512", "--parallel", "8", "--json")
         memory = json.loads(done.stdout)["memory"]
         self.assertLessEqual(memory["peak"], 56 << 20)
-        self.assertGreater(memory["states_limit"], 16 << 20)
+        self.assertGreater(memory["kv_limit"], 16 << 20)
         small = bench("--load", "soak", "--seconds", "1", "--ram", "20M", "--json")
         self.assertEqual(small.returncode, 1)
         self.assertRegex(small.stderr, r"a limit of 20 MiB leaves nothing for attention states: .* raise it \(--ram\)")
 
     def test_soak_with_a_disk(self):
         folder = self.path("store")
-        done = bench("--load", "soak", "--seconds", "2", "--state-ram", "16M", "--ctx", "512", "--parallel", "8", "--store", folder, "--disk",
+        done = bench("--load", "soak", "--seconds", "2", "--kv-ram", "16M", "--ctx", "512", "--parallel", "8", "--store", folder, "--disk",
                      "8M", "--json")
         disk = json.loads(done.stdout)["verdict"]["disk"]
         self.assertTrue(disk["inside"], disk)

@@ -218,7 +218,7 @@ class Store(unittest.TestCase):
             self.assertLessEqual(len(line), 80, line)
 
     def test_another_model_is_shown_as_such(self):
-        self.run_prompts(self.store, "--states", "f32")
+        self.run_prompts(self.store, "--kv-format", "f32")
         rows = self.rows()
         models = sorted({row["model"] for row in rows})
         self.assertEqual(len(models), 2)

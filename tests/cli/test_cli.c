@@ -299,7 +299,7 @@ static void test_wrong_values(void **state) {
         {"-n", "0"},          {"-n", "-3"},        {"-n", "12x"},      {"-n", ""},          {"-n", "99999999999"},
         {"--temp", "-1"},     {"--temp", "nan"},   {"--temp", "warm"}, {"--seed", "-1"},    {"--seed", "18446744073709551616"},
         {"--chunk", "4097"},  {"--ram", "2X"},     {"--ram", "0"},     {"--ram", "K"},      {"--ram", "17179869184G"},
-        {"--reuse", "maybe"}, {"--states", "f64"}, {"--repeat", "0"},  {"--threads", "-1"}, {"--ctx", "1e3"},
+        {"--reuse", "maybe"}, {"--kv-format", "f64"}, {"--repeat", "0"},  {"--threads", "-1"}, {"--ctx", "1e3"},
         {"--top-k", "-1"},    {"--top-p", "1.1"},  {"--min-p", "-1"},  {"--typical", "2"},  {"--repeat-penalty", "0"},
         {"--repeat-last", "-2"}, {"--presence-penalty", "101"}, {"--frequency-penalty", "x"}, {"--logprobs", "101"},
     };
@@ -321,8 +321,8 @@ static void test_llama_options(void **state) {
         {"run", "-np", "4", "it is --sequences of 'reprise serve'"},
         {"run", "--n-predict", "5", "here it is --max-tokens"},
         {"run", "--predict=5", NULL, "here it is --max-tokens"},
-        {"run", "--cache-type-k", "q8_0", "here it is --states"},
-        {"run", "-ctv", "f16", "here it is --states"},
+        {"run", "--cache-type-k", "q8_0", "here it is --kv-format"},
+        {"run", "-ctv", "f16", "here it is --kv-format"},
         {"run", "--ctx-size", "512", "here it is --ctx"},
         {"run", "-b", "512", "here it is --chunk"},
         {"run", "-s", "1", "here it is --seed"},
@@ -514,7 +514,7 @@ static void test_greedy_story(void **state) {
 }
 
 static void expect_run_object(const char *o) {
-    static const char *const timings[] = {"load_ms", "encode_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second", "saved_ms"};
+    static const char *const timings[] = {"load_ms", "module_prefill_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second", "saved_ms"};
     const char *usage = json_field(o, "usage"), *plan = json_field(o, "plan");
     assert_int_equal(*json_field(o, "text"), '"');
     assert_int_equal(json_length(json_field(o, "tokens")), json_long(usage, "completion_tokens"));

@@ -47,7 +47,7 @@ class Demo(unittest.TestCase):
 
     def test_a_row_that_is_warm_is_refused(self):
         demo = load()
-        warm = {"usage": {"prompt_tokens": 100, "cached_tokens": 90, "fresh_tokens": 10}, "timings": {"encode_ms": 0}, "plan": []}
+        warm = {"usage": {"prompt_tokens": 100, "cached_tokens": 90, "fresh_tokens": 10}, "timings": {"module_prefill_ms": 0}, "plan": []}
         with self.assertRaises(SystemExit):
             demo.check([warm] * 4, 0)
 

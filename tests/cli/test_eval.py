@@ -63,7 +63,7 @@ class Eval(unittest.TestCase):
         for value in ("score", "kl", "agreement"):
             self.assertEqual(rows["module"][value], rows["module+off"][value])
         self.assertGreater(rows["module"]["cached_share"], 0.7)
-        self.assertGreater(rows["module"]["state_bytes"], 0)
+        self.assertGreater(rows["module"]["kv_bytes"], 0)
         self.assertEqual(rows["module+off"]["cached_share"], 0)
         self.assertLess(rows["scaffold"]["kl"]["mean"], 1e-2)  # computed together: the plain run, but for roundings
         self.assertGreater(rows["module"]["kl"]["mean"], rows["scaffold"]["kl"]["mean"])

@@ -173,7 +173,7 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     q.n_tokens = (int32_t)n;
     rp_result *anew = tiny_model_answer(t.engine, &q);
     assert_true(anew->cached_tokens < earlier_tokens(&t));
-    assert_true(anew->divergence.token >= t.first->prompt_tokens);
+    assert_true(anew->mismatch.token >= t.first->prompt_tokens);
     q = ask(&t, 3);
     rp_result *goes_on = tiny_model_answer(t.engine, &q);
     assert_true(goes_on->cached_tokens >= earlier_tokens(&t));

@@ -40,7 +40,7 @@ static world open_world(rp_model *m, const char *pml, int32_t chunk) {
     rp_error err = {0};
     world w = {.model = m};
     rp_engine_options o = rp_engine_options_defaults();
-    o.state_format = RP_STATE_F32;
+    o.kv_format = RP_KV_F32;
     o.n_ctx = N_CTX;
     o.n_threads = 2;
     if (chunk > 0) o.chunk_tokens = chunk;
@@ -91,7 +91,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     model_forward *f;
     kv_pool *pool;
     kv_context c;
-    kv_shape s = model_state_shape(m, KV_F32);
+    kv_shape s = model_kv_shape(m, KV_F32);
     int32_t layer = m->layers[model_probe_layer(m)].states, width = s.n_kv_heads * (s.key_dim + s.value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);

@@ -39,27 +39,27 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     o.max_queue = 2;
     rp_engine *e = open_engine(&o);
     rp_request q = calls_request("hello", 1);
-    rp_call *waiting[2], *none = NULL;
+    rp_job *waiting[2], *none = NULL;
     rp_error err = {0};
-    rp_call_status status;
+    rp_job_status status;
     gate g;
     close_gate(&g, e);
     for (int i = 0; i < 2; i++) waiting[i] = calls_submit(e, &q);
     assert_int_equal(rp_engine_submit(e, &q, &none, &err), RP_ERR_BUSY);
     assert_null(none);
     assert_true(err.retry_after_ms > 0);
-    assert_false(rp_call_wait(waiting[1], 0));
-    rp_call_get_status(waiting[1], &status);
-    assert_int_equal(status.state, RP_CALL_WAITING);
+    assert_false(rp_job_wait(waiting[1], 0));
+    rp_job_get_status(waiting[1], &status);
+    assert_int_equal(status.state, RP_JOB_WAITING);
     gate_end(&g);
     for (int i = 0; i < 2; i++) {
-        assert_true(rp_call_wait(waiting[i], -1));
-        rp_call_get_status(waiting[i], &status);
-        assert_true(status.state == RP_CALL_DONE && status.queue_position == 0 && status.answer_tokens <= 1);
+        assert_true(rp_job_wait(waiting[i], -1));
+        rp_job_get_status(waiting[i], &status);
+        assert_true(status.state == RP_JOB_DONE && status.queue_position == 0 && status.answer_tokens <= 1);
         rp_result_free(calls_result(waiting[i]));
         rp_result *again;
-        assert_int_equal(rp_call_result(waiting[i], &again, &err), RP_ERR_INVALID);
-        rp_call_free(waiting[i]);
+        assert_int_equal(rp_job_result(waiting[i], &again, &err), RP_ERR_INVALID);
+        rp_job_free(waiting[i]);
     }
     rp_engine_free(e);
 }
@@ -74,7 +74,7 @@ static void priorities_then_deadlines_then_arrival(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = 1;
     rp_engine *e = open_engine(&o);
-    rp_call *call[BASE_ARRAY_LEN(calls)];
+    rp_job *call[BASE_ARRAY_LEN(calls)];
     calls_order places[BASE_ARRAY_LEN(calls)];
     int next = 0;
     gate g;
@@ -92,7 +92,7 @@ static void priorities_then_deadlines_then_arrival(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) {
         rp_result_free(calls_result(call[i]));
         assert_int_equal(places[i].place, calls[i].expected);
-        rp_call_free(call[i]);
+        rp_job_free(call[i]);
     }
     rp_engine_free(e);
 }
@@ -117,13 +117,13 @@ static void deadlines_end_calls(void **state) {
     gate g;
     close_gate(&g, e);
     q.deadline_ms = 1;
-    rp_call *late = calls_submit(e, &q);
+    rp_job *late = calls_submit(e, &q);
     uint64_t until = base_clock_us() + 2000;
     while (base_clock_us() < until) {}
     gate_end(&g);
-    assert_int_equal(rp_call_result(late, &r, &err), RP_ERR_DEADLINE);
+    assert_int_equal(rp_job_result(late, &r, &err), RP_ERR_DEADLINE);
     assert_non_null(strstr(err.message, "deadline"));
-    rp_call_free(late);
+    rp_job_free(late);
     q.deadline_ms = 200;
     until = base_clock_us() + 250000;
     q.on_token = spin_past_deadline;
@@ -144,22 +144,22 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
     rp_result *r;
     gate g;
     close_gate(&g, e);
-    rp_call *waiting = calls_submit(e, &q), *freed = calls_submit(e, &q);
-    rp_call_cancel(waiting);
-    rp_call_cancel(g.call); /* in the middle of its answer */
-    rp_call_cancel(freed);
+    rp_job *waiting = calls_submit(e, &q), *freed = calls_submit(e, &q);
+    rp_job_cancel(waiting);
+    rp_job_cancel(g.call); /* in the middle of its answer */
+    rp_job_cancel(freed);
     pthread_mutex_lock(&g.lock);
     g.open = true;
     pthread_cond_broadcast(&g.changed);
     pthread_mutex_unlock(&g.lock);
-    assert_int_equal(rp_call_result(waiting, &r, NULL), RP_ERR_CANCELLED);
+    assert_int_equal(rp_job_result(waiting, &r, NULL), RP_ERR_CANCELLED);
     rp_result *begun = calls_result(g.call);
     assert_string_equal(begun->finish_reason, "cancelled");
     assert_int_equal(begun->n_tokens, 1);
     rp_result_free(begun);
-    rp_call_free(waiting);
-    rp_call_free(g.call);
-    rp_call_free(freed);
+    rp_job_free(waiting);
+    rp_job_free(g.call);
+    rp_job_free(freed);
     rp_result *after = tiny_model_answer(e, &q);
     assert_int_equal(after->n_tokens, 3);
     rp_result_free(after);
@@ -171,13 +171,13 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     rp_engine_options o = rp_engine_options_defaults();
     rp_model_info info;
     rp_model_describe(model, &info);
-    o.state_budget_bytes = info.state_bytes_per_token * 256; /* four blocks in each layer */
+    o.kv_budget_bytes = info.kv_bytes_per_token * 256; /* four blocks in each layer */
     rp_engine *e = open_engine(&o);
     char *text = calls_text(1, 300);
     rp_request q = calls_request(text, 1);
-    rp_call *c;
+    rp_job *c;
     rp_error err = {0};
-    assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_ROOM);
+    assert_int_equal(rp_engine_submit(e, &q, &c, &err), RP_ERR_BUDGET);
     assert_non_null(strstr(err.message, "budget"));
     q = calls_request("short", 1000);
     rp_result *r = tiny_model_answer(e, &q);
@@ -207,7 +207,7 @@ static void a_text_is_read_once(void **state) {
     assert_string_equal(last_item(first)->reason, "new");
     assert_int_equal(second->cached_tokens, second->prompt_tokens - 1);
     assert_string_equal(last_item(second)->reason, "last");
-    assert_int_equal(second->divergence.token, -1);
+    assert_int_equal(second->mismatch.token, -1);
     assert_memory_equal(first->tokens, second->tokens, 4 * sizeof(int32_t));
     assert_true(longer->cached_tokens >= first->prompt_tokens - 2); /* the last token may be another one before a space */
     assert_string_equal(longer->plan[0].tier, "ram");
@@ -219,9 +219,9 @@ static void a_text_is_read_once(void **state) {
     strcpy(cut + strlen(cut) - 4, " zzz");
     other_end = calls_request(cut, 1);
     rp_result *diverges = tiny_model_answer(e, &other_end);
-    assert_int_equal(diverges->divergence.token, diverges->cached_tokens);
-    assert_true(strlen(diverges->divergence.before) > 0 && strcmp(diverges->divergence.found, diverges->divergence.known) != 0);
-    assert_string_equal(diverges->divergence.module, "prompt");
+    assert_int_equal(diverges->mismatch.token, diverges->cached_tokens);
+    assert_true(strlen(diverges->mismatch.before) > 0 && strcmp(diverges->mismatch.prompt, diverges->mismatch.cached) != 0);
+    assert_string_equal(diverges->mismatch.module, "prompt");
     rp_result *all[] = {first, second, longer, without, diverges};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) rp_result_free(all[i]);
     free(text);
@@ -246,8 +246,8 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     rp_result *third = tiny_model_answer(e, &q);
     q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>";
     rp_result *fourth = tiny_model_answer(e, &q);
-    assert_string_equal(fourth->divergence.message, "user 2");
-    assert_string_equal(fourth->divergence.module, "prompt");
+    assert_string_equal(fourth->mismatch.message, "user 2");
+    assert_string_equal(fourth->mismatch.module, "prompt");
     rp_result_free(fourth);
     assert_int_equal(second->cached_tokens, first->prompt_tokens);
     assert_true(last_item(second)->position > 0 && !last_item(second)->is_view);
@@ -263,15 +263,15 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
 
 /* Holds a request at its first token and compares what its call says with its result, which is the caller's. */
 static rp_result *run_watched(rp_engine *e, const rp_request *q) {
-    rp_call_status held, ended;
+    rp_job_status held, ended;
     gate g;
     gate_close(&g, e, q);
-    rp_call_get_status(g.call, &held);
+    rp_job_get_status(g.call, &held);
     gate_open(&g);
     rp_result *r = calls_result(g.call);
-    rp_call_get_status(g.call, &ended);
-    rp_call_free(g.call);
-    assert_int_equal(held.state, RP_CALL_PREFILL);
+    rp_job_get_status(g.call, &ended);
+    rp_job_free(g.call);
+    assert_int_equal(held.state, RP_JOB_PREFILL);
     assert_true(held.computed_tokens <= held.prompt_tokens);
     assert_int_equal(held.prompt_tokens, r->prompt_tokens);
     assert_int_equal(held.cached_tokens, r->cached_tokens);
@@ -308,7 +308,7 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
     for (int i = 0; i < 2; i++) {
         snprintf(texts[i], 4096, "Before it, %s word. %s", i ? "another" : "one", rest);
         rp_request q = calls_request(texts[i], 2);
-        q.relink = 4;
+        q.shifted_reuse = 4;
         rp_result *r = run_watched(e, &q);
         if (i == 1) assert_true(r->cached_tokens > 200 && r->plan[r->n_plan - 1].position > 200); /* moved */
         rp_result_free(r);
@@ -329,16 +329,16 @@ static void an_engine_describes_itself(void **state) {
     rp_engine *e = open_engine(&o);
     rp_engine_describe(e, &info);
     assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 && !info.prepared);
-    assert_true(info.chunk_tokens > 0 && info.state_format == RP_STATE_F16 && info.running == 0 && info.waiting == 0);
+    assert_true(info.chunk_tokens > 0 && info.kv_format == RP_KV_F16 && info.running == 0 && info.waiting == 0);
     rp_request q = calls_request("hello", 1);
     gate g;
     close_gate(&g, e);
-    rp_call *waiting = calls_submit(e, &q);
+    rp_job *waiting = calls_submit(e, &q);
     rp_engine_describe(e, &info);
     assert_int_equal(info.running + info.waiting, 2);
     gate_end(&g);
     rp_result_free(calls_result(waiting));
-    rp_call_free(waiting);
+    rp_job_free(waiting);
     rp_engine_describe(e, &info);
     assert_true(info.running == 0 && info.waiting == 0 && info.prepared);
     rp_engine_free(e);
@@ -357,7 +357,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     sprintf(end, "</schema>");
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     rp_request q = calls_request("hello", 1);
-    rp_call *call = NULL;
+    rp_job *call = NULL;
     rp_result *none;
     rp_error err;
     gate g;
@@ -365,14 +365,14 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     assert_null(call);
     close_gate(&g, e);
     assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
-    rp_call_cancel(call);
+    rp_job_cancel(call);
     gate_end(&g);
-    assert_int_equal(rp_call_result(call, &none, &err), RP_ERR_CANCELLED);
-    rp_call_free(call);
+    assert_int_equal(rp_job_result(call, &none, &err), RP_ERR_CANCELLED);
+    rp_job_free(call);
     assert_int_equal(rp_schema_submit(e, NULL, "s", NULL, NULL, &call, &err), RP_OK);
-    assert_int_equal(rp_call_result(call, &none, &err), RP_OK);
+    assert_int_equal(rp_job_result(call, &none, &err), RP_OK);
     assert_null(none);
-    rp_call_free(call);
+    rp_job_free(call);
     q.text = NULL;
     q.prompt = "<prompt schema='s'><m0/><m7/> And?</prompt>";
     rp_result *r = tiny_model_answer(e, &q);
@@ -462,7 +462,7 @@ static void what_was_dropped_says_so(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_model_info info;
     rp_model_describe(model, &info);
-    o.state_budget_bytes = info.state_bytes_per_token * 64 * 24;
+    o.kv_budget_bytes = info.kv_bytes_per_token * 64 * 24;
     rp_engine *e = open_engine(&o);
     char *text = calls_text(0, 100), *others = NULL;
     rp_request q = calls_request(text, 1);
@@ -475,7 +475,7 @@ static void what_was_dropped_says_so(void **state) {
     }
     rp_result *again = tiny_model_answer(e, &q);
     rp_store_stats stats;
-    assert_string_equal(last_item(again)->reason, "dropped");
+    assert_string_equal(last_item(again)->reason, "evicted");
     rp_engine_store_stats(e, &stats);
     assert_true(stats.evictions > 0 && stats.bytes == stats.used_bytes && stats.used_bytes <= stats.budget_bytes);
     rp_result_free(again);
@@ -491,7 +491,7 @@ static void the_same_new_prompt_is_computed_once(void **state) {
     rp_engine *e = open_engine(&o);
     char *text = calls_text(3, 300);
     rp_request q = calls_request(text, 3);
-    rp_call *calls[8];
+    rp_job *calls[8];
     gate g;
     int32_t computed = 0, tokens = 0;
     close_gate(&g, e);
@@ -502,7 +502,7 @@ static void the_same_new_prompt_is_computed_once(void **state) {
         tokens = r->prompt_tokens;
         computed += r->fresh_tokens;
         rp_result_free(r);
-        rp_call_free(calls[i]);
+        rp_job_free(calls[i]);
     }
     assert_true(tokens > 300);
     assert_int_equal(computed, tokens + 7);
@@ -576,13 +576,13 @@ static void no_answer_waits_for_a_prompt(void **state) {
     answer.on_token = note_decoding;
     answer.on_done = stop_decoding;
     answer.user = &seen;
-    rp_call *a = calls_submit(e, &answer), *b = calls_submit(e, &prompt);
+    rp_job *a = calls_submit(e, &answer), *b = calls_submit(e, &prompt);
     rp_result *ra = calls_result(a), *rb = calls_result(b);
     assert_true(ra->n_tokens == 400 && rb->n_tokens == 1);
     rp_result_free(ra);
     rp_result_free(rb);
-    rp_call_free(a);
-    rp_call_free(b);
+    rp_job_free(a);
+    rp_job_free(b);
     rp_engine_free(e);
     assert_true(seen.mixed > 20);
     assert_int_equal(seen.late, 0);

@@ -375,7 +375,7 @@ static void calls_with_and_without_grammars_do_not_meet(void **state) {
     static const char *const grammars[] = {NULL, "root ::= [a-z ]+", "root ::= \"{\" [0-9]+ (\",\" [0-9]+)* \"}\"",
                                            NULL, ".",                "root ::= (\"ab\" | [^a])*"};
     rp_result *alone[LEN(grammars)] = {NULL}, *together[LEN(grammars)];
-    rp_call *calls[LEN(grammars)], *cancelled;
+    rp_job *calls[LEN(grammars)], *cancelled;
     rp_request q[LEN(grammars)];
     rp_error err;
     for (size_t i = 0; i < LEN(grammars); i++) {
@@ -389,16 +389,16 @@ static void calls_with_and_without_grammars_do_not_meet(void **state) {
         assert_int_equal(rp_engine_submit(engines[1], &q[i], &calls[i], &err), i == 4 ? RP_ERR_SYNTAX : RP_OK);
     q[1].max_tokens = 200;
     assert_int_equal(rp_engine_submit(engines[1], &q[1], &cancelled, &err), RP_OK);
-    rp_call_cancel(cancelled);
+    rp_job_cancel(cancelled);
     for (size_t i = 0; i < LEN(grammars); i++) {
         if (i == 4) continue;
-        assert_int_equal(rp_call_result(calls[i], &together[i], &err), RP_OK);
+        assert_int_equal(rp_job_result(calls[i], &together[i], &err), RP_OK);
         expect_same(alone[i], together[i]);
         rp_result_free(alone[i]);
         rp_result_free(together[i]);
-        rp_call_free(calls[i]);
+        rp_job_free(calls[i]);
     }
-    rp_call_free(cancelled);
+    rp_job_free(cancelled);
 }
 
 /* ---- what is refused ---- */

@@ -47,7 +47,7 @@ static double serve(cost_model *c, machine *m, int32_t rows, int steps, int32_t 
         cost_load l = load_of(rows, 200.0 * rows);
         double alone = fmax(m->read_us, m->row_us * rows) + m->slot_us * l.slots;
         if (cost_model_knows(c, rows) && i % 32 != 31) {
-            *last_piece = cost_model_room(c, &l, 500, 256, 1.75 * cost_model_predict(c, &l));
+            *last_piece = cost_model_overhead(c, &l, 500, 256, 1.75 * cost_model_predict(c, &l));
             l.rows += *last_piece;
             l.slots += 500;
         }
@@ -65,9 +65,9 @@ static void test_nothing_is_known(void **state) {
     cost_load l = load_of(1, 100);
     assert_true(cost_model_predict(&c, &l) == 0);
     assert_false(cost_model_knows(&c, 1));
-    assert_int_equal(cost_model_room(&c, &l, 0, 256, 100), 16);
-    assert_int_equal(cost_model_room(&c, &l, 0, 5, 100), 5);
-    assert_int_equal(cost_model_room(&c, &l, 0, 0, 100), 0);
+    assert_int_equal(cost_model_overhead(&c, &l, 0, 256, 100), 16);
+    assert_int_equal(cost_model_overhead(&c, &l, 0, 5, 100), 5);
+    assert_int_equal(cost_model_overhead(&c, &l, 0, 0, 100), 0);
 }
 
 static void test_guesses_are_cautious(void **state) {

@@ -120,7 +120,7 @@ static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
 static rp_engine *open_engine(const char *store_dir) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e;
-    o.state_format = RP_STATE_F32;
+    o.kv_format = RP_KV_F32;
     o.n_threads = 1;
     o.store_dir = store_dir;
     if (rp_engine_new(&e, model.model, &o, NULL)) abort();
@@ -129,12 +129,12 @@ static rp_engine *open_engine(const char *store_dir) {
 
 static rp_engine *new_engine(void) { return open_engine(NULL); }
 
-static void ask(oracle_run *run, rp_engine *e, const char *text, int32_t relink) {
+static void ask(oracle_run *run, rp_engine *e, const char *text, int32_t shifted_reuse) {
     rp_request q = rp_request_defaults();
     q.text = text;
     q.max_tokens = 1;
     q.ignore_eos = true;
-    q.relink = relink;
+    q.shifted_reuse = shifted_reuse;
     oracle_run_make(run, e, &q);
     if (run->rc) fail_msg("%s", run->err.message);
 }
@@ -155,13 +155,13 @@ static int32_t moved_tokens(const rp_result *r) {
 
 static void check_edit(tiny_random *r, int32_t *n_moved) {
     static const int32_t relinks[] = {0, 1, 8, 40};
-    int32_t relink = relinks[tiny_random_below(r, BASE_ARRAY_LEN(relinks))];
+    int32_t shifted_reuse = relinks[tiny_random_below(r, BASE_ARRAY_LEN(relinks))];
     edit x = {0};
     oracle_run first, run, all, off;
     rp_engine *e = new_engine();
     make_edit(&x, r);
     ask(&first, e, x.old_text, -1);
-    ask(&run, e, x.new_text, relink);
+    ask(&run, e, x.new_text, shifted_reuse);
     assert_int_equal(run.result->prompt_tokens, x.n_new);
     assert_int_equal(run.result->cached_tokens + run.result->fresh_tokens, x.n_new);
     int32_t moved = moved_tokens(run.result);
@@ -171,7 +171,7 @@ static void check_edit(tiny_random *r, int32_t *n_moved) {
         if (memcmp(expected, oracle_run_logits(&run, 0), sizeof(float) * (size_t)run.n_vocab) != 0)
             fail_msg("REPRISE_TEST_SEED=%llu: deviation %g", (unsigned long long)seed,
                      oracle_deviation(expected, oracle_run_logits(&run, 0), run.n_vocab));
-        assert_int_equal(tokens_with(run.result, "relinked"), relink);
+        assert_int_equal(tokens_with(run.result, "shifted"), shifted_reuse);
         free(expected);
     }
     *n_moved += moved > 0;

@@ -46,7 +46,7 @@ static void fill(int32_t *tokens, int32_t n, int32_t seed) {
     for (int32_t i = 0; i < n; i++) tokens[i] = 10 + (i * 37 + seed * 101 + i * i % 91) % 400;
 }
 
-static void on_done(rp_engine *e, void *user, int rc, const idle_result *result) {
+static void on_done(rp_engine *e, void *user, int rc, const background_result *result) {
     task *t = user;
     size_t bytes = (size_t)e->model->hp.n_vocab * sizeof(float);
     t->n_done++;
@@ -59,12 +59,12 @@ static void on_done(rp_engine *e, void *user, int rc, const idle_result *result)
 
 static void submit(rp_engine *e, void *arg) {
     task *t = arg;
-    idle_task it = {.salt = e->salt, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
+    background_task it = {.salt = e->salt, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
     it.tokens = base_alloc((size_t)t->n * sizeof(int32_t));
     it.positions = base_alloc((size_t)t->n * sizeof(int32_t));
     fill(it.tokens, t->n, t->seed);
     for (int32_t i = 0; i < t->n; i++) it.positions[i] = i;
-    t->submit_rc = idle_submit(e, &it);
+    t->submit_rc = background_submit(e, &it);
     if (t->submit_rc == RP_OK) return;
     base_free(it.tokens);
     base_free(it.positions);
@@ -97,10 +97,10 @@ static rp_request request(const int32_t *tokens, int32_t n, int32_t max_tokens) 
 
 static void a_task_gives_the_bytes_of_a_call(void **state) {
     (void)state;
-    for (int format = RP_STATE_F16; format <= RP_STATE_F32; format++)
+    for (int format = RP_KV_F16; format <= RP_KV_F32; format++)
         for (int keeps = 0; keeps < 2; keeps++) {
             rp_engine_options o = rp_engine_options_defaults();
-            o.state_format = (rp_state_format)format;
+            o.kv_format = (rp_kv_format)format;
             rp_engine *e = new_engine(&o);
             task t = {.n = TOKENS, .keeps = keeps};
             submit_task(e, &t);
@@ -127,27 +127,27 @@ static void a_task_gives_the_bytes_of_a_call(void **state) {
 
 static void one_more_than_the_limit_is_refused_and_the_engine_ends_them(void **state) {
     (void)state;
-    task tasks[IDLE_MAX_TASKS + 1] = {0};
+    task tasks[BACKGROUND_MAX_TASKS + 1] = {0};
     int32_t tokens[8];
     rp_engine *e = new_engine(NULL);
     fill(tokens, 8, 1);
-    rp_call *c;
+    rp_job *c;
     rp_request q = request(tokens, 8, 3000); /* it runs: no task is begun; tasks come between two steps each */
     assert_int_equal(rp_engine_submit(e, &q, &c, NULL), RP_OK);
-    for (int i = 0; i <= IDLE_MAX_TASKS; i++) {
+    for (int i = 0; i <= BACKGROUND_MAX_TASKS; i++) {
         tasks[i] = (task){.n = TOKENS, .seed = i};
         submit_task(e, &tasks[i]);
-        assert_int_equal(tasks[i].submit_rc, i < IDLE_MAX_TASKS ? RP_OK : RP_ERR_BUSY);
+        assert_int_equal(tasks[i].submit_rc, i < BACKGROUND_MAX_TASKS ? RP_OK : RP_ERR_BUSY);
     }
     rp_engine_info info;
     rp_engine_describe(e, &info);
     assert_int_equal(info.running + info.waiting, 1); /* tasks are no calls */
-    assert_int_equal(info.background, IDLE_MAX_TASKS);
+    assert_int_equal(info.background, BACKGROUND_MAX_TASKS);
     assert_false(rp_engine_drain(e, 0));
-    rp_call_free(c);
+    rp_job_free(c);
     rp_engine_free(e);
-    for (int i = 0; i <= IDLE_MAX_TASKS; i++) {
-        assert_int_equal(tasks[i].n_done, i < IDLE_MAX_TASKS);
+    for (int i = 0; i <= BACKGROUND_MAX_TASKS; i++) {
+        assert_int_equal(tasks[i].n_done, i < BACKGROUND_MAX_TASKS);
         assert_true(tasks[i].rc == RP_OK || tasks[i].rc == RP_ERR_CANCELLED);
         free(tasks[i].logits);
     }
@@ -158,7 +158,7 @@ static void one_more_than_the_limit_is_refused_and_the_engine_ends_them(void **s
 /* Submits a call in every third step of the background, and looks at which steps follow. */
 typedef struct watch {
     rp_engine *e;
-    rp_call *calls[64];
+    rp_job *calls[64];
     int32_t n_calls, n_background, tokens[40];
     bool under_way; /* one of them */
     int32_t in_the_way, shared; /* steps of the background while one was; with other rows */
@@ -200,7 +200,7 @@ static void a_call_waits_for_one_step_of_the_background_at_most(void **state) {
         submit_task(w.e, &tasks[i]);
     }
     assert_true(rp_engine_drain(w.e, -1));
-    for (int i = 0; i < w.n_calls; i++) rp_call_wait(w.calls[i], -1), rp_call_free(w.calls[i]);
+    for (int i = 0; i < w.n_calls; i++) rp_job_wait(w.calls[i], -1), rp_job_free(w.calls[i]);
     rp_engine_free(w.e);
     assert_true(w.n_background >= 8 * TOKENS / 16);
     assert_int_equal(w.n_calls, 64);
@@ -217,7 +217,7 @@ static void a_call_waits_for_one_step_of_the_background_at_most(void **state) {
 
 typedef struct crowd {
     rp_engine *e;
-    rp_call *call;
+    rp_job *call;
     int32_t tokens[700], steps, rows; /* of the background */
 } crowd;
 
@@ -238,7 +238,7 @@ static void a_task_gives_its_room_to_a_call(void **state) {
         o.on_step = crowd_step;
         o.step_user = &w;
         o.chunk_tokens = 16;
-        o.state_budget_bytes = 14 * column_bytes; /* of 700 tokens 11, and as a task 10 */
+        o.kv_budget_bytes = 14 * column_bytes; /* of 700 tokens 11, and as a task 10 */
         fill(w.tokens, 700, 5);
         w.e = new_engine(&o);
         task t = {.n = TOKENS, .seed = 6, .keeps = keeps};
@@ -246,10 +246,10 @@ static void a_task_gives_its_room_to_a_call(void **state) {
         assert_true(rp_engine_drain(w.e, -1));
         rp_result *r;
         rp_error err;
-        if (rp_call_result(w.call, &r, &err)) fail_msg("%s", err.message);
+        if (rp_job_result(w.call, &r, &err)) fail_msg("%s", err.message);
         assert_int_equal(r->fresh_tokens, 700);
         rp_result_free(r);
-        rp_call_free(w.call);
+        rp_job_free(w.call);
         assert_int_equal(t.n_done, 1);
         assert_int_equal(t.rc, RP_OK);
         if (!keeps) assert_true(w.rows > TOKENS); /* it began again */
@@ -261,13 +261,13 @@ static void a_task_gives_its_room_to_a_call(void **state) {
 static void a_task_that_no_budget_holds_is_dropped(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
-    o.state_budget_bytes = 4 * column_bytes;
+    o.kv_budget_bytes = 4 * column_bytes;
     rp_engine *e = new_engine(&o);
     task t = {.n = TOKENS}, small = {.n = 60};
     submit_task(e, &t);
     submit_task(e, &small);
     assert_true(rp_engine_drain(e, -1));
-    assert_int_equal(t.rc, RP_ERR_ROOM);
+    assert_int_equal(t.rc, RP_ERR_BUDGET);
     assert_int_equal(small.rc, RP_OK);
     rp_engine_free(e);
     free(small.logits);

@@ -20,11 +20,11 @@ static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin
 #define N_TEXTS 40
 #define MOST_FLOODS 8
 
-static rp_engine *new_engine(const char *dir, uint64_t state_bytes) {
+static rp_engine *new_engine(const char *dir, uint64_t kv_bytes) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.n_ctx = 256;
-    o.state_budget_bytes = state_bytes;
+    o.kv_budget_bytes = kv_bytes;
     o.store_dir = dir;
     o.store_write = RP_STORE_WRITE_THROUGH;
     rp_engine *e = open_engine(&o);
@@ -148,11 +148,11 @@ static void a_quota_holds_in_both_tiers(void **state) {
     rp_engine *e = new_engine(dir, 0);
     assert_int_equal(ask(e, "b", NULL, "the river of the city"), 0);
     rp_store_stats one = stats_of(e);
-    rp_quota quota = {.state_bytes = 6 * one.bytes, .store_bytes = 4 * one.disk_bytes};
+    rp_quota quota = {.kv_bytes = 6 * one.bytes, .store_bytes = 4 * one.disk_bytes};
     rp_error err;
     assert_int_equal(rp_engine_set_quota(e, "a", &quota, &err), RP_OK);
     flood(e, "a", 0, N_TEXTS);
-    assert_true(stats_of(e).bytes <= quota.state_bytes + one.bytes);
+    assert_true(stats_of(e).bytes <= quota.kv_bytes + one.bytes);
     assert_true(stats_of(e).disk_bytes <= quota.store_bytes + one.disk_bytes);
     assert_true(stats_of(e).disk_evictions > 0 && stats_of(e).disk_spans > one.disk_spans);
     rp_engine_free(e);
@@ -176,7 +176,7 @@ static void a_quota_needs_a_tenant_that_can_be(void **state) {
     memset(name, 'x', sizeof(name));
     name[sizeof(name) - 1] = '\0';
     assert_int_equal(rp_engine_set_quota(e, name, &(rp_quota){0}, &err), RP_ERR_LIMIT);
-    assert_int_equal(rp_engine_set_quota(e, NULL, &(rp_quota){.state_bytes = 1}, &err), RP_OK);
+    assert_int_equal(rp_engine_set_quota(e, NULL, &(rp_quota){.kv_bytes = 1}, &err), RP_OK);
     ask(e, NULL, "<prompt schema='s'><plain/></prompt>", NULL); /* nothing of it is kept for the next one, and it works */
     rp_engine_free(e);
 }

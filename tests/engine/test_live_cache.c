@@ -215,8 +215,8 @@ static void what_is_held_stays_valid(void **state) {
         gate_open(&g);
         assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
         assert_true(n > 2);
-        if (rp_call_result(g.call, &held, &err)) fail_msg("%s", err.message);
-        rp_call_free(g.call);
+        if (rp_job_result(g.call, &held, &err)) fail_msg("%s", err.message);
+        rp_job_free(g.call);
         assert_true(held->cached_tokens > 0);
         assert_memory_equal(held->tokens, before->tokens, 20 * sizeof(*held->tokens));
         assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */

@@ -23,7 +23,7 @@ static rp_engine *new_engine(const char *dir, uint64_t columns) {
     o.n_threads = 1;
     o.max_sequences = 1;
     o.store_dir = dir;
-    o.state_budget_bytes = columns * column_bytes;
+    o.kv_budget_bytes = columns * column_bytes;
     return open_engine(&o);
 }
 
@@ -56,11 +56,11 @@ static int32_t read_it(rp_engine *e, const char *text) {
 typedef struct pair {
     rp_engine *engine;
     rp_request waits; /* submitted by the running call's first token */
-    rp_call *call;
+    rp_job *call;
     bool cancels; /* the waiting call, after it was looked at */
     int n;
     rp_store_stats first, seen;
-    rp_call_state state;
+    rp_job_state state;
 } pair;
 
 static bool on_token(void *user, const rp_token *token) {
@@ -71,11 +71,11 @@ static bool on_token(void *user, const rp_token *token) {
         assert_int_equal(rp_engine_submit(p->engine, &p->waits, &p->call, NULL), RP_OK);
     }
     if (p->n == LOOK_AT) {
-        rp_call_status status;
+        rp_job_status status;
         rp_engine_store_stats(p->engine, &p->seen);
-        rp_call_get_status(p->call, &status);
+        rp_job_get_status(p->call, &status);
         p->state = status.state;
-        if (p->cancels) rp_call_cancel(p->call);
+        if (p->cancels) rp_job_cancel(p->call);
     }
     p->n++;
     return true;
@@ -91,10 +91,10 @@ static rp_result *run_pair(pair *p, const char *text, int32_t max_tokens) {
     q.user = p;
     if (rp_engine_run(p->engine, &q, &r, &err)) fail_msg("%s", err.message);
     rp_result_free(r);
-    int rc = rp_call_result(p->call, &waited, &err);
+    int rc = rp_job_result(p->call, &waited, &err);
     if (p->cancels) assert_int_equal(rc, RP_ERR_CANCELLED);
     else if (rc) fail_msg("%s", err.message);
-    rp_call_free(p->call);
+    rp_job_free(p->call);
     return waited;
 }
 
@@ -107,7 +107,7 @@ static void states_are_read_before_the_call_runs(void **state) {
     rp_engine_free(e);
     pair p = {.engine = new_engine(dir, 64), .waits = calls_request(text, 1)};
     rp_result *r = run_pair(&p, "short", 20);
-    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(p.state, RP_JOB_WAITING);
     assert_int_equal(p.first.spans, 0);
     assert_true(p.seen.spans >= 3 && p.seen.hits == p.first.hits); /* taken into RAM, and not counted as found yet */
     assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
@@ -127,7 +127,7 @@ static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
     read_it(p.engine, text);
     read_it(p.engine, newer);
     rp_result *r = run_pair(&p, "short", 26 * 64);
-    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(p.state, RP_JOB_WAITING);
     assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
     rp_result_free(r);
     assert_true(read_it(p.engine, newer) < 599); /* something had to go */
@@ -142,7 +142,7 @@ static void a_cancelled_call_lets_go(void **state) {
     pair p = {.engine = new_engine(NULL, 44), .waits = calls_request(text, 1), .cancels = true};
     read_it(p.engine, text);
     assert_null(run_pair(&p, "short", 20));
-    assert_int_equal(p.state, RP_CALL_WAITING);
+    assert_int_equal(p.state, RP_JOB_WAITING);
     assert_int_equal(read_it(p.engine, large), 0); /* takes all there is */
     rp_engine_free(p.engine);
     free(text);
@@ -153,14 +153,14 @@ static void a_cancelled_call_lets_go(void **state) {
 static void the_first_that_waits_gets_all_the_room(void **state) {
     (void)state;
     char *texts[4], *large = text_of(9, 40 * 64);
-    rp_call *behind[4];
+    rp_job *behind[4];
     rp_error err;
     for (int i = 0; i < 4; i++) texts[i] = text_of(i + 1, 500);
     pair p = {.engine = new_engine(NULL, 44), .waits = calls_request(large, 1)};
     for (int i = 0; i < 4; i++) read_it(p.engine, texts[i]);
     p.waits.priority = 1;
     rp_request hold = calls_request("short", 1000), q;
-    rp_call *running;
+    rp_job *running;
     hold.on_token = on_token;
     hold.user = &p;
     assert_int_equal(rp_engine_submit(p.engine, &hold, &running, NULL), RP_OK);
@@ -168,18 +168,18 @@ static void the_first_that_waits_gets_all_the_room(void **state) {
         q = calls_request(texts[i], 1);
         if (rp_engine_submit(p.engine, &q, &behind[i], &err)) fail_msg("%s", err.message);
     }
-    rp_call_wait(running, -1);
+    rp_job_wait(running, -1);
     rp_result *r;
-    if (rp_call_result(p.call, &r, &err)) fail_msg("%s", err.message);
+    if (rp_job_result(p.call, &r, &err)) fail_msg("%s", err.message);
     rp_result_free(r);
     for (int i = 0; i < 4; i++) {
-        if (rp_call_result(behind[i], &r, &err)) fail_msg("%s", err.message);
+        if (rp_job_result(behind[i], &r, &err)) fail_msg("%s", err.message);
         rp_result_free(r);
-        rp_call_free(behind[i]);
+        rp_job_free(behind[i]);
         free(texts[i]);
     }
-    rp_call_free(p.call);
-    rp_call_free(running);
+    rp_job_free(p.call);
+    rp_job_free(running);
     rp_engine_free(p.engine);
     free(large);
 }
@@ -191,5 +191,5 @@ int main(void) {
         cmocka_unit_test(a_cancelled_call_lets_go),
         cmocka_unit_test(the_first_that_waits_gets_all_the_room),
     };
-    return cmocka_run_group_tests_name("look_ahead", tests, open_model, close_model);
+    return cmocka_run_group_tests_name("prefetch", tests, open_model, close_model);
 }

@@ -362,7 +362,7 @@ static void test_errors_are_kept(void **state) {
 static void test_used_by_many(void **state) {
     (void)state;
     world w = open_world("chatml");
-    rp_call *calls[3];
+    rp_job *calls[3];
     rp_result *results[3];
     rp_error err;
     rp_prompt *p = new_prompt("s");
@@ -373,13 +373,13 @@ static void test_used_by_many(void **state) {
     for (size_t i = 0; i < 3; i++) assert_int_equal(rp_engine_submit(w.engine, &q, &calls[i], &err), RP_OK);
     rp_prompt_free(p);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(rp_call_result(calls[i], &results[i], &err), RP_OK);
+        assert_int_equal(rp_job_result(calls[i], &results[i], &err), RP_OK);
         assert_int_equal(results[i]->prompt_tokens, results[0]->prompt_tokens);
         assert_string_equal(results[i]->text, results[0]->text);
     }
     for (size_t i = 0; i < 3; i++) {
         rp_result_free(results[i]);
-        rp_call_free(calls[i]);
+        rp_job_free(calls[i]);
     }
     p = new_prompt("s");
     q.built = p;

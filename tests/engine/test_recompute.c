@@ -377,7 +377,7 @@ static rp_engine *engine_for(const cache_world *w) {
     const char *text;
     if (rp_model_fingerprint(w->model, 1, NULL, NULL, &text, &err)) fail_msg("%s", err.message);
     rp_engine *e = cache_world_engine(w, NULL, NULL, &err);
-    if (!e || rp_schema_encode(e, NULL, "cities", NULL, NULL, &err)) fail_msg("%s", err.message);
+    if (!e || rp_schema_prefill(e, NULL, "cities", NULL, NULL, &err)) fail_msg("%s", err.message);
     return e;
 }
 
@@ -395,10 +395,10 @@ static rp_cache_recomputed recompute(const cache_world *w) {
 
 /* The KV of a record becomes other KV: one bit of the first layer, and all checksums right. */
 static void forge_kv(const char *path) {
-    uint64_t private_bytes, states_at;
+    uint64_t private_bytes, kv_at;
     forged f = forge_load(path);
-    assert_true(forge_places(f.bytes, f.n, &private_bytes, &states_at));
-    f.bytes[states_at] ^= 1; /* of the first token's first key */
+    assert_true(forge_places(f.bytes, f.n, &private_bytes, &kv_at));
+    f.bytes[kv_at] ^= 1; /* of the first token's first key */
     forge_layer_checksums(f.bytes, f.n);
     forge_header_checksum(f.bytes, f.n);
     forge_save(path, f.bytes, f.n);

@@ -21,7 +21,7 @@ static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.n_ctx = n_ctx;
-    o.state_budget_bytes = budget;
+    o.kv_budget_bytes = budget;
     rp_engine *e = open_engine(&o);
     load_schema(e, schema_text, "s.xml");
     load_schema(e, fixed_text, "f.xml");
@@ -63,7 +63,7 @@ static void weights_are_prepared_once_and_said_to_be(void **state) {
     assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.states == 0);
     assert_int_equal(run(e, "<prompt schema='s'/>", 0.0f, 0, &r, NULL), RP_OK);
     rp_engine_memory(e, &m);
-    assert_true(m.states > 0 && m.states <= m.states_limit);
+    assert_true(m.states > 0 && m.states <= m.kv_limit);
     rp_result_free(r);
     rp_engine_free(e);
 }
@@ -105,7 +105,7 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_non_null(strstr(err.message, "the context holds 12"));
     rp_engine_free(e);
     e = new_engine(1, 0);
-    assert_int_equal(run(e, "<prompt schema='s'><plan/></prompt>", 0, 0, &r, &err), RP_ERR_ROOM);
+    assert_int_equal(run(e, "<prompt schema='s'><plan/></prompt>", 0, 0, &r, &err), RP_ERR_BUDGET);
     assert_non_null(strstr(err.message, "budget"));
     rp_engine_free(e);
 }
@@ -115,8 +115,8 @@ static void modules_can_be_computed_ahead(void **state) {
     rp_engine *e = new_engine(0, 0);
     rp_store_stats stats;
     rp_result *r;
-    assert_int_equal(rp_schema_encode(e, NULL, "nobody", NULL, NULL, NULL), RP_ERR_NAME);
-    assert_int_equal(rp_schema_encode(e, NULL, "s", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_prefill(e, NULL, "nobody", NULL, NULL, NULL), RP_ERR_NAME);
+    assert_int_equal(rp_schema_prefill(e, NULL, "s", NULL, NULL, NULL), RP_OK);
     rp_engine_store_stats(e, &stats);
     assert_true(stats.spans >= 4 && stats.bytes > 0 && stats.bytes <= stats.budget_bytes);
     assert_int_equal(run(e, "<prompt schema='s'><plan duration='9'><miami/></plan> x</prompt>", 0, 0, &r, NULL), RP_OK);

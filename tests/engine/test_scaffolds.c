@@ -35,9 +35,9 @@ static int open_model_and_schema(void **state) {
     return open_model(state);
 }
 
-static rp_engine *new_engine(rp_state_format format, uint64_t scaffold_bytes) {
+static rp_engine *new_engine(rp_kv_format format, uint64_t scaffold_bytes) {
     rp_engine_options o = rp_engine_options_defaults();
-    o.state_format = format;
+    o.kv_format = format;
     o.scaffold_bytes = scaffold_bytes;
     o.n_threads = 1;
     rp_engine *e = open_engine(&o);
@@ -80,7 +80,7 @@ static rp_scaffold_stats stats_of(rp_engine *e) {
 }
 
 /* What a prompt gives in an engine of its own. */
-static void run_alone(oracle_run *run, rp_state_format format, const char *prompt, rp_quality_mode mode) {
+static void run_alone(oracle_run *run, rp_kv_format format, const char *prompt, rp_quality_mode mode) {
     rp_engine *e = new_engine(format, 0);
     rp_request q = request(prompt, mode);
     oracle_run_make(run, e, &q);
@@ -92,13 +92,13 @@ static void the_next_prompt_is_exact(void **state) {
     static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><a/>", "What?"), PROMPT("<a/>" C, "Who?"),
                                           PROMPT("<a/>Between.<d/>" C "<b/>", "Which?"), PROMPT("<d/>", ""),
                                           "<prompt schema=\"s\"><b/>" C "</prompt>"}; /* it ends with a module */
-    for (int format = RP_STATE_F16; format <= RP_STATE_F32; format++)
+    for (int format = RP_KV_F16; format <= RP_KV_F32; format++)
         for (size_t i = 0; i < sizeof(prompts) / sizeof(*prompts); i++) {
-            rp_engine *e = new_engine((rp_state_format)format, 0);
+            rp_engine *e = new_engine((rp_kv_format)format, 0);
             rp_request q = request(prompts[i], RP_QUALITY_SCAFFOLD);
             oracle_run reuse, exact, first, second;
-            run_alone(&reuse, (rp_state_format)format, prompts[i], RP_QUALITY_REUSE);
-            run_alone(&exact, (rp_state_format)format, prompts[i], RP_QUALITY_EXACT);
+            run_alone(&reuse, (rp_kv_format)format, prompts[i], RP_QUALITY_REUSE);
+            run_alone(&exact, (rp_kv_format)format, prompts[i], RP_QUALITY_EXACT);
             oracle_run_make(&first, e, &q);
             assert_true(rp_engine_drain(e, -1));
             oracle_run_make(&second, e, &q);
@@ -119,7 +119,7 @@ static void the_next_prompt_is_exact(void **state) {
 
 static void a_combination_is_its_modules_in_their_order_with_their_arguments(void **state) {
     (void)state;
-    rp_engine *e = new_engine(RP_STATE_F16, 0);
+    rp_engine *e = new_engine(RP_KV_F16, 0);
     assert_int_equal(ask(e, PROMPT("<a/>" C, "One."), NULL), RP_QUALITY_REUSE);
     rp_engine_drain(e, -1);
     assert_int_equal(ask(e, PROMPT("<a/>" C, "Another question."), NULL), RP_QUALITY_SCAFFOLD);
@@ -139,7 +139,7 @@ static void a_combination_is_its_modules_in_their_order_with_their_arguments(voi
 
 static void nothing_is_learned_unless_it_is_asked_for(void **state) {
     (void)state;
-    rp_engine *e = new_engine(RP_STATE_F16, 0);
+    rp_engine *e = new_engine(RP_KV_F16, 0);
     const rp_quality_mode modes[] = {RP_QUALITY_AS_WRITTEN, RP_QUALITY_REUSE, RP_QUALITY_EXACT};
     for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
         rp_request q = request(PROMPT("<a/><b/>", "What?"), modes[i]);
@@ -154,7 +154,7 @@ static void nothing_is_learned_unless_it_is_asked_for(void **state) {
 
 static void what_is_learned_has_a_budget(void **state) {
     (void)state;
-    rp_engine *none = new_engine(RP_STATE_F16, 1);
+    rp_engine *none = new_engine(RP_KV_F16, 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ask(none, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE);
         rp_engine_drain(none, -1);
@@ -162,13 +162,13 @@ static void what_is_learned_has_a_budget(void **state) {
     assert_int_equal(stats_of(none).encoded, 0);
     rp_engine_free(none);
 
-    rp_engine *e = new_engine(RP_STATE_F16, 0);
+    rp_engine *e = new_engine(RP_KV_F16, 0);
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     uint64_t bytes = stats_of(e).bytes; /* of one */
     rp_engine_free(e);
 
-    e = new_engine(RP_STATE_F16, bytes + bytes / 2);
+    e = new_engine(RP_KV_F16, bytes + bytes / 2);
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).encoded, 1);
@@ -187,7 +187,7 @@ static void what_is_learned_has_a_budget(void **state) {
 
 static void what_does_not_come_again_is_forgotten(void **state) {
     (void)state;
-    rp_engine *e = new_engine(RP_STATE_F16, 0);
+    rp_engine *e = new_engine(RP_KV_F16, 0);
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     ask(e, PROMPT("<d/>", "What?"), NULL);
     rp_engine_drain(e, -1);
@@ -208,18 +208,18 @@ static void what_does_not_come_again_is_forgotten(void **state) {
 static void calls_are_cancelled_and_engines_end_meanwhile(void **state) {
     (void)state;
     for (int round = 0; round < 6; round++) {
-        rp_engine *e = new_engine(RP_STATE_F16, 0);
-        rp_call *calls[4];
+        rp_engine *e = new_engine(RP_KV_F16, 0);
+        rp_job *calls[4];
         static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><d/>", "What?"), PROMPT("<d/>" C, "What?"),
                                               PROMPT("<a/><b/>", "Who?")};
         for (int i = 0; i < 4; i++) {
             rp_request q = request(prompts[i], RP_QUALITY_SCAFFOLD);
             assert_int_equal(rp_engine_submit(e, &q, &calls[i], NULL), RP_OK);
         }
-        if (round % 2) rp_call_cancel(calls[1]);
+        if (round % 2) rp_job_cancel(calls[1]);
         for (int i = 0; i < 4; i++) {
-            if (round != 0) rp_call_wait(calls[i], -1);
-            rp_call_free(calls[i]);
+            if (round != 0) rp_job_wait(calls[i], -1);
+            rp_job_free(calls[i]);
         }
         if (round == 5) rp_engine_drain(e, 1);
         rp_engine_free(e);

@@ -82,7 +82,7 @@ static void ask(rp_engine *e, bool may_fail, int32_t *cached) {
         rp_request q = request_of(i % N_REQUESTS);
         oracle_run run = {0};
         oracle_run_make(&run, e, &q);
-        if (run.rc && !(may_fail && (run.rc == RP_ERR_MEMORY || run.rc == RP_ERR_ROOM))) fail_msg("request %d: %s", i, run.err.message);
+        if (run.rc && !(may_fail && (run.rc == RP_ERR_MEMORY || run.rc == RP_ERR_BUDGET))) fail_msg("request %d: %s", i, run.err.message);
         if (!run.rc && !oracle_run_same(&run, &cold[i % N_REQUESTS])) fail_msg("request %d: not the bytes of a cold run", i);
         if (!run.rc) *cached += run.result->cached_tokens;
         oracle_run_free(&run);

@@ -68,7 +68,7 @@ static void open_watched(watched *w, uint64_t budget) {
     o.n_threads = 1;
     o.store_dir = w->dir[0] ? w->dir : NULL;
     o.chunk_tokens = 64;
-    o.state_budget_bytes = budget;
+    o.kv_budget_bytes = budget;
     o.on_step = see_step;
     o.step_user = w;
     if (rp_engine_new(&w->engine, model, &o, &err)) fail_msg("%s", err.message);
@@ -142,17 +142,17 @@ static bool same_item(const rp_plan_item *a, const rp_plan_item *b) {
            strcmp(a->key, b->key) == 0;
 }
 
-static bool same_divergence(const rp_divergence *a, const rp_divergence *b) {
+static bool same_mismatch(const rp_mismatch *a, const rp_mismatch *b) {
     return a->token == b->token && a->position == b->position && strcmp(a->module, b->module) == 0 && strcmp(a->message, b->message) == 0 &&
-           strcmp(a->before, b->before) == 0 && strcmp(a->found, b->found) == 0 && strcmp(a->known, b->known) == 0;
+           strcmp(a->before, b->before) == 0 && strcmp(a->prompt, b->prompt) == 0 && strcmp(a->cached, b->cached) == 0;
 }
 
 /* Is all that two results tell the same, but for times? */
 static bool same_told(const rp_result *a, const rp_result *b) {
     bool same = strcmp(a->text, b->text) == 0 && strcmp(a->finish_reason, b->finish_reason) == 0 && a->prompt_tokens == b->prompt_tokens &&
                 a->cached_tokens == b->cached_tokens && a->fresh_tokens == b->fresh_tokens && a->drafted_tokens == b->drafted_tokens &&
-                a->accepted_tokens == b->accepted_tokens && a->bytes_copied == b->bytes_copied && a->state_bytes == b->state_bytes &&
-                a->n_plan == b->n_plan && same_divergence(&a->divergence, &b->divergence);
+                a->accepted_tokens == b->accepted_tokens && a->bytes_copied == b->bytes_copied && a->kv_bytes == b->kv_bytes &&
+                a->n_plan == b->n_plan && same_mismatch(&a->mismatch, &b->mismatch);
     for (int32_t i = 0; i < a->n_plan && same; i++) same = same_item(&a->plan[i], &b->plan[i]);
     return same;
 }
@@ -176,7 +176,7 @@ static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, 
     *w = (watched){0};
     if (restart) store_folder_make(w->dir);
     open_watched(w, 0);
-    assert_int_equal(rp_schema_encode(w->engine, NULL, "shared", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_prefill(w->engine, NULL, "shared", NULL, NULL, NULL), RP_OK);
     read_it(w, tenant, q);
     if (restart) {
         rp_engine_free(w->engine);
@@ -250,7 +250,7 @@ static void what_stands_behind_an_edit_is_moved_for_its_tenant_alone(void **stat
     char *old = join(same, " with an old piece in its middle", rest), *new = join(same, " and a new one", rest);
     char *other = join(other_same, " with an old piece in its middle", rest);
     pair p = {.name = "an edit", .request = request(new, NULL), .before = request(old, NULL), .other = request(other, NULL), .moves = true};
-    p.request.relink = 4;
+    p.request.shifted_reuse = 4;
     check_pair(&p);
     char *all[] = {same, rest, other_same, old, new, other};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) free(all[i]);
@@ -304,7 +304,7 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
     watched w;
     rp_model_info info;
     rp_model_describe(model, &info);
-    watched_open(&w, info.state_bytes_per_token * 64 * 24);
+    watched_open(&w, info.kv_bytes_per_token * 64 * 24);
     char *text = calls_text(0, 100);
     rp_request q = request(text, NULL), modules = request(NULL, "<prompt schema='own'><m/></prompt>");
     read_it(&w, "a", &q);
@@ -318,8 +318,8 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
     rp_result *b = told(&w, "b", &q), *b_modules = told(&w, "b", &modules), *a = told(&w, "a", &q), *a_modules = told(&w, "a", &modules);
     assert_string_equal(last_item(b)->reason, "new");
     assert_string_equal(b_modules->plan[0].reason, "new");
-    assert_string_equal(last_item(a)->reason, "dropped");
-    assert_string_equal(a_modules->plan[0].reason, "dropped");
+    assert_string_equal(last_item(a)->reason, "evicted");
+    assert_string_equal(a_modules->plan[0].reason, "evicted");
     rp_result *all[] = {b, b_modules, a, a_modules};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) rp_result_free(all[i]);
     free(text);
@@ -365,7 +365,7 @@ static void the_operators_text_is_its_own(void **state) {
     rp_result *r = told(&w, "a", &q);
     assert_int_equal(r->cached_tokens, 0);
     assert_string_equal(last_item(r)->reason, "new");
-    assert_int_equal(r->divergence.token, -1);
+    assert_int_equal(r->mismatch.token, -1);
     rp_result_free(r);
     free(text);
     rp_engine_free(w.engine);
@@ -394,7 +394,7 @@ static void unknown(watched *w, const char *tenant, const char *schema, const ch
     assert_string_equal(err.message + strcspn(err.message, " ") + 1, says); /* after the place in the prompt */
     assert_int_equal(rp_engine_inspect(w->engine, tenant, schema, NULL, NULL, &i, &err), RP_ERR_NAME);
     assert_string_equal(err.message, says);
-    assert_int_equal(rp_schema_encode(w->engine, tenant, schema, NULL, NULL, &err), RP_ERR_NAME);
+    assert_int_equal(rp_schema_prefill(w->engine, tenant, schema, NULL, NULL, &err), RP_ERR_NAME);
     assert_string_equal(err.message, says);
 }
 
@@ -440,7 +440,7 @@ static void modules_are_computed_ahead_for_whom_it_is_asked(void **state) {
     rp_request q = request(NULL, "<prompt schema='own'><m/> x</prompt>");
     watched w;
     watched_open(&w, 0);
-    assert_int_equal(rp_schema_encode(w.engine, "a", "own", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_prefill(w.engine, "a", "own", NULL, NULL, NULL), RP_OK);
     rp_result *b = told(&w, "b", &q), *a = told(&w, "a", &q);
     assert_int_equal(b->cached_tokens, 0);
     assert_true(a->cached_tokens > 0);
@@ -462,7 +462,7 @@ static void names_have_a_limit(void **state) {
     char name[RP_MAX_TENANT_BYTES + 2];
     rp_error err;
     rp_result *r;
-    rp_call *c;
+    rp_job *c;
     rp_inspection *i;
     watched w;
     watched_open(&w, 0);
@@ -474,7 +474,7 @@ static void names_have_a_limit(void **state) {
     check_limit(rp_engine_run(w.engine, &q, &r, &err), &err);
     check_limit(rp_engine_submit(w.engine, &q, &c, &err), &err);
     check_limit(rp_schema_parse(w.engine, own_text, strlen(own_text), "s", NULL, &o, NULL, &err), &err);
-    check_limit(rp_schema_encode(w.engine, name, "own", NULL, NULL, &err), &err);
+    check_limit(rp_schema_prefill(w.engine, name, "own", NULL, NULL, &err), &err);
     check_limit(rp_engine_inspect(w.engine, name, "own", NULL, NULL, &i, &err), &err);
     name[RP_MAX_TENANT_BYTES] = '\0';
     load(w.engine, own_text, name);
@@ -491,9 +491,9 @@ static void names_have_a_limit(void **state) {
 
 /* ---- at the same time ------------------------------------------------------------------------------------------------ */
 
-static rp_call *submit(watched *w, const char *tenant, const rp_request *q) {
+static rp_job *submit(watched *w, const char *tenant, const rp_request *q) {
     rp_request r = *q;
-    rp_call *c;
+    rp_job *c;
     rp_error err;
     r.tenant = tenant;
     if (rp_engine_submit(w->engine, &r, &c, &err)) fail_msg("%s", err.message);
@@ -505,7 +505,7 @@ static rp_call *submit(watched *w, const char *tenant, const rp_request *q) {
 static int32_t run_together(watched *w, const char *const tenants[2], const rp_request *q, int32_t *waits) {
     gate g;
     rp_request hold = request("gate", NULL);
-    rp_call *calls[2];
+    rp_job *calls[2];
     int32_t fresh = 0;
     hold.max_tokens = 1;
     hold.tenant = "gate";
@@ -515,12 +515,12 @@ static int32_t run_together(watched *w, const char *const tenants[2], const rp_r
     gate_open(&g);
     for (int i = 0; i < 2; i++) {
         rp_result *r;
-        assert_int_equal(rp_call_result(calls[i], &r, NULL), RP_OK);
+        assert_int_equal(rp_job_result(calls[i], &r, NULL), RP_OK);
         fresh += r->fresh_tokens;
         rp_result_free(r);
-        rp_call_free(calls[i]);
+        rp_job_free(calls[i]);
     }
-    rp_call_free(g.call);
+    rp_job_free(g.call);
     *waits = 0;
     for (int32_t i = 0; i < w->n_steps; i++) *waits += w->steps[i].n_waiting > 0;
     return fresh;

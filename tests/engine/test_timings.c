@@ -35,8 +35,8 @@ static rp_request new_request(void) {
 }
 
 static void check_sum(const rp_timings *t) {
-    assert_true(t->queue_ms >= 0 && t->encode_ms >= 0 && t->plan_ms > 0 && t->prefill_ms > 0);
-    assert_true(fabs(t->ttft_ms - (t->queue_ms + t->encode_ms + t->plan_ms + t->prefill_ms)) < 1e-6);
+    assert_true(t->queue_ms >= 0 && t->module_prefill_ms >= 0 && t->plan_ms > 0 && t->prompt_prefill_ms > 0);
+    assert_true(fabs(t->ttft_ms - (t->queue_ms + t->module_prefill_ms + t->plan_ms + t->prompt_prefill_ms)) < 1e-6);
 }
 
 static rp_timings time_of(rp_engine *e, const rp_request *q) {
@@ -56,8 +56,8 @@ static void missing_modules_are_part_of_it(void **state) {
     rp_engine *e = new_engine();
     rp_request q = new_request();
     rp_timings cold = time_of(e, &q), warm = time_of(e, &q);
-    assert_true(cold.encode_ms > 0 && cold.ttft_ms > cold.encode_ms);
-    assert_true(warm.encode_ms == 0);
+    assert_true(cold.module_prefill_ms > 0 && cold.ttft_ms > cold.module_prefill_ms);
+    assert_true(warm.module_prefill_ms == 0);
     rp_engine_free(e);
 }
 
@@ -66,9 +66,9 @@ static void what_is_not_kept_is_the_prompts_own(void **state) {
     rp_engine *e = new_engine();
     rp_request q = new_request();
     q.reuse = RP_REUSE_OFF;
-    assert_true(time_of(e, &q).encode_ms == 0);
+    assert_true(time_of(e, &q).module_prefill_ms == 0);
     q.reuse = RP_REUSE_EXACT;
-    assert_true(time_of(e, &q).encode_ms == 0);
+    assert_true(time_of(e, &q).module_prefill_ms == 0);
     rp_engine_free(e);
 }
 
@@ -90,18 +90,18 @@ static void waiting_is_part_of_it(void **state) {
     (void)state;
     rp_engine *e = new_engine();
     rp_request q = new_request();
-    rp_call *calls[2];
+    rp_job *calls[2];
     rp_result *r[2];
     q.max_tokens = 32;
     for (int i = 0; i < 2; i++) assert_int_equal(rp_engine_submit(e, &q, &calls[i], NULL), RP_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(rp_call_result(calls[i], &r[i], NULL), RP_OK);
+        assert_int_equal(rp_job_result(calls[i], &r[i], NULL), RP_OK);
         check_sum(&r[i]->timings);
     }
     assert_true(r[1]->timings.queue_ms > r[0]->timings.queue_ms && r[1]->timings.ttft_ms > r[1]->timings.queue_ms);
     for (int i = 0; i < 2; i++) {
         rp_result_free(r[i]);
-        rp_call_free(calls[i]);
+        rp_job_free(calls[i]);
     }
     rp_engine_free(e);
 }

@@ -90,12 +90,12 @@ static rp_request tenant_request(const char *tenant, const char *text, int32_t m
 }
 
 /* Its text, the caller's. */
-static char *finish(rp_call *c) {
+static char *finish(rp_job *c) {
     rp_result *r = calls_result(c);
     char *text = r->text;
     r->text = NULL;
     rp_result_free(r);
-    rp_call_free(c);
+    rp_job_free(c);
     return text;
 }
 
@@ -108,7 +108,7 @@ static int place_of_the_light_one(bool salted, int32_t sequences) {
     o.chunk_tokens = 32;
     rp_engine *e = open_engine(&o);
     rp_request hold = tenant_request("heavy", "gate", 2);
-    rp_call *calls[HEAVY + 1];
+    rp_job *calls[HEAVY + 1];
     calls_order orders[HEAVY + 1];
     int next = 0;
     gate g;
@@ -176,9 +176,9 @@ static void a_long_prompt_does_not_hold_up_another_tenants_short_one(void **stat
     gate_close(&g, e, &hold);
     char *long_text = calls_text(1, 120), *short_text = calls_text(2, 8);
     rp_request heavy = tenant_request("heavy", long_text, 1), light = tenant_request("light", short_text, 1);
-    rp_call *calls[2] = {calls_submit(e, &heavy), calls_submit(e, &light)};
-    seen.heavy = rp_call_number(calls[0]);
-    seen.light = rp_call_number(calls[1]);
+    rp_job *calls[2] = {calls_submit(e, &heavy), calls_submit(e, &light)};
+    seen.heavy = rp_job_number(calls[0]);
+    seen.light = rp_job_number(calls[1]);
     gate_end(&g);
     for (int i = 0; i < 2; i++) calls_end(calls[i]);
     rp_engine_free(e);
@@ -193,7 +193,7 @@ static void a_long_prompt_does_not_hold_up_another_tenants_short_one(void **stat
 typedef struct reader {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    rp_call *call; /* NULL: not known yet */
+    rp_job *call; /* NULL: not known yet */
     int pieces, most, wake; /* wake: paused at this piece; most: nothing may come beyond it while it is paused */
     bool paused;
 } reader;
@@ -207,19 +207,19 @@ static bool on_text(void *user, const char *text, size_t n) {
     r->pieces++;
     if (r->pieces == r->wake) {
         r->paused = true;
-        rp_call_pause(r->call);
+        rp_job_pause(r->call);
         pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
     return true;
 }
 
-static rp_call *begin_reading(rp_engine *e, reader *r, int wake) {
+static rp_job *begin_reading(rp_engine *e, reader *r, int wake) {
     rp_request q = tenant_request("reader", "once upon a time", 40);
     *r = (reader){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .wake = wake};
     q.on_text = on_text;
     q.user = r;
-    rp_call *c = calls_submit(e, &q);
+    rp_job *c = calls_submit(e, &q);
     pthread_mutex_lock(&r->lock);
     r->call = c;
     pthread_cond_broadcast(&r->changed);
@@ -242,14 +242,14 @@ static void a_paused_call_keeps_its_state_and_takes_no_place(void **state) {
     rp_engine *e = open_engine(&o);
     reader plain, slow[3];
     char *whole = finish(begin_reading(e, &plain, 0));
-    rp_call *paused[3];
+    rp_job *paused[3];
     for (int i = 0; i < 3; i++) paused[i] = begin_reading(e, &slow[i], 3);
     for (int i = 0; i < 3; i++) { /* others go on, step after step, though there is one place */
         rp_request q = tenant_request("other", "something else", 30);
         calls_end(calls_submit(e, &q));
     }
     for (int i = 0; i < 3; i++) assert_in_range(pieces_of(&slow[i]), 3, 3);
-    for (int i = 0; i < 3; i++) rp_call_resume(paused[i]);
+    for (int i = 0; i < 3; i++) rp_job_resume(paused[i]);
     for (int i = 0; i < 3; i++) {
         char *text = finish(paused[i]);
         assert_string_equal(text, whole);
@@ -264,16 +264,16 @@ static void a_paused_call_can_be_cancelled_and_freed(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e = open_engine(&o);
     reader r;
-    rp_call *c = begin_reading(e, &r, 2);
-    rp_call_cancel(c);
+    rp_job *c = begin_reading(e, &r, 2);
+    rp_job_cancel(c);
     rp_result *result;
     rp_error err;
-    assert_int_equal(rp_call_result(c, &result, &err), RP_OK);
+    assert_int_equal(rp_job_result(c, &result, &err), RP_OK);
     assert_string_equal(result->finish_reason, "cancelled");
     rp_result_free(result);
-    rp_call_free(c);
+    rp_job_free(c);
     c = begin_reading(e, &r, 2);
-    rp_call_free(c);
+    rp_job_free(c);
     rp_engine_free(e);
 }
 

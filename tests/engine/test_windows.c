@@ -30,7 +30,7 @@ static opened open_model_within(const char *name, int32_t chunk, uint64_t budget
     rp_engine_options options = rp_engine_options_defaults();
     options.n_ctx = MAX_CTX;
     options.chunk_tokens = chunk;
-    options.state_budget_bytes = budget;
+    options.kv_budget_bytes = budget;
     if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) || rp_engine_new(&o.engine, o.model, &options, &err))
         fail_msg("%s", err.message);
     return o;
@@ -70,7 +70,7 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     char *text = words(LONG_TOKENS);
     rp_request req = rp_request_defaults();
     oracle_run r;
-    kv_shape shape = model_state_shape(o.model, KV_F16);
+    kv_shape shape = model_kv_shape(o.model, KV_F16);
     uint64_t block = kv_shape_token_bytes(&shape) / (uint64_t)shape.n_layers * KV_BLOCK_SLOTS, expected = 0, whole = 0;
     req.text = text;
     req.max_tokens = 1;
@@ -83,17 +83,17 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
         whole += (uint64_t)((n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) * block;
     }
     printf("%d tokens, 6 local layers to 1 global: %llu KiB of states, %llu KiB without windows\n", (int)n,
-           (unsigned long long)r.result->state_bytes >> 10, (unsigned long long)whole >> 10);
-    assert_int_equal(r.result->state_bytes, expected);
+           (unsigned long long)r.result->kv_bytes >> 10, (unsigned long long)whole >> 10);
+    assert_int_equal(r.result->kv_bytes, expected);
     oracle_run shared, small;
     req.no_prefix = false;
     run(&o, req, &shared);
-    assert_int_equal(shared.result->state_bytes, whole);
+    assert_int_equal(shared.result->kv_bytes, whole);
     assert_true(oracle_run_same(&r, &shared));
     close_model(&o);
     o = open_model_within("gemma3", 256, whole / 2);
     run(&o, req, &small);
-    assert_int_equal(small.result->state_bytes, expected);
+    assert_int_equal(small.result->kv_bytes, expected);
     assert_true(oracle_run_same(&r, &small));
     oracle_run_free(&shared);
     oracle_run_free(&small);

@@ -62,7 +62,7 @@ static void failing_allocations_end_calls_and_nothing_else(void **state) {
 /* A call that a thread has submitted. Others may cancel it, under the lock, while `handle` is there. */
 typedef struct hand {
     const schedule_call *call;
-    rp_call *handle;
+    rp_job *handle;
     bool was_cancelled, is_taken;
     int32_t n_steps; /* engine's thread */
     bool differs;
@@ -102,7 +102,7 @@ static void note(party *p, bool right, bool answered) {
 static void begin(guest *g, hand *h) {
     static const char *const tenants[] = {NULL, "a", "b"};
     party *p = g->p;
-    rp_call *handle = NULL;
+    rp_job *handle = NULL;
     pthread_mutex_lock(&p->lock); /* others look at a hand to cancel its call */
     *h = (hand){.call = &p->w->calls[tiny_random_below(&g->r, (uint64_t)p->w->n_calls)]};
     pthread_mutex_unlock(&p->lock);
@@ -123,26 +123,26 @@ static void begin(guest *g, hand *h) {
 static void take(guest *g, hand *h) {
     rp_error err = {0};
     rp_result *r = NULL, *again = NULL;
-    int rc = rp_call_result(h->handle, &r, &err);
+    int rc = rp_job_result(h->handle, &r, &err);
     pthread_mutex_lock(&g->p->lock);
     bool was_cancelled = h->was_cancelled;
     pthread_mutex_unlock(&g->p->lock);
     bool whole = !rc && strcmp(r->finish_reason, "cancelled") != 0;
     bool right = whole ? h->n_steps == h->call->alone.n_steps && strcmp(r->text, h->call->alone.result->text) == 0
                        : was_cancelled && (!rc || rc == RP_ERR_CANCELLED);
-    if (!rc && rp_call_result(h->handle, &again, NULL) != RP_ERR_INVALID) right = false; /* once */
-    if (!right) printf("call %llu: rc %d %s\n", (unsigned long long)rp_call_number(h->handle), rc, err.message);
+    if (!rc && rp_job_result(h->handle, &again, NULL) != RP_ERR_INVALID) right = false; /* once */
+    if (!right) printf("call %llu: rc %d %s\n", (unsigned long long)rp_job_number(h->handle), rc, err.message);
     note(g->p, right && !h->differs, whole);
     rp_result_free(r);
     h->is_taken = true;
 }
 
 static void let_go(guest *g, hand *h) {
-    rp_call *handle = h->handle;
+    rp_job *handle = h->handle;
     pthread_mutex_lock(&g->p->lock);
     h->handle = NULL;
     pthread_mutex_unlock(&g->p->lock);
-    rp_call_free(handle);
+    rp_job_free(handle);
     if (!h->is_taken) note(g->p, !h->differs, false);
 }
 
@@ -152,7 +152,7 @@ static void cancel_any(guest *g) {
     pthread_mutex_lock(&p->lock);
     if (h->handle) {
         h->was_cancelled = true;
-        rp_call_cancel(h->handle);
+        rp_job_cancel(h->handle);
     }
     pthread_mutex_unlock(&p->lock);
 }
@@ -161,16 +161,16 @@ static void *guest_main(void *arg) {
     guest *g = arg;
     for (int i = 0; i < OPERATIONS; i++) {
         hand *h = &g->hands[tiny_random_below(&g->r, HANDS)];
-        rp_call_status status;
+        rp_job_status status;
         switch (tiny_random_below(&g->r, h->handle ? 6 : 1)) {
         case 0:
             if (!h->handle) begin(g, h);
             break;
         case 1: cancel_any(g); break;
         case 2: let_go(g, h); break;
-        case 3: rp_call_get_status(h->handle, &status); break;
+        case 3: rp_job_get_status(h->handle, &status); break;
         case 4:
-            if (rp_call_wait(h->handle, (int64_t)tiny_random_below(&g->r, 2)) && !h->is_taken) take(g, h);
+            if (rp_job_wait(h->handle, (int64_t)tiny_random_below(&g->r, 2)) && !h->is_taken) take(g, h);
             break;
         default:
             if (!h->is_taken) take(g, h);
@@ -227,7 +227,7 @@ static void calls_of_many_threads_end_as_they_should(void **state) {
 
 typedef struct late_request {
     rp_engine *engine;
-    rp_call *call;
+    rp_job *call;
     const char *text;
     int rc;
 } late_request;
@@ -255,7 +255,7 @@ static char *text_of_tokens(const schedule_model *m, size_t n) {
     return text;
 }
 
-/* A request that had no room beside a module which rp_schema_encode computes was never tried again: nothing had *ended*, and it stood
+/* A request that had no room beside a module which rp_schema_prefill computes was never tried again: nothing had *ended*, and it stood
  * before the encoding, so that both waited for ever. */
 static void a_request_has_its_turn_between_two_modules(void **state) {
     (void)state;
@@ -266,17 +266,17 @@ static void a_request_has_its_turn_between_two_modules(void **state) {
     rp_model_info info;
     rp_result *r;
     rp_model_describe(models[0].model, &info);
-    o.state_budget_bytes = BUDGET_SLOTS * info.state_bytes_per_token;
+    o.kv_budget_bytes = BUDGET_SLOTS * info.kv_bytes_per_token;
     o.chunk_tokens = 1;
     o.on_step = submit_once;
     o.step_user = &l;
     assert_int_equal(rp_engine_new(&l.engine, models[0].model, &o, NULL), RP_OK);
     assert_int_equal(rp_schema_parse(l.engine, pml, strlen(pml), "e", NULL, NULL, NULL, NULL), RP_OK);
-    assert_int_equal(rp_schema_encode(l.engine, NULL, "e", NULL, NULL, NULL), RP_OK);
+    assert_int_equal(rp_schema_prefill(l.engine, NULL, "e", NULL, NULL, NULL), RP_OK);
     assert_true(l.rc == RP_OK && l.call);
-    assert_int_equal(rp_call_result(l.call, &r, NULL), RP_OK);
+    assert_int_equal(rp_job_result(l.call, &r, NULL), RP_OK);
     rp_result_free(r);
-    rp_call_free(l.call);
+    rp_job_free(l.call);
     rp_engine_free(l.engine);
     free(text);
 }
@@ -292,7 +292,7 @@ static void a_request_has_its_turn_between_two_modules(void **state) {
 typedef struct twins {
     rp_engine *engine;
     rp_request late;
-    rp_call *call; /* of the late request */
+    rp_job *call; /* of the late request */
     int rc;
 } twins;
 
@@ -312,13 +312,13 @@ static void what_was_promised_is_not_held_by_twins(void **state) {
     twins t = {.late = rp_request_defaults()};
     rp_model_describe(models[0].model, &info);
     for (int i = 0; i < ANSWER_TOKENS; i++) answer[i] = 3 + i % 200;
-    o.state_budget_bytes = (TWIN_BLOCKS + LATE_BLOCKS) * 64 * info.state_bytes_per_token;
+    o.kv_budget_bytes = (TWIN_BLOCKS + LATE_BLOCKS) * 64 * info.kv_bytes_per_token;
     o.n_threads = 1;
     o.chunk_tokens = 512;
     o.token_goal_ms = INFINITY;
     assert_int_equal(rp_engine_new(&t.engine, models[0].model, &o, NULL), RP_OK);
     rp_request q = rp_request_defaults();
-    rp_call *calls[2];
+    rp_job *calls[2];
     rp_result *r;
     rp_error err = {0};
     q.text = "river";
@@ -334,13 +334,13 @@ static void what_was_promised_is_not_held_by_twins(void **state) {
         assert_int_equal(rp_engine_submit(t.engine, &q, &calls[i], NULL), RP_OK);
     }
     for (int i = 0; i < 3; i++) {
-        rp_call *c = i < 2 ? calls[i] : t.call;
+        rp_job *c = i < 2 ? calls[i] : t.call;
         assert_true(i < 2 || t.rc == RP_OK);
-        if (rp_call_result(c, &r, &err)) fail_msg("call %d: %s", i, err.message);
+        if (rp_job_result(c, &r, &err)) fail_msg("call %d: %s", i, err.message);
         rp_result_free(r);
-        if (i > 0) rp_call_free(c);
+        if (i > 0) rp_job_free(c);
     }
-    rp_call_free(calls[0]);
+    rp_job_free(calls[0]);
     rp_engine_free(t.engine);
     free(late);
 }

@@ -32,7 +32,7 @@ static size_t rows_bytes(int64_t n, int64_t stride, int64_t width) {
     return n == 0 ? 0 : (size_t)((n - 1) * stride + width) * sizeof(float);
 }
 
-static void fill_states(problem *a, check_kind kind) {
+static void fill_kv(problem *a, check_kind kind) {
     for (int64_t i = 0; i < a->dim * SLOTS; i++) {
         const float f = check_float(kind);
         if (a->f16) {
@@ -59,7 +59,7 @@ static problem problem_new(bool f16, int64_t dim, int64_t n_q) {
 }
 
 static void problem_fill(problem *a, check_kind states, check_kind rest) {
-    fill_states(a, states);
+    fill_kv(a, states);
     for (int64_t q = 0; q < a->n_q; q++) {
         check_fill(a->query + q * a->q_stride, a->dim, rest);
         check_fill(a->acc + q * a->acc_stride, a->dim, rest);

@@ -215,7 +215,7 @@ static void the_budget_is_hard(void **state) {
     rp_error err = {0};
     kv_context_init(&c, pool);
     for (int i = 0; i < 128; i++) assert_int_equal(kv_context_append(&c, i, &span, &slot, &err), RP_OK);
-    assert_int_equal(kv_context_append(&c, 128, &span, &slot, &err), RP_ERR_ROOM);
+    assert_int_equal(kv_context_append(&c, 128, &span, &slot, &err), RP_ERR_BUDGET);
     assert_int_equal(kv_pool_get_stats(pool).used_bytes, 6 * block);
     kv_context_clear(&c);
     assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);

@@ -66,7 +66,7 @@ static void close_forward(world *w) {
 static void open_world(world *w, const rp_model *m, const char *name, kv_format format, tiny_random *random) {
     rp_error err = {0};
     *w = (world){.model = m, .name = name, .format = format, .random = random};
-    kv_shape shape = model_state_shape(m, format);
+    kv_shape shape = model_kv_shape(m, format);
     open_forward(w, 1);
     must(kv_pool_new(&w->pool, &shape, (uint64_t)256 << 20, NULL, &err), &err);
     for (int32_t i = 0; i < N_ALL; i++) w->tokens[i] = below(w, m->hp.n_vocab);
@@ -171,7 +171,7 @@ static float element(const world *w, const void *p, int64_t i) {
 }
 
 /* The states of token i of a context's own, all of which stand in spans of KV_SPAN_TOKENS. */
-static void read_states(const world *w, const kv_context *c, int32_t layer, int32_t i, float *out) {
+static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t i, float *out) {
     const kv_shape *s = kv_pool_shape(w->pool);
     void *block = kv_span_block(c->views[i / KV_SPAN_TOKENS].span, layer, i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
     int32_t slot = i % KV_BLOCK_SLOTS;
@@ -192,8 +192,8 @@ static void naive_deviations(world *w, double *out) {
     feed_run(w, &plain, w->tokens, 0, N_ALL);
     make_module(w, &module, w->tokens + N_FIRST, N_FIRST, N_NEXT);
     for (int32_t i = 0; i < N_NEXT; i++) {
-        read_states(w, &plain, layer, N_FIRST + i, a);
-        read_states(w, &module, layer, i, b);
+        read_kv(w, &plain, layer, N_FIRST + i, a);
+        read_kv(w, &module, layer, i, b);
         out[i] = 0;
         for (int32_t k = 0; k < n; k++) out[i] += ((double)a[k] - b[k]) * ((double)a[k] - b[k]);
     }

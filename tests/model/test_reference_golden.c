@@ -28,13 +28,13 @@ typedef struct tally {
 
 /* Every token sees all before it. The largest deviation of a stored row. */
 static double run_prompt(const reference_model *r, const golden_model *m, const golden_prompt *p) {
-    reference_states *s = reference_states_new(r);
+    reference_kv *s = reference_kv_new(r);
     reference_sight *sights = reference_alloc((size_t)p->n_tokens, sizeof *sights);
     float *logits = reference_alloc((size_t)m->vocabulary, sizeof *logits);
     double worst = 0;
     for (int32_t i = 0; i < p->n_tokens; i++) {
         for (int32_t k = 0; k < i; k++) sights[k] = (reference_sight){.token = k, .distance = i - k};
-        reference_states_add(s, p->tokens[i], i, sights, (size_t)i, logits);
+        reference_kv_add(s, p->tokens[i], i, sights, (size_t)i, logits);
         int32_t row = i - golden_row_token(p, 0);
         if (row < 0) continue;
         double d = oracle_deviation(logits, golden_row(m, p, row), m->vocabulary);
@@ -42,7 +42,7 @@ static double run_prompt(const reference_model *r, const golden_model *m, const 
     }
     free(logits);
     free(sights);
-    reference_states_free(s);
+    reference_kv_free(s);
     return worst;
 }
 

@@ -151,7 +151,7 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS};
     if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
-    kv_shape shape = model_state_shape(m, format);
+    kv_shape shape = model_kv_shape(m, format);
     must(base_cpu_detect(&level, &err), &err);
     if (one_in(w, 5)) level = BASE_CPU_GENERIC;
     must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
@@ -248,7 +248,7 @@ static void run_step(world *w, mix kind) {
 }
 
 /* The values of fresh tokens: those of a layer come from all that is before it. */
-static void check_states(const world *w) {
+static void check_kv(const world *w) {
     const kv_shape *shape = kv_pool_shape(w->pool);
     size_t slot_bytes = kv_shape_value_bytes(shape) / KV_BLOCK_SLOTS;
     for (int32_t i = 0; i < w->n_twins; i++) {
@@ -276,7 +276,7 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
         for (int format = 0; format < 2; format++) {
             open_world(&w, m, name, format ? KV_F32 : KV_F16, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
-            check_states(&w);
+            check_kv(&w);
             close_world(&w);
         }
 }

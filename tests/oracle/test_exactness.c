@@ -26,7 +26,7 @@
 #define MOVED_LIMIT_F16 5e-4
 
 static uint64_t seed;
-static double worst_moved[2]; /* by rp_state_format */
+static double worst_moved[2]; /* by rp_kv_format */
 static int rounds;
 
 /* ---- models and engines ---------------------------------------------------------------------------------------- */
@@ -56,11 +56,11 @@ static int close_models(void **state) {
 
 typedef struct settings {
     int32_t threads, chunk;
-    rp_state_format format;
+    rp_kv_format format;
     uint64_t budget;
 } settings;
 
-static const settings usual = {.threads = 1, .chunk = 64, .format = RP_STATE_F16, .budget = (uint64_t)256 << 20};
+static const settings usual = {.threads = 1, .chunk = 64, .format = RP_KV_F16, .budget = (uint64_t)256 << 20};
 
 static rp_engine *new_engine(const oracle_model *m, settings s, const char *schema) {
     rp_engine_options options = rp_engine_options_defaults();
@@ -68,8 +68,8 @@ static rp_engine *new_engine(const oracle_model *m, settings s, const char *sche
     rp_error err = {0};
     options.n_threads = s.threads;
     options.chunk_tokens = s.chunk;
-    options.state_format = s.format;
-    options.state_budget_bytes = s.budget;
+    options.kv_format = s.format;
+    options.kv_budget_bytes = s.budget;
     if (rp_engine_new(&engine, m->model, &options, &err)) fail_msg("%s", err.message);
     if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err)) fail_msg("%s\n%s", err.message, schema);
     return engine;
@@ -170,7 +170,7 @@ static void on_off_threads_chunks_and_repetition_give_the_same_bytes(void **stat
 static void check_moved(const oracle_model *m, settings s, const random_pml *pml, const oracle_run *expected) {
     static const int32_t positions[] = {0, 1, 63, 64, 1000};
     rp_engine *engine = new_engine(m, s, pml->schema.data);
-    double limit = s.format == RP_STATE_F32 ? MOVED_LIMIT_F32 : MOVED_LIMIT_F16;
+    double limit = s.format == RP_KV_F32 ? MOVED_LIMIT_F32 : MOVED_LIMIT_F16;
     for (size_t i = 0; i < BASE_ARRAY_LEN(positions); i++) {
         oracle_run run;
         ask(&run, engine, pml->prompt.data, RP_REUSE_ON, positions[i]);
@@ -199,14 +199,14 @@ static void a_moved_plan_gives_the_same_logits(void **state) {
         settings s = usual;
         random_pml pml;
         oracle_run expected;
-        s.format = i % 2 ? RP_STATE_F16 : RP_STATE_F32;
+        s.format = i % 2 ? RP_KV_F16 : RP_KV_F32;
         random_pml_init(&pml, &r);
         random_documents(&pml, m, s, &expected);
         check_moved(m, s, &pml, &expected);
         oracle_run_free(&expected);
         random_pml_free(&pml);
     }
-    printf("moved plans: worst deviation %.2g f32, %.2g f16\n", worst_moved[RP_STATE_F32], worst_moved[RP_STATE_F16]);
+    printf("moved plans: worst deviation %.2g f32, %.2g f16\n", worst_moved[RP_KV_F32], worst_moved[RP_KV_F16]);
 }
 
 /* ---- where composing is the plain run --------------------------------------------------------------------------- */
@@ -281,7 +281,7 @@ static void nested_modules_give_the_bytes_of_exact(void **state) {
         const oracle_model *m = &models[i % N_MODELS];
         base_buffer schema = BASE_BUFFER(1 << 20), prompt = BASE_BUFFER(1 << 20);
         settings s = usual;
-        if (i % 5 == 0) s.format = RP_STATE_F32;
+        if (i % 5 == 0) s.format = RP_KV_F32;
         nested_documents(&schema, &prompt, &r, m, i % 2 == 1, 1 + i % 4);
         check_plain(m, s, schema.data, prompt.data);
         base_buffer_free(&schema);
@@ -379,7 +379,7 @@ static void check_budget(const random_pml *pml, const base_buffer *prompts, cons
     for (int i = 0; i < 2 * n; i++) {
         oracle_run run;
         ask(&run, engine, prompts[i % n].data, RP_REUSE_ON, 0);
-        if (run.rc == RP_ERR_ROOM && expected[i % n].rc == 0) t->refused++;
+        if (run.rc == RP_ERR_BUDGET && expected[i % n].rc == 0) t->refused++;
         else if (is_cut(&expected[i % n], &run)) t->cut++;
         else {
             check_same(&expected[i % n], &run, pml->schema.data, prompts[i % n].data, "with a small budget");

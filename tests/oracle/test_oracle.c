@@ -37,7 +37,7 @@ typedef struct round {
     const oracle_model *model;
     random_pml pml;
     const pml_document *schema, *prompt;
-    rp_engine *engines[2]; /* f16, f32: as rp_state_format */
+    rp_engine *engines[2]; /* f16, f32: as rp_kv_format */
 } round;
 
 typedef struct tally {
@@ -46,7 +46,7 @@ typedef struct tally {
     int n_logits[2], beyond; /* LIMIT_F16 */
 } tally;
 
-static const char *format_name(int format) { return format == RP_STATE_F32 ? "f32" : "f16"; }
+static const char *format_name(int format) { return format == RP_KV_F32 ? "f32" : "f16"; }
 
 static void print_case(const round *c, const reference_prompt *ref, const oracle_run *run) {
     printf("REPRISE_TEST_SEED=%llu REPRISE_TEST_ROUNDS=1, shape %d, chat %s\n%s\n%s\n", (unsigned long long)c->seed,
@@ -61,20 +61,20 @@ static void check_logits(const round *c, const reference_prompt *ref, const orac
     if (d > t->worst[format]) t->worst[format] = d;
     t->sum[format] += d;
     t->n_logits[format]++;
-    t->beyond += format == RP_STATE_F16 && d > LIMIT_F16;
-    if (d <= (format == RP_STATE_F32 ? LIMIT_F32 : WORST_F16)) return;
+    t->beyond += format == RP_KV_F16 && d > LIMIT_F16;
+    if (d <= (format == RP_KV_F32 ? LIMIT_F32 : WORST_F16)) return;
     print_case(c, ref, run);
     fail_msg("%s states: logits before token %d deviate by %.3g", format_name(format), step, d);
 }
 
 /* The reference follows the tokens of the f32 engine; f16's logits are compared as long as its tokens are the same. */
 static void compare(const round *c, reference_prompt *ref, const oracle_run runs[2], tally *t) {
-    const oracle_run *f32 = &runs[RP_STATE_F32], *f16 = &runs[RP_STATE_F16];
+    const oracle_run *f32 = &runs[RP_KV_F32], *f16 = &runs[RP_KV_F16];
     const float *expected = reference_prompt_logits(ref);
     bool together = oracle_run_same_choice(f32, f16);
     for (int32_t step = 0; step < f32->n_steps; step++) {
-        check_logits(c, ref, f32, expected, RP_STATE_F32, step, t);
-        if (together && step < f16->n_steps) check_logits(c, ref, f16, expected, RP_STATE_F16, step, t);
+        check_logits(c, ref, f32, expected, RP_KV_F32, step, t);
+        if (together && step < f16->n_steps) check_logits(c, ref, f16, expected, RP_KV_F16, step, t);
         assert_true(oracle_run_is_greedy(f32, step));
         together = together && step < f16->n_steps && f16->result->tokens[step] == f32->result->tokens[step];
         if (step + 1 < f32->n_steps) expected = reference_prompt_append(ref, f32->result->tokens[step]);
@@ -108,11 +108,11 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     req.ignore_eos = true;
     for (int format = 0; format < 2; format++) oracle_run_make(&runs[format], c->engines[format], &req);
     int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : quality,
-                                  runs[RP_STATE_F32].result, &err);
+                                  runs[RP_KV_F32].result, &err);
     for (int format = 0; format < 2; format++) {
         if (runs[format].rc != rc) print_case(c, ref, &runs[format]);
         if (runs[format].rc != rc) fail_msg("the reference says: %s", rc ? err.message : "it is fine");
-        if (!rc && oracle_run_same_choice(&runs[format], &runs[RP_STATE_F32])) check_counts(c, ref, &runs[format]);
+        if (!rc && oracle_run_same_choice(&runs[format], &runs[RP_KV_F32])) check_counts(c, ref, &runs[format]);
         if (!rc) assert_int_equal(runs[format].n_steps, STEPS);
     }
     t->prompts++;
@@ -120,7 +120,7 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     if (!rc) t->joint += reference_prompt_joint(ref) > 0;
     if (!rc) t->reused += reference_prompt_reused(ref) > 0;
     if (!rc) t->again += reference_prompt_again(ref) > 0;
-    if (!rc) t->blended += runs[RP_STATE_F32].result->quality.used.mode == RP_QUALITY_BLEND;
+    if (!rc) t->blended += runs[RP_KV_F32].result->quality.used.mode == RP_QUALITY_BLEND;
     if (!rc) compare(c, ref, runs, t);
     for (int format = 0; format < 2; format++) oracle_run_free(&runs[format]);
     reference_prompt_free(ref);
@@ -131,10 +131,10 @@ static rp_engine *new_engine(const round *c, tiny_random *r, int format) {
     rp_engine_options options = rp_engine_options_defaults();
     rp_engine *engine = NULL;
     rp_error err = {0};
-    options.state_format = (rp_state_format)format;
+    options.kv_format = (rp_kv_format)format;
     options.n_threads = 1 + (int32_t)tiny_random_below(r, 2);
     options.chunk_tokens = chunks[tiny_random_below(r, 4)];
-    options.state_budget_bytes = (uint64_t)256 << 20;
+    options.kv_budget_bytes = (uint64_t)256 << 20;
     if (rp_engine_new(&engine, c->model->model, &options, &err)) fail_msg("%s", err.message);
     int rc = rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, NULL, &err);
     if (rc != (reference_schema_is_too_long(c->model->ref, c->schema) ? RP_ERR_LENGTH : 0)) {
@@ -186,12 +186,12 @@ static void random_prompts_give_the_reference_logits(void **state) {
         oracle_model_open(&models[i], &shape, chat);
     }
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
-    double mean_f16 = t.sum[RP_STATE_F16] / t.n_logits[RP_STATE_F16];
+    double mean_f16 = t.sum[RP_KV_F16] / t.n_logits[RP_KV_F16];
     printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d take joint ones, %d do not fit; %d schemas do not), "
            "worst deviation %.2g f32, %.2g f16 (mean %.2g)\n", t.prompts, t.reused, t.again, t.blended, t.joint, t.too_long, t.refused,
-           t.worst[RP_STATE_F32], t.worst[RP_STATE_F16], mean_f16);
+           t.worst[RP_KV_F32], t.worst[RP_KV_F16], mean_f16);
     if (rounds >= 40 && mean_f16 > MEAN_LIMIT_F16) fail_msg("f16 states: logits deviate by %.3g in the mean", mean_f16);
-    if (rounds >= 40) assert_true(100 * t.beyond <= t.n_logits[RP_STATE_F16]);
+    if (rounds >= 40) assert_true(100 * t.beyond <= t.n_logits[RP_KV_F16]);
     if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.too_long > 0);
     for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
 }

@@ -195,11 +195,11 @@ static rp_engine *new_engine(const family *f, tiny_random *r) {
     rp_engine_options options = rp_engine_options_defaults();
     rp_engine *engine = NULL;
     rp_error err = {0};
-    options.state_format = RP_STATE_F32;
+    options.kv_format = RP_KV_F32;
     options.n_threads = 1;
     options.n_ctx = f->n_positions ? 0 : N_CTX;
     options.chunk_tokens = chunks[tiny_random_below(r, BASE_ARRAY_LEN(chunks))];
-    options.state_budget_bytes = (uint64_t)256 << 20;
+    options.kv_budget_bytes = (uint64_t)256 << 20;
     if (rp_engine_new(&engine, f->model, &options, &err)) fail_msg("%s: %s", f->name, err.message);
     return engine;
 }

@@ -145,7 +145,7 @@ pageTest('a chat streams, is stopped, and finds its beginning again', 'chat', {}
   await page.click('#chat-new');
   assert.equal(await page.locator('.turn').count(), 0);
   await send(page, 'Who is the mayor of this town?');
-  assert.match(await text(page, '.divergence'), /Left what was known at token \d+[\s\S]*this town[\s\S]*Osthaven/);
+  assert.match(await text(page, '.mismatch'), /Left what was known at token \d+[\s\S]*this town[\s\S]*Osthaven/);
   assert.equal(await page.locator('.mosaic .mark').count(), 1);
 });
 

@@ -153,7 +153,7 @@ class Server:
         without a pause and without a limit of its own."""
         while True:
             now = self.metrics()
-            if not any(now[f"reprise_{name}"] for name in ("calls_open", "requests_active", "requests_suspended", "body_bytes")):
+            if not any(now[f"reprise_{name}"] for name in ("jobs_open", "requests_active", "requests_suspended", "body_bytes")):
                 return now
 
 

@@ -33,9 +33,9 @@ class Explain(Asked):
     def test_divergence_names_the_message(self):
         self.chat(("system", "You count."), ("user", "Tom has a red ball. Is it big?"), ("assistant", "It is."), ("user", "And blue?"))
         answer = self.chat(("system", "You count."), ("user", "Tom has a red hat. Is it big?"), ("assistant", "It is."), ("user", "And blue?"))
-        self.assertEqual(answer["reprise"]["divergence"]["message"], "user 1")
+        self.assertEqual(answer["reprise"]["mismatch"]["message"], "user 1")
         answer = self.chat(("system", "You never count."), ("user", "Tom"))
-        self.assertEqual(answer["reprise"]["divergence"]["message"], "system 1")
+        self.assertEqual(answer["reprise"]["mismatch"]["message"], "system 1")
 
     def test_list(self):
         ids = [self.chat(("user", f"Question {i}?"))["reprise"]["request"] for i in range(3)]
@@ -82,13 +82,13 @@ class Explain(Asked):
         for when in ("2031-01-02", "2032-04-06"):
             answer = self.chat(("system", f"Ann counts. Now: {when}."), ("user", "Tom"))
         hint, = answer["reprise"]["hints"]
-        self.assertTrue(hint["at_divergence"])
+        self.assertTrue(hint["at_mismatch"])
         self.assertIn("last message", hint["do"])
         for when in ("10:20:30", "21:40:50"):
             answer = self.chat(("user", "Who is Sue?"), ("assistant", "A girl."), ("user", f"It is {when} o'clock."), ("assistant", "Yes."),
                                ("user", "Tom"))
         hint, = answer["reprise"]["hints"]
-        self.assertEqual((hint["what"], hint["message"], hint["at_divergence"]), ("time", "user 2", True))
+        self.assertEqual((hint["what"], hint["message"], hint["at_mismatch"]), ("time", "user 2", True))
 
     # ---- for a person
 

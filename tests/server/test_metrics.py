@@ -102,11 +102,11 @@ class Metrics(ServerCase):
         body = json.dumps({**PROMPT, "max_tokens": 1500, "stream": True, "n": 3})
         s = server.socket()
         s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        while ((now := self.read(server)).get("calls_running"), now.get("calls_waiting")) != (1, 2):
+        while ((now := self.read(server)).get("requests_running"), now.get("requests_waiting")) != (1, 2):
             pass
         s.close()
         server.wait_idle()
-        while (now := self.read(server)).get("calls_running") + now.get("calls_waiting") > 0:
+        while (now := self.read(server)).get("requests_running") + now.get("requests_waiting") > 0:
             server.post("/v1/completions", {**PROMPT, "max_tokens": 1})  # they are counted as after the last step
 
     def test_tokens_by_source(self):
@@ -163,7 +163,7 @@ class Metrics(ServerCase):
         self.assertEqual(now.get("background_tasks"), 0)
 
     def test_evictions(self):
-        server = Server("--log", "off", "--state-ram", "2M").wait_ready()
+        server = Server("--log", "off", "--kv-ram", "2M").wait_ready()
         self.addCleanup(server.stop)
         texts = [" ".join(f"Tom{i} had {k} red balls." for k in range(40)) for i in range(16)]
         for text in texts:

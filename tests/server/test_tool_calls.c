@@ -14,7 +14,7 @@
 #include "server/tool_calls.h"
 
 static server_tool tools[] = {{.name = "f"}, {.name = "g.h"}, {.name = "barred", .barred = true}};
-static const server_ask ask = {.tools = tools, .n_tools = 3};
+static const generation ask = {.tools = tools, .n_tools = 3};
 
 #define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
 

@@ -43,7 +43,7 @@ class TwoKeys(unittest.TestCase):
         for _ in range(6):  # the recipe: each probe goes on with what the last one was told
             reply = self.chat(TWO, probe + "?")
             report = reply.json["reprise"]
-            known = report["divergence"]["known"]
+            known = report["mismatch"]["cached"]
             self.assertFalse(known and known in SECRET[len(probe):], known)
             probe += known
             self.assertNotIn("48213377", reply.body.decode())

@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "reprise.h"
-#include "store/dropped_keys.h"
+#include "store/ghost_list.h"
 #include "store/eviction.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -34,7 +34,7 @@ typedef struct naive_item {
 
 typedef struct naive {
     naive_item items[N_ITEMS];
-    dropped_key dropped[DROPPED_KEYS_LEAST + 1]; /* the oldest first; holes stay until they are the oldest */
+    ghost_key dropped[GHOST_LIST_MIN + 1]; /* the oldest first; holes stay until they are the oldest */
     size_t n_dropped;
     double clock, used[8], all[8];
     uint64_t n_orders;
@@ -125,11 +125,11 @@ static void naive_drop(naive *n, uint32_t i) {
     if (!it.pinned) n->clock = fmax(n->clock, it.due);
     naive_leave(n, i);
     if (find_dropped(n, it.about.name) >= 0) return;
-    if (n->n_dropped == DROPPED_KEYS_LEAST) {
+    if (n->n_dropped == GHOST_LIST_MIN) {
         if (n->dropped[0].n_born != UINT32_MAX) learn(n, n->dropped[0].uses, false);
         memmove(n->dropped, n->dropped + 1, --n->n_dropped * sizeof(n->dropped[0]));
     }
-    n->dropped[n->n_dropped++] = (dropped_key){it.about.name, it.uses, it.n_born};
+    n->dropped[n->n_dropped++] = (ghost_key){it.about.name, it.uses, it.n_born};
 }
 
 /* bit i of held: item i may not go */
@@ -469,25 +469,25 @@ static void failing_allocations_leave_it_as_it_was(void **state) {
 }
 
 /* The ring grows with what it holds, holes and all. */
-static void dropped_keys_are_kept_when_there_is_more_room(void **state) {
+static void ghost_list_are_kept_when_there_is_more_room(void **state) {
     (void)state;
-    dropped_keys d = {0};
-    dropped_key key, forgotten;
-    assert_false(dropped_keys_has(&d, 3));
-    assert_int_equal(dropped_keys_reserve(&d, 1), RP_OK);
+    ghost_list d = {0};
+    ghost_key key, forgotten;
+    assert_false(ghost_list_has(&d, 3));
+    assert_int_equal(ghost_list_reserve(&d, 1), RP_OK);
     for (uint64_t i = 0; i < 1500; i++) {
-        key = (dropped_key){i, (float)i, 0};
-        assert_int_equal(dropped_keys_add(&d, &key, &forgotten), i >= 1024);
+        key = (ghost_key){i, (float)i, 0};
+        assert_int_equal(ghost_list_add(&d, &key, &forgotten), i >= 1024);
         if (i >= 1024) assert_int_equal(forgotten.name, i - 1024);
     }
-    for (uint64_t i = 600; i < 1500; i += 2) assert_true(dropped_keys_take(&d, i, &key) && key.uses == (float)i);
+    for (uint64_t i = 600; i < 1500; i += 2) assert_true(ghost_list_take(&d, i, &key) && key.uses == (float)i);
     base_alloc_fail_at(2, 0);
-    assert_int_equal(dropped_keys_reserve(&d, 5000), RP_ERR_MEMORY);
+    assert_int_equal(ghost_list_reserve(&d, 5000), RP_ERR_MEMORY);
     base_alloc_fail_at(0, 0);
-    assert_int_equal(dropped_keys_reserve(&d, 5000), RP_OK);
-    for (uint64_t i = 0; i < 1500; i++) assert_int_equal(dropped_keys_has(&d, i), i >= 476 && (i < 600 || i % 2 == 1));
-    assert_false(dropped_keys_take(&d, 600, &key));
-    dropped_keys_free(&d);
+    assert_int_equal(ghost_list_reserve(&d, 5000), RP_OK);
+    for (uint64_t i = 0; i < 1500; i++) assert_int_equal(ghost_list_has(&d, i), i >= 476 && (i < 600 || i % 2 == 1));
+    assert_false(ghost_list_take(&d, 600, &key));
+    ghost_list_free(&d);
 }
 
 int main(void) {
@@ -496,7 +496,7 @@ int main(void) {
         cmocka_unit_test(what_was_used_often_ages),                    cmocka_unit_test(parents_go_after_their_children),
         cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),  cmocka_unit_test(pins_and_times_to_live),
         cmocka_unit_test(what_is_refused_is_not_offered_each_time),    cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),
-        cmocka_unit_test(failing_allocations_leave_it_as_it_was),      cmocka_unit_test(dropped_keys_are_kept_when_there_is_more_room),
+        cmocka_unit_test(failing_allocations_leave_it_as_it_was),      cmocka_unit_test(ghost_list_are_kept_when_there_is_more_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

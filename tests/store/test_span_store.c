@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "store/dropped_keys.h"
+#include "store/ghost_list.h"
 #include "store/span_store.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -150,7 +150,7 @@ static void the_pool_reclaims_from_the_store(void **state) {
     int32_t slot;
     assert_int_equal(kv_span_new(&big, pool, 0, NULL), RP_OK);
     for (int i = 0; i < 192; i++) assert_int_equal(kv_span_append(big, &slot, &err), RP_OK);
-    assert_int_equal(kv_span_append(big, &slot, &err), RP_ERR_ROOM);
+    assert_int_equal(kv_span_append(big, &slot, &err), RP_ERR_BUDGET);
     assert_non_null(strstr(err.message, "budget"));
     kv_span_unref(big);
     kv_span_unref(held);
@@ -159,7 +159,7 @@ static void the_pool_reclaims_from_the_store(void **state) {
 }
 
 /* Of one that is as small as this, so many; the first of more is forgotten, and no other. */
-#define REMEMBERED DROPPED_KEYS_LEAST
+#define REMEMBERED GHOST_LIST_MIN
 
 static void the_last_drops_are_remembered(void **state) {
     (void)state;

@@ -20,23 +20,23 @@ char *calls_text(int number, int n) {
     return text;
 }
 
-rp_call *calls_submit(rp_engine *engine, const rp_request *request) {
-    rp_call *c = NULL;
+rp_job *calls_submit(rp_engine *engine, const rp_request *request) {
+    rp_job *c = NULL;
     rp_error err = {0};
     must(rp_engine_submit(engine, request, &c, &err), &err);
     return c;
 }
 
-rp_result *calls_result(rp_call *call) {
+rp_result *calls_result(rp_job *call) {
     rp_result *r = NULL;
     rp_error err = {0};
-    must(rp_call_result(call, &r, &err), &err);
+    must(rp_job_result(call, &r, &err), &err);
     return r;
 }
 
-void calls_end(rp_call *call) {
+void calls_end(rp_job *call) {
     rp_result_free(calls_result(call));
-    rp_call_free(call);
+    rp_job_free(call);
 }
 
 void calls_note_order(void *user) {

@@ -11,7 +11,7 @@ typedef struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool arrived, open;
-    rp_call *call;
+    rp_job *call;
 } gate;
 
 /* Submits hold, with the gate's on_token, and waits until the engine stands there. A failure aborts. */

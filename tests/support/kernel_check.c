@@ -95,19 +95,19 @@ void check_fill(float *x, int64_t n, check_kind kind) {
 
 /* ---- guarded memory: [base, bytes] header, guard, data, guard ------------------------------------------------------- */
 
-typedef struct guard_header {
+typedef struct watchdog_header {
     void *base;
     size_t bytes;
-} guard_header;
+} watchdog_header;
 
-static const uint8_t *guard_before(const void *p) { return (const uint8_t *)p - GUARD; }
+static const uint8_t *watchdog_before(const void *p) { return (const uint8_t *)p - GUARD; }
 
 void *check_alloc(size_t bytes, size_t offset) {
-    uint8_t *base = malloc(sizeof(guard_header) + 64 + offset + 2 * GUARD + bytes);
+    uint8_t *base = malloc(sizeof(watchdog_header) + 64 + offset + 2 * GUARD + bytes);
     if (base == NULL) abort();
-    const uintptr_t data = ((uintptr_t)(base + sizeof(guard_header) + GUARD) + 63) / 64 * 64 + offset;
+    const uintptr_t data = ((uintptr_t)(base + sizeof(watchdog_header) + GUARD) + 63) / 64 * 64 + offset;
     uint8_t *p = base + (data - (uintptr_t)base);
-    const guard_header header = {base, bytes};
+    const watchdog_header header = {base, bytes};
     memcpy(p - GUARD - sizeof header, &header, sizeof header);
     memset(p - GUARD, 0xff, 2 * GUARD + bytes);
     ASAN_POISON_MEMORY_REGION(p - GUARD, GUARD); /* so that it sees what is read from there */
@@ -116,13 +116,13 @@ void *check_alloc(size_t bytes, size_t offset) {
 }
 
 void check_release(void *p) {
-    guard_header header;
-    memcpy(&header, guard_before(p) - sizeof header, sizeof header);
+    watchdog_header header;
+    memcpy(&header, watchdog_before(p) - sizeof header, sizeof header);
     const uint8_t *after = (const uint8_t *)p + header.bytes;
-    ASAN_UNPOISON_MEMORY_REGION(guard_before(p), GUARD);
+    ASAN_UNPOISON_MEMORY_REGION(watchdog_before(p), GUARD);
     ASAN_UNPOISON_MEMORY_REGION(after, GUARD);
     bool intact = true;
-    for (int i = 0; i < GUARD; i++) intact = intact && guard_before(p)[i] == 0xff && after[i] == 0xff;
+    for (int i = 0; i < GUARD; i++) intact = intact && watchdog_before(p)[i] == 0xff && after[i] == 0xff;
     check_that(intact, "wrote outside a buffer of %zu bytes", header.bytes);
     free(header.base);
 }

@@ -166,7 +166,7 @@ static uint32_t read_repeat(search *s, const random_expr *e, size_t at) {
     return ends;
 }
 
-static uint32_t read_anew(search *s, int i, size_t at) {
+static uint32_t read_again(search *s, int i, size_t at) {
     const random_expr *e = &s->g->exprs[i];
     uint32_t ends = 0;
     switch (e->kind) {
@@ -193,7 +193,7 @@ static uint32_t read_anew(search *s, int i, size_t at) {
 
 /* Once for each expression and place: else it takes for ever now and then. */
 static uint32_t read_expr(search *s, int i, size_t at) {
-    if (s->known[i][at] == UNKNOWN) s->known[i][at] = read_anew(s, i, at);
+    if (s->known[i][at] == UNKNOWN) s->known[i][at] = read_again(s, i, at);
     return s->known[i][at];
 }
 

@@ -205,13 +205,13 @@ static void set_number(uint8_t *at, uint64_t v, int n) {
 
 void forge_header_checksum(uint8_t *bytes, size_t n) {
     if (n < RECORD_PUBLIC_BYTES) return;
-    uint64_t states_at = record_states_at(number(bytes + 12, 4) & RECORD_ENCRYPTED, number(bytes + 24, 4));
-    if (states_at <= n) record_put_checksum(bytes + RECORD_BOUND_BYTES, record_header_checksum(bytes, (size_t)states_at));
+    uint64_t kv_at = record_kv_at(number(bytes + 12, 4) & RECORD_ENCRYPTED, number(bytes + 24, 4));
+    if (kv_at <= n) record_put_checksum(bytes + RECORD_BOUND_BYTES, record_header_checksum(bytes, (size_t)kv_at));
 }
 
 /* The numbers of a plain record that sizes follow from; false: they are not possible, or do not fit. */
 typedef struct numbers {
-    uint64_t n_layers, n_tokens, block_bytes, private_bytes, states_at;
+    uint64_t n_layers, n_tokens, block_bytes, private_bytes, kv_at;
 } numbers;
 
 static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
@@ -223,14 +223,14 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
         return false;
     uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
     uint64_t element = number(private + 132, 4) == KV_F32 ? 4 : 2;
-    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_states_at(false, private_bytes)};
+    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_kv_at(false, private_bytes)};
     return RECORD_PUBLIC_BYTES + private_bytes <= n;
 }
 
-bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *states_at) {
+bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at) {
     numbers k;
     bool is_found = get_numbers(&k, bytes, n);
-    if (is_found) *private_bytes = k.private_bytes, *states_at = k.states_at;
+    if (is_found) *private_bytes = k.private_bytes, *kv_at = k.kv_at;
     return is_found;
 }
 
@@ -239,7 +239,7 @@ static uint8_t *layer_at(uint8_t *private, uint64_t i) { return private + RECORD
 void forge_sizes(uint8_t *bytes, size_t n) {
     numbers k;
     if (!get_numbers(&k, bytes, n)) return;
-    uint64_t begin = k.states_at;
+    uint64_t begin = k.kv_at;
     for (uint64_t i = 0; i < k.n_layers; i++) {
         uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, i);
         set_number(layer, begin, 8);
@@ -262,12 +262,12 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
 }
 
 /* Places as they are with what encryption adds. */
-static void shift_layers(uint8_t *private, const numbers *k, uint64_t states_at) {
+static void shift_layers(uint8_t *private, const numbers *k, uint64_t kv_at) {
     for (uint64_t i = 0; i < k->n_layers; i++) {
         uint8_t *layer = layer_at(private, i);
-        if (number(layer, 8) - k->states_at > UINT32_MAX || k->block_bytes == 0) continue;
-        uint64_t n_blocks = (number(layer, 8) - k->states_at) / k->block_bytes;
-        set_number(layer, states_at + n_blocks * (k->block_bytes + RECORD_MESSAGE_EXTRA), 8);
+        if (number(layer, 8) - k->kv_at > UINT32_MAX || k->block_bytes == 0) continue;
+        uint64_t n_blocks = (number(layer, 8) - k->kv_at) / k->block_bytes;
+        set_number(layer, kv_at + n_blocks * (k->block_bytes + RECORD_MESSAGE_EXTRA), 8);
     }
 }
 
@@ -278,23 +278,23 @@ forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher
     if (!bytes) die("no memory");
     memcpy(bytes, plain, n);
     forged f = {0};
-    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.states_at > n) return free(bytes), f;
-    uint64_t n_blocks = (n - k.states_at) / k.block_bytes, rest = (n - k.states_at) % k.block_bytes;
-    uint64_t states_at = record_states_at(true, k.private_bytes), message = k.block_bytes + RECORD_MESSAGE_EXTRA;
-    f.n = (size_t)(states_at + n_blocks * message + rest);
+    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.kv_at > n) return free(bytes), f;
+    uint64_t n_blocks = (n - k.kv_at) / k.block_bytes, rest = (n - k.kv_at) % k.block_bytes;
+    uint64_t kv_at = record_kv_at(true, k.private_bytes), message = k.block_bytes + RECORD_MESSAGE_EXTRA;
+    f.n = (size_t)(kv_at + n_blocks * message + rest);
     f.bytes = calloc(1, f.n + 1);
     if (!f.bytes) die("no memory");
     memcpy(f.bytes, bytes, RECORD_PUBLIC_BYTES);
     set_number(f.bytes + 12, number(bytes + 12, 4) | RECORD_ENCRYPTED, 4);
     set_number(f.bytes + 16, f.n, 8);
     memcpy(f.bytes + 32, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES);
-    shift_layers(bytes + RECORD_PUBLIC_BYTES, &k, states_at);
+    shift_layers(bytes + RECORD_PUBLIC_BYTES, &k, kv_at);
     record_stream_begin(&stream, cipher, f.bytes + RECORD_PUBLIC_BYTES);
     record_stream_seal(&stream, bytes + RECORD_PUBLIC_BYTES, (size_t)k.private_bytes, f.bytes, RECORD_BOUND_BYTES,
                        f.bytes + RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES);
     for (uint64_t i = 0; i < n_blocks; i++)
-        record_stream_seal(&stream, bytes + k.states_at + i * k.block_bytes, (size_t)k.block_bytes, NULL, 0,
-                           f.bytes + states_at + i * message);
+        record_stream_seal(&stream, bytes + k.kv_at + i * k.block_bytes, (size_t)k.block_bytes, NULL, 0,
+                           f.bytes + kv_at + i * message);
     record_stream_wipe(&stream);
     free(bytes);
     forge_header_checksum(f.bytes, f.n);

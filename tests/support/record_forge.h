@@ -49,7 +49,7 @@ void forge_free(forged *f);
 void forge_header_checksum(uint8_t *bytes, size_t n);
 /* Where the numbers of a plain record say that its private header ends and that its states begin; false: they are not possible, or the
  * header does not fit. */
-bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *states_at);
+bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at);
 /* The sizes and places that follow from the numbers of a plain record. */
 void forge_sizes(uint8_t *bytes, size_t n);
 /* The checksums of a plain record's layers. */

@@ -36,7 +36,7 @@ typedef struct entry {
     int32_t position, id;
     int32_t segment, offset; /* the segment's token, or segment -1 */
     bool fresh;
-    int32_t token;           /* its number in reference_states */
+    int32_t token;           /* its number in reference_kv */
     bool again;              /* fresh for the sake of quality */
 } entry;
 
@@ -50,7 +50,7 @@ typedef struct sights {
 typedef struct joint_run {
     bool *named, *taken; /* [node]: the scaffold's modules; whose own text its prompt holds */
     int32_t n_named;
-    int32_t *first;      /* [segment]: number of its first token in reference_states; -1: not computed */
+    int32_t *first;      /* [segment]: number of its first token in reference_kv; -1: not computed */
 } joint_run;
 
 struct reference_prompt {
@@ -77,10 +77,10 @@ struct reference_prompt {
     int32_t end;
     joint_run *joints;
     int32_t n_joints;
-    int32_t *canonical;  /* [segment]: number of its first token in reference_states, -1: not computed */
+    int32_t *canonical;  /* [segment]: number of its first token in reference_kv, -1: not computed */
     int32_t *joint_of;   /* [segment]: index in joints, -1 */
-    reference_states *states;
-    sights *seen;        /* [token of reference_states]; those of segments */
+    reference_kv *states;
+    sights *seen;        /* [token of reference_kv]; those of segments */
     int32_t n_seen;
     rp_quality quality;  /* the request's */
     const rp_result *choice; /* blend's, or NULL */
@@ -522,7 +522,7 @@ static void see(sights *l, int32_t token, int32_t distance) {
 
 /* Of the token that was added last. */
 static void keep_sights(reference_prompt *p, sights l) {
-    int32_t n = reference_states_count(p->states);
+    int32_t n = reference_kv_count(p->states);
     sights *more = reference_alloc((size_t)n, sizeof *more);
     if (p->n_seen) memcpy(more, p->seen, (size_t)p->n_seen * sizeof *more);
     free(p->seen);
@@ -534,7 +534,7 @@ static void keep_sights(reference_prompt *p, sights l) {
 /* Computes a segment at `position`, seeing n segments whose first tokens are `tokens` and stood at `places`, and first the anchor (-1: none). */
 static int32_t compute_segment(reference_prompt *p, const reference_segment *g, int32_t position, int32_t anchor,
                                const reference_place *scope, const int32_t *firsts, int32_t n_scope) {
-    int32_t first = reference_states_count(p->states);
+    int32_t first = reference_kv_count(p->states);
     for (int32_t i = 0; i < (int32_t)g->tokens.n; i++) {
         sights l = {0};
         if (anchor >= 0) see(&l, anchor, position + i);
@@ -542,7 +542,7 @@ static int32_t compute_segment(reference_prompt *p, const reference_segment *g, 
             for (int32_t j = 0; j < (int32_t)p->s->segments[scope[k].segment].tokens.n; j++)
                 see(&l, firsts[k] + j, position + i - (scope[k].position + j));
         for (int32_t j = 0; j < i; j++) see(&l, first + j, i - j);
-        reference_states_add(p->states, g->tokens.ids[i], position + i, l.list, l.n, NULL);
+        reference_kv_add(p->states, g->tokens.ids[i], position + i, l.list, l.n, NULL);
         keep_sights(p, l);
     }
     return first;
@@ -609,8 +609,8 @@ static int32_t state_of(reference_prompt *p, const entry *e) {
 static void compute_fresh(reference_prompt *p, entry *e, bool last) {
     sights l = {0};
     for (const entry *b = p->entries; b < e; b++) see(&l, b->token, e->position - b->position);
-    e->token = reference_states_count(p->states);
-    reference_states_add(p->states, e->id, e->position, l.list, l.n, last ? p->logits : NULL);
+    e->token = reference_kv_count(p->states);
+    reference_kv_add(p->states, e->id, e->position, l.list, l.n, last ? p->logits : NULL);
     free(l.list);
 }
 
@@ -737,7 +737,7 @@ static void turn_the_dial(reference_prompt *p) {
 }
 
 static void compute(reference_prompt *p) {
-    p->states = reference_states_new(p->r->model);
+    p->states = reference_kv_new(p->r->model);
     p->logits = reference_alloc((size_t)reference_model_n_vocab(p->r->model), sizeof *p->logits);
     for (int32_t i = 0; i < p->n_entries; i++)
         if (!p->entries[i].fresh) p->entries[i].token = state_of(p, &p->entries[i]);
@@ -854,7 +854,7 @@ void reference_prompt_free(reference_prompt *p) {
     for (int32_t i = 0; i < p->n_joints; i++) joint_free(&p->joints[i]);
     for (int32_t i = 0; i < p->n_seen; i++) free(p->seen[i].list);
     free(p->seen);
-    reference_states_free(p->states);
+    reference_kv_free(p->states);
     reference_schema_free(p->s);
     free(p->joints);
     free(p->import_of);
@@ -897,7 +897,7 @@ int32_t reference_prompt_again(const reference_prompt *p) {
 
 int32_t reference_prompt_end(const reference_prompt *p) { return p->end; }
 
-double reference_prompt_margin(const reference_prompt *p) { return reference_states_margin(p->states); }
+double reference_prompt_margin(const reference_prompt *p) { return reference_kv_margin(p->states); }
 
 int32_t reference_prompt_joint(const reference_prompt *p) {
     int32_t n = 0;

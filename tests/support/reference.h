@@ -46,7 +46,7 @@ int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hi
 int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
 int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
-double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_states_margin */
+double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_kv_margin */
 /* Segments that the prompt takes as a scaffold's joint states. */
 int32_t reference_prompt_joint(const reference_prompt *p);
 /* Tokens with positions and origin, for people. */

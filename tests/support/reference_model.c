@@ -13,13 +13,13 @@
 #include "reference_weights.h"
 
 /* One token's keys and values in every layer, un-rotated. */
-typedef struct token_states {
+typedef struct token_kv {
     double *keys, *values; /* [layer][kv head][dim] */
-} token_states;
+} token_kv;
 
-struct reference_states {
+struct reference_kv {
     const reference_model *m;
-    token_states *tokens;
+    token_kv *tokens;
     int32_t n, cap;
     reference_angles angles[2]; /* of the model's ropes */
     double margin;              /* of the closest choice of experts so far */
@@ -74,14 +74,14 @@ int32_t reference_model_n_positions(const reference_model *m) { return m->n_posi
 
 /* ---- states ---------------------------------------------------------------------------------------------------- */
 
-reference_states *reference_states_new(const reference_model *m) {
-    reference_states *s = reference_alloc(1, sizeof *s);
+reference_kv *reference_kv_new(const reference_model *m) {
+    reference_kv *s = reference_alloc(1, sizeof *s);
     s->m = m;
     s->margin = INFINITY;
     return s;
 }
 
-void reference_states_free(reference_states *s) {
+void reference_kv_free(reference_kv *s) {
     if (!s) return;
     for (int32_t i = 0; i < s->n; i++) {
         free(s->tokens[i].keys);
@@ -92,34 +92,34 @@ void reference_states_free(reference_states *s) {
     free(s);
 }
 
-int32_t reference_states_count(const reference_states *s) { return s->n; }
+int32_t reference_kv_count(const reference_kv *s) { return s->n; }
 
-double reference_states_margin(const reference_states *s) { return s->margin; }
+double reference_kv_margin(const reference_kv *s) { return s->margin; }
 
-static void new_token(reference_states *s) {
+static void new_token(reference_kv *s) {
     if (s->n == s->cap) {
-        token_states *more = reference_alloc(2 * (size_t)s->cap + 64, sizeof *more);
+        token_kv *more = reference_alloc(2 * (size_t)s->cap + 64, sizeof *more);
         if (s->n) memcpy(more, s->tokens, (size_t)s->n * sizeof *more);
         free(s->tokens);
         s->tokens = more;
         s->cap = 2 * s->cap + 64;
     }
-    token_states *t = &s->tokens[s->n++];
+    token_kv *t = &s->tokens[s->n++];
     t->keys = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->key_dim);
     t->values = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->value_dim);
 }
 
-static double *keys_of(const reference_states *s, int32_t token, int32_t layer, int32_t head) {
+static double *keys_of(const reference_kv *s, int32_t token, int32_t layer, int32_t head) {
     return s->tokens[token].keys + (layer * s->m->n_kv_heads + head) * s->m->key_dim;
 }
 
-static double *values_of(const reference_states *s, int32_t token, int32_t layer, int32_t head) {
+static double *values_of(const reference_kv *s, int32_t token, int32_t layer, int32_t head) {
     return s->tokens[token].values + (layer * s->m->n_kv_heads + head) * s->m->value_dim;
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------------- */
 
-static double product(reference_states *s, const reference_layer *l, const double *q, const double *k, int32_t distance) {
+static double product(reference_kv *s, const reference_layer *l, const double *q, const double *k, int32_t distance) {
     double sum = 0;
     if (l->rope) {
         reference_angles *a = &s->angles[l->rope - s->m->ropes];
@@ -130,7 +130,7 @@ static double product(reference_states *s, const reference_layer *l, const doubl
 }
 
 /* One head: what its query takes from the tokens it sees. p: scratch, a number for each of them. */
-static void attend(reference_states *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p, double *out) {
+static void attend(reference_kv *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p, double *out) {
     const reference_model *m = s->m;
     const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
     for (size_t i = 0; i < seen.n; i++) {
@@ -168,7 +168,7 @@ static sight_list within(const reference_layer *l, sight_list all) {
     return some;
 }
 
-static void attention(reference_states *s, int32_t i, const double *x, sight_list all, double *y) {
+static void attention(reference_kv *s, int32_t i, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const sight_list seen = within(l, all);
@@ -197,7 +197,7 @@ static void norm_of(const reference_model *m, const reference_norm *norm, const 
 }
 
 /* x += attention, x += mlp; parallel layers give both the same x, and the same norm unless the mlp has its own. */
-static void run_layer(reference_states *s, int32_t i, double *x, sight_list all) {
+static void run_layer(reference_kv *s, int32_t i, double *x, sight_list all) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd);
@@ -235,7 +235,7 @@ static void unembed(const reference_model *m, double *x, float *logits) {
     free(y);
 }
 
-void reference_states_add(reference_states *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
+void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
                           float *logits) {
     const reference_model *m = s->m;
     reference_sight *all = reference_alloc(n_sights + 1, sizeof *all);

@@ -48,7 +48,7 @@ typedef struct slot {
     struct slot *victim;   /* another that is cancelled */
     int32_t victim_at;     /* when this one is at this token */
     bool by_callback;      /* is submitted on the engine's thread */
-    rp_call *handle;       /* under the schedule's lock until all have ended */
+    rp_job *handle;       /* under the schedule's lock until all have ended */
     int submit_rc;
     rp_error submit_err;
     /* the engine's thread, until it has ended */
@@ -74,7 +74,7 @@ typedef struct client {
     act acts[MOST_ACTS];
     int32_t n_acts;
     pthread_t thread;
-    int encode_rc;
+    int prefill_rc;
 } client;
 
 struct schedule {
@@ -110,13 +110,13 @@ static bool chance(schedule *s, int32_t one_in) { return below(s, one_in) == 0; 
 static void cancel(slot *victim) {
     schedule *s = victim->run;
     pthread_mutex_lock(&s->lock);
-    if (victim->handle) rp_call_cancel(victim->handle);
+    if (victim->handle) rp_job_cancel(victim->handle);
     pthread_mutex_unlock(&s->lock);
 }
 
 static void submit(slot *c) {
     schedule *s = c->run;
-    rp_call *handle;
+    rp_job *handle;
     pthread_mutex_lock(&s->lock);
     s->n_live++;
     pthread_mutex_unlock(&s->lock);
@@ -198,7 +198,7 @@ static void on_step(void *user, const rp_step *step) {
             s->shared_steps++;
             break;
         }
-    s->over_budget += step->state_bytes > s->engine_options.state_budget_bytes;
+    s->over_budget += step->kv_bytes > s->engine_options.kv_budget_bytes;
 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
@@ -211,11 +211,11 @@ static void wait_for(schedule *s, uint64_t gate) {
 
 static void look(slot *c) {
     schedule *s = c->run;
-    rp_call_status status;
+    rp_job_status status;
     pthread_mutex_lock(&s->lock);
     if (c->handle) {
-        rp_call_get_status(c->handle, &status);
-        rp_call_wait(c->handle, 0);
+        rp_job_get_status(c->handle, &status);
+        rp_job_wait(c->handle, 0);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -231,15 +231,15 @@ static void do_act(client *k, const act *a) {
     case ACT_STATUS: look(a->slot); break;
     case ACT_FAIL: base_alloc_fail_at(a->n, 0); break;
     case ACT_ENCODE:
-        rc = rp_schema_encode(s->engine, tenants[a->tenant], "s", NULL, NULL, &err);
-        if (rc == s->w->encode_rc) rc = 0;
+        rc = rp_schema_prefill(s->engine, tenants[a->tenant], "s", NULL, NULL, &err);
+        if (rc == s->w->prefill_rc) rc = 0;
         break;
     case ACT_REPLACE:
         options.tenant = tenants[a->tenant];
         rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, &options, NULL, &err);
         break;
     }
-    if (rc && !k->encode_rc) k->encode_rc = rc;
+    if (rc && !k->prefill_rc) k->prefill_rc = rc;
 }
 
 static void *client_main(void *arg) {
@@ -278,7 +278,7 @@ static void vary(schedule *s, slot *c) {
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
     if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
     if (q->prompt && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
-    if (q->text && chance(s, 3)) q->relink = below(s, 8); /* it may change its own answer, and nobody else's */
+    if (q->text && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer, and nobody else's */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
     if (chance(s, 25)) {
         q->deadline_ms = 1 + below(s, 8);
@@ -375,9 +375,9 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     va_end(args);
     printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
-           (double)o->token_goal_ms, (unsigned long long)o->state_budget_bytes);
+           (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
     printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, relink %d, max_tokens %d, n_forced %d, temperature %g\n%s\n",
-           q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->relink, q->max_tokens, q->forced ? q->n_forced : 0,
+           q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens, q->forced ? q->n_forced : 0,
            (double)q->sampling.temperature, q->prompt ? q->prompt : q->text);
     if (q->prompt) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
@@ -439,7 +439,7 @@ static void check_first(schedule *s, const slot *c, const rp_result *r) {
     s->tally->firsts++;
 }
 
-static bool may_move(const rp_request *q) { return q->relink >= 0 && q->text; }
+static bool may_move(const rp_request *q) { return q->shifted_reuse >= 0 && q->text; }
 
 /* Were states taken that never saw what stands before them here? */
 static bool has_moved(const slot *c, const rp_result *r) {
@@ -472,7 +472,7 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
 }
 
 static void check_error(schedule *s, const slot *c, int rc, const rp_error *err) {
-    bool no_memory = rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT || rc == RP_ERR_ROOM;
+    bool no_memory = rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT || rc == RP_ERR_BUDGET;
     if (rc != (int)err->code || !err->message[0]) refuse(c, "error %d does not say what it is: '%s'", rc, err->message);
     if (rc == RP_ERR_CANCELLED && c->may_end_early) s->tally->cancelled++;
     else if (rc == RP_ERR_DEADLINE && c->may_end_early) s->tally->expired++;
@@ -486,13 +486,13 @@ static void check_error(schedule *s, const slot *c, int rc, const rp_error *err)
 static void check_slot(schedule *s, slot *c) {
     rp_result *result = NULL;
     rp_error err = c->submit_err;
-    int rc = c->handle ? rp_call_result(c->handle, &result, &err) : c->submit_rc;
+    int rc = c->handle ? rp_job_result(c->handle, &result, &err) : c->submit_rc;
     s->tally->calls++;
     if (c->n_done != (c->handle != NULL)) refuse(c, "ended %d times", c->n_done);
     if (rc) check_error(s, c, rc, &err);
     else check_answer(s, c, result);
     rp_result_free(result);
-    rp_call_free(c->handle);
+    rp_job_free(c->handle);
     free(c->text);
 }
 
@@ -531,8 +531,8 @@ static void submit_rest(schedule *s) {
 }
 
 static void check_client(const schedule *s, const client *k) {
-    int rc = k->encode_rc;
-    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_ROOM && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
+    int rc = k->prefill_rc;
+    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_BUDGET && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
     if (rc && !may) refuse(&s->slots[0], "encoding or loading the schema: %s", rp_code_name((rp_code)rc));
 }
 
@@ -576,7 +576,7 @@ static void draw_engine(schedule *s) {
     if (chance(s, 12)) o->max_queue = 1 + below(s, 4);
     s->is_tight = chance(s, 2);
     if (s->is_tight) {
-        o->state_budget_bytes = s->w->small_budget * (uint64_t)(4 + (chance(s, 2) ? 0 : below(s, 8))) / 4;
+        o->kv_budget_bytes = s->w->small_budget * (uint64_t)(4 + (chance(s, 2) ? 0 : below(s, 8))) / 4;
         o->chunk_tokens = BASE_MIN(o->chunk_tokens, s->w->most_chunk);
     }
     o->on_step = on_step;

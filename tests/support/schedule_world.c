@@ -85,7 +85,7 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.n_ctx = w->model->n_ctx;
-    o.state_budget_bytes = ALONE_BUDGET;
+    o.kv_budget_bytes = ALONE_BUDGET;
     o.chunk_tokens = w->most_chunk;
     return o;
 }
@@ -107,7 +107,7 @@ rp_engine *schedule_world_engine(const schedule_world *w, const rp_engine_option
 static void run_alone(const schedule_world *w, const schedule_call *c, uint64_t budget, oracle_run *run) {
     rp_engine_options o = schedule_world_options(w);
     rp_request request = c->request;
-    o.state_budget_bytes = budget;
+    o.kv_budget_bytes = budget;
     rp_engine *engine = schedule_world_engine(w, &o);
     request.no_prefix = true;
     oracle_run_make(run, engine, &request);
@@ -342,7 +342,7 @@ static bool all_fit(const schedule_world *w, uint64_t budget) {
 }
 
 static void find_small_budget(schedule_world *w) {
-    for (int32_t i = 0; i < w->n_calls; i++) w->small_budget = BASE_MAX(w->small_budget, w->calls[i].alone.result->state_bytes);
+    for (int32_t i = 0; i < w->n_calls; i++) w->small_budget = BASE_MAX(w->small_budget, w->calls[i].alone.result->kv_bytes);
     while (!all_fit(w, w->small_budget)) w->small_budget += w->small_budget / 6;
 }
 
@@ -360,7 +360,7 @@ static void choose_schema(schedule_world *w) {
 static int encode_alone(const schedule_world *w) {
     rp_engine_options o = schedule_world_options(w);
     rp_engine *engine = schedule_world_engine(w, &o);
-    int rc = rp_schema_encode(engine, NULL, "s", NULL, NULL, NULL);
+    int rc = rp_schema_prefill(engine, NULL, "s", NULL, NULL, NULL);
     rp_engine_free(engine);
     return rc;
 }
@@ -379,7 +379,7 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
         if (w->n_calls < 2) /* too long a schema, or not loadable: begin again */
             while (w->n_calls > 0) free_call(&w->calls[--w->n_calls]);
     }
-    w->encode_rc = encode_alone(w);
+    w->prefill_rc = encode_alone(w);
     find_small_budget(w);
 }
 

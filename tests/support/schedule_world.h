@@ -47,7 +47,7 @@ typedef struct schedule_world {
     random_pml pml;
     schedule_call calls[SCHEDULE_CALLS];
     int32_t n_calls;
-    int encode_rc;         /* what rp_schema_encode gives: a module may be longer than the context */
+    int prefill_rc;         /* what rp_schema_prefill gives: a module may be longer than the context */
     uint64_t small_budget; /* each call alone has room in it, and not much more, in chunks of up to */
     int32_t most_chunk;
 } schedule_world;

@@ -15,7 +15,7 @@ int open_model(void **state) {
     tiny_model_shape shape = tiny_model_defaults();
     model = tiny_model_open(&shape, "chatml");
     rp_model_describe(model, &info);
-    column_bytes = info.state_bytes_per_token * 64;
+    column_bytes = info.kv_bytes_per_token * 64;
     return 0;
 }
 

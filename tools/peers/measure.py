@@ -96,7 +96,7 @@ class Sitting:
         line = {"prefill": f"prefill {n} {runs}", "decode": f"decode {n} {GENERATED} {runs}", "fresh": f"fresh {n} {FRESH} {runs} {order}",
                 "full": f"full {n} {FRESH} {runs}"}[name]
         answer = self.reprise().ask(line)
-        self.facts |= {key: answer[key] for key in ("cached", "fresh", "plan_ms", "bytes_copied", "state_bytes")}
+        self.facts |= {key: answer[key] for key in ("cached", "fresh", "plan_ms", "bytes_copied", "kv_bytes")}
         return answer["ms"]
 
     def take_bench(self, name, n, runs, flash):

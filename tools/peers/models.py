@@ -86,7 +86,7 @@ class Work:
         keys, tensors = read_gguf(os.path.join(ROOT, path))
         self.layers, self.heads = keys["block_count"], keys["attention.head_count"]
         self.head_dim = keys["attention.key_length"]
-        self.state_bytes = self.layers * 2 * keys["attention.head_count_kv"] * self.head_dim * 2
+        self.kv_bytes = self.layers * 2 * keys["attention.head_count_kv"] * self.head_dim * 2
         self.file_bytes = os.path.getsize(os.path.join(ROOT, path))
         self.weight_bytes = 0
         self.all_rows, self.one_row = {"int8_gops": 0, "f32_gops": 0}, {"int8_gops": 0, "f32_gops": 0}  # operations
@@ -106,7 +106,7 @@ class Work:
         multiplied = sum((self.all_rows[unit] * n + self.one_row[unit]) / limits[unit] for unit in self.all_rows)
         pairs = cached * n + n * (n + 1) / 2
         multiplied += 4 * self.heads * self.head_dim * ((self.layers - 1) * pairs + cached + n) / limits["f32_gops"]
-        read = (self.weight_bytes + cached * self.state_bytes) / limits["read_gbs"]
+        read = (self.weight_bytes + cached * self.kv_bytes) / limits["read_gbs"]
         return max(multiplied, read) * 1e-6
 
     def limit(self, cell, limits):
@@ -123,7 +123,7 @@ class Work:
             return self.prompt_ms(0, n + 1 + FRESH, limits)
         if name == "load":
             return self.file_bytes / limits["read_gbs"] * 1e-6
-        return self.weight_bytes + MEMORY_TOKENS * self.state_bytes
+        return self.weight_bytes + MEMORY_TOKENS * self.kv_bytes
 
     def states_ms(self, n, limits):
-        return n * self.state_bytes / limits["read_gbs"] * 1e-6
+        return n * self.kv_bytes / limits["read_gbs"] * 1e-6

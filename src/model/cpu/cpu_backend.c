@@ -266,7 +266,7 @@ int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options 
     if (!b) return base_fail_memory(err, sizeof(*b), "the CPU backend");
     b->base.ops = &ops;
     b->model = m;
-    b->shape = model_state_shape(m, o->format);
+    b->shape = model_kv_shape(m, o->format);
     kernel_table_init(&b->kernels, o->level);
     int32_t group = m->hp.n_heads / m->hp.n_kv_heads;
     b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);

@@ -1,4 +1,4 @@
-/* proposals.c: rp_split: a schema out of plain prompts (pml/split.h), and what it would save: the plans of its prompts beside a cache of
+/* split_api.c: rp_split: a schema out of plain prompts (pml/split.h), and what it would save: the plans of its prompts beside a cache of
  * prefixes. Computes no states. One thread a call; nothing is kept.
  */
 #include <string.h>

@@ -1,5 +1,5 @@
-/* call.c: the life of a call, and the functions of rp_call. */
-#include "engine/call.h"
+/* job.c: the life of a call, and the functions of rp_job. */
+#include "engine/job.h"
 
 #include <errno.h>
 
@@ -10,13 +10,13 @@
 
 #define LEAST_RETRY_MS 50
 #define MOST_RETRY_MS 600000.0
-#define CALL_MS_WEIGHT 0.2 /* of the last call in the average of how long calls take */
+#define JOB_MS_WEIGHT 0.2 /* of the last call in the average of how long calls take */
 
-int call_new(rp_call **out, rp_engine *e, call_kind kind, rp_error *err) {
+int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err) {
     *out = NULL;
-    rp_call *c = base_calloc(1, sizeof(*c));
+    rp_job *c = base_calloc(1, sizeof(*c));
     if (!c) return base_fail_memory(err, sizeof(*c), "a call");
-    *c = (rp_call){.engine = e, .kind = kind};
+    *c = (rp_job){.engine = e, .kind = kind};
     atomic_init(&c->cancelled, false);
     atomic_init(&c->paused, false);
     kv_context_init(&c->seq.context, e->pool);
@@ -28,9 +28,9 @@ int call_new(rp_call **out, rp_engine *e, call_kind kind, rp_error *err) {
     return RP_OK;
 }
 
-void call_free(rp_call *c) {
+void job_free(rp_job *c) {
     if (!c) return;
-    call_plan_free(c);
+    job_plan_free(c);
     rp_result_free(c->result);
     pthread_cond_destroy(&c->ended_cond);
     base_free(c);
@@ -40,11 +40,11 @@ void call_free(rp_call *c) {
 
 /* When a place will probably be free: calls before it end max_sequences at a time. */
 static uint32_t retry_after_ms(const rp_engine *e) {
-    double ms = e->call_ms * (e->n_live - e->max_sequences - e->max_queue + 1) / e->max_sequences;
+    double ms = e->job_ms * (e->n_live - e->max_sequences - e->max_queue + 1) / e->max_sequences;
     return (uint32_t)BASE_MAX(BASE_MIN(ms, MOST_RETRY_MS), LEAST_RETRY_MS);
 }
 
-int call_queue(rp_call *c, rp_error *err) {
+int job_queue(rp_job *c, rp_error *err) {
     rp_engine *e = c->engine;
     int rc = RP_OK;
     c->submitted_us = base_clock_us() - c->planned_us;
@@ -56,9 +56,9 @@ int call_queue(rp_call *c, rp_error *err) {
                        e->n_live - e->max_sequences, ms);
         if (err) err->retry_after_ms = ms;
     } else {
-        c->number = ++e->n_calls;
+        c->number = ++e->n_jobs;
         e->n_live++;
-        c->status = (rp_call_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
+        c->status = (rp_job_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
         *e->inbox_end = c;
         e->inbox_end = &c->next;
         pthread_cond_signal(&e->wake);
@@ -67,7 +67,7 @@ int call_queue(rp_call *c, rp_error *err) {
     return rc;
 }
 
-void call_publish(rp_call *c, int rc, const rp_error *err) {
+void job_publish(rp_job *c, int rc, const rp_error *err) {
     rp_engine *e = c->engine;
     double ms = (double)(base_clock_us() - c->submitted_us) / 1e3;
     if (c->options.on_done) c->options.on_done(c->options.user);
@@ -78,30 +78,30 @@ void call_publish(rp_call *c, int rc, const rp_error *err) {
         rp_result_free(c->result);
         c->result = NULL;
     }
-    c->status.state = RP_CALL_DONE;
+    c->status.state = RP_JOB_DONE;
     c->status.queue_position = 0;
     if (c->result) c->status.computed_tokens = c->status.prompt_tokens, c->status.answer_tokens = c->result->n_tokens;
     e->n_live--;
-    e->call_ms += (ms - e->call_ms) * CALL_MS_WEIGHT;
+    e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
     c->ended = true;
     pthread_cond_broadcast(&c->ended_cond);
     pthread_mutex_unlock(&e->lock); /* the call may be gone from here on */
 }
 
-/* ---- rp_call ---- */
+/* ---- rp_job ---- */
 
-int rp_engine_submit(rp_engine *e, const rp_request *request, rp_call **out, rp_error *err) {
+int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
     *out = NULL;
-    rp_call *c = NULL;
-    int rc = call_new(&c, e, CALL_REQUEST, err);
-    if (!rc) rc = call_plan(c, request, err);
-    if (!rc) rc = call_queue(c, err);
-    if (rc) call_free(c);
+    rp_job *c = NULL;
+    int rc = job_new(&c, e, JOB_REQUEST, err);
+    if (!rc) rc = job_plan(c, request, err);
+    if (!rc) rc = job_queue(c, err);
+    if (rc) job_free(c);
     else *out = c;
     return rc;
 }
 
-bool rp_call_wait(rp_call *c, int64_t timeout_ms) {
+bool rp_job_wait(rp_job *c, int64_t timeout_ms) {
     rp_engine *e = c->engine;
     struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
     int rc = 0;
@@ -113,14 +113,14 @@ bool rp_call_wait(rp_call *c, int64_t timeout_ms) {
     return ended;
 }
 
-int rp_call_result(rp_call *c, rp_result **out, rp_error *err) {
+int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
     *out = NULL;
-    rp_call_wait(c, -1);
+    rp_job_wait(c, -1);
     if (c->rc) {
         if (err) *err = c->err;
         return c->rc;
     }
-    if (!c->result && c->kind == CALL_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of call %llu was taken before",
+    if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of call %llu was taken before",
                                                                 (unsigned long long)c->number);
     *out = c->result;
     c->result = NULL;
@@ -133,27 +133,27 @@ static void wake_engine(rp_engine *e) {
     pthread_mutex_unlock(&e->lock);
 }
 
-void rp_call_cancel(rp_call *c) {
+void rp_job_cancel(rp_job *c) {
     atomic_store(&c->cancelled, true);
     wake_engine(c->engine);
 }
 
-void rp_call_pause(rp_call *c) { atomic_store(&c->paused, true); }
+void rp_job_pause(rp_job *c) { atomic_store(&c->paused, true); }
 
-void rp_call_resume(rp_call *c) {
+void rp_job_resume(rp_job *c) {
     if (atomic_exchange(&c->paused, false)) wake_engine(c->engine);
 }
 
-void rp_call_free(rp_call *c) {
+void rp_job_free(rp_job *c) {
     if (!c) return;
-    rp_call_cancel(c);
-    rp_call_wait(c, -1);
-    call_free(c);
+    rp_job_cancel(c);
+    rp_job_wait(c, -1);
+    job_free(c);
 }
 
-uint64_t rp_call_number(const rp_call *c) { return c->number; }
+uint64_t rp_job_number(const rp_job *c) { return c->number; }
 
-void rp_call_get_status(rp_call *c, rp_call_status *out) {
+void rp_job_get_status(rp_job *c, rp_job_status *out) {
     pthread_mutex_lock(&c->engine->lock);
     *out = c->status;
     pthread_mutex_unlock(&c->engine->lock);
@@ -162,54 +162,54 @@ void rp_call_get_status(rp_call *c, rp_call_status *out) {
 /* ---- calls that somebody waits for ---- */
 
 /* Queues a call, waits for it, frees it. */
-static int run(rp_call *c, rp_result **out, rp_error *err) {
+static int run(rp_job *c, rp_result **out, rp_error *err) {
     rp_result *nothing;
-    int rc = call_queue(c, err);
-    if (!rc) rc = rp_call_result(c, out ? out : &nothing, err);
-    call_free(c);
+    int rc = job_queue(c, err);
+    if (!rc) rc = rp_job_result(c, out ? out : &nothing, err);
+    job_free(c);
     return rc;
 }
 
 int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_error *err) {
     *out = NULL;
-    rp_call *c;
+    rp_job *c;
     int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
-    if (!rc) rc = call_new(&c, e, CALL_REQUEST, err);
+    if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
     if (rc) return rc;
-    if ((rc = call_plan(c, request, err))) {
-        call_free(c);
+    if ((rc = job_plan(c, request, err))) {
+        job_free(c);
         return rc;
     }
     return run(c, out, err);
 }
 
 /* A call that computes a schema's modules, not queued yet. */
-static int new_encode(rp_call **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
+static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
                       rp_error *err) {
-    int rc = call_new(out, e, CALL_ENCODE, err);
+    int rc = job_new(out, e, JOB_MODULE_PREFILL, err);
     if (rc) return rc;
-    rp_call *c = *out;
+    rp_job *c = *out;
     c->options.on_progress = on_progress;
     c->options.user = user;
     if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) c->flow = c->root.salt;
     if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
-        call_free(c);
+        job_free(c);
         *out = NULL;
     }
     return rc;
 }
 
-int rp_schema_encode(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
-    rp_call *c;
-    int rc = new_encode(&c, e, tenant, name, on_progress, user, err);
+int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
+    rp_job *c;
+    int rc = new_prefill_job(&c, e, tenant, name, on_progress, user, err);
     return rc ? rc : run(c, NULL, err);
 }
 
-int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_call **out,
+int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_job **out,
                      rp_error *err) {
-    int rc = new_encode(out, e, tenant, name, on_progress, user, err);
-    if (!rc && (rc = call_queue(*out, err))) {
-        call_free(*out);
+    int rc = new_prefill_job(out, e, tenant, name, on_progress, user, err);
+    if (!rc && (rc = job_queue(*out, err))) {
+        job_free(*out);
         *out = NULL;
     }
     return rc;
@@ -223,9 +223,9 @@ static bool is_prepared(rp_engine *e) {
 }
 
 int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
-    rp_call *c;
+    rp_job *c;
     if (is_prepared(e)) return RP_OK;
-    int rc = call_new(&c, e, CALL_PREPARE, err);
+    int rc = job_new(&c, e, JOB_PREPARE, err);
     if (rc) return rc;
     c->options.on_progress = on_progress;
     c->options.user = user;

@@ -1,5 +1,5 @@
-/* response_shelf.c: see response_shelf.h. An array in order of arrival; what goes is taken out of it. */
-#include "server/response_shelf.h"
+/* response_registry.c: see response_registry.h. An array in order of arrival; what goes is taken out of it. */
+#include "server/response_registry.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -14,20 +14,20 @@ typedef struct kept_response {
     size_t n;
 } kept_response;
 
-struct response_shelf {
+struct response_registry {
     pthread_mutex_t lock;
     kept_response items[SERVER_MAX_RESPONSES]; /* the oldest first */
     size_t n, bytes;
 };
 
-int response_shelf_new(response_shelf **out, rp_error *err) {
+int response_registry_new(response_registry **out, rp_error *err) {
     *out = base_calloc(1, sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "answers");
     pthread_mutex_init(&(*out)->lock, NULL);
     return RP_OK;
 }
 
-void response_shelf_free(response_shelf *s) {
+void response_registry_free(response_registry *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n; i++) base_free(s->items[i].id);
     pthread_mutex_destroy(&s->lock);
@@ -45,7 +45,7 @@ static bool make(kept_response *k, const char *id, const char *tenant, const cha
     return true;
 }
 
-static void take_out(response_shelf *s, size_t i) {
+static void take_out(response_registry *s, size_t i) {
     s->bytes -= s->items[i].n;
     base_free(s->items[i].id);
     s->n--;
@@ -56,7 +56,7 @@ typedef struct tenant_share {
     size_t n, bytes, oldest;
 } tenant_share;
 
-static tenant_share share_of(const response_shelf *s, const char *tenant) {
+static tenant_share share_of(const response_registry *s, const char *tenant) {
     tenant_share share = {0};
     for (size_t i = s->n; i-- > 0;) {
         if (strcmp(s->items[i].tenant, tenant) != 0) continue;
@@ -68,7 +68,7 @@ static tenant_share share_of(const response_shelf *s, const char *tenant) {
 }
 
 /* The oldest of the tenant that has most bytes. */
-static size_t find_victim(const response_shelf *s) {
+static size_t find_victim(const response_registry *s) {
     tenant_share most = {0};
     for (size_t i = 0; i < s->n; i++) {
         bool is_new = true;
@@ -79,7 +79,7 @@ static size_t find_victim(const response_shelf *s) {
     return most.oldest;
 }
 
-static void make_room(response_shelf *s, const char *tenant, size_t n) {
+static void make_room(response_registry *s, const char *tenant, size_t n) {
     tenant_share own;
     while ((own = share_of(s, tenant)).n > 0 &&
            (own.n >= SERVER_MAX_TENANT_RESPONSES || own.bytes + n > SERVER_MAX_TENANT_RESPONSES_BYTES))
@@ -87,7 +87,7 @@ static void make_room(response_shelf *s, const char *tenant, size_t n) {
     while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) take_out(s, find_victim(s));
 }
 
-void response_shelf_put(response_shelf *s, const char *id, const char *tenant, const char *text, size_t n) {
+void response_registry_put(response_registry *s, const char *id, const char *tenant, const char *text, size_t n) {
     kept_response kept;
     if (!make(&kept, id, tenant ? tenant : "", text, n)) return;
     pthread_mutex_lock(&s->lock);
@@ -98,13 +98,13 @@ void response_shelf_put(response_shelf *s, const char *id, const char *tenant, c
 }
 
 /* s->n: there is none. Locked. */
-static size_t find(const response_shelf *s, const char *id, const char *tenant) {
+static size_t find(const response_registry *s, const char *id, const char *tenant) {
     size_t i = 0;
     while (i < s->n && (strcmp(s->items[i].id, id) != 0 || strcmp(s->items[i].tenant, tenant ? tenant : "") != 0)) i++;
     return i;
 }
 
-int response_shelf_get(response_shelf *s, const char *id, const char *tenant, base_buffer *out) {
+int response_registry_get(response_registry *s, const char *id, const char *tenant, base_buffer *out) {
     pthread_mutex_lock(&s->lock);
     size_t i = find(s, id, tenant);
     int rc = i < s->n ? base_buffer_append(out, s->items[i].text, s->items[i].n) : RP_ERR_NAME;
@@ -112,7 +112,7 @@ int response_shelf_get(response_shelf *s, const char *id, const char *tenant, ba
     return rc;
 }
 
-int response_shelf_remove(response_shelf *s, const char *id, const char *tenant) {
+int response_registry_remove(response_registry *s, const char *id, const char *tenant) {
     pthread_mutex_lock(&s->lock);
     size_t i = find(s, id, tenant);
     bool found = i < s->n;

@@ -1,7 +1,7 @@
-/* guard.c: see guard.h. One thread looks after all connections. Owns the list of peers, under its lock. */
+/* watchdog.c: see watchdog.h. One thread looks after all connections. Owns the list of peers, under its lock. */
 #define _GNU_SOURCE /* EPOLLRDHUP, POLLRDHUP */
 
-#include "server/guard.h"
+#include "server/watchdog.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,20 +18,20 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/exchange.h"
+#include "server/server_request.h"
 #include "server/generate.h"
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
 #define REFUSED_US 1000000 /* for the head of a request that gets 503 */
 
-struct server_guard {
+struct watchdog {
     pthread_mutex_t lock;
     pthread_t thread;
     bool has_thread, stopping;
     int epoll, wake;
     uint64_t keep_alive_us;
-    guard_limits limits;
+    watchdog_limits limits;
     server_peer *peers;
     int32_t n_accepted; /* peers that are neither refused nor closing */
     uint64_t n_reclaimed;
@@ -39,20 +39,20 @@ struct server_guard {
 
 /* ---- the thread ---- */
 
-static bool is_listed(const server_guard *g, const server_peer *peer) {
+static bool is_listed(const watchdog *g, const server_peer *peer) {
     for (const server_peer *p = g->peers; p; p = p->next)
         if (p == peer) return true;
     return false;
 }
 
 /* An event may be of a peer that went meanwhile, or of another one in its memory. Locked. */
-static void see_event(server_guard *g, server_peer *peer) {
-    if (!is_listed(g, peer) || !peer->watched || !peer->exchange) return;
+static void see_event(watchdog *g, server_peer *peer) {
+    if (!is_listed(g, peer) || !peer->watched || !peer->request) return;
     struct pollfd fd = {.fd = peer->fd, .events = POLLRDHUP};
-    if (poll(&fd, 1, 0) > 0) exchange_abandon(peer->exchange);
+    if (poll(&fd, 1, 0) > 0) server_request_abandon(peer->request);
 }
 
-static void see_deadlines(server_guard *g) {
+static void see_deadlines(watchdog *g) {
     uint64_t now = base_clock_us();
     for (server_peer *p = g->peers; p; p = p->next)
         if (p->deadline_us && p->deadline_us <= now) {
@@ -61,13 +61,13 @@ static void see_deadlines(server_guard *g) {
         }
 }
 
-static void see_streams(server_guard *g) {
+static void see_streams(watchdog *g) {
     for (server_peer *p = g->peers; p; p = p->next)
-        if (p->exchange) generate_look(p->exchange, g->keep_alive_us);
+        if (p->request) generate_look(p->request, g->keep_alive_us);
 }
 
-static void *guard_main(void *arg) {
-    server_guard *g = arg;
+static void *watchdog_main(void *arg) {
+    watchdog *g = arg;
     struct epoll_event events[EVENTS];
     for (bool stopping = false; !stopping;) {
         int n = epoll_wait(g->epoll, events, EVENTS, LOOK_MS);
@@ -84,8 +84,8 @@ static void *guard_main(void *arg) {
 
 /* ---- life ---- */
 
-int guard_new(server_guard **out, const guard_limits *limits, uint64_t keep_alive_us, rp_error *err) {
-    server_guard *g = base_calloc(1, sizeof(*g));
+int watchdog_new(watchdog **out, const watchdog_limits *limits, uint64_t keep_alive_us, rp_error *err) {
+    watchdog *g = base_calloc(1, sizeof(*g));
     *out = NULL;
     if (!g) return base_fail_memory(err, sizeof(*g), "connections");
     g->keep_alive_us = keep_alive_us;
@@ -95,17 +95,17 @@ int guard_new(server_guard **out, const guard_limits *limits, uint64_t keep_aliv
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN};
     if (g->epoll >= 0 && g->wake >= 0 && epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->wake, &event) == 0)
-        g->has_thread = pthread_create(&g->thread, NULL, guard_main, g) == 0;
+        g->has_thread = pthread_create(&g->thread, NULL, watchdog_main, g) == 0;
     if (!g->has_thread) {
         int rc = base_fail_errno(err, "the server cannot watch connections:", "epoll");
-        guard_free(g);
+        watchdog_free(g);
         return rc;
     }
     *out = g;
     return RP_OK;
 }
 
-void guard_free(server_guard *g) {
+void watchdog_free(watchdog *g) {
     if (!g) return;
     if (g->has_thread) {
         uint64_t one = 1;
@@ -134,7 +134,7 @@ static void set_address(server_peer *p, const struct sockaddr *from) {
 }
 
 /* Of one address. INT32_MAX: any number. */
-static int32_t limit_of(const server_guard *g, const server_peer *p) {
+static int32_t limit_of(const watchdog *g, const server_peer *p) {
     static const unsigned char none[16] = {0}, v4[12] = {[10] = 0xff, [11] = 0xff}, v6[16] = {[15] = 1};
     if (memcmp(p->address, none, sizeof(none)) == 0) return INT32_MAX;
     if (g->limits.per_address > 0) return g->limits.per_address;
@@ -143,7 +143,7 @@ static int32_t limit_of(const server_guard *g, const server_peer *p) {
 }
 
 /* Counts accepted connections of one address (NULL: of all) and finds the one that is idle for longest, or NULL. */
-static int32_t count_peers(const server_guard *g, const unsigned char *address, server_peer **oldest) {
+static int32_t count_peers(const watchdog *g, const unsigned char *address, server_peer **oldest) {
     int32_t n = 0;
     *oldest = NULL;
     for (server_peer *p = g->peers; p; p = p->next) {
@@ -155,7 +155,7 @@ static int32_t count_peers(const server_guard *g, const unsigned char *address, 
 }
 
 /* For a new connection that is beyond a limit. */
-static void reclaim(server_guard *g, server_peer *p, server_peer *oldest) {
+static void reclaim(watchdog *g, server_peer *p, server_peer *oldest) {
     if (!oldest) {
         p->refused = true;
         return;
@@ -167,7 +167,7 @@ static void reclaim(server_guard *g, server_peer *p, server_peer *oldest) {
     g->n_reclaimed++;
 }
 
-static void judge(server_guard *g, server_peer *p) {
+static void judge(watchdog *g, server_peer *p) {
     int32_t limit = limit_of(g, p);
     server_peer *oldest;
     if (limit < INT32_MAX && count_peers(g, p->address, &oldest) >= limit) reclaim(g, p, oldest);
@@ -179,20 +179,20 @@ static void judge(server_guard *g, server_peer *p) {
     else p->deadline_us = BASE_MIN(p->deadline_us, deadline(REFUSED_US));
 }
 
-void guard_set_busy(server_guard *g, server_peer *p, bool busy) {
+void watchdog_set_busy(watchdog *g, server_peer *p, bool busy) {
     pthread_mutex_lock(&g->lock);
     p->idle_us = busy || p->is_closing ? 0 : base_clock_us();
     pthread_mutex_unlock(&g->lock);
 }
 
-uint64_t guard_reclaimed(server_guard *g) {
+uint64_t watchdog_reclaimed(watchdog *g) {
     pthread_mutex_lock(&g->lock);
     uint64_t n = g->n_reclaimed;
     pthread_mutex_unlock(&g->lock);
     return n;
 }
 
-server_peer *guard_add(server_guard *g, int fd, const struct sockaddr *from, uint64_t timeout_us) {
+server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint64_t timeout_us) {
     server_peer *p = base_calloc(1, sizeof(*p));
     if (!p) return NULL;
     *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .idle_us = base_clock_us()};
@@ -207,13 +207,13 @@ server_peer *guard_add(server_guard *g, int fd, const struct sockaddr *from, uin
 }
 
 /* Locked. */
-static void unwatch(server_guard *g, server_peer *p) {
+static void unwatch(watchdog *g, server_peer *p) {
     if (p->watched) epoll_ctl(g->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     p->watched = false;
-    p->exchange = NULL;
+    p->request = NULL;
 }
 
-void guard_remove(server_guard *g, server_peer *p) {
+void watchdog_remove(watchdog *g, server_peer *p) {
     if (!p) return;
     pthread_mutex_lock(&g->lock);
     unwatch(g, p);
@@ -224,36 +224,36 @@ void guard_remove(server_guard *g, server_peer *p) {
     base_free(p);
 }
 
-void guard_set_deadline(server_guard *g, server_peer *p, uint64_t timeout_us) {
+void watchdog_set_deadline(watchdog *g, server_peer *p, uint64_t timeout_us) {
     pthread_mutex_lock(&g->lock);
     p->deadline_us = deadline(timeout_us);
     pthread_mutex_unlock(&g->lock);
 }
 
-void guard_watch(server_guard *g, server_peer *p, server_exchange *x) {
+void watchdog_watch(watchdog *g, server_peer *p, server_request *x) {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = p};
     pthread_mutex_lock(&g->lock);
-    p->exchange = x;
+    p->request = x;
     p->watched = epoll_ctl(g->epoll, EPOLL_CTL_ADD, p->fd, &event) == 0;
     pthread_mutex_unlock(&g->lock);
 }
 
-void guard_forget(server_guard *g, server_peer *p) {
+void watchdog_forget(watchdog *g, server_peer *p) {
     pthread_mutex_lock(&g->lock);
     unwatch(g, p);
     pthread_mutex_unlock(&g->lock);
 }
 
-void guard_visit(server_guard *g, void (*visit)(server_exchange *x, void *user), void *user) {
+void watchdog_visit(watchdog *g, void (*visit)(server_request *x, void *user), void *user) {
     pthread_mutex_lock(&g->lock);
     for (server_peer *p = g->peers; p; p = p->next)
-        if (p->exchange) visit(p->exchange, user);
+        if (p->request) visit(p->request, user);
     pthread_mutex_unlock(&g->lock);
 }
 
-void guard_abandon_all(server_guard *g) {
+void watchdog_abandon_all(watchdog *g) {
     pthread_mutex_lock(&g->lock);
     for (server_peer *p = g->peers; p; p = p->next)
-        if (p->exchange) exchange_abandon(p->exchange);
+        if (p->request) server_request_abandon(p->request);
     pthread_mutex_unlock(&g->lock);
 }

@@ -1,5 +1,5 @@
-/* content_shelf.c: see content_shelf.h. A list in order of creation, searched from its beginning: what has expired is dropped at each look. */
-#include "server/content_shelf.h"
+/* content_registry.c: see content_registry.h. A list in order of creation, searched from its beginning: what has expired is dropped at each look. */
+#include "server/content_registry.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,32 +8,32 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-typedef struct shelf_item {
-    shelf_content content;
+typedef struct registry_item {
+    registry_content content;
     char *tenant, *json; /* tenant: "" for the operator's */
     size_t n;
-} shelf_item;
+} registry_item;
 
-struct content_shelf {
+struct content_registry {
     pthread_mutex_t lock;
-    shelf_item *items;
+    registry_item *items;
     size_t n, cap, bytes;
     uint64_t last_number;
 };
 
-int content_shelf_new(content_shelf **out, rp_error *err) {
+int content_registry_new(content_registry **out, rp_error *err) {
     *out = base_calloc(1, sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "cached contents");
     pthread_mutex_init(&(*out)->lock, NULL);
     return RP_OK;
 }
 
-static void free_item(shelf_item *item) {
+static void free_item(registry_item *item) {
     base_free(item->tenant);
     base_free(item->json);
 }
 
-void content_shelf_free(content_shelf *s) {
+void content_registry_free(content_registry *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n; i++) free_item(&s->items[i]);
     base_free(s->items);
@@ -43,7 +43,7 @@ void content_shelf_free(content_shelf *s) {
 
 /* ---- locked ---- */
 
-static void drop_expired(content_shelf *s, int64_t now) {
+static void drop_expired(content_registry *s, int64_t now) {
     size_t kept = 0;
     for (size_t i = 0; i < s->n; i++) {
         if (s->items[i].content.expires > now) {
@@ -56,16 +56,16 @@ static void drop_expired(content_shelf *s, int64_t now) {
     s->n = kept;
 }
 
-static bool is_of(const shelf_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
+static bool is_of(const registry_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
 
-static shelf_item *find(content_shelf *s, const char *tenant, const char *id, int64_t now) {
+static registry_item *find(content_registry *s, const char *tenant, const char *id, int64_t now) {
     drop_expired(s, now);
     for (size_t i = 0; i < s->n; i++)
         if (is_of(&s->items[i], tenant) && strcmp(s->items[i].content.id, id) == 0) return &s->items[i];
     return NULL;
 }
 
-static bool has_room(content_shelf *s, const char *tenant, size_t bytes, int64_t now) {
+static bool has_room(content_registry *s, const char *tenant, size_t bytes, int64_t now) {
     size_t own = 0, own_bytes = 0;
     drop_expired(s, now);
     for (size_t i = 0; i < s->n; i++)
@@ -73,7 +73,7 @@ static bool has_room(content_shelf *s, const char *tenant, size_t bytes, int64_t
     return own < SERVER_MAX_TENANT_CONTENTS && own_bytes + bytes <= SERVER_MAX_TENANT_CONTENTS_BYTES && s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
 }
 
-static int add(content_shelf *s, const shelf_item *item, int64_t now) {
+static int add(content_registry *s, const registry_item *item, int64_t now) {
     if (!has_room(s, item->tenant, item->n, now)) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_CONTENTS, sizeof(*s->items));
     if (rc) return rc;
@@ -85,15 +85,15 @@ static int add(content_shelf *s, const shelf_item *item, int64_t now) {
 
 /* ---- any thread ---- */
 
-bool content_shelf_has_room(content_shelf *s, const char *tenant, size_t bytes, int64_t now) {
+bool content_registry_has_room(content_registry *s, const char *tenant, size_t bytes, int64_t now) {
     pthread_mutex_lock(&s->lock);
     bool has = has_room(s, tenant, bytes, now);
     pthread_mutex_unlock(&s->lock);
     return has;
 }
 
-int content_shelf_put(content_shelf *s, const char *tenant, shelf_content *content, const char *json, size_t n, int64_t now) {
-    shelf_item item = {*content, base_strdup(tenant ? tenant : ""), base_strndup(json, n), n};
+int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now) {
+    registry_item item = {*content, base_strdup(tenant ? tenant : ""), base_strndup(json, n), n};
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.json) {
         pthread_mutex_lock(&s->lock);
@@ -105,10 +105,10 @@ int content_shelf_put(content_shelf *s, const char *tenant, shelf_content *conte
     return rc;
 }
 
-int content_shelf_get(content_shelf *s, const char *tenant, const char *id, int64_t now, shelf_content *out, base_buffer *json) {
+int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json) {
     int rc = RP_ERR_NAME;
     pthread_mutex_lock(&s->lock);
-    const shelf_item *item = find(s, tenant, id, now);
+    const registry_item *item = find(s, tenant, id, now);
     if (item) {
         *out = item->content;
         rc = json ? base_buffer_append(json, item->json, item->n) : RP_OK;
@@ -117,9 +117,9 @@ int content_shelf_get(content_shelf *s, const char *tenant, const char *id, int6
     return rc;
 }
 
-int content_shelf_extend(content_shelf *s, const char *tenant, const char *id, int64_t now, int64_t expires, shelf_content *out) {
+int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out) {
     pthread_mutex_lock(&s->lock);
-    shelf_item *item = find(s, tenant, id, now);
+    registry_item *item = find(s, tenant, id, now);
     if (item) {
         item->content.expires = expires;
         item->content.updated = now;
@@ -129,9 +129,9 @@ int content_shelf_extend(content_shelf *s, const char *tenant, const char *id, i
     return item ? RP_OK : RP_ERR_NAME;
 }
 
-bool content_shelf_remove(content_shelf *s, const char *tenant, const char *id, int64_t now) {
+bool content_registry_remove(content_registry *s, const char *tenant, const char *id, int64_t now) {
     pthread_mutex_lock(&s->lock);
-    shelf_item *item = find(s, tenant, id, now);
+    registry_item *item = find(s, tenant, id, now);
     if (item) {
         item->content.expires = now;
         drop_expired(s, now);
@@ -140,13 +140,13 @@ bool content_shelf_remove(content_shelf *s, const char *tenant, const char *id, 
     return item != NULL;
 }
 
-size_t content_shelf_list(content_shelf *s, const char *tenant, uint64_t after, int64_t now, shelf_content *out, size_t n, bool *more) {
+size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now, registry_content *out, size_t n, bool *more) {
     size_t found = 0;
     *more = false;
     pthread_mutex_lock(&s->lock);
     drop_expired(s, now);
     for (size_t i = 0; i < s->n && !*more; i++) {
-        const shelf_item *item = &s->items[i];
+        const registry_item *item = &s->items[i];
         if (item->content.number <= after || !is_of(item, tenant)) continue;
         if (found < n) out[found++] = item->content;
         else *more = true;

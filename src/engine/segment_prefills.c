@@ -1,5 +1,5 @@
-/* segment_jobs.c: see segment_jobs.h. */
-#include "engine/segment_jobs.h"
+/* segment_prefills.c: see segment_prefills.h. */
+#include "engine/segment_prefills.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,31 +13,31 @@
 /* Segments that need segments that need segments ...: scopes name earlier segments only and in their order, so real depths are 2. */
 #define MAX_DEPTH 64
 
-const pml_layout *segment_job_layout(const segment_job *job) { return job->schema->layout; }
-const pml_segment *segment_job_segment(const segment_job *job) { return &job->schema->layout->segments[job->segment]; }
+const pml_layout *segment_prefill_layout(const segment_prefill *prefill) { return prefill->schema->layout; }
+const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { return &prefill->schema->layout->segments[prefill->segment]; }
 
 /* ---- jobs ---- */
 
 static const base_key *name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
 
 /* The job that computes a segment already. What is not kept is its asker's alone. */
-static segment_job *find_job(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_call *asker, bool kept) {
-    for (segment_job *j = e->jobs; j; j = j->next)
+static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_job *asker, bool kept) {
+    for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->kept == kept && (kept || j->asker == asker) &&
-            base_key_equal(name_of(segment_job_layout(j), segment_job_segment(j)), name_of(l, s)))
+            base_key_equal(name_of(segment_prefill_layout(j), segment_prefill_segment(j)), name_of(l, s)))
             return j;
     return NULL;
 }
 
-static void free_job(rp_engine *e, segment_job *job) {
-    segment_job **link = &e->jobs;
-    while (*link && *link != job) link = &(*link)->next;
-    if (*link) *link = job->next;
-    segment_needs_release(e, &job->needs);
-    kv_context_clear(&job->seq.context);
-    engine_schema_unref(e, job->schema);
-    base_free(job->later);
-    base_free(job);
+static void free_prefill(rp_engine *e, segment_prefill *prefill) {
+    segment_prefill **link = &e->prefills;
+    while (*link && *link != prefill) link = &(*link)->next;
+    if (*link) *link = prefill->next;
+    segment_needs_release(e, &prefill->needs);
+    kv_context_clear(&prefill->seq.context);
+    engine_schema_unref(e, prefill->schema);
+    base_free(prefill->later);
+    base_free(prefill);
 }
 
 static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
@@ -46,72 +46,72 @@ static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
                      (long long)end, e->n_ctx);
 }
 
-static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_call *asker, bool look, int depth,
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
                     rp_error *err);
 
 /* What a job's tokens attend to before themselves. */
-static int add_scope(rp_engine *e, segment_job *job, int depth, rp_error *err) {
-    const pml_layout *l = segment_job_layout(job);
-    const pml_segment *s = segment_job_segment(job);
+static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error *err) {
+    const pml_layout *l = segment_prefill_layout(prefill);
+    const pml_segment *s = segment_prefill_segment(prefill);
     int32_t cursor = 0;
-    int rc = segment_needs_reserve(&job->needs, s->n_scope, err);
+    int rc = segment_needs_reserve(&prefill->needs, s->n_scope, err);
     for (int32_t i = 0; i < s->n_scope && !rc; i++) {
         int32_t index = pml_segment_scope(l, s)[i];
         const pml_segment *t = &l->segments[index];
         segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0};
-        rc = add_need(e, &job->needs, job->schema, &view, job->asker, job->kept, depth + 1, err);
+        rc = add_need(e, &prefill->needs, prefill->schema, &view, prefill->asker, prefill->kept, depth + 1, err);
     }
     return rc;
 }
 
-static int new_job(rp_engine *e, segment_job **out, rp_schema *schema, int32_t segment, rp_call *asker, bool kept, int depth,
+static int new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, int32_t segment, rp_job *asker, bool kept, int depth,
                    rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[segment];
     if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "scopes of modules lead %d deep", depth);
     int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
     if (rc) return rc;
-    segment_job *job = base_calloc(1, sizeof(*job));
-    if (!job) return base_fail_memory(err, sizeof(*job), "a module to compute");
-    *job = (segment_job){.schema = engine_schema_ref(e, schema), .segment = segment, .kept = kept, .asker = asker};
-    kv_context_init(&job->seq.context, e->pool);
-    job->seq.tokens = pml_segment_tokens(l, s);
-    job->seq.first_pos = s->pos;
-    job->seq.n = s->n_tokens;
-    job->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true);
-    rc = pml_segment_readers(l, s, &job->later, err);
-    if (!rc) rc = add_scope(e, job, depth, err);
+    segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
+    if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to compute");
+    *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = segment, .kept = kept, .asker = asker};
+    kv_context_init(&prefill->seq.context, e->pool);
+    prefill->seq.tokens = pml_segment_tokens(l, s);
+    prefill->seq.first_pos = s->pos;
+    prefill->seq.n = s->n_tokens;
+    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true);
+    rc = pml_segment_readers(l, s, &prefill->later, err);
+    if (!rc) rc = add_scope(e, prefill, depth, err);
     if (rc) {
-        free_job(e, job);
+        free_prefill(e, prefill);
         return rc;
     }
-    segment_job **end = &e->jobs; /* behind those that it needs */
+    segment_prefill **end = &e->prefills; /* behind those that it needs */
     while (*end) end = &(*end)->next;
-    *end = job;
-    if (asker) asker->encode_total += (uint64_t)s->n_tokens;
-    *out = job;
+    *end = prefill;
+    if (asker) asker->prefill_total += (uint64_t)s->n_tokens;
+    *out = prefill;
     return RP_OK;
 }
 
-int segment_job_compose(rp_engine *e, segment_job *job, rp_error *err) {
-    kv_context *c = &job->seq.context;
-    int rc = segment_needs_compose(&job->needs, segment_job_layout(job), c, err);
-    segment_needs_use(e, &job->needs, segment_job_layout(job));
-    job->seq.slots = kv_context_slots(c);
-    c->later = job->later;
-    c->n_later = (size_t)segment_job_segment(job)->n_holes;
-    job->composed = true;
+int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    kv_context *c = &prefill->seq.context;
+    int rc = segment_needs_compose(&prefill->needs, segment_prefill_layout(prefill), c, err);
+    segment_needs_use(e, &prefill->needs, segment_prefill_layout(prefill));
+    prefill->seq.slots = kv_context_slots(c);
+    c->later = prefill->later;
+    c->n_later = (size_t)segment_prefill_segment(prefill)->n_holes;
+    prefill->composed = true;
     return rc;
 }
 
-int segment_job_begin_anew(rp_engine *e, segment_job *job, rp_error *err) {
-    segment_needs_release(e, &job->needs);
-    kv_context_clear(&job->seq.context);
-    job->composed = false;
-    job->seq.done = 0;
-    job->seq.slots = 0;
-    job->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), job->seq.n, 1, 0, true);
-    return add_scope(e, job, 0, err);
+int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    segment_needs_release(e, &prefill->needs);
+    kv_context_clear(&prefill->seq.context);
+    prefill->composed = false;
+    prefill->seq.done = 0;
+    prefill->seq.slots = 0;
+    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), prefill->seq.n, 1, 0, true);
+    return add_scope(e, prefill, 0, err);
 }
 
 /* "cities/plan/miami": for people who look at records. */
@@ -146,40 +146,40 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
 }
 
 /* Everybody who waits gets references. */
-static int hand_over(segment_job *job, rp_error *err) {
-    const pml_segment *s = segment_job_segment(job);
-    const kv_context *c = &job->seq.context;
-    for (segment_need *w = job->waiters; w; w = w->next) {
+static int hand_over(segment_prefill *prefill, rp_error *err) {
+    const pml_segment *s = segment_prefill_segment(prefill);
+    const kv_context *c = &prefill->seq.context;
+    for (segment_need *w = prefill->waiters; w; w = w->next) {
         w->spans = base_calloc((size_t)s->n_spans, sizeof(*w->spans));
         if (!w->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*w->spans), "spans");
         for (int32_t i = 0; i < s->n_spans; i++)
             w->spans[i] = kv_span_ref(c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span);
     }
-    for (segment_need *w = job->waiters, *next; w; w = next) {
+    for (segment_need *w = prefill->waiters, *next; w; w = next) {
         next = w->next;
         w->next = NULL;
-        w->job = NULL;
+        w->prefill = NULL;
         w->owner->n_missing--;
     }
-    job->waiters = NULL;
+    prefill->waiters = NULL;
     return RP_OK;
 }
 
-int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err) {
-    const pml_layout *l = segment_job_layout(job);
-    const pml_segment *s = segment_job_segment(job);
-    kv_context *c = &job->seq.context;
+int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    const pml_layout *l = segment_prefill_layout(prefill);
+    const pml_segment *s = segment_prefill_segment(prefill);
+    kv_context *c = &prefill->seq.context;
     int rc = RP_OK;
     kv_context_close(c);
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
         kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
-        if (job->kept) rc = keep_span(e, job->schema, s, i, span, err);
+        if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, span, err);
     }
-    if (!rc) rc = hand_over(job, err);
+    if (!rc) rc = hand_over(prefill, err);
     if (rc) return rc;
     BASE_TRACE(ENGINE, "computed a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
-    free_job(e, job);
+    free_prefill(e, prefill);
     return RP_OK;
 }
 
@@ -189,17 +189,17 @@ static void forget_spans(segment_need *need) {
     need->spans = NULL;
 }
 
-void segment_job_fail(rp_engine *e, segment_job *job, const rp_error *err) {
-    for (segment_need *w = job->waiters, *next; w; w = next) {
+void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err) {
+    for (segment_need *w = prefill->waiters, *next; w; w = next) {
         next = w->next;
         forget_spans(w);
         w->next = NULL;
-        w->job = NULL;
+        w->prefill = NULL;
         w->owner->rc = err->code;
         w->owner->err = *err;
     }
-    job->waiters = NULL;
-    free_job(e, job);
+    prefill->waiters = NULL;
+    free_prefill(e, prefill);
 }
 
 /* ---- needs ---- */
@@ -219,13 +219,13 @@ static bool look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, seg
         need->spans[i] = span_store_get(e->store, key, &found);
         need->from_disk |= found == SPAN_FOUND_DISK;
         if (need->spans[i] && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
-        need->reason = found == SPAN_FOUND_NO_ROOM ? "room" : span_store_was_dropped(e->store, key) ? "dropped" : "new";
+        need->reason = found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted" : "new";
         return false;
     }
     return true;
 }
 
-static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_call *asker, bool look, int depth,
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
                     rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[view->segment];
@@ -238,17 +238,17 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
     if (look && look_up(e, l, s, need)) return RP_OK;
     forget_spans(need);
     need->missed = true;
-    segment_job *job = find_job(e, l, s, asker, look);
-    int rc = job ? RP_OK : new_job(e, &job, schema, view->segment, asker, look, depth, err);
+    segment_prefill *prefill = find_prefill(e, l, s, asker, look);
+    int rc = prefill ? RP_OK : new_prefill(e, &prefill, schema, view->segment, asker, look, depth, err);
     if (rc) return rc;
-    need->job = job;
-    need->next = job->waiters;
-    job->waiters = need;
+    need->prefill = prefill;
+    need->next = prefill->waiters;
+    prefill->waiters = need;
     needs->n_missing++;
     return RP_OK;
 }
 
-int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_call *asker, bool look,
+int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look,
                       rp_error *err) {
     return add_need(e, needs, schema, view, asker, look, 0, err);
 }
@@ -291,16 +291,16 @@ void segment_needs_remove(segment_needs *needs, int32_t index) {
 
 /* A job that nobody waits for any more is ended. */
 static void stop_waiting(rp_engine *e, segment_need *need) {
-    segment_need **link = &need->job->waiters;
+    segment_need **link = &need->prefill->waiters;
     while (*link != need) link = &(*link)->next;
     *link = need->next;
-    if (!need->job->waiters) free_job(e, need->job);
-    need->job = NULL;
+    if (!need->prefill->waiters) free_prefill(e, need->prefill);
+    need->prefill = NULL;
 }
 
 void segment_needs_release(rp_engine *e, segment_needs *needs) {
     for (int32_t i = 0; i < needs->n; i++) {
-        if (needs->items[i].job) stop_waiting(e, &needs->items[i]);
+        if (needs->items[i].prefill) stop_waiting(e, &needs->items[i]);
         forget_spans(&needs->items[i]);
     }
     base_free(needs->items);

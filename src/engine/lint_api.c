@@ -1,4 +1,4 @@
-/* lint_request.c: rp_schema_lint: a schema laid out for a model without an engine, and looked over (pml/lint.h). */
+/* lint_api.c: rp_schema_lint: a schema laid out for a model without an engine, and looked over (pml/lint.h). */
 #include <string.h>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-/* exchange.c: see exchange.h. */
-#include "server/exchange.h"
+/* server_request.c: see server_request.h. */
+#include "server/server_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static void make_id(char id[SERVER_ID_BYTES]) {
     sodium_bin2hex(id, SERVER_ID_BYTES, bytes, sizeof(bytes));
 }
 
-server_exchange *exchange_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer) {
-    server_exchange *x = base_calloc(1, sizeof(*x));
+server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer) {
+    server_request *x = base_calloc(1, sizeof(*x));
     if (!x) return NULL;
     x->server = server;
     x->connection = connection;
@@ -35,16 +35,16 @@ server_exchange *exchange_new(rp_server *server, struct MHD_Connection *connecti
     return x;
 }
 
-void exchange_drop_body(server_exchange *x) {
+void server_request_drop_body(server_request *x) {
     if (x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, x->body.len);
     x->body_is_counted = false;
     base_buffer_free(&x->body);
 }
 
-void exchange_free(server_exchange *x) {
+void server_request_free(server_request *x) {
     generate_free(x);
-    server_ask_free(&x->ask);
-    exchange_drop_body(x);
+    generation_free(&x->gen);
+    server_request_drop_body(x);
     base_buffer_free(&x->reply);
     pthread_mutex_destroy(&x->lock);
     base_free(x);
@@ -52,7 +52,7 @@ void exchange_free(server_exchange *x) {
 
 /* ---- suspended ---- */
 
-bool exchange_suspend(server_exchange *x) {
+bool server_request_suspend(server_request *x) {
     rp_server *s = x->server;
     pthread_mutex_lock(&s->lock);
     bool may = server_get_state(s) != SERVER_STATE_CLOSED;
@@ -64,7 +64,7 @@ bool exchange_suspend(server_exchange *x) {
     return true;
 }
 
-void exchange_resume(server_exchange *x) {
+void server_request_resume(server_request *x) {
     rp_server *s = x->server;
     if (!x->suspended) return;
     x->suspended = false;
@@ -76,32 +76,32 @@ void exchange_resume(server_exchange *x) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void exchange_abandon(server_exchange *x) {
+void server_request_abandon(server_request *x) {
     pthread_mutex_lock(&x->lock);
     x->gone = true;
     generate_cancel(x);
-    if (x->encoding) rp_call_cancel(x->encoding);
-    if (x->stage == SERVER_STREAMING) exchange_resume(x);
+    if (x->encoding) rp_job_cancel(x->encoding);
+    if (x->stage == SERVER_STREAMING) server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
 }
 
-void exchange_hold(server_exchange *x, void (*take)(server_exchange *x)) {
+void server_request_hold(server_request *x, void (*take)(server_request *x)) {
     pthread_mutex_lock(&x->lock);
     x->is_stream = x->held = true;
     x->take = take;
     x->stage = SERVER_STREAMING;
-    exchange_resume(x);
+    server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
 }
 
-void exchange_release(server_exchange *x) {
+void server_request_release(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool alone = x->stage == SERVER_CLOSED;
     x->held = false;
     x->progress.over = x->has_news = true;
-    if (!alone) exchange_resume(x);
+    if (!alone) server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
-    if (alone) exchange_free(x);
+    if (alone) server_request_free(x);
 }
 
 /* ---- replies ---- */
@@ -109,18 +109,18 @@ void exchange_release(server_exchange *x) {
 #define JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9)) /* floats come back as they were */
 
 /* The handler is done: the I/O thread sends what there is. */
-static void reply_is_there(server_exchange *x, int status) {
+static void reply_is_there(server_request *x, int status) {
     x->status = status;
     x->is_stream = false;
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_REPLYING;
-    exchange_resume(x);
+    server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
 }
 
 static int append_json(const char *bytes, size_t n, void *buffer) { return base_buffer_append(buffer, bytes, n) == 0 ? 0 : -1; }
 
-void exchange_reply_json(server_exchange *x, int status, json_t *object) {
+void server_request_reply_json(server_request *x, int status, json_t *object) {
     static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
     base_buffer_clear(&x->reply);
     bool failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) != 0;
@@ -130,7 +130,7 @@ void exchange_reply_json(server_exchange *x, int status, json_t *object) {
     reply_is_there(x, failed ? 500 : status);
 }
 
-void exchange_reply_text(server_exchange *x, int status, const char *content_type, base_buffer *text) {
+void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text) {
     base_buffer_free(&x->reply);
     x->reply = *text;
     *text = (base_buffer){0};
@@ -138,18 +138,18 @@ void exchange_reply_text(server_exchange *x, int status, const char *content_typ
     reply_is_there(x, status);
 }
 
-void exchange_reply_problem(server_exchange *x) {
-    exchange_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
+void server_request_reply_problem(server_request *x) {
+    server_request_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
 }
 
-static int append_frame(server_exchange *x, const char *event, const json_t *object) {
+static int append_frame(server_request *x, const char *event, const json_t *object) {
     base_buffer *b = &x->reply;
     if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
     if (base_buffer_append_str(b, "data: ") || json_dump_callback(object, append_json, b, JSON_FLAGS)) return 1;
     return base_buffer_append_str(b, "\n\n") != 0;
 }
 
-int exchange_frame(server_exchange *x, const char *event, json_t *object) {
+int server_request_frame(server_request *x, const char *event, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || append_frame(x, event, object);
     if (failed) base_buffer_truncate(&x->reply, before);
@@ -159,33 +159,33 @@ int exchange_frame(server_exchange *x, const char *event, json_t *object) {
 
 /* ---- what the client said ---- */
 
-const char *exchange_query(const server_exchange *x, const char *name) {
+const char *server_request_query(const server_request *x, const char *name) {
     return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-const char *exchange_header(const server_exchange *x, const char *name) {
+const char *server_request_header(const server_request *x, const char *name) {
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-bool exchange_wants_events(const server_exchange *x) {
-    const char *accept = exchange_header(x, MHD_HTTP_HEADER_ACCEPT);
+bool server_request_wants_events(const server_request *x) {
+    const char *accept = server_request_header(x, MHD_HTTP_HEADER_ACCEPT);
     return accept && strstr(accept, "text/event-stream");
 }
 
 /* ---- workers ---- */
 
-static server_exchange *of_work(server_work *work) { return (server_exchange *)(void *)((char *)work - offsetof(server_exchange, work)); }
+static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
 
-static void handle(server_exchange *x, bool gone) {
+static void handle(server_request *x, bool gone) {
     x->handled_us = base_clock_us();
     if (gone) {
         server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client is gone");
-        exchange_reply_problem(x);
+        server_request_reply_problem(x);
     } else x->route->handle(x);
 }
 
 void server_run_work(server_work *work) {
-    server_exchange *x = of_work(work);
+    server_request *x = of_work(work);
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     bool gone = x->gone;
@@ -193,5 +193,5 @@ void server_run_work(server_work *work) {
     pthread_mutex_unlock(&x->lock);
     if (stage == SERVER_QUEUED) handle(x, gone);
     else if (stage == SERVER_FINISHING) generate_finish(x);
-    else if (stage == SERVER_CLOSED) exchange_free(x);
+    else if (stage == SERVER_CLOSED) server_request_free(x);
 }

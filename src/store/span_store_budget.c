@@ -1,4 +1,4 @@
-/* span_store_room.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
+/* span_store_available_fn.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
 #include <string.h>
 #include <time.h>
 
@@ -15,14 +15,14 @@
 
 static int64_t now_s(void) { return (int64_t)time(NULL); }
 
-int span_store_open_room(span_store *s) {
+int span_store_open_budget(span_store *s) {
     s->now = now_s;
     for (int i = 0; i < N_TIERS; i++)
         if (eviction_new(&s->tiers[i])) return RP_ERR_MEMORY;
     return RP_OK;
 }
 
-void span_store_close_room(span_store *s) {
+void span_store_close_budget(span_store *s) {
     for (int i = 0; i < N_TIERS; i++) eviction_free(s->tiers[i]);
     base_free(s->expiring.entries);
     base_free(s->expiring_places);

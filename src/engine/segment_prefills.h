@@ -1,4 +1,4 @@
-/* segment_jobs.h: segments -> spans: found in the store, or computed in their scope by a job that everybody waits for who needs them.
+/* segment_prefills.h: segments -> spans: found in the store, or computed in their scope by a job that everybody waits for who needs them.
  *
  *   call    needs  [found][found][missing]----> job   needs (its scope)  [found][missing]----> job ...
  *   call    needs  [missing]-------------------/
@@ -6,13 +6,13 @@
  * A need that is met holds references to its spans, so nothing that was found can be dropped before it is used. Everything that a call
  * lacks is known, and has its jobs, when the call is admitted. A job without anybody who waits for it is ended. The engine's thread.
  */
-#ifndef ENGINE_SEGMENT_JOBS_H
-#define ENGINE_SEGMENT_JOBS_H
+#ifndef ENGINE_SEGMENT_PREFILLS_H
+#define ENGINE_SEGMENT_PREFILLS_H
 
 #include "engine/sequence.h"
 #include "pml/layout.h"
 
-typedef struct segment_job segment_job;
+typedef struct segment_prefill segment_prefill;
 typedef struct segment_needs segment_needs;
 typedef struct segment_need segment_need;
 
@@ -32,7 +32,7 @@ struct segment_need {
     const char *reason;  /* why; "" if it was */
     int32_t n_spans;
     kv_span **spans;     /* [n_spans] references; NULL where a job computes them */
-    segment_job *job;    /* NULL: met */
+    segment_prefill *prefill;    /* NULL: met */
     segment_need *next;  /* of those that wait for the job */
     segment_needs *owner;
 };
@@ -44,13 +44,13 @@ struct segment_needs {
     rp_error err; /* with this */
 };
 
-struct segment_job {
-    segment_job *next;   /* of the engine's */
+struct segment_prefill {
+    segment_prefill *next;   /* of the engine's */
     rp_schema *schema;   /* a reference */
     int32_t segment;
     bool kept;           /* goes to the store; else it is for `asker` alone */
     bool composed;       /* its scope stands in the context */
-    rp_call *asker;      /* who missed it first; NULL: gone */
+    rp_job *asker;      /* who missed it first; NULL: gone */
     segment_needs needs;
     segment_need *waiters;
     kv_positions *later; /* where prompts will read it at its parameters */
@@ -61,7 +61,7 @@ struct segment_job {
 int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err);
 /* One more. Looks it up (look: in the store; else nothing is found and nothing kept), or joins or makes a job. RP_ERR_MEMORY,
  * RP_ERR_CONTEXT. */
-int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_call *asker, bool look,
+int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look,
                       rp_error *err);
 /* Adds the views of all needs, which are met, to a context. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err);
@@ -73,15 +73,15 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
 void segment_needs_release(rp_engine *e, segment_needs *needs);
 
 /* The scope of a job is there: it can be computed. RP_ERR_MEMORY. */
-int segment_job_compose(rp_engine *e, segment_job *job, rp_error *err);
+int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err);
 /* All tokens are computed: the spans are named, kept and handed over, and the job is gone. RP_ERR_MEMORY: it is still there. */
-int segment_job_finish(rp_engine *e, segment_job *job, rp_error *err);
+int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err);
 /* States of its scope that were to come from disk could not be read: looks them up again, or has them computed. Errors of segment_needs_add. */
-int segment_job_begin_anew(rp_engine *e, segment_job *job, rp_error *err);
+int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err);
 /* Tells everybody who waits, and the job is gone. */
-void segment_job_fail(rp_engine *e, segment_job *job, const rp_error *err);
+void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err);
 
-const pml_layout *segment_job_layout(const segment_job *job);
-const pml_segment *segment_job_segment(const segment_job *job);
+const pml_layout *segment_prefill_layout(const segment_prefill *prefill);
+const pml_segment *segment_prefill_segment(const segment_prefill *prefill);
 
 #endif

@@ -1,5 +1,5 @@
-/* draft.c: see draft.h. */
-#include "engine/draft.h"
+/* prompt_lookup.c: see prompt_lookup.h. */
+#include "engine/prompt_lookup.h"
 
 #include <string.h>
 
@@ -11,8 +11,8 @@
 #define SHORTEST 2
 #define LOOK_BACK 16384 /* tokens: the search reads them all for every token of the answer */
 
-int draft_open(draft *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t most, rp_error *err) {
-    *d = (draft){.cap = cap, .most = most, .length = most};
+int prompt_lookup_open(prompt_lookup *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t most, rp_error *err) {
+    *d = (prompt_lookup){.cap = cap, .most = most, .length = most};
     if (most == 0) return RP_OK;
     d->history = base_alloc((size_t)cap * sizeof(*d->history));
     if (!d->history) return base_fail_memory(err, (uint64_t)cap * sizeof(*d->history), "drafts");
@@ -21,24 +21,24 @@ int draft_open(draft *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t 
     return RP_OK;
 }
 
-void draft_close(draft *d) {
+void prompt_lookup_close(prompt_lookup *d) {
     base_free(d->history);
-    *d = (draft){0};
+    *d = (prompt_lookup){0};
 }
 
-void draft_accept(draft *d, int32_t token) {
+void prompt_lookup_accept(prompt_lookup *d, int32_t token) {
     if (d->n < d->cap) d->history[d->n++] = token;
 }
 
 /* Where the last n tokens stood before: the index behind them; 0: nowhere. */
-static int32_t find_last(const draft *d, int32_t n) {
+static int32_t find_last(const prompt_lookup *d, int32_t n) {
     const int32_t *last = d->history + d->n - n;
     for (int32_t i = d->n - 1; i >= n && i > d->n - LOOK_BACK; i--)
         if (d->history[i - 1] == last[n - 1] && memcmp(d->history + i - n, last, (size_t)n * sizeof(*last)) == 0) return i;
     return 0;
 }
 
-void draft_guess(draft *d, int32_t room) {
+void prompt_lookup_guess(prompt_lookup *d, int32_t room) {
     int32_t begin = 0, most = BASE_MIN(room, d->length);
     d->n_tokens = 0;
     if (most <= 0) return;
@@ -50,7 +50,7 @@ void draft_guess(draft *d, int32_t room) {
 }
 
 /* Twice as many after a draft that was right to its end, else one more than were right: additive steps find the length too slowly. */
-void draft_learn(draft *d, int32_t right) {
+void prompt_lookup_learn(prompt_lookup *d, int32_t right) {
     if (d->n_tokens == 0) return;
     d->length = right == d->n_tokens ? BASE_MIN(2 * d->length, d->most) : right + 1;
     d->length = BASE_MIN(d->length, d->most);

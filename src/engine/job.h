@@ -1,21 +1,21 @@
-/* call.h: a call, from rp_engine_submit to its result.
+/* job.h: a call, from rp_engine_submit to its result.
  *
  *                 submitting thread        engine's thread
  *   request.c     copy, plan, check
- *   call.c        queue ------------------> scheduler.c   WAITING
+ *   job.c        queue ------------------> scheduler.c   WAITING
  *                                           admit: look up prefix and modules, reserve      -> COMPOSING
- *                                           segment_jobs.c: modules that are missing
+ *                                           segment_prefills.c: modules that are missing
  *                                           compose: views                                  -> PREFILL
  *                                           blend.c: chooses what is computed again         -> PROBING, composed anew -> PREFILL
  *                                           steps.c: tokens, piece by piece; the last row's logits: answer.c -> DECODE
  *                                           the store writes what it has computed, if it is to wait for that -> FLUSHING
- *   rp_call_wait  <------------------------ call_end: result or error                       -> DONE
+ *   rp_job_wait  <------------------------ call_end: result or error                       -> DONE
  *
  * What stands under "shared" is guarded by the engine's lock. Everything else belongs to the submitting thread until the call is queued,
- * to the engine's thread until it has ended, and to whoever holds the rp_call after that.
+ * to the engine's thread until it has ended, and to whoever holds the rp_job after that.
  */
-#ifndef ENGINE_CALL_H
-#define ENGINE_CALL_H
+#ifndef ENGINE_JOB_H
+#define ENGINE_JOB_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,41 +23,41 @@
 #include "engine/answer.h"
 #include "engine/answer_memory.h"
 #include "engine/blend.h"
-#include "engine/draft.h"
-#include "engine/idle.h"
-#include "engine/look_ahead.h"
+#include "engine/prompt_lookup.h"
+#include "engine/background.h"
+#include "engine/prefetch.h"
 #include "engine/scaffolds.h"
-#include "engine/segment_jobs.h"
+#include "engine/segment_prefills.h"
 #include "engine/sequence.h"
 #include "engine/turns.h"
 #include "pml/plan.h"
 #include "store/span_tree.h"
 
-#define CALL_PATH_BYTES 256
+#define JOB_PATH_BYTES 256
 
-typedef enum call_kind {
-    CALL_REQUEST,
-    CALL_ENCODE,  /* computes the modules of a schema: rp_schema_encode */
-    CALL_PREPARE, /* brings weights into order: rp_engine_prepare */
-    CALL_BACKGROUND, /* nobody waits for it: idle.h */
-} call_kind;
+typedef enum job_kind {
+    JOB_REQUEST,
+    JOB_MODULE_PREFILL,  /* computes the modules of a schema: rp_schema_prefill */
+    JOB_PREPARE, /* brings weights into order: rp_engine_prepare */
+    JOB_BACKGROUND, /* nobody waits for it: background.h */
+} job_kind;
 
-typedef enum call_phase { CALL_WAITING, CALL_COMPOSING, CALL_PROBING, CALL_PREFILL, CALL_DECODE, CALL_FLUSHING, CALL_DONE } call_phase;
+typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
 
-/* Tokens behind an edit, whose states are taken from where they were read before (edits.c). None: n is 0. */
-typedef struct call_moved {
+/* Tokens behind an edit, whose states are taken from where they were read before (shifted_reuse.c). None: n is 0. */
+typedef struct job_moved {
     span_path path;      /* that read them, from its token `from` on */
     int32_t from, first; /* first: the call's token, */
     int32_t pos;         /* at this position */
     int32_t n, shift;
-    int32_t n_relinked;  /* tokens before them that are computed again */
-} call_moved;
+    int32_t n_shift_recomputed;  /* tokens before them that are computed again */
+} job_moved;
 
-struct rp_call {
+struct rp_job {
     rp_engine *engine;
-    call_kind kind;
+    job_kind kind;
     uint64_t number;
-    rp_call *next; /* of those that wait, or in the inbox */
+    rp_job *next; /* of those that wait, or in the inbox */
     base_key flow; /* whose turn it takes (queue.c): the salt of rp_request.flow, or its tenant's */
 
     /* what was asked for */
@@ -81,19 +81,19 @@ struct rp_call {
     uint64_t deadline_us;              /* 0: none */
 
     /* the engine's thread */
-    call_phase phase;
+    job_phase phase;
     turn turn;                /* while it waits: when it is served; */
     uint64_t place;           /* among those of the same round */
     double cost_us;           /* predicted when it was queued; */
     bool is_charged;          /* its tenant was, when it was admitted */
     uint64_t tenant_rows;     /* of prompts, that steps gave its tenant while one of its calls ran */
     bool shares;              /* its tokens may be found by others, and theirs by it */
-    rp_call *waits_for;       /* reads the same, and is further */
+    rp_job *waits_for;       /* reads the same, and is further */
     int32_t waits_until;      /* has computed so many of its tokens */
-    uint64_t tried_at;        /* rp_engine.n_ended when there was no room for it */
-    look_ahead ahead;         /* while it waits */
+    uint64_t tried_at;        /* rp_engine.budget_epoch when there was no room for it */
+    prefetch ahead;         /* while it waits */
     segment_needs needs;
-    int32_t next_segment;     /* CALL_ENCODE */
+    int32_t next_segment;     /* JOB_MODULE_PREFILL */
     uint64_t flush_serial;    /* span_store_flushed, when all of it is on disk */
     span_path path;
     int32_t n_found;          /* tokens that the path gave, */
@@ -104,23 +104,23 @@ struct rp_call {
     int32_t n_given;          /* which begin at this token */
     sequence seq;
     answer answer;
-    draft draft;
-    uint64_t encode_done, encode_total; /* tokens of modules */
+    prompt_lookup prompt_lookup;
+    uint64_t prefill_done, prefill_total; /* tokens of modules */
     uint64_t admitted_us, composed_us, compose_us;
-    call_moved moved;
-    call_blend blend;
-    int32_t known[RP_DIVERGENCE_TOKENS], n_known; /* how what was read before went on where the prompt left it */
+    job_moved moved;
+    job_blend blend;
+    int32_t known[RP_MISMATCH_TOKENS], n_known; /* how what was read before went on where the prompt left it */
     uint64_t copied_bytes; /* of states, while it was composed */
     struct audit_case *audited; /* it was chosen, and its first token's logits are kept; else NULL */
     uint64_t saved_us;     /* what computing the states that were found would have taken */
-    bool keeps;            /* CALL_BACKGROUND: as its idle_task says, */
-    idle_done_fn idle_done; /* and these */
-    void *idle_user;
+    bool keeps;            /* JOB_BACKGROUND: as its background_task says, */
+    background_done_fn background_done; /* and these */
+    void *background_user;
     int32_t n_tries;       /* how often it gave up its room */
 
     /* shared */
     atomic_bool cancelled, paused;
-    rp_call_status status;
+    rp_job_status status;
     bool ended;
     pthread_cond_t ended_cond;
     int rc;
@@ -130,35 +130,35 @@ struct rp_call {
 
 /* ---- request.c: on the submitting thread ---- */
 
-/* Copies, parses, plans and checks. The call was made by call_new. Errors as rp_engine_submit. */
-int call_plan(rp_call *c, const rp_request *request, rp_error *err);
+/* Copies, parses, plans and checks. The call was made by job_new. Errors as rp_engine_submit. */
+int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 /* The plan has other runs: lists their tokens and positions anew, for which there is room. */
-void call_list_runs(rp_call *c);
+void job_list_runs(rp_job *c);
 /* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
-void call_take_tokens(rp_call *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
 /* Stretches of consecutive positions. */
-int32_t call_count_runs(const int32_t *positions, int32_t n);
-/* Frees what call_plan made. */
-void call_plan_free(rp_call *c);
+int32_t job_count_runs(const int32_t *positions, int32_t n);
+/* Frees what job_plan made. */
+void job_plan_free(rp_job *c);
 /* Blocks that n tokens of the call, the prompt's and the answer's, take at most, and what may be chosen to be computed again. */
-int64_t call_own_blocks(const rp_call *c, int32_t n, bool keeps_windows);
+int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that all of a request takes at most, modules included. */
-int64_t call_most_blocks(const rp_call *c);
+int64_t job_most_blocks(const rp_job *c);
 
-/* ---- call.c ---- */
+/* ---- job.c ---- */
 
-int call_new(rp_call **out, rp_engine *e, call_kind kind, rp_error *err);
-void call_free(rp_call *c);
+int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
+void job_free(rp_job *c);
 /* Hands a call to the engine's thread. RP_ERR_BUSY. */
-int call_queue(rp_call *c, rp_error *err);
+int job_queue(rp_job *c, rp_error *err);
 /* Engine's thread: the call has ended, with rc and, if that is not 0, *err. Everything it holds was released. It may be freed meanwhile. */
-void call_publish(rp_call *c, int rc, const rp_error *err);
+void job_publish(rp_job *c, int rc, const rp_error *err);
 
 /* ---- result.c: engine's thread ---- */
 
 /* The call is composed: counts what was found. */
-void call_count_found(rp_call *c);
+void job_count_found(rp_job *c);
 /* Fills in the result of an answer that is over: plan, counts, timings. RP_ERR_MEMORY. */
-int call_describe(rp_call *c, rp_error *err);
+int job_describe(rp_job *c, rp_error *err);
 
 #endif

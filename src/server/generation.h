@@ -1,10 +1,10 @@
-/* server_ask.h: what a request asks for, whatever dialect it came in: a prompt in one of its forms, how to draw, what to tell.
+/* generation.h: what a request asks for, whatever dialect it came in: a prompt in one of its forms, how to draw, what to tell.
  *
- * A parser (server_ask_parse) fills it in from a JSON object and knows neither model nor engine. Strings are borrowed from the object,
+ * A parser (generation_parse) fills it in from a JSON object and knows neither model nor engine. Strings are borrowed from the object,
  * which the ask keeps, or from `owned`. One thread at a time.
  */
-#ifndef SERVER_SERVER_ASK_H
-#define SERVER_SERVER_ASK_H
+#ifndef SERVER_GENERATION_H
+#define SERVER_GENERATION_H
 
 #include "server/fields.h"
 
@@ -24,9 +24,9 @@ typedef struct server_prompt {
 
 #define SERVER_MAX_UNKNOWN 16 /* fields that are named in an answer */
 
-/* Fields that Reprise adds to every dialect (server_ask_extras), for server_ask_known. */
+/* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
-    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft relink reuse quality cache_salt grammar " \
+    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality cache_salt grammar " \
     "grammar_trigger "
 
 #define SERVER_MAX_TOOLS 512
@@ -46,17 +46,17 @@ typedef struct server_tool {
 } server_tool;
 
 /* A call that stands in the conversation. */
-typedef struct server_ask_call {
+typedef struct generation_call {
     size_t message; /* index of the assistant's message that it belongs to */
     const char *id, *name, *arguments; /* id: NULL where it has none; arguments: JSON, an object */
-} server_ask_call;
+} generation_call;
 
 /* What came of one: says of a message of role tool whose result it is. */
-typedef struct server_ask_result {
+typedef struct generation_result {
     size_t message;
     const char *id; /* NULL: it does not say */
     bool is_error;
-} server_ask_result;
+} generation_result;
 
 /* What a message's content holds beside plain text, or as a part of its own: compose.h makes a PML prompt of it. */
 typedef enum server_part_kind {
@@ -76,7 +76,7 @@ typedef struct server_part {
     const json_t *args;        /* MODULE: an object, or NULL */
 } server_part;
 
-typedef struct server_ask {
+typedef struct generation {
     json_t *root; /* a reference */
     char **owned; /* strings made of several */
     size_t n_owned, cap_owned;
@@ -103,9 +103,9 @@ typedef struct server_ask {
     server_tool_choice tool_choice;
     bool one_call;    /* at most */
     bool marks_tools; /* they ask to be cached (Anthropic) */
-    server_ask_call *calls; /* by rising message */
+    generation_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
-    server_ask_result *results; /* likewise */
+    generation_result *results; /* likewise */
     size_t n_results, cap_results;
     bool wants_json;           /* the answer is an object, or what answer_schema says */
     const json_t *answer_schema; /* NULL: none */
@@ -126,55 +126,55 @@ typedef struct server_ask {
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
     int32_t n_logprobs;     /* -1: none; 0: of the drawn token alone */
-    int32_t priority, n_draft, relink, reuse, deadline_ms;
+    int32_t priority, n_draft, shifted_reuse, reuse, deadline_ms;
     rp_quality quality;
     bool ignore_eos, modular; /* modular: parts that came by themselves are modules */
     bool stream, include_usage, echo;
-} server_ask;
+} generation;
 
 /* Fills in an ask whose defaults are set, from its root. Returns a server_problem_kind. */
-typedef int (*server_ask_parser)(server_ask *ask, server_problem *p);
+typedef int (*generation_parser)(generation *gen, server_problem *p);
 
 /* Sets the defaults, takes a reference to the object and parses it. Free the ask in any case. */
-int server_ask_parse(server_ask *ask, json_t *root, server_ask_parser parse, server_problem *p);
-void server_ask_free(server_ask *ask);
+int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p);
+void generation_free(generation *gen);
 
 /* ---- for parsers ---- */
 
 /* Adds a message whose content is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the types of parts that are
  * text, ends with NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
  * {"type": "document", "source": {"type": "text", "data"}}. name: how problems call the content. NULL content: "". */
-void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
+void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
 /* Adds a part; its message need not be there yet. */
-void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p);
+void generation_add_part(generation *gen, const server_part *part, server_problem *p);
 /* Adds a message of that text, which is borrowed. */
-void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p);
+void generation_text_message(generation *gen, rp_role role, const char *text, server_problem *p);
 /* A text, an array of ids, or an array of those. mixed: texts may stand among ids. */
-void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed);
+void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed);
 /* Takes the string over, until the ask is freed; NULL if there is no memory. */
-const char *server_ask_own(server_ask *ask, char *text, server_problem *p);
+const char *generation_own(generation *gen, char *text, server_problem *p);
 /* A copy of the text that the ask keeps; NULL: a problem. */
-const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p);
+const char *generation_keep(generation *gen, const char *text, server_problem *p);
 /* Adds a tool whose schema and place are set. Refuses names that are no names, or that are there already. */
-void server_ask_add_tool(server_ask *ask, const server_tool *tool, server_problem *p);
+void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p);
 /* Adds a call to the last message, which is the assistant's. */
-void server_ask_add_call(server_ask *ask, const char *id, const char *name, const char *arguments, server_problem *p);
+void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p);
 /* Says whose result the last message is. field: what names it in problems. */
-void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p);
+void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p);
 /* The only tools that may be called: bars all others. */
-void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p);
+void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p);
 /* "schema" and "parts": the prompt as parts, if they are there (prompt_parts.c). */
-void server_ask_parts(server_ask *ask, const server_fields *f);
+void generation_parts(generation *gen, const server_fields *f);
 /* Names the fields of an object that are not among `known`, separated by spaces: those that the parser reads, and those that the dialect has
  * and Reprise ignores on purpose. */
-void server_ask_known(server_ask *ask, const server_fields *f, const char *known);
+void generation_known(generation *gen, const server_fields *f, const char *known);
 /* A string or an array of strings. */
-void server_ask_stops(server_ask *ask, const server_fields *f, const char *name);
+void generation_stops(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
-void server_ask_bias(server_ask *ask, const server_fields *f, const char *name);
+void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, relink, reuse, quality, cache_salt, grammar, grammar_trigger. */
-void server_ask_extras(server_ask *ask, const server_fields *f);
+ * n_draft, shifted_reuse, reuse, quality, cache_salt, grammar, grammar_trigger. */
+void generation_extras(generation *gen, const server_fields *f);
 
 #endif

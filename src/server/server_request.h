@@ -1,4 +1,4 @@
-/* exchange.h: a request and its reply, from the request's head to the last byte of the reply.
+/* server_request.h: a request and its reply, from the request's head to the last byte of the reply.
  *
  *   READING     I/O thread   head and body arrive
  *   QUEUED      -            the connection is suspended, a worker will take it
@@ -12,16 +12,16 @@
  *
  * `lock` guards what stands under "shared". Everything else belongs to the thread that the stage names.
  */
-#ifndef SERVER_EXCHANGE_H
-#define SERVER_EXCHANGE_H
+#ifndef SERVER_SERVER_REQUEST_H
+#define SERVER_SERVER_REQUEST_H
 
 #include <microhttpd.h>
 #include <pthread.h>
 
 #include "base/buffer.h"
 #include "server/api_keys.h"
-#include "server/server_ask.h"
-#include "server/guard.h"
+#include "server/generation.h"
+#include "server/watchdog.h"
 #include "server/routes.h"
 #include "server/work_queue.h"
 
@@ -43,7 +43,7 @@ typedef struct server_progress {
     bool over;
 } server_progress;
 
-typedef struct server_exchange {
+typedef struct server_request {
     rp_server *server;
     struct MHD_Connection *connection;
     server_peer *peer;
@@ -71,13 +71,13 @@ typedef struct server_exchange {
     bool is_stream, stream_began, stream_ended;
     uint64_t sent_bytes;
 
-    server_ask ask;
+    generation gen;
     const struct server_form *form; /* how answers are written */
     struct server_choice *choices;
     int32_t n_choices;
     uint64_t seed;
 
-    void (*take)(struct server_exchange *x); /* I/O thread, STREAMING, not locked: appends frames of what is new */
+    void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of what is new */
 
     pthread_mutex_t lock;
     /* shared */
@@ -88,47 +88,47 @@ typedef struct server_exchange {
     bool is_idle;    /* nothing has come of its calls for so long that the reader is to be told that they go on */
     uint64_t told_us; /* when the reader of a stream was last told something */
     int32_t n_done;  /* choices whose calls are over */
-    bool held;       /* a worker goes on with it while it streams, and ends that by exchange_release */
+    bool held;       /* a worker goes on with it while it streams, and ends that by server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
-    rp_call *encoding;        /* what a worker waits for; NULL: nothing. Cancelled with the exchange */
-} server_exchange;
+    rp_job *encoding;        /* what a worker waits for; NULL: nothing. Cancelled with the exchange */
+} server_request;
 
 /* NULL: no memory. */
-server_exchange *exchange_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
+server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
 /* Frees calls, which waits for them, and the rest. Worker, or whoever has it alone. */
-void exchange_free(server_exchange *x);
+void server_request_free(server_request *x);
 
 /* I/O thread, in one of libmicrohttpd's callbacks: suspends the connection. false: the server ends and nothing may be suspended. Locked. */
-bool exchange_suspend(server_exchange *x);
+bool server_request_suspend(server_request *x);
 /* Lets the connection go on, if it is suspended. Locked; the last that this thread does with the exchange but for unlocking. */
-void exchange_resume(server_exchange *x);
+void server_request_resume(server_request *x);
 /* The exchange's calls, if it has any, are cancelled; a stream ends. Any thread, not locked. */
-void exchange_abandon(server_exchange *x);
+void server_request_abandon(server_request *x);
 
 /* Worker: the connection goes on as a stream that `take` makes the frames of, while the worker works on. */
-void exchange_hold(server_exchange *x, void (*take)(server_exchange *x));
+void server_request_hold(server_request *x, void (*take)(server_request *x));
 /* The worker's work is over; the exchange may be gone afterwards. */
-void exchange_release(server_exchange *x);
+void server_request_release(server_request *x);
 
 /* Gives the body's memory back, and its part of the server's limit. Whoever has the exchange. */
-void exchange_drop_body(server_exchange *x);
+void server_request_drop_body(server_request *x);
 
 /* ---- for handlers: the reply ---- */
 
 /* Takes the object over and makes it the reply; NULL is no memory. */
-void exchange_reply_json(server_exchange *x, int status, json_t *object);
+void server_request_reply_json(server_request *x, int status, json_t *object);
 /* Takes over what the buffer holds. content_type: static. */
-void exchange_reply_text(server_exchange *x, int status, const char *content_type, base_buffer *text);
+void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text);
 /* The exchange's problem, in the route's dialect. */
-void exchange_reply_problem(server_exchange *x);
+void server_request_reply_problem(server_request *x);
 
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over. NULL: no memory. */
-int exchange_frame(server_exchange *x, const char *event, json_t *object);
+int server_request_frame(server_request *x, const char *event, json_t *object);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
-const char *exchange_query(const server_exchange *x, const char *name);
-const char *exchange_header(const server_exchange *x, const char *name);
+const char *server_request_query(const server_request *x, const char *name);
+const char *server_request_header(const server_request *x, const char *name);
 /* Does the client want server-sent events (Accept)? */
-bool exchange_wants_events(const server_exchange *x);
+bool server_request_wants_events(const server_request *x);
 
 #endif

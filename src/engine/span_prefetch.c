@@ -1,5 +1,5 @@
-/* look_ahead.c: see look_ahead.h. */
-#include "engine/look_ahead.h"
+/* prefetch.c: see prefetch.h. */
+#include "engine/prefetch.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -10,7 +10,7 @@
 
 typedef struct fetching {
     rp_engine *e;
-    look_ahead *ahead;
+    prefetch *ahead;
     bool full; /* there is no room, or no memory, for more */
 } fetching;
 
@@ -18,7 +18,7 @@ typedef struct fetching {
 static bool fetch(void *user, const base_key *key) {
     fetching *f = user;
     rp_engine *e = f->e;
-    look_ahead *a = f->ahead;
+    prefetch *a = f->ahead;
     int64_t blocks = (int64_t)(span_store_idle_bytes_of(e->store, key) / kv_pool_block_bytes(e->pool));
     f->full = (blocks > 0 && blocks * ROOM_SHARE > scheduler_free_blocks(e)) ||
               base_grow((void **)&a->spans, &a->cap, a->n + 1, SPAN_STORE_MAX, sizeof(*a->spans)) != RP_OK;
@@ -28,7 +28,7 @@ static bool fetch(void *user, const base_key *key) {
 }
 
 /* As need_views of scheduler.c looks up, without the scopes of what is missing. */
-static void fetch_modules(fetching *f, const rp_call *c) {
+static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
     if (p->n_cached == 0 || c->exact || c->options.reuse != RP_REUSE_ON) return;
     for (size_t i = 0; i < p->n_items && !f->full; i++) {
@@ -39,21 +39,21 @@ static void fetch_modules(fetching *f, const rp_call *c) {
     }
 }
 
-static void drop(look_ahead *a) {
+static void drop(prefetch *a) {
     for (size_t i = 0; i < a->n; i++) kv_span_unref(a->spans[i]);
     base_free(a->spans);
-    *a = (look_ahead){0};
+    *a = (prefetch){0};
 }
 
-static void fetch_for(rp_engine *e, rp_call *c) {
-    look_ahead old = c->ahead; /* held until the new look has taken its own references */
+static void fetch_for(rp_engine *e, rp_job *c) {
+    prefetch old = c->ahead; /* held until the new look has taken its own references */
     fetching f = {.e = e, .ahead = &c->ahead};
-    c->ahead = (look_ahead){0};
+    c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    if (c->shares) span_tree_foresee(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, fetch, &f);
+    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
-    c->ahead.tried_at = e->n_ended;
+    c->ahead.tried_at = e->budget_epoch;
     drop(&old);
     if (c->ahead.n > 0)
         BASE_TRACE(ENGINE, "call %llu waits: %zu spans are held for it%s", (unsigned long long)c->number, c->ahead.n,
@@ -61,35 +61,35 @@ static void fetch_for(rp_engine *e, rp_call *c) {
 }
 
 /* Something that was being read could not be: nobody is to hold it. */
-static bool has_failed(const look_ahead *a) {
+static bool has_failed(const prefetch *a) {
     for (size_t i = 0; i < a->n; i++)
         if (kv_span_has_failed(a->spans[i])) return true;
     return false;
 }
 
-void look_ahead_run(rp_engine *e) {
+void prefetch_run(rp_engine *e) {
     int n = 0;
     if (e->n_running == 0) return; /* the first one waits for room: nobody takes it away, or keeps the disk busy */
-    for (rp_call *c = e->waiting; c && n < LOOK_AHEAD_CALLS; c = c->next) {
-        look_ahead *a = &c->ahead;
-        if (c->kind != CALL_REQUEST) continue;
+    for (rp_job *c = e->waiting; c && n < PREFETCH_JOBS; c = c->next) {
+        prefetch *a = &c->ahead;
+        if (c->kind != JOB_REQUEST) continue;
         n++;
         if (has_failed(a)) {
             drop(a);
             a->done = true; /* admission will see */
         }
-        if (!a->done && a->tried_at != e->n_ended) fetch_for(e, c); /* n_ended begins with 1 */
+        if (!a->done && a->tried_at != e->budget_epoch) fetch_for(e, c); /* budget_epoch begins with 1 */
     }
 }
 
-void look_ahead_release(rp_call *c) { drop(&c->ahead); }
+void prefetch_release(rp_job *c) { drop(&c->ahead); }
 
-bool look_ahead_release_others(rp_engine *e, const rp_call *but) {
+bool prefetch_release_others(rp_engine *e, const rp_job *but) {
     bool any = false;
-    for (rp_call *c = e->waiting; c; c = c->next) {
+    for (rp_job *c = e->waiting; c; c = c->next) {
         if (c == but || c->ahead.n == 0) continue;
         drop(&c->ahead);
-        c->ahead.tried_at = e->n_ended; /* not again before there is room */
+        c->ahead.tried_at = e->budget_epoch; /* not again before there is room */
         any = true;
     }
     return any;

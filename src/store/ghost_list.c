@@ -1,5 +1,5 @@
-/* dropped_keys.c: see dropped_keys.h. */
-#include "store/dropped_keys.h"
+/* ghost_list.c: see ghost_list.h. */
+#include "store/ghost_list.h"
 
 #include <assert.h>
 #include <string.h>
@@ -10,30 +10,30 @@
 #define EMPTY UINT32_MAX
 #define HOLE UINT32_MAX
 
-void dropped_keys_free(dropped_keys *d) {
+void ghost_list_free(ghost_list *d) {
     base_free(d->ring);
     base_free(d->buckets);
-    *d = (dropped_keys){0};
+    *d = (ghost_list){0};
 }
 
 /* ---- the table ---- */
 
-static size_t bucket_mask(const dropped_keys *d) { return 2 * d->cap - 1; }
+static size_t bucket_mask(const ghost_list *d) { return 2 * d->cap - 1; }
 
 /* Names are hashes already, but for those of tests and simulations (Fibonacci hashing; Knuth, vol. 3). */
-static size_t home_bucket(const dropped_keys *d, uint64_t name) {
+static size_t home_bucket(const ghost_list *d, uint64_t name) {
     return (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & bucket_mask(d);
 }
 
 /* The bucket of a name, or the empty one where it belongs. */
-static size_t find_bucket(const dropped_keys *d, uint64_t name) {
+static size_t find_bucket(const ghost_list *d, uint64_t name) {
     size_t b = home_bucket(d, name);
     while (d->buckets[b] != EMPTY && d->ring[d->buckets[b]].name != name) b = (b + 1) & bucket_mask(d);
     return b;
 }
 
 /* Empties a bucket and moves those behind it up, so that no probe ends too early. */
-static void clear_bucket(dropped_keys *d, size_t hole) {
+static void clear_bucket(ghost_list *d, size_t hole) {
     size_t mask = bucket_mask(d);
     for (size_t b = (hole + 1) & mask; d->buckets[b] != EMPTY; b = (b + 1) & mask) {
         size_t home = home_bucket(d, d->ring[d->buckets[b]].name);
@@ -46,14 +46,14 @@ static void clear_bucket(dropped_keys *d, size_t hole) {
 
 /* ---- the ring ---- */
 
-static void push(dropped_keys *d, const dropped_key *key) {
+static void push(ghost_list *d, const ghost_key *key) {
     size_t at = (d->first + d->n++) & (d->cap - 1);
     d->ring[at] = *key;
     d->buckets[find_bucket(d, key->name)] = (uint32_t)at;
 }
 
 /* Takes the oldest place out of the ring. False: it was a hole. */
-static bool shift(dropped_keys *d, dropped_key *out) {
+static bool shift(ghost_list *d, ghost_key *out) {
     *out = d->ring[d->first];
     if (out->n_born != HOLE) clear_bucket(d, find_bucket(d, out->name));
     d->first = (d->first + 1) & (d->cap - 1);
@@ -61,36 +61,36 @@ static bool shift(dropped_keys *d, dropped_key *out) {
     return out->n_born != HOLE;
 }
 
-int dropped_keys_reserve(dropped_keys *d, size_t n) {
-    size_t cap = d->cap ? d->cap : DROPPED_KEYS_LEAST;
-    while (cap < n && cap < DROPPED_KEYS_MOST) cap *= 2;
+int ghost_list_reserve(ghost_list *d, size_t n) {
+    size_t cap = d->cap ? d->cap : GHOST_LIST_MIN;
+    while (cap < n && cap < GHOST_LIST_MAX) cap *= 2;
     if (cap == d->cap) return RP_OK;
-    dropped_keys more = {.cap = cap, .ring = base_alloc(cap * sizeof(*more.ring)), .buckets = base_alloc(2 * cap * sizeof(*more.buckets))};
+    ghost_list more = {.cap = cap, .ring = base_alloc(cap * sizeof(*more.ring)), .buckets = base_alloc(2 * cap * sizeof(*more.buckets))};
     if (!more.ring || !more.buckets) {
-        dropped_keys_free(&more);
+        ghost_list_free(&more);
         return RP_ERR_MEMORY;
     }
     memset(more.buckets, 0xff, 2 * cap * sizeof(*more.buckets));
-    for (dropped_key key; d->n > 0;)
+    for (ghost_key key; d->n > 0;)
         if (shift(d, &key)) push(&more, &key);
-    dropped_keys_free(d);
+    ghost_list_free(d);
     *d = more;
     return RP_OK;
 }
 
-bool dropped_keys_add(dropped_keys *d, const dropped_key *key, dropped_key *forgotten) {
-    assert(d->cap > 0 && key->n_born != HOLE && !dropped_keys_has(d, key->name));
+bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten) {
+    assert(d->cap > 0 && key->n_born != HOLE && !ghost_list_has(d, key->name));
     bool full = d->n == d->cap && shift(d, forgotten);
     push(d, key);
     return full;
 }
 
-bool dropped_keys_has(const dropped_keys *d, uint64_t name) { return d->cap > 0 && d->buckets[find_bucket(d, name)] != EMPTY; }
+bool ghost_list_has(const ghost_list *d, uint64_t name) { return d->cap > 0 && d->buckets[find_bucket(d, name)] != EMPTY; }
 
-bool dropped_keys_take(dropped_keys *d, uint64_t name, dropped_key *out) {
-    if (!dropped_keys_has(d, name)) return false;
+bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out) {
+    if (!ghost_list_has(d, name)) return false;
     size_t b = find_bucket(d, name);
-    dropped_key *key = &d->ring[d->buckets[b]];
+    ghost_key *key = &d->ring[d->buckets[b]];
     clear_bucket(d, b);
     *out = *key;
     key->n_born = HOLE;

@@ -1,5 +1,5 @@
-/* guide.c: see guide.h. */
-#include "engine/guide.h"
+/* grammar_constraint.c: see grammar_constraint.h. */
+#include "engine/grammar_constraint.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int check_trigger(const rp_request *o, rp_error *err) {
     return RP_OK;
 }
 
-int guide_open(guide *g, const rp_request *o, const tokenizer *t, const token_trie *trie, rp_error *err) {
+int grammar_constraint_open(grammar_constraint *g, const rp_request *o, const tokenizer *t, const token_trie *trie, rp_error *err) {
     int rc;
     g->tokenizer = t;
     g->trie = trie;
@@ -26,10 +26,10 @@ int guide_open(guide *g, const rp_request *o, const tokenizer *t, const token_tr
     return RP_OK;
 }
 
-void guide_close(guide *g) {
+void grammar_constraint_close(grammar_constraint *g) {
     matcher_close(&g->matcher);
     grammar_free(g->grammar);
-    *g = (guide){0};
+    *g = (grammar_constraint){0};
 }
 
 /* ---- tokens ---- */
@@ -41,7 +41,7 @@ static int judge(int rc, bool *too_hard, rp_error *err) {
 }
 
 /* Does the grammar allow the token at *place? Then *place is behind it. What the trie says of all tokens, of one. */
-static int try_token(guide *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
+static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
     const matcher_place *at = &g->matcher.pool.places[*place];
     size_t n = 0;
     const char *bytes = tokenizer_bytes(g->tokenizer, token, false, &n);
@@ -54,7 +54,7 @@ static int try_token(guide *g, int32_t *place, int32_t token, bool drops_space, 
     return matcher_walk(&g->matcher, place, bytes, n, fits);
 }
 
-int32_t guide_fitting(guide *g, const int32_t *tokens, int32_t n) {
+int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens, int32_t n) {
     int32_t place = g->matcher.place;
     for (int32_t i = 0; i < n; i++) {
         bool fits;
@@ -64,7 +64,7 @@ int32_t guide_fitting(guide *g, const int32_t *tokens, int32_t n) {
 }
 
 /* The likeliest of all tokens is the likeliest of those that are allowed, if it is one of them. */
-static int draw_unguided(guide *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *done) {
+static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *done) {
     int32_t place = g->matcher.place;
     *done = false;
     if (s->options.temperature > 0) return RP_OK;
@@ -72,7 +72,7 @@ static int draw_unguided(guide *g, sampler *s, const float *logits, bool drops_s
     return try_token(g, &place, *token, drops_space, done);
 }
 
-int guide_draw(guide *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err) {
+int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err) {
     const uint64_t *allowed = NULL;
     bool done;
     int rc = draw_unguided(g, s, logits, drops_space, token, &done);
@@ -87,7 +87,7 @@ int guide_draw(guide *g, sampler *s, const float *logits, bool drops_space, int3
     return RP_OK;
 }
 
-int guide_accept(guide *g, const char *bytes, size_t n, bool *too_hard, rp_error *err) {
+int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n, bool *too_hard, rp_error *err) {
     bool fits = false;
     int rc = matcher_walk(&g->matcher, &g->matcher.place, bytes, n, &fits);
     if (!rc) rc = matcher_pay(&g->matcher);

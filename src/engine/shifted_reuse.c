@@ -1,4 +1,4 @@
-/* edits.c: a prompt that was read before but for a piece in its middle: the part behind the edit is taken from where it was read, and moved.
+/* shifted_reuse.c: a prompt that was read before but for a piece in its middle: the part behind the edit is taken from where it was read, and moved.
  *
  *   read before   [ same | old piece | the rest ............ ]
  *   the prompt    [ same | new piece | the rest ............ | more ]
@@ -102,29 +102,29 @@ static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
 }
 
 /* Takes the longest common piece of an old text and what the call did not find. */
-static void find_in(rp_call *c, old_text *o) {
+static void find_in(rp_job *c, old_text *o) {
     const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
-    int32_t n = c->n_prompt - 1 - c->n_found, relink = c->options.relink, from = 0, len;
+    int32_t n = c->n_prompt - 1 - c->n_found, shifted_reuse = c->options.shifted_reuse, from = 0, len;
     for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
         len = longest_at(o, new, i, n, &from);
-        if (len - relink < LEAST_MOVED || len - relink <= c->moved.n) continue;
+        if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= c->moved.n) continue;
         if (!moves_as_one(&o->path, from, len) || positions[i + len - 1] - positions[i] != len - 1) continue;
-        c->moved.n = len - relink;
-        c->moved.n_relinked = relink;
-        c->moved.from = from + relink;
-        c->moved.first = c->n_found + i + relink;
-        c->moved.pos = positions[i + relink];
-        c->moved.shift = c->moved.pos - position_in(&o->path, from + relink);
+        c->moved.n = len - shifted_reuse;
+        c->moved.n_shift_recomputed = shifted_reuse;
+        c->moved.from = from + shifted_reuse;
+        c->moved.first = c->n_found + i + shifted_reuse;
+        c->moved.pos = positions[i + shifted_reuse];
+        c->moved.shift = c->moved.pos - position_in(&o->path, from + shifted_reuse);
     }
     if (c->moved.n == 0) return;
     c->moved.path = o->path;
     o->path = (span_path){0};
 }
 
-void edits_find(rp_call *c) {
+void shifted_reuse_find(rp_job *c) {
     span_path_release(&c->moved.path);
-    c->moved = (call_moved){0};
-    if (c->options.relink < 0 || !c->shares || !model_is_movable(c->engine->model)) return;
+    c->moved = (job_moved){0};
+    if (c->options.shifted_reuse < 0 || !c->shares || !model_is_movable(c->engine->model)) return;
     for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n == 0; k++) {
         old_text o = {0};
         if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);
@@ -135,7 +135,7 @@ void edits_find(rp_call *c) {
 }
 
 /* Views of tokens [from, from + n) of the old path. */
-static int add_views(rp_call *c, rp_error *err) {
+static int add_views(rp_job *c, rp_error *err) {
     int32_t begin = c->moved.from, end = begin + c->moved.n, at = 0, rc = RP_OK;
     for (size_t i = 0; i < c->moved.path.n_steps && !rc; at += c->moved.path.steps[i++].n_tokens) {
         const span_step *s = &c->moved.path.steps[i];
@@ -148,8 +148,8 @@ static int add_views(rp_call *c, rp_error *err) {
     return rc;
 }
 
-void edits_take_back(rp_call *c) {
-    const call_moved *m = &c->moved;
+void shifted_reuse_take_back(rp_job *c) {
+    const job_moved *m = &c->moved;
     int32_t at = 0;
     if (m->n == 0) return;
     size_t behind = (size_t)(c->n_tokens - m->first) * sizeof(int32_t);
@@ -168,7 +168,7 @@ void edits_take_back(rp_call *c) {
     c->moved.n = 0;
 }
 
-int edits_compose(rp_call *c, rp_error *err) {
+int shifted_reuse_compose(rp_job *c, rp_error *err) {
     int32_t n = c->moved.n, first = c->moved.first;
     if (n == 0) return RP_OK;
     size_t behind = (size_t)(c->n_tokens - first - n) * sizeof(int32_t);

@@ -1,33 +1,33 @@
-/* draft.h: guesses of what comes next, by what stood behind the same words before (prompt lookup; Saxena, 2023).
+/* prompt_lookup.h: guesses of what comes next, by what stood behind the same words before (prompt lookup; Saxena, 2023).
  *
  * The last 3 tokens of prompt and answer, else the last 2, are looked for further up, the latest place first; the tokens behind that
  * place are the draft. One that is wrong costs rows of a step, so the length follows how many were right. Belongs to one call.
  */
-#ifndef ENGINE_DRAFT_H
-#define ENGINE_DRAFT_H
+#ifndef ENGINE_PROMPT_LOOKUP_H
+#define ENGINE_PROMPT_LOOKUP_H
 
 #include <stdint.h>
 
 #include "reprise.h"
 
-typedef struct draft {
+typedef struct prompt_lookup {
     int32_t *history; /* [cap] tokens of prompt and answer, in the order of reading */
     int32_t n, cap;
     int32_t most;     /* tokens of a draft */
     int32_t length;   /* of the next one */
     int32_t tokens[RP_MAX_DRAFT];
     int32_t n_tokens; /* of this step */
-} draft;
+} prompt_lookup;
 
 /* Zero-initialise. prompt: n tokens; cap: with the answer. RP_ERR_MEMORY. */
-int draft_open(draft *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t most, rp_error *err);
-void draft_close(draft *d);
+int prompt_lookup_open(prompt_lookup *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t most, rp_error *err);
+void prompt_lookup_close(prompt_lookup *d);
 
 /* A token of the answer. */
-void draft_accept(draft *d, int32_t token);
+void prompt_lookup_accept(prompt_lookup *d, int32_t token);
 /* Fills tokens with up to `room` guesses of what comes behind the history; n_tokens is 0 where there is nothing to go by. */
-void draft_guess(draft *d, int32_t room);
+void prompt_lookup_guess(prompt_lookup *d, int32_t room);
 /* `right` of n_tokens were. */
-void draft_learn(draft *d, int32_t right);
+void prompt_lookup_learn(prompt_lookup *d, int32_t right);
 
 #endif

@@ -1,9 +1,9 @@
-/* content_shelf.h: what was sent to Gemini's cachedContents: the contents as JSON, whose they are, and when they expire. Their states are in
+/* content_registry.h: what was sent to Gemini's cachedContents: the contents as JSON, whose they are, and when they expire. Their states are in
  * the engine's store like those of all other text; here is what is put in front of a request that names them. Kept in memory alone. Any
  * thread; its lock is below all others. Times are milliseconds since 1970, given by the caller.
  */
-#ifndef SERVER_CONTENT_SHELF_H
-#define SERVER_CONTENT_SHELF_H
+#ifndef SERVER_CONTENT_REGISTRY_H
+#define SERVER_CONTENT_REGISTRY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,29 +18,29 @@
 #define SERVER_CONTENT_ID_BYTES 40
 #define SERVER_CONTENT_NAME_BYTES 520                   /* displayName: 128 characters */
 
-typedef struct shelf_content {
+typedef struct registry_content {
     uint64_t number;                        /* rising: the order of creation */
     char id[SERVER_CONTENT_ID_BYTES];
     char display_name[SERVER_CONTENT_NAME_BYTES]; /* "" none */
     int64_t created, updated, expires;
     int64_t n_tokens;
-} shelf_content;
+} registry_content;
 
-typedef struct content_shelf content_shelf;
+typedef struct content_registry content_registry;
 
-int content_shelf_new(content_shelf **out, rp_error *err);
-void content_shelf_free(content_shelf *s);
+int content_registry_new(content_registry **out, rp_error *err);
+void content_registry_free(content_registry *s);
 
 /* Is there room for one more of the tenant's, of so many bytes? tenant may be NULL, here and below. */
-bool content_shelf_has_room(content_shelf *s, const char *tenant, size_t bytes, int64_t now);
+bool content_registry_has_room(content_registry *s, const char *tenant, size_t bytes, int64_t now);
 /* Keeps copies; sets content->number. RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int content_shelf_put(content_shelf *s, const char *tenant, shelf_content *content, const char *json, size_t n, int64_t now);
+int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now);
 /* The tenant's content of that id, unless it has expired. json may be NULL; else its text is appended. RP_ERR_NAME, RP_ERR_MEMORY. */
-int content_shelf_get(content_shelf *s, const char *tenant, const char *id, int64_t now, shelf_content *out, base_buffer *json);
+int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json);
 /* Changes when it expires. *out: what it is then. RP_ERR_NAME. */
-int content_shelf_extend(content_shelf *s, const char *tenant, const char *id, int64_t now, int64_t expires, shelf_content *out);
-bool content_shelf_remove(content_shelf *s, const char *tenant, const char *id, int64_t now);
+int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out);
+bool content_registry_remove(content_registry *s, const char *tenant, const char *id, int64_t now);
 /* Up to n of the tenant's whose number is above `after`, in order of creation. *more: there are others. Returns how many. */
-size_t content_shelf_list(content_shelf *s, const char *tenant, uint64_t after, int64_t now, shelf_content *out, size_t n, bool *more);
+size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now, registry_content *out, size_t n, bool *more);
 
 #endif

@@ -1,4 +1,4 @@
-/* dropped_keys.h: remembers the last keys that were dropped for room, and what was known of them.
+/* ghost_list.h: remembers the last keys that were dropped for room, and what was known of them.
  *
  *   ring    | oldest ... newest | free |     a key that is taken leaves a hole
  *   table   open addressing: name -> place in the ring
@@ -6,8 +6,8 @@
  * A name is the beginning of a key (64 of its 256 bits): a wrong answer costs a number in the statistics and nothing else.
  * Used by one thread.
  */
-#ifndef STORE_DROPPED_KEYS_H
-#define STORE_DROPPED_KEYS_H
+#ifndef STORE_GHOST_LIST_H
+#define STORE_GHOST_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,29 +15,29 @@
 
 #include "base/compiler.h"
 
-#define DROPPED_KEYS_LEAST ((size_t)1 << 10)
-#define DROPPED_KEYS_MOST ((size_t)1 << 20) /* 24 bytes each */
+#define GHOST_LIST_MIN ((size_t)1 << 10)
+#define GHOST_LIST_MAX ((size_t)1 << 20) /* 24 bytes each */
 
-typedef struct dropped_key {
+typedef struct ghost_key {
     uint64_t name;
     float uses;
     uint32_t n_born; /* children it ever had; UINT32_MAX: a hole */
-} dropped_key;
+} ghost_key;
 
 /* Zero-initialise. */
-typedef struct dropped_keys {
-    dropped_key *ring;
+typedef struct ghost_list {
+    ghost_key *ring;
     uint32_t *buckets; /* places in the ring, or UINT32_MAX: empty; twice as many as the ring has */
     size_t cap, first, n; /* cap: a power of two; n: places in use, holes among them */
-} dropped_keys;
+} ghost_list;
 
-void dropped_keys_free(dropped_keys *d);
-/* Makes room for `n` keys, DROPPED_KEYS_LEAST to DROPPED_KEYS_MOST. RP_ERR_MEMORY: as it was. */
-int dropped_keys_reserve(dropped_keys *d, size_t n) BASE_NODISCARD;
+void ghost_list_free(ghost_list *d);
+/* Makes room for `n` keys, GHOST_LIST_MIN to GHOST_LIST_MAX. RP_ERR_MEMORY: as it was. */
+int ghost_list_reserve(ghost_list *d, size_t n) BASE_NODISCARD;
 /* Remembers a key, which is not remembered yet. True: the oldest was forgotten for it, and is in *forgotten. There is room for some. */
-bool dropped_keys_add(dropped_keys *d, const dropped_key *key, dropped_key *forgotten);
-bool dropped_keys_has(const dropped_keys *d, uint64_t name);
+bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten);
+bool ghost_list_has(const ghost_list *d, uint64_t name);
 /* Gives a key that is remembered and forgets it. False: it is not. */
-bool dropped_keys_take(dropped_keys *d, uint64_t name, dropped_key *out);
+bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out);
 
 #endif

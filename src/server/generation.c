@@ -1,5 +1,5 @@
-/* server_ask.c: the record of what is asked for, and what parsers share. Owns no state. Any thread. */
-#include "server/server_ask.h"
+/* generation.c: the record of what is asked for, and what parsers share. Owns no state. Any thread. */
+#include "server/generation.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,57 +10,57 @@
 
 #define NAME_BYTES 96
 
-int server_ask_parse(server_ask *ask, json_t *root, server_ask_parser parse, server_problem *p) {
-    *ask = (server_ask){
-        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .relink = -1};
-    int kind = parse(ask, p);
-    if (!kind && (int64_t)BASE_MAX(ask->n_prompts, 1) * ask->n > SERVER_MAX_CHOICES)
+int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
+    *gen = (generation){
+        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .shifted_reuse = -1};
+    int kind = parse(gen, p);
+    if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers are asked for: ask for at most %d at once",
-                           BASE_MAX(ask->n_prompts, 1) * (size_t)ask->n, SERVER_MAX_CHOICES);
+                           BASE_MAX(gen->n_prompts, 1) * (size_t)gen->n, SERVER_MAX_CHOICES);
     return kind;
 }
 
-void server_ask_free(server_ask *ask) {
-    for (size_t i = 0; i < ask->n_owned; i++) base_free(ask->owned[i]);
-    base_free(ask->owned);
-    base_free(ask->messages);
-    base_free(ask->parts);
-    for (size_t i = 0; i < ask->n_prompts; i++) base_free(ask->prompts[i].tokens);
-    base_free(ask->prompts);
-    base_free(ask->bias);
-    base_free(ask->tools);
-    base_free(ask->calls);
-    base_free(ask->results);
-    rp_prompt_free(ask->built);
-    json_decref(ask->root);
-    *ask = (server_ask){0};
+void generation_free(generation *gen) {
+    for (size_t i = 0; i < gen->n_owned; i++) base_free(gen->owned[i]);
+    base_free(gen->owned);
+    base_free(gen->messages);
+    base_free(gen->parts);
+    for (size_t i = 0; i < gen->n_prompts; i++) base_free(gen->prompts[i].tokens);
+    base_free(gen->prompts);
+    base_free(gen->bias);
+    base_free(gen->tools);
+    base_free(gen->calls);
+    base_free(gen->results);
+    rp_prompt_free(gen->built);
+    json_decref(gen->root);
+    *gen = (generation){0};
 }
 
 /* ---- prompts and messages ---- */
 
-const char *server_ask_own(server_ask *ask, char *text, server_problem *p) {
+const char *generation_own(generation *gen, char *text, server_problem *p) {
     int rc =
-        text ? base_grow((void **)&ask->owned, &ask->cap_owned, ask->n_owned + 1, RP_MAX_MESSAGES, sizeof(*ask->owned)) : RP_ERR_MEMORY;
+        text ? base_grow((void **)&gen->owned, &gen->cap_owned, gen->n_owned + 1, RP_MAX_MESSAGES, sizeof(*gen->owned)) : RP_ERR_MEMORY;
     if (rc) {
         base_free(text);
         server_fail_memory(p);
         return NULL;
     }
-    return ask->owned[ask->n_owned++] = text;
+    return gen->owned[gen->n_owned++] = text;
 }
 
-static void add_prompt(server_ask *ask, const char *text, const json_t *ids, server_problem *p) {
-    int rc = base_grow((void **)&ask->prompts, &ask->cap_prompts, ask->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*ask->prompts));
+static void add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
+    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*gen->prompts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
-    else ask->prompts[ask->n_prompts++] = (server_prompt){.text = text, .ids = ids};
+    else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
 }
 
 static bool is_id(const json_t *value) {
     return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= INT32_MAX;
 }
 
-static void add_ids(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+static void add_ids(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
     size_t n = json_array_size(list);
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
@@ -69,7 +69,7 @@ static void add_ids(server_ask *ask, const server_fields *f, const char *name, c
                         mixed ? " and strings" : "");
     }
     if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
-    if (!f->problem->kind) add_prompt(ask, NULL, list, f->problem);
+    if (!f->problem->kind) add_prompt(gen, NULL, list, f->problem);
 }
 
 static bool has_number(const json_t *list) {
@@ -78,30 +78,30 @@ static bool has_number(const json_t *list) {
     return false;
 }
 
-static void add_prompts(server_ask *ask, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+static void add_prompts(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
     for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
-        if (json_is_string(one)) add_prompt(ask, json_string_value(one), NULL, f->problem);
-        else if (json_is_array(one)) add_ids(ask, f, name, one, mixed);
+        if (json_is_string(one)) add_prompt(gen, json_string_value(one), NULL, f->problem);
+        else if (json_is_array(one)) add_ids(gen, f, name, one, mixed);
         else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' is neither a string nor an array of token ids", name, i);
     }
 }
 
-void server_ask_prompts(server_ask *ask, const server_fields *f, const char *name, bool mixed) {
+void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed) {
     const json_t *all = server_field(f, name);
     if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
-    else if (json_is_string(all)) add_prompt(ask, json_string_value(all), NULL, f->problem);
+    else if (json_is_string(all)) add_prompt(gen, json_string_value(all), NULL, f->problem);
     else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
     else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
-    else if (has_number(all)) add_ids(ask, f, name, all, mixed);
-    else add_prompts(ask, f, name, all, mixed);
+    else if (has_number(all)) add_ids(gen, f, name, all, mixed);
+    else add_prompts(gen, f, name, all, mixed);
 }
 
-static void add_message(server_ask *ask, rp_role role, const char *text, size_t n, server_problem *p) {
-    int rc = base_grow((void **)&ask->messages, &ask->cap_messages, ask->n_messages + 1, RP_MAX_MESSAGES, sizeof(*ask->messages));
+static void add_message(generation *gen, rp_role role, const char *text, size_t n, server_problem *p) {
+    int rc = base_grow((void **)&gen->messages, &gen->cap_messages, gen->n_messages + 1, RP_MAX_MESSAGES, sizeof(*gen->messages));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
     else if (rc) server_fail_memory(p);
-    else ask->messages[ask->n_messages++] = (rp_message){role, text, n};
+    else gen->messages[gen->n_messages++] = (rp_message){role, text, n};
 }
 
 static bool is_listed(const char *type, const char *const *types) {
@@ -112,33 +112,33 @@ static bool is_listed(const char *type, const char *const *types) {
 
 /* ---- parts of a content ---- */
 
-void server_ask_add_part(server_ask *ask, const server_part *part, server_problem *p) {
-    int rc = base_grow((void **)&ask->parts, &ask->cap_parts, ask->n_parts + 1, SERVER_MAX_PARTS, sizeof(*ask->parts));
+void generation_add_part(generation *gen, const server_part *part, server_problem *p) {
+    int rc = base_grow((void **)&gen->parts, &gen->cap_parts, gen->n_parts + 1, SERVER_MAX_PARTS, sizeof(*gen->parts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
-    else ask->parts[ask->n_parts++] = *part;
-    if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) ask->has_markup = true;
+    else gen->parts[gen->n_parts++] = *part;
+    if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) gen->has_markup = true;
 }
 
 /* Where a part stands: at the end of what was joined so far of the message that comes next. */
-static server_part part_at(const server_ask *ask, const base_buffer *joined, server_part_kind kind) {
-    return (server_part){.kind = kind, .message = ask->n_messages, .begin = joined->len, .end = joined->len};
+static server_part part_at(const generation *gen, const base_buffer *joined, server_part_kind kind) {
+    return (server_part){.kind = kind, .message = gen->n_messages, .begin = joined->len, .end = joined->len};
 }
 
-static void append_text(server_ask *ask, base_buffer *joined, const server_fields *f, const char *name) {
-    server_part part = part_at(ask, joined, SERVER_PART_TEXT);
+static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_TEXT);
     const char *text = NULL;
     server_field_text(f, "text", &text);
     if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
     if (f->problem->kind) return;
     if (base_buffer_append_str(joined, text)) server_fail_memory(f->problem);
     part.end = joined->len;
-    if (part.end > part.begin) server_ask_add_part(ask, &part, f->problem);
+    if (part.end > part.begin) generation_add_part(gen, &part, f->problem);
 }
 
 /* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...} */
-static void append_document(server_ask *ask, base_buffer *joined, const server_fields *f, const char *name) {
-    server_part part = part_at(ask, joined, SERVER_PART_DOCUMENT);
+static void append_document(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_DOCUMENT);
     const json_t *source = server_field_object(f, "source");
     const char *type = "", *text[] = {NULL, NULL, NULL};
     server_fields inside = {source, f->problem, f->prefix};
@@ -154,27 +154,27 @@ static void append_document(server_ask *ask, base_buffer *joined, const server_f
         if (text[i] && (base_buffer_append_str(joined, text[i]) || base_buffer_append_str(joined, i < 2 ? "\n" : "\n\n")))
             server_fail_memory(f->problem);
     part.end = joined->len;
-    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
-static void append_pml(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
-    server_part part = part_at(ask, joined, SERVER_PART_PML);
+static void append_pml(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_PML);
     server_field_text(f, "text", &part.pml);
     if (!part.pml) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>", name);
-    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
-static void append_module(server_ask *ask, const base_buffer *joined, const server_fields *f, const char *name) {
-    server_part part = part_at(ask, joined, SERVER_PART_MODULE);
+static void append_module(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_MODULE);
     server_field_text(f, "schema", &part.schema);
     server_field_text(f, "name", &part.name);
     part.args = server_field_object(f, "args");
     if (!part.schema || !part.name)
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name, part.schema ? "name" : "schema");
-    if (!f->problem->kind) server_ask_add_part(ask, &part, f->problem);
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
-static void append_part(server_ask *ask, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
+static void append_part(generation *gen, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
                         server_problem *p) {
     char prefix[NAME_BYTES];
     const char *type = types[0];
@@ -186,39 +186,39 @@ static void append_part(server_ask *ask, base_buffer *joined, const json_t *part
     server_fields f = {part, p, prefix};
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (is_listed(type, types)) append_text(ask, joined, &f, name);
-    else if (strcmp(type, "pml") == 0) append_pml(ask, joined, &f, name);
-    else if (strcmp(type, "module") == 0) append_module(ask, joined, &f, name);
-    else if (strcmp(type, "document") == 0) append_document(ask, joined, &f, name);
+    if (is_listed(type, types)) append_text(gen, joined, &f, name);
+    else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
+    else if (strcmp(type, "module") == 0) append_module(gen, joined, &f, name);
+    else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
     else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
 }
 
-static void join_parts(server_ask *ask, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
+static void join_parts(generation *gen, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
     base_buffer joined = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     size_t n = json_array_size(parts);
     if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
-    for (size_t i = 0; i < n && !p->kind; i++) append_part(ask, &joined, json_array_get(parts, i), types, name, p);
+    for (size_t i = 0; i < n && !p->kind; i++) append_part(gen, &joined, json_array_get(parts, i), types, name, p);
     size_t bytes = joined.len;
-    const char *text = p->kind ? NULL : server_ask_own(ask, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
-    if (text) add_message(ask, role, text, bytes, p);
+    const char *text = p->kind ? NULL : generation_own(gen, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
+    if (text) add_message(gen, role, text, bytes, p);
     base_buffer_free(&joined);
 }
 
-void server_ask_message(server_ask *ask, rp_role role, const json_t *content, const char *const *types, const char *name,
+void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p) {
     if (p->kind) return;
-    if (!content || json_is_null(content)) add_message(ask, role, "", 0, p);
-    else if (json_is_string(content)) add_message(ask, role, json_string_value(content), json_string_length(content), p);
-    else if (json_is_array(content)) join_parts(ask, role, content, types, name, p);
+    if (!content || json_is_null(content)) add_message(gen, role, "", 0, p);
+    else if (json_is_string(content)) add_message(gen, role, json_string_value(content), json_string_length(content), p);
+    else if (json_is_array(content)) join_parts(gen, role, content, types, name, p);
     else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
 }
 
-void server_ask_text_message(server_ask *ask, rp_role role, const char *text, server_problem *p) {
-    if (!p->kind) add_message(ask, role, text, strlen(text), p);
+void generation_text_message(generation *gen, rp_role role, const char *text, server_problem *p) {
+    if (!p->kind) add_message(gen, role, text, strlen(text), p);
 }
 
-const char *server_ask_keep(server_ask *ask, const char *text, server_problem *p) {
-    return p->kind ? NULL : server_ask_own(ask, base_strdup(text), p);
+const char *generation_keep(generation *gen, const char *text, server_problem *p) {
+    return p->kind ? NULL : generation_own(gen, base_strdup(text), p);
 }
 
 /* ---- tools ---- */
@@ -230,61 +230,61 @@ static bool is_tool_name(const char *name) {
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
 }
 
-static server_tool *find_tool(const server_ask *ask, const char *name) {
-    for (size_t i = 0; i < ask->n_tools; i++)
-        if (strcmp(ask->tools[i].name, name) == 0) return &ask->tools[i];
+static server_tool *find_tool(const generation *gen, const char *name) {
+    for (size_t i = 0; i < gen->n_tools; i++)
+        if (strcmp(gen->tools[i].name, name) == 0) return &gen->tools[i];
     return NULL;
 }
 
-void server_ask_add_tool(server_ask *ask, const server_tool *tool, server_problem *p) {
+void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p) {
     if (p->kind) return;
     if (!is_tool_name(tool->name)) {
         server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name is of up to %d letters, digits and _-.:", tool->name,
                     SERVER_MAX_TOOL_NAME);
         return;
     }
-    if (find_tool(ask, tool->name)) {
+    if (find_tool(gen, tool->name)) {
         server_fail(p, SERVER_INVALID, "tools", "there are two tools '%.80s': give one", tool->name);
         return;
     }
-    int rc = base_grow((void **)&ask->tools, &ask->cap_tools, ask->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*ask->tools));
+    int rc = base_grow((void **)&gen->tools, &gen->cap_tools, gen->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->tools));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
     else if (rc) server_fail_memory(p);
-    else ask->tools[ask->n_tools++] = *tool;
+    else gen->tools[gen->n_tools++] = *tool;
 }
 
-void server_ask_allow_tools(server_ask *ask, const char *const *names, size_t n, const char *field, server_problem *p) {
-    for (size_t i = 0; i < ask->n_tools; i++) ask->tools[i].barred = true;
+void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p) {
+    for (size_t i = 0; i < gen->n_tools; i++) gen->tools[i].barred = true;
     for (size_t i = 0; i < n && !p->kind; i++) {
-        server_tool *tool = find_tool(ask, names[i]);
+        server_tool *tool = find_tool(gen, names[i]);
         if (tool) tool->barred = false;
         else server_fail(p, SERVER_INVALID, field, "'%s': there is no tool '%.80s'", field, names[i]);
     }
 }
 
-void server_ask_add_call(server_ask *ask, const char *id, const char *name, const char *arguments, server_problem *p) {
+void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p) {
     if (p->kind) return;
-    int rc = base_grow((void **)&ask->calls, &ask->cap_calls, ask->n_calls + 1, SERVER_MAX_CALLS, sizeof(*ask->calls));
+    int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d calls of tools: give fewer", SERVER_MAX_CALLS);
     else if (rc) server_fail_memory(p);
-    else ask->calls[ask->n_calls++] = (server_ask_call){ask->n_messages - 1, id, name, arguments};
+    else gen->calls[gen->n_calls++] = (generation_call){gen->n_messages - 1, id, name, arguments};
 }
 
-static bool is_called(const server_ask *ask, const char *id) {
-    for (size_t i = ask->n_calls; i-- > 0;)
-        if (ask->calls[i].id && strcmp(ask->calls[i].id, id) == 0) return true;
+static bool is_called(const generation *gen, const char *id) {
+    for (size_t i = gen->n_calls; i-- > 0;)
+        if (gen->calls[i].id && strcmp(gen->calls[i].id, id) == 0) return true;
     return false;
 }
 
-void server_ask_add_result(server_ask *ask, const char *id, bool is_error, const char *field, server_problem *p) {
+void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p) {
     if (p->kind) return;
-    if (id && !is_called(ask, id)) {
+    if (id && !is_called(gen, id)) {
         server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no call before it has that id", field, id);
         return;
     }
-    if (base_grow((void **)&ask->results, &ask->cap_results, ask->n_results + 1, RP_MAX_MESSAGES, sizeof(*ask->results)))
+    if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
         server_fail_memory(p); /* there are no more of them than messages */
-    else ask->results[ask->n_results++] = (server_ask_result){ask->n_messages - 1, id, is_error};
+    else gen->results[gen->n_results++] = (generation_result){gen->n_messages - 1, id, is_error};
 }
 
 /* ---- unknown fields ---- */
@@ -299,45 +299,45 @@ static bool is_known(const char *name, const char *known) {
     return false;
 }
 
-static void add_unknown(server_ask *ask, const server_fields *f, const char *name) {
+static void add_unknown(generation *gen, const server_fields *f, const char *name) {
     char full[2 * NAME_BYTES];
-    if (ask->n_unknown++ >= SERVER_MAX_UNKNOWN) return;
+    if (gen->n_unknown++ >= SERVER_MAX_UNKNOWN) return;
     size_t cut = BASE_MIN(strlen(name), (size_t)NAME_BYTES - 1);
     while (cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80) cut--; /* whole characters */
     snprintf(full, sizeof(full), "%.*s%.*s", NAME_BYTES - 1, f->prefix, (int)cut, name);
-    ask->unknown[ask->n_unknown - 1] = server_ask_keep(ask, full, f->problem);
+    gen->unknown[gen->n_unknown - 1] = generation_keep(gen, full, f->problem);
 }
 
-void server_ask_known(server_ask *ask, const server_fields *f, const char *known) {
+void generation_known(generation *gen, const server_fields *f, const char *known) {
     const char *name;
     json_t *value;
     if (f->problem->kind || !f->object) return;
     json_object_foreach((json_t *)f->object, name, value) {
-        if (!is_known(name, known)) add_unknown(ask, f, name);
+        if (!is_known(name, known)) add_unknown(gen, f, name);
     }
 }
 
 /* ---- sampling ---- */
 
-static void add_stop(server_ask *ask, const server_fields *f, const char *name, const json_t *stop) {
+static void add_stop(generation *gen, const server_fields *f, const char *name, const json_t *stop) {
     const char *text = json_string_value(stop);
     if (!text) server_field_wrong(f, name, stop, "a string or an array of strings");
-    else if (ask->n_stops == RP_MAX_STOPS)
+    else if (gen->n_stops == RP_MAX_STOPS)
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has more than %d strings: give fewer", name, RP_MAX_STOPS);
-    else if (text[0]) ask->stops[ask->n_stops++] = text; /* an empty one stops nothing */
+    else if (text[0]) gen->stops[gen->n_stops++] = text; /* an empty one stops nothing */
 }
 
-void server_ask_stops(server_ask *ask, const server_fields *f, const char *name) {
+void generation_stops(generation *gen, const server_fields *f, const char *name) {
     const json_t *stop = server_field(f, name);
     if (!stop) return;
     if (!json_is_array(stop)) {
-        add_stop(ask, f, name, stop);
+        add_stop(gen, f, name, stop);
         return;
     }
-    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(ask, f, name, json_array_get(stop, i));
+    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(gen, f, name, json_array_get(stop, i));
 }
 
-static void add_bias(server_ask *ask, const server_fields *f, const char *name, double token, const json_t *weight) {
+static void add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
     bool never = json_is_false(weight);
     double bias = never ? (double)-INFINITY : json_number_value(weight);
     if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
@@ -345,7 +345,7 @@ static void add_bias(server_ask *ask, const server_fields *f, const char *name, 
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is no token id with a number from -1000 to 1000", name);
         return;
     }
-    ask->bias[ask->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
+    gen->bias[gen->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
 }
 
 static double number_of(const char *key) {
@@ -354,7 +354,7 @@ static double number_of(const char *key) {
     return end != key && *end == '\0' ? v : -1;
 }
 
-void server_ask_bias(server_ask *ask, const server_fields *f, const char *name) {
+void generation_bias(generation *gen, const server_fields *f, const char *name) {
     json_t *bias = (json_t *)server_field(f, name), *weight;
     const char *key;
     if (!bias) return;
@@ -362,55 +362,55 @@ void server_ask_bias(server_ask *ask, const server_fields *f, const char *name) 
     if (!json_is_object(bias) && !json_is_array(bias)) server_field_wrong(f, name, bias, "an object of token ids and numbers");
     else if (n > SERVER_MAX_BIAS)
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has %zu entries: give at most %d", name, n, SERVER_MAX_BIAS);
-    else if (n > 0 && !(ask->bias = base_calloc(n, sizeof(*ask->bias)))) server_fail_memory(f->problem);
+    else if (n > 0 && !(gen->bias = base_calloc(n, sizeof(*gen->bias)))) server_fail_memory(f->problem);
     if (f->problem->kind || n == 0) return;
     if (json_is_object(bias)) {
         json_object_foreach(bias, key, weight) {
-            if (!f->problem->kind) add_bias(ask, f, name, number_of(key), weight);
+            if (!f->problem->kind) add_bias(gen, f, name, number_of(key), weight);
         }
         return;
     }
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
-        add_bias(ask, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+        add_bias(gen, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
     }
 }
 
 /* An empty one is none, as in llama.cpp's server. */
-static void parse_grammar(server_ask *ask, const server_fields *f) {
+static void parse_grammar(generation *gen, const server_fields *f) {
     const char *grammar = NULL;
     server_field_text(f, "grammar", &grammar);
-    server_field_text(f, "grammar_trigger", &ask->grammar_trigger);
-    if (grammar && grammar[0]) ask->grammar = grammar;
+    server_field_text(f, "grammar_trigger", &gen->grammar_trigger);
+    if (grammar && grammar[0]) gen->grammar = grammar;
 }
 
-static void parse_quality(server_ask *ask, const server_fields *f) {
+static void parse_quality(generation *gen, const server_fields *f) {
     const char *text = NULL;
     rp_error err;
     server_field_text(f, "quality", &text);
-    if (text && rp_quality_parse(text, &ask->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
+    if (text && rp_quality_parse(text, &gen->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
 }
 
-void server_ask_extras(server_ask *ask, const server_fields *f) {
+void generation_extras(generation *gen, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact", "modular"};
     const char *reuse = reuses[0];
-    rp_sampling *s = &ask->sampling;
+    rp_sampling *s = &gen->sampling;
     server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
     server_field_real(f, "min_p", 0, 1, &s->min_p);
     server_field_real(f, "typical_p", 0, 1, &s->typical);
     server_field_real(f, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
     server_field_int(f, "repeat_last_n", -1, INT32_MAX, &s->repeat_last);
-    server_field_bool(f, "ignore_eos", &ask->ignore_eos);
-    server_field_int(f, "priority", -1000, 1000, &ask->priority);
-    server_field_int(f, "deadline_ms", 0, INT32_MAX, &ask->deadline_ms);
-    server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &ask->n_draft);
-    server_field_int(f, "relink", -1, INT32_MAX, &ask->relink);
-    server_field_text(f, "cache_salt", &ask->cache_salt);
-    parse_grammar(ask, f);
-    parse_quality(ask, f);
+    server_field_bool(f, "ignore_eos", &gen->ignore_eos);
+    server_field_int(f, "priority", -1000, 1000, &gen->priority);
+    server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
+    server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &gen->n_draft);
+    server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
+    server_field_text(f, "cache_salt", &gen->cache_salt);
+    parse_grammar(gen, f);
+    parse_quality(gen, f);
     server_field_text(f, "reuse", &reuse);
-    for (ask->reuse = 0; ask->reuse < 4 && strcmp(reuse, reuses[ask->reuse]) != 0;) ask->reuse++;
-    if (ask->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
-    ask->modular = ask->reuse == 3;
-    if (ask->modular) ask->reuse = RP_REUSE_ON; /* of the modules that compose.h makes */
+    for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
+    if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
+    gen->modular = gen->reuse == 3;
+    if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that compose.h makes */
 }

@@ -1,0 +1,84 @@
+/* commands.c: what another thread wants done on the engine's: between two steps, in the order in which it was asked for. */
+#include "base/error.h"
+#include "engine/engine_internal.h"
+
+struct engine_command {
+    engine_command *next;
+    engine_command_fn fn;
+    engine_command_is_over is_over; /* NULL: when fn has returned */
+    void *arg;
+    bool done;
+    pthread_cond_t told;
+};
+
+int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { return engine_do_until(e, fn, NULL, arg, err); }
+
+int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
+    engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
+    if (!engine_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an errand");
+    pthread_mutex_lock(&e->lock);
+    engine_command **end = &e->commands;
+    while (*end) end = &(*end)->next;
+    *end = &command;
+    pthread_cond_signal(&e->wake);
+    while (!command.done) pthread_cond_wait(&command.told, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    pthread_cond_destroy(&command.told);
+    return RP_OK;
+}
+
+void engine_run_commands(rp_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    for (engine_command *r; (r = e->commands);) {
+        e->commands = r->next;
+        pthread_mutex_unlock(&e->lock);
+        r->fn(e, r->arg);
+        bool is_over = !r->is_over || r->is_over(e, r->arg);
+        pthread_mutex_lock(&e->lock);
+        if (is_over) {
+            r->done = true;
+            pthread_cond_signal(&r->told);
+        } else {
+            r->next = e->open_commands;
+            e->open_commands = r;
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_end_commands(rp_engine *e) {
+    for (engine_command **link = &e->open_commands, *r; (r = *link);) {
+        if (!r->is_over(e, r->arg)) {
+            link = &r->next;
+            continue;
+        }
+        *link = r->next;
+        pthread_mutex_lock(&e->lock);
+        r->done = true;
+        pthread_cond_signal(&r->told);
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+
+/* ---- quotas ---- */
+
+typedef struct quota_command {
+    uint32_t tenant;
+    rp_quota quota;
+    int rc;
+} quota_command;
+
+static void set_quota(rp_engine *e, void *arg) {
+    quota_command *q = arg;
+    q->rc = span_store_set_quota(e->store, q->tenant, q->quota.kv_bytes, q->quota.store_bytes);
+    e->budget_epoch++; /* there may be room */
+}
+
+int rp_engine_set_quota(rp_engine *e, const char *tenant, const rp_quota *quota, rp_error *err) {
+    base_key salt;
+    int rc = engine_salt(e, tenant, &salt, err);
+    if (rc) return rc;
+    quota_command q = {.tenant = span_tenant(&salt), .quota = *quota};
+    if ((rc = engine_do(e, set_quota, &q, err))) return rc;
+    return q.rc ? base_fail(err, q.rc, "no room for one more tenant's quota") : RP_OK;
+}
