@@ -65,7 +65,7 @@ struct bench_clients {
 
 /* ---- answers ---- */
 
-static void keep(bench_text *t, const char *bytes, size_t n) {
+static void bench_text_keep(bench_text *t, const char *bytes, size_t n) {
     if (t->n_bytes + n + 1 > t->cap_bytes) {
         t->cap_bytes = 2 * (t->n_bytes + n + 1);
         t->bytes = cli_realloc(t->bytes, t->cap_bytes);
@@ -75,7 +75,7 @@ static void keep(bench_text *t, const char *bytes, size_t n) {
     t->bytes[t->n_bytes] = '\0';
 }
 
-static void fail(request *q, bench_failure failure, const char *why) {
+static void bench_clients_fail(request *q, bench_failure failure, const char *why) {
     if (q->has_failed) return;
     q->has_failed = true;
     q->outcome.failure = failure;
@@ -89,7 +89,7 @@ static void take_piece(connection *c, const char *text, size_t n) {
     if (e->pieces++ == 0) e->first_ms = now;
     else if (q->is_counted) bench_histogram_add(&c->clients->tally->tbt_ms, now - e->last_ms);
     e->last_ms = now;
-    if (q->conversation != NULL) keep(&q->text, text, n);
+    if (q->conversation != NULL) bench_text_keep(&q->text, text, n);
 }
 
 static void take_count(const json_t *object, const char *field, int64_t *out) {
@@ -123,20 +123,20 @@ static void take_event(void *user, const char *event, const char *data, size_t n
     json_t *root = json_loadb(data, n, 0, NULL);
     const json_t *delta = json_object_get(json_array_get(json_object_get(root, "choices"), 0), "delta");
     const json_t *text = json_object_get(delta, "content"), *thought = json_object_get(delta, "reasoning_content");
-    if (root == NULL) fail(c->request, BENCH_IN_STREAM, "an event that is no JSON");
-    else if (json_object_get(root, "error") != NULL) fail(c->request, BENCH_IN_STREAM, error_text(root));
+    if (root == NULL) bench_clients_fail(c->request, BENCH_IN_STREAM, "an event that is no JSON");
+    else if (json_object_get(root, "error") != NULL) bench_clients_fail(c->request, BENCH_IN_STREAM, error_text(root));
     if (json_string_length(text) > 0) take_piece(c, json_string_value(text), json_string_length(text));
     else if (json_string_length(thought) > 0) take_piece(c, json_string_value(thought), json_string_length(thought));
     take_usage(&c->request->outcome, root);
     json_decref(root);
 }
 
-static void take_body(void *user, const char *bytes, size_t n) {
+static void bench_clients_take_body(void *user, const char *bytes, size_t n) {
     connection *c = user;
     request *q = c->request;
     if (c->reader.status == 200) {
-        if (!sse_reader_feed(&c->events, bytes, n)) fail(q, BENCH_IN_STREAM, "an event that is too long");
-    } else if (q->text.n_bytes < ERROR_BYTES) keep(&q->text, bytes, n < ERROR_BYTES ? n : ERROR_BYTES);
+        if (!sse_reader_feed(&c->events, bytes, n)) bench_clients_fail(q, BENCH_IN_STREAM, "an event that is too long");
+    } else if (q->text.n_bytes < ERROR_BYTES) bench_text_keep(&q->text, bytes, n < ERROR_BYTES ? n : ERROR_BYTES);
 }
 
 /* ---- ends ---- */
@@ -153,19 +153,19 @@ static void free_request(request *q) {
     free(q);
 }
 
-static void say_refused(request *q) {
+static void bench_clients_print_refused(request *q) {
     json_t *root = q->text.bytes != NULL ? json_loadb(q->text.bytes, q->text.n_bytes, 0, NULL) : NULL;
     snprintf(q->outcome.message, sizeof q->outcome.message, "%s", error_text(root));
     json_decref(root);
 }
 
 /* The request is over, well or not. */
-static void finish(bench_clients *s, request *q, int status) {
+static void bench_clients_finish(bench_clients *s, request *q, int status) {
     bench_outcome *e = &q->outcome;
     e->status = status;
     e->end_ms = cli_now_ms();
-    if (status != 0 && status != 200) say_refused(q);
-    else if (!q->has_failed && !q->said_done) fail(q, BENCH_IN_STREAM, "a stream without its end");
+    if (status != 0 && status != 200) bench_clients_print_refused(q);
+    else if (!q->has_failed && !q->said_done) bench_clients_fail(q, BENCH_IN_STREAM, "a stream without its end");
     e->is_done = status == 200 && !q->has_failed;
     s->last_failed = !e->is_done;
     snprintf(s->message, sizeof s->message, "%s", e->message);
@@ -190,7 +190,7 @@ static void put_in_row(bench_clients *s, request *q, bool first) {
 }
 
 /* The connection broke; its request failed, or is sent again. */
-static void lose(connection *c, bench_failure failure, const char *why) {
+static void connection_lose(connection *c, bench_failure failure, const char *why) {
     request *q = c->request;
     bool again = c->is_used && !c->has_heard && !q->is_again && failure == BENCH_CLOSED;
     c->request = NULL;
@@ -201,8 +201,8 @@ static void lose(connection *c, bench_failure failure, const char *why) {
         return;
     }
     int status = c->has_heard ? c->reader.status : 0;
-    fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* an answer that broke off */
-    finish(c->clients, q, status);
+    bench_clients_fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* an answer that broke off */
+    bench_clients_finish(c->clients, q, status);
 }
 
 /* ---- connections ---- */
@@ -213,23 +213,23 @@ static void take_reply_end(connection *c, bool has_more) {
     c->is_used = true;
     if (c->reader.keeps_open && !has_more) c->stage = IDLE;
     else close_connection(c);
-    finish(c->clients, q, c->reader.status);
+    bench_clients_finish(c->clients, q, c->reader.status);
 }
 
-static void receive(connection *c) {
+static void connection_receive(connection *c) {
     static char bytes[READ_BYTES];
     size_t used = 0;
     ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (n < 0) {
-        lose(c, BENCH_CLOSED, strerror(errno));
+        connection_lose(c, BENCH_CLOSED, strerror(errno));
         return;
     }
     c->active_ms = cli_now_ms();
     c->has_heard |= n > 0;
     http_state state = n > 0 ? http_reader_feed(&c->reader, bytes, (size_t)n, &used) : http_reader_end(&c->reader);
     if (state == HTTP_DONE) take_reply_end(c, used < (size_t)n);
-    else if (state == HTTP_BROKEN) lose(c, BENCH_CLOSED, c->reader.fault);
+    else if (state == HTTP_BROKEN) connection_lose(c, BENCH_CLOSED, c->reader.fault);
 }
 
 /* Where the server closes while it is sent to, it may have said why: that is read. */
@@ -250,30 +250,30 @@ static void check_connected(connection *c) {
     socklen_t n = sizeof why;
     getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &why, &n);
     if (why != 0) {
-        lose(c, BENCH_NO_CONNECTION, strerror(why));
+        connection_lose(c, BENCH_NO_CONNECTION, strerror(why));
         return;
     }
     c->stage = SENDING;
     send_more(c);
 }
 
-static void go_on(connection *c) {
+static void connection_advance(connection *c) {
     switch (c->stage) {
     case CONNECTING: check_connected(c); break;
     case SENDING: send_more(c); break;
-    case RECEIVING: receive(c); break;
+    case RECEIVING: connection_receive(c); break;
     case IDLE: close_connection(c); break; /* nothing is due: it was closed */
     case CLOSED: break;
     }
 }
 
-static void start(connection *c, request *q) {
+static void connection_start(connection *c, request *q) {
     c->request = q;
     c->has_heard = false;
     c->sent = 0;
     c->active_ms = cli_now_ms();
     if (!q->is_again) q->outcome.sent_ms = c->active_ms;
-    http_reader_begin(&c->reader, false, take_body, c);
+    http_reader_begin(&c->reader, false, bench_clients_take_body, c);
     sse_reader_begin(&c->events, take_event, c);
     if (c->stage == IDLE) {
         c->stage = SENDING;
@@ -286,8 +286,8 @@ static void start(connection *c, request *q) {
         return;
     }
     c->request = NULL;
-    fail(q, BENCH_NO_CONNECTION, strerror(errno));
-    finish(c->clients, q, 0);
+    bench_clients_fail(q, BENCH_NO_CONNECTION, strerror(errno));
+    bench_clients_finish(c->clients, q, 0);
 }
 
 /* ---- the loop ---- */
@@ -306,11 +306,11 @@ static void serve_row(bench_clients *s) {
     while (s->first != NULL && (c = find_free(s)) != NULL) {
         request *q = s->first;
         s->first = q->next;
-        start(c, q);
+        connection_start(c, q);
     }
 }
 
-static void begin(bench_clients *s, bench_ask *ask, double due_ms, bool is_counted) {
+static void bench_clients_begin(bench_clients *s, bench_ask *ask, double due_ms, bool is_counted) {
     request *q = cli_alloc(sizeof *q);
     http_request head = {.method = "POST", .path = "/v1/chat/completions", .key = s->key, .body = ask->body, .n_body = ask->n_body};
     *q = (request){.conversation = ask->conversation, .is_counted = is_counted};
@@ -323,7 +323,7 @@ static void begin(bench_clients *s, bench_ask *ask, double due_ms, bool is_count
     serve_row(s);
 }
 
-static nfds_t watch(bench_clients *s) {
+static nfds_t bench_clients_watch(bench_clients *s) {
     static const short events[] = {[CONNECTING] = POLLOUT, [SENDING] = POLLOUT, [RECEIVING] = POLLIN, [IDLE] = POLLIN};
     nfds_t n = 0;
     for (int32_t i = 0; i < s->options->connections; i++) {
@@ -339,19 +339,19 @@ static void give_up_silent(bench_clients *s) {
     double before = cli_now_ms() - (double)s->options->patience * 1e3;
     for (int32_t i = 0; i < s->options->connections; i++) {
         connection *c = &s->all[i];
-        if (c->request != NULL && c->active_ms < before) lose(c, BENCH_SILENT, "nothing came for --patience");
+        if (c->request != NULL && c->active_ms < before) connection_lose(c, BENCH_SILENT, "nothing came for --patience");
     }
 }
 
 /* Until something happens, or until the time is ms. */
 static void wait_until(bench_clients *s, double ms) {
-    nfds_t n = watch(s);
+    nfds_t n = bench_clients_watch(s);
     double wait = fmax(0, fmin(ms - cli_now_ms(), LOOK_EVERY_MS));
     struct timespec t = {.tv_nsec = (long)(wait * 1e6)};
     if (ppoll(s->polls, n, &t, NULL) <= 0) give_up_silent(s);
     else
         for (nfds_t i = 0; i < n; i++)
-            if (s->polls[i].revents != 0) go_on(s->polled[i]);
+            if (s->polls[i].revents != 0) connection_advance(s->polled[i]);
     serve_row(s);
 }
 
@@ -375,7 +375,7 @@ int bench_clients_warm_up(bench_clients *s, int32_t n) {
     cli_progress progress = {0};
     for (int32_t i = 0; i < n && !cli_interrupted(); i++) {
         bench_ask ask = bench_workload_warm_up(s->workload);
-        begin(s, &ask, cli_now_ms(), false);
+        bench_clients_begin(s, &ask, cli_now_ms(), false);
         while (s->n_open > 0 && !cli_interrupted()) wait_until(s, INFINITY);
         if (s->n_open == 0 && s->last_failed) {
             cli_progress_clear(&progress);
@@ -398,7 +398,7 @@ int bench_clients_run(bench_clients *s) {
         }
         bench_ask ask = bench_workload_next(s->workload);
         t->sent++;
-        begin(s, &ask, t->start_ms + ask.due_ms, true);
+        bench_clients_begin(s, &ask, t->start_ms + ask.due_ms, true);
     }
     return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }

@@ -44,7 +44,7 @@ typedef struct look {
 static uint64_t time_of(const struct stat *st) { return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec; }
 
 /* What a file or a folder takes, and all in it; what is gone takes nothing. */
-static void look_at(look *l, const char *path, const char *name) {
+static void bench_disk_examine(look *l, const char *path, const char *name) {
     char inner[PATH_BYTES];
     struct stat st;
     if (lstat(path, &st) != 0) return;
@@ -58,7 +58,7 @@ static void look_at(look *l, const char *path, const char *name) {
     DIR *d = opendir(path);
     for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner) look_at(l, inner, e->d_name);
+        if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner) bench_disk_examine(l, inner, e->d_name);
     }
     if (d != NULL) closedir(d);
     l->changes += stat(path, &st) == 0 ? (uint64_t)0 - time_of(&st) : 1; /* nothing, if the time is the same */
@@ -77,13 +77,13 @@ static look look_once(const bench_disk_watch *w) {
     look l = {0};
     for (int i = 0; i < MOST_TRIES; i++) {
         l = (look){0};
-        look_at(&l, w->dir, "");
+        bench_disk_examine(&l, w->dir, "");
         if (l.changes == 0 || l.bytes <= w->budget) break;
     }
     return l;
 }
 
-static void note(bench_disk_seen *s, const look *l, int32_t open_files, int32_t threads) {
+static void bench_disk_seen_note(bench_disk_seen *s, const look *l, int32_t open_files, int32_t threads) {
     if (l->bytes > s->bytes) s->bytes = l->bytes;
     if (l->index_bytes > s->index_bytes) s->index_bytes = l->index_bytes;
     if (l->files > s->files) s->files = l->files;
@@ -113,7 +113,7 @@ static void *watch_main(void *arg) {
         look l = look_once(w);
         int32_t open_files = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
         pthread_mutex_lock(&w->lock);
-        note(settled ? &w->later : &w->first, &l, open_files, threads);
+        bench_disk_seen_note(settled ? &w->later : &w->first, &l, open_files, threads);
         wait_a_moment(w);
     }
     pthread_mutex_unlock(&w->lock);

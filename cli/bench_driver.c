@@ -15,7 +15,7 @@
 
 /* ---- the engine's thread ---- */
 
-static void on_step(void *user, const rp_step *s) {
+static void bench_driver_on_step(void *user, const rp_step *s) {
     bench_driver *d = user;
     double ms = (double)(s->end_us - s->start_us) / 1e3;
     pthread_mutex_lock(&d->lock);
@@ -39,7 +39,7 @@ static void on_step(void *user, const rp_step *s) {
     bench_trace_step(d->trace, s);
 }
 
-static bool on_token(void *user, const rp_token *token) {
+static bool bench_driver_on_token(void *user, const rp_token *token) {
     (void)token;
     bench_call *c = user;
     double now = cli_now_ms();
@@ -49,7 +49,7 @@ static bool on_token(void *user, const rp_token *token) {
     return c->n_tokens != c->stop_after;
 }
 
-static void on_done(void *user) {
+static void bench_driver_on_done(void *user) {
     bench_call *c = user;
     bench_driver *d = c->driver;
     pthread_mutex_lock(&d->lock);
@@ -76,7 +76,7 @@ int bench_driver_open(bench_driver *d, cli_loaded *loaded, const rp_engine_optio
     d->loaded = loaded;
     d->trace = trace;
     init_lock(d);
-    o.on_step = on_step;
+    o.on_step = bench_driver_on_step;
     o.step_user = d;
     int status = cli_load_engine(loaded, &o, &no_schemas);
     if (status == CLI_OK) status = cli_prepare_engine(loaded);
@@ -139,8 +139,8 @@ void bench_submit(bench_driver *d, rp_request *request, const bench_place *p) {
     rp_error err;
     *c = (bench_call){.driver = d, .kind = p->kind, .due_ms = p->due_ms, .submitted_ms = cli_now_ms(), .tag = p->tag};
     c->stop_after = p->stop_after;
-    request->on_token = on_token;
-    request->on_done = on_done;
+    request->on_token = bench_driver_on_token;
+    request->on_done = bench_driver_on_done;
     request->user = c;
     d->kinds[p->kind].submitted++;
     if (rp_engine_submit(d->loaded->engine, request, &c->call, &err) != RP_OK) {
@@ -162,7 +162,7 @@ static void count_result(bench_kind *k, const bench_call *c, const rp_result *r)
     if (c->n_tokens > 0) bench_histogram_add(&k->ttft_ms, c->first_ms - c->due_ms);
 }
 
-static void take_back(bench_driver *d, bench_call *c) {
+static void bench_driver_take_back(bench_driver *d, bench_call *c) {
     rp_result *r = NULL;
     rp_error err = {0};
     int rc = rp_job_result(c->call, &r, &err);
@@ -188,7 +188,7 @@ static void take_back_all(bench_driver *d, bench_call *ended) {
     }
     for (bench_call *c = first, *next; c != NULL; c = next) {
         next = c->next_ended;
-        take_back(d, c);
+        bench_driver_take_back(d, c);
     }
 }
 

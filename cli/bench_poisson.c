@@ -23,7 +23,7 @@ typedef struct poisson {
     uint64_t n_prompts;
 } poisson;
 
-static void submit(poisson *p, int kind, double due_ms) {
+static void poisson_submit(poisson *p, int kind, double due_ms) {
     const bench_options *o = p->options;
     uint64_t text = bench_random_stream(o->seed, FIRST_PROMPT + p->n_prompts++), beginning = bench_random_stream(o->seed, BEGINNING);
     int32_t n = kind == LONG ? o->long_tokens : bench_random_around(&p->lengths, o->prompt_tokens);
@@ -42,8 +42,8 @@ static double next_ms(poisson *p) { return bench_random_gap_ms(&p->arrivals, (do
 
 /* One call of each kind, at once: memory is touched, and the engine learns what steps cost. */
 static void warm_up(poisson *p) {
-    submit(p, SHORT, cli_now_ms());
-    if (p->options->long_every > 0) submit(p, LONG, cli_now_ms());
+    poisson_submit(p, SHORT, cli_now_ms());
+    if (p->options->long_every > 0) poisson_submit(p, LONG, cli_now_ms());
     bench_wait_alive(p->driver, 0);
     bench_driver_restart(p->driver);
 }
@@ -65,7 +65,7 @@ int bench_poisson(bench_session *s) {
         if (due[kind] >= end) break;
         bench_wait_until(s->driver, due[kind]);
         if (cli_interrupted()) break;
-        submit(&p, kind, due[kind]);
+        poisson_submit(&p, kind, due[kind]);
         due[kind] += kind == LONG ? every : next_ms(&p);
     }
     bench_wait_alive(s->driver, 0);

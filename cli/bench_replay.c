@@ -22,22 +22,22 @@ int bench_replay_check(const bench_options *o) {
     return bench_requests_check_scale(o->scale);
 }
 
-static int32_t scaled(const replay *p, int32_t tokens) { return bench_request_scaled(tokens, p->session->options->scale); }
+static int32_t replay_scaled(const replay *p, int32_t tokens) { return bench_request_scaled(tokens, p->session->options->scale); }
 
-static void submit(replay *p, size_t i) {
+static void replay_submit(replay *p, size_t i) {
     const bench_request *q = &p->session->requests.items[i];
     bench_text t = bench_request_text(&p->session->requests, q, p->session->words, p->session->options->scale);
     rp_request r = rp_request_defaults();
     r.text = bench_text_bytes(p->session->words, &t);
-    r.max_tokens = scaled(p, q->output_tokens);
+    r.max_tokens = replay_scaled(p, q->output_tokens);
     r.ignore_eos = true;
     bench_submit(p->session->driver, &r, &(bench_place){.due_ms = cli_now_ms(), .tag = (int64_t)i});
     free(t.bytes);
 }
 
-static void on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
+static void bench_replay_on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
     replay *p = user;
-    int32_t expected = p->session->words->n_first + scaled(p, p->session->requests.items[c->tag].input_tokens);
+    int32_t expected = p->session->words->n_first + replay_scaled(p, p->session->requests.items[c->tag].input_tokens);
     if (r != NULL && r->prompt_tokens != expected)
         bench_fault(p->session->driver, "request %lld has %d tokens, its words are %d: they were joined by the vocabulary",
                     (long long)c->tag, (int)r->prompt_tokens, (int)expected);
@@ -49,7 +49,7 @@ static int replay_all(replay *p) {
     cli_progress progress = {0};
     bench_driver_restart(d);
     for (size_t i = 0; i < p->session->requests.n && !cli_interrupted(); i++) {
-        submit(p, i);
+        replay_submit(p, i);
         bench_wait_alive(d, p->session->options->parallel - 1);
         cli_progress_draw(&progress, "replaying", "requests", i + 1, p->session->requests.n);
     }
@@ -63,7 +63,7 @@ int bench_replay(bench_session *s) {
     bench_driver *d = s->driver;
     d->n_kinds = 1;
     d->kinds[0].name = "requests";
-    d->on_ended = on_ended;
+    d->on_ended = bench_replay_on_ended;
     d->user = &p;
     int status = replay_all(&p);
     d->on_ended = NULL;

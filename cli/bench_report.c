@@ -28,7 +28,7 @@ static totals sum_up(const bench_driver *d) {
     return t;
 }
 
-static double share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
+static double bench_report_share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
 
 /* The store's budget in tokens. */
 static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
@@ -39,16 +39,16 @@ static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
 
 /* ---- JSON ---- */
 
-static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
+static json_t *bench_report_integer(uint64_t v) { return json_integer((json_int_t)v); }
 
 static json_t *kind_object(const bench_kind *k) {
     json_t *o = json_object();
-    cli_json_set(o, "submitted", integer(k->submitted));
-    cli_json_set(o, "done", integer(k->done));
-    cli_json_set(o, "failed", integer(k->failed));
-    cli_json_set(o, "prompt_tokens", integer(k->prompt_tokens));
-    cli_json_set(o, "cached_tokens", integer(k->cached_tokens));
-    cli_json_set(o, "answer_tokens", integer(k->answer_tokens));
+    cli_json_set(o, "submitted", bench_report_integer(k->submitted));
+    cli_json_set(o, "done", bench_report_integer(k->done));
+    cli_json_set(o, "failed", bench_report_integer(k->failed));
+    cli_json_set(o, "prompt_tokens", bench_report_integer(k->prompt_tokens));
+    cli_json_set(o, "cached_tokens", bench_report_integer(k->cached_tokens));
+    cli_json_set(o, "answer_tokens", bench_report_integer(k->answer_tokens));
     cli_json_set(o, "queue_ms", bench_histogram_object(&k->queue_ms));
     cli_json_set(o, "ttft_ms", bench_histogram_object(&k->ttft_ms));
     cli_json_set(o, "tbt_ms", bench_histogram_object(&k->tbt_ms));
@@ -61,29 +61,29 @@ static json_t *steps_object(const bench_steps *s) {
     cli_json_set(o, "alone_ms", bench_histogram_object(&s->alone_ms));
     cli_json_set(o, "mixed_ms", bench_histogram_object(&s->mixed_ms));
     cli_json_set(o, "prediction_error_percent", bench_histogram_object(&s->miss));
-    cli_json_set(o, "decode_rows", integer(s->rows[RP_STEP_DECODE]));
-    cli_json_set(o, "prefill_rows", integer(s->rows[RP_STEP_PREFILL]));
-    cli_json_set(o, "module_rows", integer(s->rows[RP_STEP_MODULE]));
-    cli_json_set(o, "background_rows", integer(s->rows[RP_STEP_BACKGROUND]));
+    cli_json_set(o, "decode_rows", bench_report_integer(s->rows[RP_STEP_DECODE]));
+    cli_json_set(o, "prefill_rows", bench_report_integer(s->rows[RP_STEP_PREFILL]));
+    cli_json_set(o, "module_rows", bench_report_integer(s->rows[RP_STEP_MODULE]));
+    cli_json_set(o, "background_rows", bench_report_integer(s->rows[RP_STEP_BACKGROUND]));
     cli_json_set(o, "most_running", json_integer(s->most_running));
     cli_json_set(o, "most_waiting", json_integer(s->most_waiting));
     return o;
 }
 
-static json_t *memory_object(const bench_driver *d, const bench_steps *steps) {
+static json_t *bench_report_memory_object(const bench_driver *d, const bench_steps *steps) {
     rp_memory m;
     bench_process p = bench_process_now();
     rp_engine_memory(d->loaded->engine, &m);
     json_t *o = json_object();
-    cli_json_set(o, "peak", integer(p.peak_bytes));
-    cli_json_set(o, "resident", integer(p.resident_bytes));
-    cli_json_set(o, "weights", integer(m.weights));
-    cli_json_set(o, "file", integer(m.file));
-    cli_json_set(o, "activations", integer(m.activations));
-    cli_json_set(o, "kv", integer(m.states));
-    cli_json_set(o, "kv_used", integer(steps->max_kv_bytes));
-    cli_json_set(o, "kv_limit", integer(m.kv_limit));
-    cli_json_set(o, "cache_tokens", integer(cache_tokens(d, &m)));
+    cli_json_set(o, "peak", bench_report_integer(p.peak_bytes));
+    cli_json_set(o, "resident", bench_report_integer(p.resident_bytes));
+    cli_json_set(o, "weights", bench_report_integer(m.weights));
+    cli_json_set(o, "file", bench_report_integer(m.file));
+    cli_json_set(o, "activations", bench_report_integer(m.activations));
+    cli_json_set(o, "kv", bench_report_integer(m.states));
+    cli_json_set(o, "kv_used", bench_report_integer(steps->max_kv_bytes));
+    cli_json_set(o, "kv_limit", bench_report_integer(m.kv_limit));
+    cli_json_set(o, "cache_tokens", bench_report_integer(cache_tokens(d, &m)));
     return o;
 }
 
@@ -91,26 +91,26 @@ static json_t *store_object(const bench_driver *d) {
     rp_store_stats s;
     rp_engine_store_stats(d->loaded->engine, &s);
     json_t *o = json_object();
-    cli_json_set(o, "spans", integer(s.spans));
-    cli_json_set(o, "bytes", integer(s.bytes));
-    cli_json_set(o, "inserts", integer(s.inserts));
-    cli_json_set(o, "evictions", integer(s.evictions));
-    cli_json_set(o, "expired", integer(s.expired));
+    cli_json_set(o, "spans", bench_report_integer(s.spans));
+    cli_json_set(o, "bytes", bench_report_integer(s.bytes));
+    cli_json_set(o, "inserts", bench_report_integer(s.inserts));
+    cli_json_set(o, "evictions", bench_report_integer(s.evictions));
+    cli_json_set(o, "expired", bench_report_integer(s.expired));
     return o;
 }
 
-static json_t *errors_object(const bench_driver *d) {
+static json_t *bench_report_errors_object(const bench_driver *d) {
     json_t *o = json_object();
     for (int i = 1; i < BENCH_ERRORS; i++)
-        if (d->errors[i] > 0) cli_json_set(o, rp_code_name((rp_code)-i), integer(d->errors[i]));
+        if (d->errors[i] > 0) cli_json_set(o, rp_code_name((rp_code)-i), bench_report_integer(d->errors[i]));
     return o;
 }
 
 static json_t *seen_object(const bench_disk_seen *s) {
     json_t *o = json_object();
-    cli_json_set(o, "looks", integer(s->looks));
-    cli_json_set(o, "bytes", integer(s->bytes));
-    cli_json_set(o, "index_bytes", integer(s->index_bytes));
+    cli_json_set(o, "looks", bench_report_integer(s->looks));
+    cli_json_set(o, "bytes", bench_report_integer(s->bytes));
+    cli_json_set(o, "index_bytes", bench_report_integer(s->index_bytes));
     cli_json_set(o, "files", json_integer(s->files));
     cli_json_set(o, "open_files", json_integer(s->open_files));
     cli_json_set(o, "threads", json_integer(s->threads));
@@ -119,8 +119,8 @@ static json_t *seen_object(const bench_disk_seen *s) {
 
 static json_t *disk_verdict_object(const bench_disk_verdict *v) {
     json_t *o = json_object();
-    cli_json_set(o, "budget_bytes", integer(v->budget_bytes));
-    cli_json_set(o, "written_bytes", integer(v->written_bytes));
+    cli_json_set(o, "budget_bytes", bench_report_integer(v->budget_bytes));
+    cli_json_set(o, "written_bytes", bench_report_integer(v->written_bytes));
     cli_json_set(o, "first", seen_object(&v->first));
     cli_json_set(o, "later", seen_object(&v->later));
     cli_json_set(o, "judged", json_boolean(v->judged));
@@ -131,11 +131,11 @@ static json_t *disk_verdict_object(const bench_disk_verdict *v) {
 
 static json_t *verdict_object(const bench_verdict *v) {
     json_t *o = json_object();
-    cli_json_set(o, "first_bytes", integer(v->first_bytes));
-    cli_json_set(o, "later_bytes", integer(v->later_bytes));
-    cli_json_set(o, "allowed_bytes", integer(v->allowed_bytes));
-    cli_json_set(o, "budget_bytes", integer(v->budget_bytes));
-    cli_json_set(o, "checked", integer(v->checked));
+    cli_json_set(o, "first_bytes", bench_report_integer(v->first_bytes));
+    cli_json_set(o, "later_bytes", bench_report_integer(v->later_bytes));
+    cli_json_set(o, "allowed_bytes", bench_report_integer(v->allowed_bytes));
+    cli_json_set(o, "budget_bytes", bench_report_integer(v->budget_bytes));
+    cli_json_set(o, "checked", bench_report_integer(v->checked));
     cli_json_set(o, "judged", json_boolean(v->judged));
     cli_json_set(o, "flat", json_boolean(v->flat));
     cli_json_set(o, "inside", json_boolean(v->inside));
@@ -143,23 +143,23 @@ static json_t *verdict_object(const bench_verdict *v) {
     return o;
 }
 
-static int report_json(const bench_session *s) {
+static int bench_report_json(const bench_session *s) {
     const bench_driver *d = s->driver;
     totals t = sum_up(d);
     bench_steps steps = bench_steps_now(s->driver);
     json_t *o = json_object(), *calls = json_object();
     for (int i = 0; i < d->n_kinds; i++) cli_json_set(calls, d->kinds[i].name, kind_object(&d->kinds[i]));
     cli_json_set(o, "load", cli_json_text(load_names[s->options->load]));
-    cli_json_set(o, "seed", integer(s->options->seed));
+    cli_json_set(o, "seed", bench_report_integer(s->options->seed));
     cli_json_set(o, "seconds", cli_json_real(t.seconds));
     cli_json_set(o, "calls", calls);
-    cli_json_set(o, "hit_rate", json_real(share(t.cached_tokens, t.prompt_tokens)));
+    cli_json_set(o, "hit_rate", json_real(bench_report_share(t.cached_tokens, t.prompt_tokens)));
     cli_json_set(o, "answer_tokens_per_second", cli_json_real((double)t.answer_tokens / t.seconds));
     cli_json_set(o, "prompt_tokens_per_second", cli_json_real((double)t.prompt_tokens / t.seconds));
     cli_json_set(o, "steps", steps_object(&steps));
-    cli_json_set(o, "memory", memory_object(d, &steps));
+    cli_json_set(o, "memory", bench_report_memory_object(d, &steps));
     cli_json_set(o, "store", store_object(d));
-    cli_json_set(o, "errors", errors_object(d));
+    cli_json_set(o, "errors", bench_report_errors_object(d));
     if (s->options->load == BENCH_SOAK) cli_json_set(o, "verdict", verdict_object(&s->verdict));
     return cli_json_print(o);
 }
@@ -198,7 +198,7 @@ static void print_kinds(const bench_driver *d) {
 static void print_rates(const totals *t) {
     printf("\n%-9s %.1f tokens/s of answers, %.1f of prompts; %llu of %llu prompt tokens were found (%.2f %%); %.1f s\n", "speed",
            (double)t->answer_tokens / t->seconds, (double)t->prompt_tokens / t->seconds, (unsigned long long)t->cached_tokens,
-           (unsigned long long)t->prompt_tokens, 100 * share(t->cached_tokens, t->prompt_tokens), t->seconds);
+           (unsigned long long)t->prompt_tokens, 100 * bench_report_share(t->cached_tokens, t->prompt_tokens), t->seconds);
 }
 
 static void print_answers(const bench_steps *s) {
@@ -215,7 +215,7 @@ static void print_steps(const bench_driver *d, const bench_steps *s) {
         double p99 = bench_histogram_at(&d->kinds[i].queue_ms, 0.99);
         if (p99 > queue) queue = p99;
     }
-    printf("%-9s %llu, of %.1f rows; %.2f ms at the median, %.1f at most; ", "steps", (unsigned long long)s->ms.n, share(rows, s->ms.n),
+    printf("%-9s %llu, of %.1f rows; %.2f ms at the median, %.1f at most; ", "steps", (unsigned long long)s->ms.n, bench_report_share(rows, s->ms.n),
            bench_histogram_at(&s->ms, 0.5), s->ms.max_ms);
     printf("predicted within %.0f %% at the median, %.0f %% at p90\n", bench_histogram_at(&s->miss, 0.5),
            bench_histogram_at(&s->miss, 0.9));
@@ -234,7 +234,7 @@ static void print_memory(const bench_driver *d, const bench_steps *s) {
            MIB(m.kv_limit), (unsigned long long)cache_tokens(d, &m));
 }
 
-static void print_errors(const bench_driver *d) {
+static void bench_report_print_errors(const bench_driver *d) {
     bool any = false;
     for (int i = 1; i < BENCH_ERRORS; i++) {
         if (d->errors[i] == 0) continue;
@@ -267,7 +267,7 @@ static void print_verdict(const bench_verdict *v) {
     if (v->disk.watched) print_disk(&v->disk);
 }
 
-static void print_head(const bench_session *s) {
+static void bench_report_print_head(const bench_session *s) {
     rp_model_info info;
     rp_model_describe(s->driver->loaded->model, &info);
     printf("%s, seed %llu; ", load_names[s->options->load], (unsigned long long)s->options->seed);
@@ -275,22 +275,22 @@ static void print_head(const bench_session *s) {
     printf(", %.1f M parameters, %s\n\n", (double)info.parameters / 1e6, info.weights);
 }
 
-static int report_text(const bench_session *s) {
+static int bench_report_text(const bench_session *s) {
     totals t = sum_up(s->driver);
     bench_steps steps = bench_steps_now(s->driver);
-    print_head(s);
+    bench_report_print_head(s);
     print_kinds(s->driver);
     print_rates(&t);
     print_steps(s->driver, &steps);
     print_memory(s->driver, &steps);
-    print_errors(s->driver);
+    bench_report_print_errors(s->driver);
     if (s->options->load == BENCH_SOAK) print_verdict(&s->verdict);
     return cli_finish_output();
 }
 
 int bench_report(const bench_session *s) {
     const bench_driver *d = s->driver;
-    int status = s->options->json ? report_json(s) : report_text(s);
+    int status = s->options->json ? bench_report_json(s) : bench_report_text(s);
     if (status != CLI_OK) return status;
     if (d->faults > 0)
         return cli_fail(CLI_FAILED, "%llu calls failed; the first: %s", (unsigned long long)d->faults, d->fault);

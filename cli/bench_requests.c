@@ -15,9 +15,9 @@ typedef struct line_reader {
     int number;
 } line_reader;
 
-static int wrong(const line_reader *at, const char *what) { return cli_fail(CLI_FAILED, "%s:%d: %s", at->path, at->number, what); }
+static int line_reader_wrong(const line_reader *at, const char *what) { return cli_fail(CLI_FAILED, "%s:%d: %s", at->path, at->number, what); }
 
-static int read_length(const line_reader *at, const json_t *object, const char *field, int32_t least, int32_t *out) {
+static int line_reader_read_length(const line_reader *at, const json_t *object, const char *field, int32_t least, int32_t *out) {
     const json_t *value = json_object_get(object, field);
     json_int_t v = json_integer_value(value);
     if (!json_is_integer(value) || v < least || v > LENGTH_MAX)
@@ -34,7 +34,7 @@ static void add_id(bench_requests *r, uint64_t id) {
     r->ids[r->n_ids++] = id;
 }
 
-static int read_ids(bench_requests *r, const line_reader *at, const json_t *object, bench_request *item) {
+static int bench_requests_read_ids(bench_requests *r, const line_reader *at, const json_t *object, bench_request *item) {
     const json_t *ids = json_object_get(object, "hash_ids");
     size_t blocks = ((size_t)item->input_tokens + BENCH_REQUEST_BLOCK - 1) / BENCH_REQUEST_BLOCK;
     item->first_id = r->n_ids;
@@ -44,7 +44,7 @@ static int read_ids(bench_requests *r, const line_reader *at, const json_t *obje
                         item->n_ids, (int)item->input_tokens, BENCH_REQUEST_BLOCK, blocks);
     for (size_t i = 0; i < item->n_ids; i++) {
         const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0) return wrong(at, "\"hash_ids\" is a list of whole numbers, 0 or more");
+        if (!json_is_integer(id) || json_integer_value(id) < 0) return line_reader_wrong(at, "\"hash_ids\" is a list of whole numbers, 0 or more");
         add_id(r, (uint64_t)json_integer_value(id));
     }
     return CLI_OK;
@@ -52,16 +52,16 @@ static int read_ids(bench_requests *r, const line_reader *at, const json_t *obje
 
 static int read_object(bench_requests *r, const line_reader *at, const json_t *object) {
     bench_request item = {0};
-    if (!json_is_object(object)) return wrong(at, "a line is an object {\"input_length\", \"output_length\", \"hash_ids\"}");
-    int status = read_length(at, object, "input_length", 1, &item.input_tokens);
-    if (status == CLI_OK) status = read_length(at, object, "output_length", 0, &item.output_tokens);
-    if (status == CLI_OK) status = read_ids(r, at, object, &item);
+    if (!json_is_object(object)) return line_reader_wrong(at, "a line is an object {\"input_length\", \"output_length\", \"hash_ids\"}");
+    int status = line_reader_read_length(at, object, "input_length", 1, &item.input_tokens);
+    if (status == CLI_OK) status = line_reader_read_length(at, object, "output_length", 0, &item.output_tokens);
+    if (status == CLI_OK) status = bench_requests_read_ids(r, at, object, &item);
     item.timestamp_ms = json_number_value(json_object_get(object, "timestamp"));
     r->items[r->n++] = item;
     return status;
 }
 
-static int read_line(bench_requests *r, const line_reader *at, const char *line, size_t n) {
+static int bench_requests_read_line(bench_requests *r, const line_reader *at, const char *line, size_t n) {
     json_error_t error;
     if (strspn(line, " \t\r") >= n) return CLI_OK;
     json_t *object = json_loadb(line, n, 0, &error);
@@ -83,7 +83,7 @@ int bench_requests_read(bench_requests *r, const char *path, size_t limit) {
     for (size_t i = 0; i < n && status == CLI_OK && (limit == 0 || r->n < limit); at.number++) {
         const char *end = memchr(bytes + i, '\n', n - i);
         size_t length = end != NULL ? (size_t)(end - bytes) - i : n - i;
-        status = read_line(r, &at, bytes + i, length);
+        status = bench_requests_read_line(r, &at, bytes + i, length);
         i += length + 1;
     }
     free(bytes);

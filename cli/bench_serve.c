@@ -77,7 +77,7 @@ static const cli_option options[] = {
 };
 #undef AT
 
-static int serve_main(int argc, char **argv);
+static int bench_serve_main(int argc, char **argv);
 
 const cli_command cli_bench_serve = {
     .name = "bench serve",
@@ -87,7 +87,7 @@ const cli_command cli_bench_serve = {
              "Ctrl-C ends the load and reports what there is.\n"
              "exit status: 0 done, 1 failed (requests did; 429 and 503 are no failures), 2 used wrongly, 130 stopped by Ctrl-C\n",
     .options = options,
-    .main = serve_main,
+    .main = bench_serve_main,
 };
 
 /* ---- the work ---- */
@@ -100,7 +100,7 @@ static const char *new_salt(char buffer[40]) {
     return buffer;
 }
 
-static int check(const bench_serve_options *o) {
+static int bench_serve_check(const bench_serve_options *o) {
     bool is_trace = o->workload == BENCH_TRACE;
     if (is_trace && o->requests == NULL) return cli_fail(CLI_WRONG_USE, "--workload trace: nothing to send, give --requests FILE");
     if (!is_trace && o->requests != NULL)
@@ -119,7 +119,7 @@ static int check_timestamps(const bench_requests *r, const char *path) {
     return CLI_OK;
 }
 
-static int drive(const bench_serve_options *o, const bench_words *words, const bench_requests *requests, const http_target *target) {
+static int bench_serve_drive(const bench_serve_options *o, const bench_words *words, const bench_requests *requests, const http_target *target) {
     const char *key = getenv(KEY_VARIABLE);
     bench_tally *tally = cli_alloc(sizeof *tally);
     bench_workload *workload = bench_workload_new(o, words, requests);
@@ -137,7 +137,7 @@ static int drive(const bench_serve_options *o, const bench_words *words, const b
     return status;
 }
 
-static int serve_with(const bench_serve_options *o) {
+static int bench_serve_with(const bench_serve_options *o) {
     cli_loaded loaded = {0};
     bench_requests requests = {0};
     http_target target;
@@ -148,14 +148,14 @@ static int serve_with(const bench_serve_options *o) {
     if (status == CLI_OK && o->model != NULL) status = bench_words_open(words, loaded.model);
     if (status == CLI_OK && o->model == NULL) bench_words_common(words);
     if (status == CLI_OK) status = http_target_open(&target, o->url, o->unix_path);
-    if (status == CLI_OK) status = drive(o, words, &requests, &target);
+    if (status == CLI_OK) status = bench_serve_drive(o, words, &requests, &target);
     cli_loaded_free(&loaded);
     bench_requests_free(&requests);
     free(words);
     return status;
 }
 
-static int serve_main(int argc, char **argv) {
+static int bench_serve_main(int argc, char **argv) {
     char salt[40];
     bench_serve_options o = {.url = HTTP_DEFAULT_URL, .name = "default", .rate = 2, .speed = 1, .patience = 300, .prompt_tokens = 64,
                              .max_tokens = 32, .shared_tokens = 32, .documents = 32, .pick = 4, .document_tokens = 512, .conversations = 8,
@@ -165,6 +165,6 @@ static int serve_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     if (o.salt == NULL) o.salt = new_salt(salt);
     if (o.seconds <= 0 && o.count == 0 && o.workload != BENCH_TRACE) o.seconds = DEFAULT_SECONDS;
-    int status = check(&o);
-    return status == CLI_OK ? serve_with(&o) : status;
+    int status = bench_serve_check(&o);
+    return status == CLI_OK ? bench_serve_with(&o) : status;
 }

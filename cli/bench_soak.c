@@ -40,7 +40,7 @@ typedef struct soak {
 
 /* ---- memory ---- */
 
-static void tell(soak *s, double now) {
+static void soak_report(soak *s, double now) {
     FILE *to = s->session->options->json ? stderr : stdout;
     bench_driver *d = s->driver;
     uint64_t done = 0, failed = 0;
@@ -62,7 +62,7 @@ static double settled_ms(const soak *s) {
     return s->full_ms > quarter ? s->full_ms : quarter;
 }
 
-static void look(soak *s) {
+static void soak_look(soak *s) {
     double now = cli_now_ms();
     if (now - s->looked_ms < LOOK_EVERY_MS) return;
     bench_verdict *v = &s->session->verdict;
@@ -73,10 +73,10 @@ static void look(soak *s) {
     if (bytes > *most) *most = bytes;
     if (now > settled_ms(s)) bench_disk_watch_settled(s->disk);
     s->looked_ms = now;
-    if (now - s->told_ms >= TELL_EVERY_MS) tell(s, now);
+    if (now - s->told_ms >= TELL_EVERY_MS) soak_report(s, now);
 }
 
-static void judge(soak *s) {
+static void soak_judge(soak *s) {
     bench_verdict *v = &s->session->verdict;
     rp_memory m;
     rp_engine_memory(s->driver->loaded->engine, &m);
@@ -105,14 +105,14 @@ static void check_answer(soak *s, int known, const rp_result *r) {
         bench_fault(s->driver, "prompt %d was answered otherwise than the first time", known);
 }
 
-static void on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
+static void bench_soak_on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
     soak *s = user;
     (void)err;
     if (r != NULL && c->tag > 0 && strcmp(r->finish_reason, "cancelled") != 0) check_answer(s, (int)c->tag - 1, r);
-    look(s);
+    soak_look(s);
 }
 
-static void submit(soak *s) {
+static void soak_submit(soak *s) {
     soak_draft draft;
     soak_draw(&s->source, &draft);
     bench_submit(s->driver, &draft.request,
@@ -120,7 +120,7 @@ static void submit(soak *s) {
     soak_draft_free(&draft);
 }
 
-static void load_schema(soak *s, int schema) {
+static void soak_load_schema(soak *s, int schema) {
     char *document = soak_schema(&s->source, schema);
     rp_error err;
     if (rp_schema_parse(s->driver->loaded->engine, document, strlen(document), "soak", NULL, NULL, NULL, &err) != RP_OK)
@@ -131,7 +131,7 @@ static void load_schema(soak *s, int schema) {
 static void replace_schema(soak *s) {
     int schema = 1 + (int)bench_random_below(&s->source.state, SOAK_SCHEMAS - 1);
     s->source.versions[schema]++;
-    load_schema(s, schema);
+    soak_load_schema(s, schema);
 }
 
 static void prefill_schema(soak *s) {
@@ -148,18 +148,18 @@ static void cancel_one(soak *s) {
     if (c != NULL && c->tag == 0) rp_job_cancel(c->call);
 }
 
-static bool once_in(soak *s, uint32_t n) { return bench_random_below(&s->source.state, n) == 0; }
+static bool soak_once_in(soak *s, uint32_t n) { return bench_random_below(&s->source.state, n) == 0; }
 
-static void act(soak *s) {
-    if (once_in(s, SCHEMA_EVERY)) replace_schema(s);
-    if (once_in(s, ENCODE_EVERY)) prefill_schema(s);
-    if (once_in(s, CANCEL_EVERY)) cancel_one(s);
-    if (once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
-    int32_t n = !s->had_burst || once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* the first thing: so much memory belongs to it */
+static void soak_act(soak *s) {
+    if (soak_once_in(s, SCHEMA_EVERY)) replace_schema(s);
+    if (soak_once_in(s, ENCODE_EVERY)) prefill_schema(s);
+    if (soak_once_in(s, CANCEL_EVERY)) cancel_one(s);
+    if (soak_once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
+    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* the first thing: so much memory belongs to it */
     s->had_burst = true;
-    for (int32_t i = 0; i < n && !cli_interrupted(); i++) submit(s);
+    for (int32_t i = 0; i < n && !cli_interrupted(); i++) soak_submit(s);
     bench_wait_alive(s->driver, s->alive - 1);
-    look(s);
+    soak_look(s);
 }
 
 /* ---- the load ---- */
@@ -185,7 +185,7 @@ int bench_soak(bench_session *session) {
     d->kinds[SOAK_TEXT].name = "texts";
     d->kinds[SOAK_MODULAR].name = "modular";
     d->tolerated = 1u << -RP_ERR_BUSY | 1u << -RP_ERR_DEADLINE | 1u << -RP_ERR_CANCELLED;
-    d->on_ended = on_ended;
+    d->on_ended = bench_soak_on_ended;
     d->user = &s;
     if (session->options->engine.store != NULL) {
         rp_store_stats store;
@@ -196,10 +196,10 @@ int bench_soak(bench_session *session) {
     s.start_ms = s.told_ms = cli_now_ms();
     s.full_ms = INFINITY;
     s.end_ms = s.start_ms + ms;
-    for (int i = 0; i < SOAK_SCHEMAS; i++) load_schema(&s, i);
-    while (cli_now_ms() < s.end_ms && !cli_interrupted()) act(&s);
+    for (int i = 0; i < SOAK_SCHEMAS; i++) soak_load_schema(&s, i);
+    while (cli_now_ms() < s.end_ms && !cli_interrupted()) soak_act(&s);
     bench_wait_alive(d, 0);
-    judge(&s);
+    soak_judge(&s);
     d->on_ended = NULL;
     for (int i = 0; i < SOAK_KNOWN; i++) free(s.answers[i]);
     return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;

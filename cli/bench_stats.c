@@ -12,7 +12,7 @@
 
 /* ---- times ---- */
 
-static int bucket_of(double ms) {
+static int bench_stats_bucket_of(double ms) {
     if (!(ms > LEAST_MS)) return 0;
     double i = log(ms / LEAST_MS) / log(BUCKET_RATIO);
     return i < BENCH_BUCKETS - 1 ? (int)i : BENCH_BUCKETS - 1;
@@ -22,7 +22,7 @@ void bench_histogram_add(bench_histogram *h, double ms) {
     h->n++;
     h->sum_ms += ms;
     if (ms > h->max_ms) h->max_ms = ms;
-    h->buckets[bucket_of(ms)]++;
+    h->buckets[bench_stats_bucket_of(ms)]++;
 }
 
 double bench_histogram_at(const bench_histogram *h, double share) {

@@ -18,7 +18,7 @@ static double mean_tbt(const bench_outcome *e) {
     return n > 1 ? (e->last_ms - e->first_ms) / (double)(n - 1) : 0;
 }
 
-static uint64_t known(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
+static uint64_t bench_tally_known(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
 
 static bool is_refusal(const bench_outcome *e) { return e->status == 429 || e->status == 503; }
 
@@ -42,8 +42,8 @@ void bench_tally_add(bench_tally *t, const bench_outcome *e, const bench_serve_o
     }
     double ttft = (e->pieces > 0 ? e->first_ms : e->end_ms) - e->due_ms, tbt = mean_tbt(e);
     t->done++;
-    t->prompt_tokens += known(e->prompt_tokens);
-    t->cached_tokens += known(e->cached_tokens);
+    t->prompt_tokens += bench_tally_known(e->prompt_tokens);
+    t->cached_tokens += bench_tally_known(e->cached_tokens);
     t->answer_tokens += e->answer_tokens >= 0 ? (uint64_t)e->answer_tokens : e->pieces;
     t->in_limits += (o->ttft_limit <= 0 || ttft <= (double)o->ttft_limit) && (o->tbt_limit <= 0 || tbt <= (double)o->tbt_limit);
     bench_histogram_add(&t->ttft_ms, ttft);
@@ -51,9 +51,9 @@ void bench_tally_add(bench_tally *t, const bench_outcome *e, const bench_serve_o
     if (tbt > 0) bench_histogram_add(&t->mean_tbt_ms, tbt);
 }
 
-static double share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
+static double bench_tally_share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
 
-static double seconds(const bench_tally *t) { return t->end_ms > t->start_ms ? (t->end_ms - t->start_ms) / 1e3 : 1e-3; }
+static double bench_tally_seconds(const bench_tally *t) { return t->end_ms > t->start_ms ? (t->end_ms - t->start_ms) / 1e3 : 1e-3; }
 
 static const char *error_name(const bench_outcome *e, char buffer[8]) {
     if (e->is_done) return NULL;
@@ -64,7 +64,7 @@ static const char *error_name(const bench_outcome *e, char buffer[8]) {
 
 /* ---- JSON ---- */
 
-static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
+static json_t *bench_tally_integer(uint64_t v) { return json_integer((json_int_t)v); }
 
 void bench_outcome_print(const bench_outcome *e, double start_ms) {
     char buffer[8];
@@ -86,16 +86,16 @@ void bench_outcome_print(const bench_outcome *e, double start_ms) {
     cli_json_print(o); /* a failed write is said again at the end */
 }
 
-static json_t *errors_object(const bench_tally *t) {
+static json_t *bench_tally_errors_object(const bench_tally *t) {
     json_t *o = json_object();
     char name[8];
     for (int i = 0; i < BENCH_STATUS_MAX; i++) {
         if (t->by_status[i] == 0) continue;
         snprintf(name, sizeof name, "%d", i);
-        cli_json_set(o, name, integer(t->by_status[i]));
+        cli_json_set(o, name, bench_tally_integer(t->by_status[i]));
     }
     for (int i = 0; i < BENCH_FAILURES; i++)
-        if (t->by_failure[i] > 0) cli_json_set(o, failure_names[i], integer(t->by_failure[i]));
+        if (t->by_failure[i] > 0) cli_json_set(o, failure_names[i], bench_tally_integer(t->by_failure[i]));
     return o;
 }
 
@@ -103,32 +103,32 @@ static json_t *goodput_object(const bench_tally *t, const bench_serve_options *o
     json_t *g = json_object();
     cli_json_set(g, "ttft_limit_ms", o->ttft_limit > 0 ? cli_json_real((double)o->ttft_limit) : json_null());
     cli_json_set(g, "tbt_limit_ms", o->tbt_limit > 0 ? cli_json_real((double)o->tbt_limit) : json_null());
-    cli_json_set(g, "requests", integer(t->in_limits));
-    cli_json_set(g, "share", cli_json_real(share(t->in_limits, t->sent)));
-    cli_json_set(g, "per_second", cli_json_real((double)t->in_limits / seconds(t)));
+    cli_json_set(g, "requests", bench_tally_integer(t->in_limits));
+    cli_json_set(g, "share", cli_json_real(bench_tally_share(t->in_limits, t->sent)));
+    cli_json_set(g, "per_second", cli_json_real((double)t->in_limits / bench_tally_seconds(t)));
     return g;
 }
 
-static int report_json(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
+static int bench_tally_report_json(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
     json_t *all = json_object(), *requests = json_object();
-    cli_json_set(requests, "sent", integer(t->sent));
-    cli_json_set(requests, "done", integer(t->done));
-    cli_json_set(requests, "failed", integer(t->failed));
-    cli_json_set(requests, "waited", integer(t->waited));
+    cli_json_set(requests, "sent", bench_tally_integer(t->sent));
+    cli_json_set(requests, "done", bench_tally_integer(t->done));
+    cli_json_set(requests, "failed", bench_tally_integer(t->failed));
+    cli_json_set(requests, "waited", bench_tally_integer(t->waited));
     cli_json_set(all, "workload", cli_json_text(workload_names[o->workload]));
     cli_json_set(all, "server", cli_json_text(target->name));
-    cli_json_set(all, "seed", integer(o->seed));
+    cli_json_set(all, "seed", bench_tally_integer(o->seed));
     cli_json_set(all, "salt", cli_json_text(o->salt));
-    cli_json_set(all, "seconds", cli_json_real(seconds(t)));
+    cli_json_set(all, "seconds", cli_json_real(bench_tally_seconds(t)));
     cli_json_set(all, "requests", requests);
-    cli_json_set(all, "errors", errors_object(t));
-    cli_json_set(all, "prompt_tokens", integer(t->prompt_tokens));
-    cli_json_set(all, "cached_tokens", integer(t->cached_tokens));
-    cli_json_set(all, "answer_tokens", integer(t->answer_tokens));
-    cli_json_set(all, "hit_rate", json_real(share(t->cached_tokens, t->prompt_tokens)));
-    cli_json_set(all, "requests_per_second", cli_json_real((double)t->done / seconds(t)));
-    cli_json_set(all, "prompt_tokens_per_second", cli_json_real((double)t->prompt_tokens / seconds(t)));
-    cli_json_set(all, "answer_tokens_per_second", cli_json_real((double)t->answer_tokens / seconds(t)));
+    cli_json_set(all, "errors", bench_tally_errors_object(t));
+    cli_json_set(all, "prompt_tokens", bench_tally_integer(t->prompt_tokens));
+    cli_json_set(all, "cached_tokens", bench_tally_integer(t->cached_tokens));
+    cli_json_set(all, "answer_tokens", bench_tally_integer(t->answer_tokens));
+    cli_json_set(all, "hit_rate", json_real(bench_tally_share(t->cached_tokens, t->prompt_tokens)));
+    cli_json_set(all, "requests_per_second", cli_json_real((double)t->done / bench_tally_seconds(t)));
+    cli_json_set(all, "prompt_tokens_per_second", cli_json_real((double)t->prompt_tokens / bench_tally_seconds(t)));
+    cli_json_set(all, "answer_tokens_per_second", cli_json_real((double)t->answer_tokens / bench_tally_seconds(t)));
     cli_json_set(all, "ttft_ms", bench_histogram_object(&t->ttft_ms));
     cli_json_set(all, "tbt_ms", bench_histogram_object(&t->tbt_ms));
     cli_json_set(all, "mean_tbt_ms", bench_histogram_object(&t->mean_tbt_ms));
@@ -140,7 +140,7 @@ static int report_json(const bench_tally *t, const bench_serve_options *o, const
 
 /* ---- text ---- */
 
-static void print_row(const char *name, const bench_histogram *h) {
+static void bench_tally_print_row(const char *name, const bench_histogram *h) {
     static const double shares[] = {0.5, 0.95, 0.99};
     printf("%-24s", name);
     bench_histogram_print(h, shares);
@@ -151,7 +151,7 @@ static void print_limit(const char *what, float limit) {
     if (limit > 0) printf(", %s at most %g ms", what, (double)limit);
 }
 
-static void print_errors(const bench_tally *t) {
+static void bench_tally_print_errors(const bench_tally *t) {
     const char *separator = "errors    ";
     for (int i = 0; i < BENCH_STATUS_MAX; i++) {
         if (t->by_status[i] == 0) continue;
@@ -166,34 +166,34 @@ static void print_errors(const bench_tally *t) {
     if (t->failed > 0) putchar('\n');
 }
 
-static int report_text(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
-    double s = seconds(t);
+static int bench_tally_report_text(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
+    double s = bench_tally_seconds(t);
     printf("%s, seed %llu, salt ", workload_names[o->workload], (unsigned long long)o->seed);
     cli_print_safe(stdout, o->salt, strlen(o->salt));
     printf("; ");
     cli_print_safe(stdout, target->name, strlen(target->name));
     printf("\n\n%-24s %8s %8s %8s %8s\n", "ms", "p50", "p95", "p99", "max");
-    print_row("first token", &t->ttft_ms);
-    print_row("between pieces of text", &t->tbt_ms);
-    print_row("between tokens, mean", &t->mean_tbt_ms);
-    print_row("whole answer", &t->total_ms);
-    print_row("sent after it was due", &t->lag_ms);
+    bench_tally_print_row("first token", &t->ttft_ms);
+    bench_tally_print_row("between pieces of text", &t->tbt_ms);
+    bench_tally_print_row("between tokens, mean", &t->mean_tbt_ms);
+    bench_tally_print_row("whole answer", &t->total_ms);
+    bench_tally_print_row("sent after it was due", &t->lag_ms);
     printf("\nrequests  %llu sent, %llu answered, %llu failed, %llu waited for a connection; %.1f s\n", (unsigned long long)t->sent,
            (unsigned long long)t->done, (unsigned long long)t->failed, (unsigned long long)t->waited, s);
     printf("speed     %.2f answers/s; %.1f tokens/s of answers, %.1f of prompts\n", (double)t->done / s, (double)t->answer_tokens / s,
            (double)t->prompt_tokens / s);
     printf("cached    %llu of %llu prompt tokens (%.2f %%)\n", (unsigned long long)t->cached_tokens, (unsigned long long)t->prompt_tokens,
-           100 * share(t->cached_tokens, t->prompt_tokens));
-    printf("goodput   %.2f/s, %.1f %% of what was sent", (double)t->in_limits / s, 100 * share(t->in_limits, t->sent));
+           100 * bench_tally_share(t->cached_tokens, t->prompt_tokens));
+    printf("goodput   %.2f/s, %.1f %% of what was sent", (double)t->in_limits / s, 100 * bench_tally_share(t->in_limits, t->sent));
     print_limit("first token", o->ttft_limit);
     print_limit("between tokens", o->tbt_limit);
     putchar('\n');
-    print_errors(t);
+    bench_tally_print_errors(t);
     return cli_finish_output();
 }
 
 int bench_tally_report(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
-    int status = o->json ? report_json(t, o, target) : report_text(t, o, target);
+    int status = o->json ? bench_tally_report_json(t, o, target) : bench_tally_report_text(t, o, target);
     if (status != CLI_OK) return status;
     if (t->faults > 0) return cli_fail(CLI_FAILED, "%llu requests failed; the first: %s", (unsigned long long)t->faults, t->fault);
     if (t->done == 0 && t->sent > 0) return cli_fail(CLI_FAILED, "all %llu requests were refused", (unsigned long long)t->sent);

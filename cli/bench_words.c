@@ -57,7 +57,7 @@ static int32_t first_difference(const bench_words *w, const rp_model *model, con
 }
 
 /* Is the word, twice in a row, two tokens of its own? */
-static bool stands_alone(const bench_words *w, const rp_model *model, uint32_t word) {
+static bool bench_words_is_placed_alone(const bench_words *w, const rp_model *model, uint32_t word) {
     bench_text t = {0};
     const int32_t ids[] = {w->ids[word], w->ids[word]};
     bench_text_add(&t, w, word);
@@ -74,12 +74,12 @@ static void remove_word(bench_words *w, uint32_t word) {
     w->ids[word] = w->ids[last];
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool bench_words_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-static bool is_word(const char *bytes, size_t n) {
+static bool bench_words_is_word(const char *bytes, size_t n) {
     if (n < 2 || bytes[0] != ' ') return false;
     for (size_t i = 1; i < n; i++)
-        if (!is_letter(bytes[i])) return false;
+        if (!bench_words_is_letter(bytes[i])) return false;
     return true;
 }
 
@@ -88,7 +88,7 @@ static void find_words(bench_words *w, const rp_model *model, bool letters) {
     const char *bytes;
     w->n = 0;
     for (int32_t id = 0; w->n < BENCH_WORDS_MAX && (bytes = rp_token_bytes(model, id, false, &n)) != NULL; id++) {
-        if (letters ? n != 1 || !is_letter(bytes[0]) : !is_word(bytes, n)) continue;
+        if (letters ? n != 1 || !bench_words_is_letter(bytes[0]) : !bench_words_is_word(bytes, n)) continue;
         w->bytes[w->n] = bytes;
         w->sizes[w->n] = (uint32_t)n;
         w->ids[w->n++] = id;
@@ -111,7 +111,7 @@ static uint32_t count_alone(bench_words *w, const rp_model *model, bool bare_sta
     uint32_t n = 0;
     w->bare_start = bare_start;
     w->n_first = count_first(w, model);
-    for (uint32_t i = 0; i < w->n; i++) n += stands_alone(w, model, i);
+    for (uint32_t i = 0; i < w->n; i++) n += bench_words_is_placed_alone(w, model, i);
     return n;
 }
 
@@ -121,7 +121,7 @@ static void choose_words(bench_words *w, const rp_model *model, bool letters) {
     if (letters || count_alone(w, model, true) < count_alone(w, model, false)) count_alone(w, model, false);
     else count_alone(w, model, true);
     for (uint32_t i = w->n; i-- > 0;)
-        if (!stands_alone(w, model, i)) remove_word(w, i);
+        if (!bench_words_is_placed_alone(w, model, i)) remove_word(w, i);
 }
 
 /* A long row of random words; those around the first token that is wrong are removed. Returns whether none was. */

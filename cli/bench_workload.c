@@ -50,7 +50,7 @@ static json_t *as_json(bench_text *t) {
     return text;
 }
 
-static json_t *message(const char *role, json_t *content) {
+static json_t *bench_workload_message(const char *role, json_t *content) {
     json_t *m = json_object();
     cli_json_set(m, "role", cli_json_text(role));
     cli_json_set(m, "content", content);
@@ -67,7 +67,7 @@ static json_t *system_message(const bench_workload *w) {
     bench_text t = {0};
     add_salt(w, &t);
     bench_text_add_random(&t, w->words, w->options->shared_tokens, &state);
-    return message("system", as_json(&t));
+    return bench_workload_message("system", as_json(&t));
 }
 
 static json_t *new_words(bench_workload *w) {
@@ -81,7 +81,7 @@ static json_t *new_words(bench_workload *w) {
 static json_t *random_messages(bench_workload *w) {
     json_t *messages = json_array();
     cli_json_append(messages, system_message(w));
-    cli_json_append(messages, message("user", new_words(w)));
+    cli_json_append(messages, bench_workload_message("user", new_words(w)));
     return messages;
 }
 
@@ -89,14 +89,14 @@ static json_t *trace_messages(const bench_workload *w, const bench_request *q) {
     json_t *messages = json_array();
     bench_text all = {0}, input = bench_request_text(w->requests, q, w->words, w->options->scale);
     add_salt(w, &all);
-    if (all.bytes != NULL) cli_json_append(messages, message("system", as_json(&all)));
-    cli_json_append(messages, message("user", as_json(&input)));
+    if (all.bytes != NULL) cli_json_append(messages, bench_workload_message("system", as_json(&all)));
+    cli_json_append(messages, bench_workload_message("user", as_json(&input)));
     return messages;
 }
 
 /* ---- retrieval ---- */
 
-static json_t *part(json_t *text) {
+static json_t *bench_workload_part(json_t *text) {
     json_t *p = json_object();
     cli_json_set(p, "type", cli_json_text("text"));
     cli_json_set(p, "text", text);
@@ -104,7 +104,7 @@ static json_t *part(json_t *text) {
 }
 
 /* Always the same text for a number; an empty line ends it. */
-static json_t *document(const bench_workload *w, uint32_t number) {
+static json_t *bench_workload_document(const bench_workload *w, uint32_t number) {
     bench_text t = {0};
     bench_text_add_block(&t, w->words, bench_random_stream(w->options->seed, DOCUMENTS + (uint64_t)number), w->options->document_tokens);
     size_t skip = t.bytes[0] == ' ';
@@ -118,7 +118,7 @@ static json_t *document(const bench_workload *w, uint32_t number) {
 }
 
 /* Different numbers below n, in random order. The small ones come more often: the popularity of number i falls with 1 / (i + 1). */
-static void choose(bench_workload *w, uint32_t *out, int32_t k, int32_t n) {
+static void bench_workload_choose(bench_workload *w, uint32_t *out, int32_t k, int32_t n) {
     for (int32_t i = 0; i < k;) {
         double u = bench_random_real(&w->choices);
         uint32_t number = (uint32_t)(pow((double)n + 1, u) - 1);
@@ -128,7 +128,7 @@ static void choose(bench_workload *w, uint32_t *out, int32_t k, int32_t n) {
     }
 }
 
-static json_t *joined(json_t *parts) {
+static json_t *bench_workload_joined(json_t *parts) {
     size_t i, n = 0;
     json_t *p;
     json_array_foreach(parts, i, p) n += json_string_length(json_object_get(p, "text"));
@@ -150,11 +150,11 @@ static json_t *retrieval_messages(bench_workload *w) {
     const bench_serve_options *o = w->options;
     uint32_t numbers[MAX_PICK];
     json_t *messages = json_array(), *parts = json_array();
-    choose(w, numbers, o->pick, o->documents);
-    for (int32_t i = 0; i < o->pick; i++) cli_json_append(parts, part(document(w, numbers[i])));
-    cli_json_append(parts, part(new_words(w)));
+    bench_workload_choose(w, numbers, o->pick, o->documents);
+    for (int32_t i = 0; i < o->pick; i++) cli_json_append(parts, bench_workload_part(bench_workload_document(w, numbers[i])));
+    cli_json_append(parts, bench_workload_part(new_words(w)));
     cli_json_append(messages, system_message(w));
-    cli_json_append(messages, message("user", o->reuse == BENCH_REUSE_MODULAR ? parts : joined(parts)));
+    cli_json_append(messages, bench_workload_message("user", o->reuse == BENCH_REUSE_MODULAR ? parts : bench_workload_joined(parts)));
     return messages;
 }
 
@@ -190,13 +190,13 @@ static bench_conversation *find_conversation(bench_workload *w) {
 static json_t *chat_messages(bench_workload *w, bench_ask *ask) {
     bench_conversation *c = ask->conversation = find_conversation(w);
     c->is_busy = true;
-    cli_json_append(c->messages, message("user", new_words(w)));
+    cli_json_append(c->messages, bench_workload_message("user", new_words(w)));
     return json_incref(c->messages);
 }
 
 void bench_workload_answered(bench_workload *w, bench_conversation *c, const char *text) {
     c->is_busy = false;
-    if (text != NULL) cli_json_append(c->messages, message("assistant", cli_json_text(text)));
+    if (text != NULL) cli_json_append(c->messages, bench_workload_message("assistant", cli_json_text(text)));
     if (text == NULL || ++c->turns >= w->options->turns) end_conversation(w, c);
 }
 

@@ -70,7 +70,7 @@ const cli_command cli_cache_rebuild = {
 };
 
 /* Parses, and opens the store for writing. *done: there is nothing more to do. */
-static int begin(const cli_command *command, int argc, char **argv, change_options *o, rp_cache **cache, bool *done) {
+static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_cache **cache, bool *done) {
     cli_parsed parsed = cli_options_parse(command, argc, argv, o);
     *done = true;
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
@@ -84,13 +84,13 @@ static int begin(const cli_command *command, int argc, char **argv, change_optio
 /* ---- rm, pin, unpin ---- */
 
 /* After removals on a full disk. */
-static void say_unwritten(bool index_unwritten) {
+static void cache_change_print_unwritten(bool index_unwritten) {
     if (index_unwritten)
         fputs("note: the disk is so full that the index keeps rows of what was removed, until the store is opened with room on the disk\n", stderr);
 }
 
 /* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the sum. */
-static int say(const char *did, rp_cache_listing *l) {
+static int cache_change_print(const char *did, rp_cache_listing *l) {
     cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     uint64_t bytes = 0;
@@ -102,7 +102,7 @@ static int say(const char *did, rp_cache_listing *l) {
         printf(": %s, %s\n", cache_count_text(r->records, "record", records), cache_bytes_text(r->bytes, size));
     }
     if (rows.n != 1) printf("%s %s, %s\n", did, cache_count_text(l->n_entries, "record", records), cache_bytes_text(bytes, size));
-    say_unwritten(l->index_unwritten);
+    cache_change_print_unwritten(l->index_unwritten);
     free(rows.items);
     rp_cache_listing_free(l);
     return cli_finish_output();
@@ -114,10 +114,10 @@ static int rm_main(int argc, char **argv) {
     rp_cache_listing *l = NULL;
     rp_error err;
     bool done;
-    int status = begin(&cli_cache_rm, argc, argv, &o, &cache, &done);
+    int status = cache_change_begin(&cli_cache_rm, argc, argv, &o, &cache, &done);
     if (done) return status;
     rp_cache_selection selection = cache_selection(&o.select);
-    status = rp_cache_remove(cache, &selection, &l, &err) == RP_OK ? say("removed", l) : cache_store_fail(&err);
+    status = rp_cache_remove(cache, &selection, &l, &err) == RP_OK ? cache_change_print("removed", l) : cache_store_fail(&err);
     rp_cache_close(cache);
     return status;
 }
@@ -128,10 +128,10 @@ static int set_pins(const cli_command *command, int argc, char **argv, bool pinn
     rp_cache_listing *l = NULL;
     rp_error err;
     bool done;
-    int status = begin(command, argc, argv, &o, &cache, &done);
+    int status = cache_change_begin(command, argc, argv, &o, &cache, &done);
     if (done) return status;
     rp_cache_selection selection = cache_selection(&o.select);
-    status = rp_cache_pin(cache, &selection, pinned, &l, &err) == RP_OK ? say(pinned ? "pinned" : "unpinned", l) : cache_store_fail(&err);
+    status = rp_cache_pin(cache, &selection, pinned, &l, &err) == RP_OK ? cache_change_print(pinned ? "pinned" : "unpinned", l) : cache_store_fail(&err);
     rp_cache_close(cache);
     return status;
 }
@@ -141,7 +141,7 @@ static int unpin_main(int argc, char **argv) { return set_pins(&cli_cache_unpin,
 
 /* ---- gc, rebuild ---- */
 
-static void say_line(uint64_t n, const char *what, uint64_t bytes) {
+static void cache_change_print_line(uint64_t n, const char *what, uint64_t bytes) {
     char count[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     if (n == 0) return;
     printf("%s", cache_count_text(n, what, count));
@@ -149,25 +149,25 @@ static void say_line(uint64_t n, const char *what, uint64_t bytes) {
     putchar('\n');
 }
 
-static int say_rest(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_rest(const rp_cache_cleaning *c) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], index[CACHE_TEXT_BYTES];
     printf("the store has %s, %s; its index %s\n", cache_count_text(c->records, "record", records), cache_bytes_text(c->bytes, size),
            cache_bytes_text(c->index_bytes, index));
     return cli_finish_output();
 }
 
-static int say_gc(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_gc(const rp_cache_cleaning *c) {
     char size[CACHE_TEXT_BYTES];
     uint64_t index = c->index_bytes_before > c->index_bytes ? c->index_bytes_before - c->index_bytes : 0;
-    say_line(c->leftovers, "leftover file", c->leftover_bytes);
-    say_line(c->bad, "bad record", c->bad_bytes);
-    say_line(c->expired, "expired record", c->expired_bytes);
-    say_line(c->rows_removed, "row without a record", 0);
-    say_line(c->rows_entered, "record entered into the index", 0);
-    say_line(c->rows_corrected, "corrected row", 0);
-    say_unwritten(c->index_unwritten);
+    cache_change_print_line(c->leftovers, "leftover file", c->leftover_bytes);
+    cache_change_print_line(c->bad, "bad record", c->bad_bytes);
+    cache_change_print_line(c->expired, "expired record", c->expired_bytes);
+    cache_change_print_line(c->rows_removed, "row without a record", 0);
+    cache_change_print_line(c->rows_entered, "record entered into the index", 0);
+    cache_change_print_line(c->rows_corrected, "corrected row", 0);
+    cache_change_print_unwritten(c->index_unwritten);
     printf("freed %s\n", cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index, size));
-    return say_rest(c);
+    return cache_cleaning_print_rest(c);
 }
 
 static int gc_main(int argc, char **argv) {
@@ -176,19 +176,19 @@ static int gc_main(int argc, char **argv) {
     rp_cache_cleaning c;
     rp_error err;
     bool done;
-    int status = begin(&cli_cache_gc, argc, argv, &o, &cache, &done);
+    int status = cache_change_begin(&cli_cache_gc, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_cache_gc(cache, NULL, NULL, &c, &err) == RP_OK ? say_gc(&c) : cache_store_fail(&err);
+    status = rp_cache_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c) : cache_store_fail(&err);
     rp_cache_close(cache);
     return status;
 }
 
-static int say_rebuild(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_rebuild(const rp_cache_cleaning *c) {
     char records[CACHE_TEXT_BYTES];
     printf("entered %s\n", cache_count_text(c->rows_entered, "record", records));
     if (c->records > c->rows_entered) printf("%s cannot be read here\n", cache_count_text(c->records - c->rows_entered, "record", records));
-    say_line(c->set_aside, "damaged record set aside", 0);
-    return say_rest(c);
+    cache_change_print_line(c->set_aside, "damaged record set aside", 0);
+    return cache_cleaning_print_rest(c);
 }
 
 static int rebuild_main(int argc, char **argv) {
@@ -197,9 +197,9 @@ static int rebuild_main(int argc, char **argv) {
     rp_cache_cleaning c;
     rp_error err;
     bool done;
-    int status = begin(&cli_cache_rebuild, argc, argv, &o, &cache, &done);
+    int status = cache_change_begin(&cli_cache_rebuild, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_cache_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? say_rebuild(&c) : cache_store_fail(&err);
+    status = rp_cache_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_rebuild(&c) : cache_store_fail(&err);
     rp_cache_close(cache);
     return status;
 }

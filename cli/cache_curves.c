@@ -31,15 +31,15 @@ typedef struct plot {
     double top;       /* per cent */
 } plot;
 
-static double x_of(const plot *p, size_t i) {
+static double plot_x_of(const plot *p, size_t i) {
     if (p->high <= p->low) return (LEFT + RIGHT) / 2;
     return LEFT + 24 + (RIGHT - LEFT - 48) * (log2((double)p->c->sizes[i].blocks) - p->low) / (p->high - p->low);
 }
 
-static double y_of(const plot *p, double percent) { return BOTTOM - PLOT_HEIGHT * percent / p->top; }
+static double plot_y_of(const plot *p, double percent) { return BOTTOM - PLOT_HEIGHT * percent / p->top; }
 
 /* The least of 1, 2, 5, 10, 20 per cent with ten lines or fewer. */
-static double grid_step(double most) {
+static double cache_curves_grid_step(double most) {
     static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (most / steps[i] <= 10) return steps[i];
@@ -58,8 +58,8 @@ static void draw_grid(const plot *p, double step) {
     for (int i = 0; i * step <= p->top * 1.0001; i++) {
         char text[24];
         snprintf(text, sizeof text, "%g %%", i * step);
-        svg_grid_line(p->to, LEFT, y_of(p, i * step), RIGHT, y_of(p, i * step));
-        svg_text(p->to, LEFT - 8, y_of(p, i * step) + 4, &number, text);
+        svg_grid_line(p->to, LEFT, plot_y_of(p, i * step), RIGHT, plot_y_of(p, i * step));
+        svg_text(p->to, LEFT - 8, plot_y_of(p, i * step) + 4, &number, text);
     }
     svg_line(p->to, LEFT, BOTTOM, RIGHT, BOTTOM);
 }
@@ -70,7 +70,7 @@ static void draw_sizes(const plot *p) {
     double last = -LABEL_PX;
     for (size_t i = 0; i < p->c->n_sizes; i++) {
         const cache_size *s = &p->c->sizes[i];
-        double x = x_of(p, i);
+        double x = plot_x_of(p, i);
         char blocks[32];
         snprintf(blocks, sizeof blocks, "%zu", s->blocks);
         svg_grid_line(p->to, x, TOP, x, BOTTOM);
@@ -88,7 +88,7 @@ static void draw_curves(const plot *p) {
     for (int k = RP_N_POLICIES; k-- > 0;) {
         svg_point points[CACHE_MAX_SIZES];
         for (size_t i = 0; i < p->c->n_sizes; i++)
-            points[i] = (svg_point){x_of(p, i), y_of(p, cache_saved_percent(&p->c->sizes[i].cells[order[k]]))};
+            points[i] = (svg_point){plot_x_of(p, i), plot_y_of(p, cache_saved_percent(&p->c->sizes[i].cells[order[k]]))};
         svg_curve(p->to, k, points, p->c->n_sizes);
     }
 }
@@ -99,7 +99,7 @@ static const char *file_name(const char *path) {
 }
 
 void cache_curves_draw(FILE *to, const cache_curves *c) {
-    double most = most_percent(c), step = grid_step(most), x = SVG_MARGIN;
+    double most = most_percent(c), step = cache_curves_grid_step(most), x = SVG_MARGIN;
     plot p = {to, c, log2((double)c->sizes[0].blocks), log2((double)c->sizes[c->n_sizes - 1].blocks), step * ceil(most / step)};
     char subtitle[512];
     snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %zu requests \xC2\xB7 working set: %zu blocks of %d tokens", file_name(c->trace),

@@ -65,7 +65,7 @@ static int name_cells(const cache_rows *rows, bool each) {
     return room > NAME_LEAST ? room : NAME_LEAST;
 }
 
-static void print_head(int cells, bool each) {
+static void cache_list_print_head(int cells, bool each) {
     cli_print_fit(stdout, "NAME", cells, cells);
     if (each) printf(" %-*s", KEY_SHOWN, "KEY");
     printf(" %8s %10s %4s %5s %8s %7s %s\n", "TOKENS", "SIZE", "TIER", "USES", "USED", "TTL", "PIN");
@@ -84,7 +84,7 @@ static const char *ttl_text(const cache_row *r, int64_t now, char *out) {
 
 static const char *pin_text(const cache_row *r) { return r->pinned == 0 ? "-" : r->pinned < r->records ? "some" : "yes"; }
 
-static void print_row(const cache_row *r, int cells, int64_t now) {
+static void cache_row_print_row(const cache_row *r, int cells, int64_t now) {
     char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES];
     cli_print_fit(stdout, r->name, cells, cells);
     if (r->key != NULL) printf(" %.*s", KEY_SHOWN, r->key);
@@ -96,7 +96,7 @@ typedef struct totals {
     uint64_t records, modules, tokens, bytes;
 } totals;
 
-static totals sum_rows(const cache_rows *rows, const char *model) {
+static totals cache_rows_sum_rows(const cache_rows *rows, const char *model) {
     totals t = {0};
     for (size_t i = 0; i < rows->n; i++) {
         const cache_row *r = &rows->items[i];
@@ -116,7 +116,7 @@ static void print_totals(totals t, bool each) {
            cache_bytes_text(t.bytes, size));
 }
 
-static void print_table(const cache_rows *rows, bool each) {
+static void cache_rows_print_table(const cache_rows *rows, bool each) {
     int cells = name_cells(rows, each);
     int64_t now = (int64_t)time(NULL);
     const char *model = NULL;
@@ -126,9 +126,9 @@ static void print_table(const cache_rows *rows, bool each) {
         if (model == NULL || strcmp(model, r->model) != 0) {
             model = r->model;
             printf("%smodel %.16s\n", n_models++ > 0 ? "\n" : "", model[0] != '\0' ? model : "unknown");
-            print_head(cells, each);
+            cache_list_print_head(cells, each);
         }
-        print_row(r, cells, now);
+        cache_row_print_row(r, cells, now);
     }
     if (n_models == 0) {
         puts("nothing is kept here");
@@ -136,7 +136,7 @@ static void print_table(const cache_rows *rows, bool each) {
     }
     putchar('\n');
     if (n_models > 1) printf("%zu models: ", n_models);
-    print_totals(sum_rows(rows, NULL), each);
+    print_totals(cache_rows_sum_rows(rows, NULL), each);
 }
 
 static json_t *row_object(const cache_row *r, int64_t now) {
@@ -158,9 +158,9 @@ static json_t *row_object(const cache_row *r, int64_t now) {
     return o;
 }
 
-static int print_json(const ls_options *o, const cache_rows *rows) {
+static int cache_list_print_json(const ls_options *o, const cache_rows *rows) {
     json_t *object = json_object(), *list = json_array();
-    totals t = sum_rows(rows, NULL);
+    totals t = cache_rows_sum_rows(rows, NULL);
     int64_t now = (int64_t)time(NULL);
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "records", json_integer((json_int_t)t.records));
@@ -171,7 +171,7 @@ static int print_json(const ls_options *o, const cache_rows *rows) {
     return cli_json_print(object);
 }
 
-static int list(const ls_options *o, rp_cache *cache) {
+static int cache_list_list(const ls_options *o, rp_cache *cache) {
     rp_cache_listing *l = NULL;
     rp_error err;
     rp_cache_selection selection = cache_selection(&o->select);
@@ -179,8 +179,8 @@ static int list(const ls_options *o, rp_cache *cache) {
     if (rp_cache_list(cache, &selection, &l, &err) != RP_OK) return cache_store_fail(&err);
     cache_rows rows = cache_rows_make(l, o->all, (cache_order)o->order);
     int status = CLI_OK;
-    if (o->json) status = print_json(o, &rows);
-    else print_table(&rows, o->all);
+    if (o->json) status = cache_list_print_json(o, &rows);
+    else cache_rows_print_table(&rows, o->all);
     free(rows.items);
     rp_cache_listing_free(l);
     return status == CLI_OK ? cli_finish_output() : status;
@@ -193,7 +193,7 @@ static int ls_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     rp_cache *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
-    if (status == CLI_OK) status = list(&o, cache);
+    if (status == CLI_OK) status = cache_list_list(&o, cache);
     rp_cache_close(cache);
     return status;
 }
@@ -223,7 +223,7 @@ const cli_command cli_cache_stat = {
     .main = stat_main,
 };
 
-static void print_line(const char *what, uint64_t n, uint64_t bytes, const char *more) {
+static void cache_list_print_line(const char *what, uint64_t n, uint64_t bytes, const char *more) {
     char size[CACHE_TEXT_BYTES];
     printf("%-22s %8llu", what, (unsigned long long)n);
     if (n > 0) printf(" %12s", cache_bytes_text(bytes, size));
@@ -247,7 +247,7 @@ static void print_models(const cache_rows *rows) {
         char size[CACHE_TEXT_BYTES];
         if (model != NULL && strcmp(model, rows->items[i].model) == 0) continue;
         model = rows->items[i].model;
-        totals t = sum_rows(rows, model);
+        totals t = cache_rows_sum_rows(rows, model);
         printf("model %-16.16s %8llu %12s   %llu tokens\n", model[0] != '\0' ? model : "unknown", (unsigned long long)t.records,
                cache_bytes_text(t.bytes, size), (unsigned long long)t.tokens);
     }
@@ -267,15 +267,15 @@ static void print_stats(const stat_options *o, const rp_cache_stats *s, const ca
     if (s->owner < 0) printf(" (another process has it open)");
     printf("\n\n");
     snprintf(tokens, sizeof tokens, "%llu tokens", (unsigned long long)s->tokens);
-    print_line("records", s->records, s->record_bytes, tokens);
-    print_line("  modules", s->modules, s->module_bytes, "");
-    print_line("  prompts and answers", s->texts, s->text_bytes, "");
+    cache_list_print_line("records", s->records, s->record_bytes, tokens);
+    cache_list_print_line("  modules", s->modules, s->module_bytes, "");
+    cache_list_print_line("  prompts and answers", s->texts, s->text_bytes, "");
     printf("%-22s %8s\n", "encrypted", s->encrypted == 0 ? "no" : s->encrypted == s->records ? "all" : "some");
-    print_line("pinned", s->pinned, s->pinned_bytes, "");
-    print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
-    print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
-    print_line("leftovers", s->leftovers, s->leftover_bytes, s->owner != 0 ? "" : "'reprise cache gc' removes them");
-    print_line("foreign files", s->foreign, s->foreign_bytes, "not the store's: left alone, not in the total");
+    cache_list_print_line("pinned", s->pinned, s->pinned_bytes, "");
+    cache_list_print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
+    cache_list_print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
+    cache_list_print_line("leftovers", s->leftovers, s->leftover_bytes, s->owner != 0 ? "" : "'reprise cache gc' removes them");
+    cache_list_print_line("foreign files", s->foreign, s->foreign_bytes, "not the store's: left alone, not in the total");
     print_flaws(s);
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));
@@ -289,7 +289,7 @@ static json_t *models_array(const cache_rows *rows) {
     for (size_t i = 0; i < rows->n; i++) {
         if (model != NULL && strcmp(model, rows->items[i].model) == 0) continue;
         model = rows->items[i].model;
-        totals t = sum_rows(rows, model);
+        totals t = cache_rows_sum_rows(rows, model);
         json_t *o = json_object();
         cli_json_set(o, "model", cli_json_text(model));
         cli_json_set(o, "records", json_integer((json_int_t)t.records));

@@ -50,13 +50,13 @@ const cli_command cli_cache_import = {
     .main = import_main,
 };
 
-static int parse(const cli_command *command, int argc, char **argv, ship_options *o, bool *done) {
+static int cache_ship_parse(const cli_command *command, int argc, char **argv, ship_options *o, bool *done) {
     cli_parsed parsed = cli_options_parse(command, argc, argv, o);
     *done = parsed != CLI_PARSED;
     return parsed == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
 }
 
-static int say(const char *did, const rp_cache_shipment *s) {
+static int cache_ship_print(const char *did, const rp_cache_shipment *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     printf("%s ", did);
     cli_print_safe(stdout, s->name, strlen(s->name));
@@ -69,7 +69,7 @@ static int say(const char *did, const rp_cache_shipment *s) {
 static int export_main(int argc, char **argv) {
     ship_options o = {.name = NULL};
     bool done;
-    int status = parse(&cli_cache_export, argc, argv, &o, &done);
+    int status = cache_ship_parse(&cli_cache_export, argc, argv, &o, &done);
     if (done) return status;
     cache_progress progress = {.what = "exporting"};
     rp_cache *cache = NULL;
@@ -80,13 +80,13 @@ static int export_main(int argc, char **argv) {
     int rc = rp_cache_export(cache, o.name, o.file, cache_on_progress, &progress, &s, &err);
     cli_progress_clear(&progress.bar);
     rp_cache_close(cache);
-    return rc == RP_OK ? say("exported", &s) : cache_store_fail(&err);
+    return rc == RP_OK ? cache_ship_print("exported", &s) : cache_store_fail(&err);
 }
 
 static int import_main(int argc, char **argv) {
     ship_options o = {.name = NULL};
     bool done;
-    int status = parse(&cli_cache_import, argc, argv, &o, &done);
+    int status = cache_ship_parse(&cli_cache_import, argc, argv, &o, &done);
     if (done) return status;
     cache_progress progress = {.what = "importing"};
     rp_cache *cache = NULL;
@@ -97,5 +97,5 @@ static int import_main(int argc, char **argv) {
     int rc = rp_cache_import(cache, o.file, cache_on_progress, &progress, &s, &err);
     cli_progress_clear(&progress.bar);
     rp_cache_close(cache);
-    return rc == RP_OK ? say("imported", &s) : cache_store_fail(&err);
+    return rc == RP_OK ? cache_ship_print("imported", &s) : cache_store_fail(&err);
 }

@@ -59,7 +59,7 @@ static int wrong_size(const char *text, size_t n) {
 }
 
 /* Reads n characters: A/B with A <= B, or blocks. */
-static int read_size(cache_curves *c, const char *text, size_t n) {
+static int cache_curves_read_size(cache_curves *c, const char *text, size_t n) {
     cache_size *size = &c->sizes[c->n_sizes];
     char *end = NULL;
     if (n == 0 || n >= sizeof size->text || *text < '1' || *text > '9') return wrong_size(text, n);
@@ -86,7 +86,7 @@ static int read_sizes(cache_curves *c, const char *list) {
     for (const char *at = list; at != NULL && status == CLI_OK;) {
         size_t n = strcspn(at, ",");
         if (c->n_sizes == CACHE_MAX_SIZES) return cli_fail(CLI_WRONG_USE, "--sizes: give %d at most", CACHE_MAX_SIZES);
-        status = read_size(c, at, n);
+        status = cache_curves_read_size(c, at, n);
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
     qsort(c->sizes, c->n_sizes, sizeof c->sizes[0], compare_sizes);
@@ -129,7 +129,7 @@ static int run_cells(const rp_simulator *simulator, cache_curves *c) {
 
 /* ---- What came of it ---- */
 
-static void print_table(const cache_curves *c) {
+static void cache_curves_print_table(const cache_curves *c) {
     printf("%zu requests, %zu blocks of %d tokens, %zu different ones: the working set\n", c->n_requests, c->n_refs, (int)c->block_tokens,
            c->n_blocks);
     printf("saved compute, %%\n\n%10s %12s", "size", "blocks");
@@ -160,7 +160,7 @@ static json_t *size_object(const cache_size *size) {
     return object;
 }
 
-static int print_json(const cache_curves *c) {
+static int cache_curves_print_json(const cache_curves *c) {
     json_t *object = json_object(), *sizes = json_array();
     cli_json_set(object, "trace", cli_json_text(c->trace));
     cli_json_set(object, "requests", json_integer((json_int_t)c->n_requests));
@@ -174,22 +174,22 @@ static int print_json(const cache_curves *c) {
     return cli_json_print(object);
 }
 
-static int write_svg(const cache_curves *c, const char *path) {
+static int cache_curves_write_svg(const cache_curves *c, const char *path) {
     FILE *to = fopen(path, "wb");
     if (to == NULL) return cli_fail(CLI_FAILED, "cannot write '%s': %s", path, strerror(errno));
     cache_curves_draw(to, c);
     return cli_close_output(to, path);
 }
 
-static int show(const cache_curves *c, const simulate_options *o) {
-    int status = o->svg != NULL ? write_svg(c, o->svg) : CLI_OK;
+static int cache_curves_show(const cache_curves *c, const simulate_options *o) {
+    int status = o->svg != NULL ? cache_curves_write_svg(c, o->svg) : CLI_OK;
     if (status != CLI_OK) return status;
-    if (o->json) return print_json(c);
-    print_table(c);
+    if (o->json) return cache_curves_print_json(c);
+    cache_curves_print_table(c);
     return cli_finish_output();
 }
 
-static int simulate(const simulate_options *o, cache_curves *c) {
+static int cache_simulate_simulate(const simulate_options *o, cache_curves *c) {
     bench_requests requests = {0};
     rp_simulator *simulator = NULL;
     rp_error err;
@@ -200,7 +200,7 @@ static int simulate(const simulate_options *o, cache_curves *c) {
     if (status == CLI_OK) status = read_sizes(c, o->sizes);
     if (status == CLI_OK) status = run_cells(simulator, c);
     rp_simulator_free(simulator);
-    return status == CLI_OK ? show(c, o) : status;
+    return status == CLI_OK ? cache_curves_show(c, o) : status;
 }
 
 static int simulate_main(int argc, char **argv) {
@@ -213,7 +213,7 @@ static int simulate_main(int argc, char **argv) {
     c->block_tokens = BENCH_REQUEST_BLOCK;
     c->attention_tokens = o.attention_tokens;
     cli_interrupt_catch();
-    int status = simulate(&o, c);
+    int status = cache_simulate_simulate(&o, c);
     free(c);
     return status;
 }

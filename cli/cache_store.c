@@ -69,38 +69,38 @@ static const char *row_name(const rp_cache_entry *e) {
     return e->kind == RP_CACHE_TEXT ? "(prompts and answers)" : "(without a name)";
 }
 
-static int sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
+static int cache_store_sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* Modules before the rest. */
-static int rank(const rp_cache_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_CACHE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
+static int cache_entry_rank(const rp_cache_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_CACHE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
 
-static int compare_entries(const void *a, const void *b) {
+static int cache_store_compare_entries(const void *a, const void *b) {
     const rp_cache_entry *x = *(const rp_cache_entry *const *)a, *y = *(const rp_cache_entry *const *)b;
     int c = strcmp(x->model, y->model);
-    if (c == 0) c = rank(x) - rank(y);
+    if (c == 0) c = cache_entry_rank(x) - cache_entry_rank(y);
     if (c == 0) c = strcmp(row_name(x), row_name(y));
     return c != 0 ? c : strcmp(x->key, y->key);
 }
 
 static bool same_row(const rp_cache_entry *a, const rp_cache_entry *b) {
-    return strcmp(a->model, b->model) == 0 && rank(a) == rank(b) && strcmp(row_name(a), row_name(b)) == 0;
+    return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0;
 }
 
 /* All records of a module are used together; texts are used one by one. */
-static void add_entry(cache_row *r, const rp_cache_entry *e) {
+static void cache_row_add_entry(cache_row *r, const rp_cache_entry *e) {
     r->records++;
     r->pinned += e->pinned;
     r->tokens += (uint64_t)e->n_tokens;
     r->bytes += e->bytes;
-    r->uses = rank(e) != 0 ? r->uses + e->uses : e->uses > r->uses ? e->uses : r->uses;
+    r->uses = cache_entry_rank(e) != 0 ? r->uses + e->uses : e->uses > r->uses ? e->uses : r->uses;
     if (e->last_use > r->last_use) r->last_use = e->last_use;
     if (e->expires != 0 && (r->expires == 0 || e->expires < r->expires)) r->expires = e->expires;
 }
 
 static int compare_rows(const cache_row *x, const cache_row *y, cache_order order) {
     int c = strcmp(x->model, y->model);
-    if (c == 0 && order == CACHE_BY_SIZE) c = sign((int64_t)y->bytes, (int64_t)x->bytes);
-    if (c == 0 && order == CACHE_BY_USE) c = sign(y->last_use, x->last_use);
+    if (c == 0 && order == CACHE_BY_SIZE) c = cache_store_sign((int64_t)y->bytes, (int64_t)x->bytes);
+    if (c == 0 && order == CACHE_BY_USE) c = cache_store_sign(y->last_use, x->last_use);
     return c;
 }
 
@@ -111,13 +111,13 @@ cache_rows cache_rows_make(const rp_cache_listing *l, bool each, cache_order ord
     const rp_cache_entry **sorted = cli_alloc(l->n_entries * sizeof(const rp_cache_entry *));
     cache_rows rows = {.items = cli_alloc(l->n_entries * sizeof(cache_row))};
     for (size_t i = 0; i < l->n_entries; i++) sorted[i] = &l->entries[i];
-    qsort(sorted, l->n_entries, sizeof *sorted, compare_entries);
+    qsort(sorted, l->n_entries, sizeof *sorted, cache_store_compare_entries);
     for (size_t i = 0; i < l->n_entries; i++) {
         const rp_cache_entry *e = sorted[i];
         if (each || i == 0 || !same_row(sorted[i - 1], e))
-            rows.items[rows.n++] = (cache_row){.name = each && rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model,
+            rows.items[rows.n++] = (cache_row){.name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model,
                                                .kind = e->kind, .key = each ? e->key : NULL};
-        add_entry(&rows.items[rows.n - 1], e);
+        cache_row_add_entry(&rows.items[rows.n - 1], e);
     }
     if (order != CACHE_BY_NAME) qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);
     free(sorted);

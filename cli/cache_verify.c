@@ -96,7 +96,7 @@ static json_t *recomputed_object(const rp_cache_recomputed *r) {
     return o;
 }
 
-static int print_json(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
+static int cache_verify_print_json(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
     json_t *object = json_object(), *flaws = json_object();
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "records", json_integer((json_int_t)v->records));
@@ -112,7 +112,7 @@ static int print_json(const verify_options *o, const rp_cache_verification *v, c
     return cli_json_print(object);
 }
 
-static int print_summary(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
+static int cache_verify_print_summary(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], wrong[CACHE_TEXT_BYTES];
     printf("%s, %s read: %s\n", cache_count_text(v->records, "record", records), cache_bytes_text(v->bytes, size),
            s->n == 0 ? "all is well" : cache_count_text(s->n, "finding", wrong));
@@ -133,7 +133,7 @@ static int print_summary(const verify_options *o, const rp_cache_verification *v
 }
 
 /* Computes records again with a model of its own. Returns an exit status. */
-static int recompute(const verify_options *o, rp_cache *cache, verify_state *s, rp_cache_recomputed *out) {
+static int cache_verify_recompute(const verify_options *o, rp_cache *cache, verify_state *s, rp_cache_recomputed *out) {
     cli_loaded l = {0};
     rp_error err;
     const char *fingerprint;
@@ -157,7 +157,7 @@ static int recompute(const verify_options *o, rp_cache *cache, verify_state *s, 
     return status;
 }
 
-static int verify(const verify_options *o, rp_cache *cache) {
+static int cache_verify_verify(const verify_options *o, rp_cache *cache) {
     verify_state s = {.progress = {.what = "reading"}, .findings = o->json ? json_array() : NULL};
     rp_cache_verification v;
     rp_cache_recomputed r = {0};
@@ -165,13 +165,13 @@ static int verify(const verify_options *o, rp_cache *cache) {
     int rc = rp_cache_verify(cache, cache_on_progress, on_finding, &s, &v, &err);
     cli_progress_clear(&s.progress.bar);
     int status = rc == RP_OK ? CLI_OK : cache_store_fail(&err);
-    if (status == CLI_OK && o->model != NULL) status = recompute(o, cache, &s, &r);
+    if (status == CLI_OK && o->model != NULL) status = cache_verify_recompute(o, cache, &s, &r);
     if (status != CLI_OK) {
         json_decref(s.findings);
         return status;
     }
     v.flaws[RP_CACHE_OTHER_KV] = r.different;
-    status = o->json ? print_json(o, &v, &r, &s) : print_summary(o, &v, &r, &s);
+    status = o->json ? cache_verify_print_json(o, &v, &r, &s) : cache_verify_print_summary(o, &v, &r, &s);
     if (status != CLI_OK || s.n == 0) return status;
     return s.n_damaged > 0 ? CLI_FAILED : CLI_LEFTOVERS;
 }
@@ -185,7 +185,7 @@ static int verify_main(int argc, char **argv) {
         return cli_fail(CLI_WRONG_USE, "--schema and --tenant need a model to compute with: give --model FILE");
     rp_cache *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
-    if (status == CLI_OK) status = verify(&o, cache);
+    if (status == CLI_OK) status = cache_verify_verify(&o, cache);
     rp_cache_close(cache);
     return status;
 }

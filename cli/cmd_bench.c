@@ -81,7 +81,7 @@ static rp_engine_options engine_options(const bench_options *o) {
 }
 
 /* Would a poisson load's prompts and answers fit? Said before it runs rather than by every call. */
-static int check_context(const bench_options *o, const rp_model *model) {
+static int bench_check_context(const bench_options *o, const rp_model *model) {
     rp_model_info info;
     rp_model_describe(model, &info);
     int32_t room = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
@@ -92,7 +92,7 @@ static int check_context(const bench_options *o, const rp_model *model) {
                     (long long)longest, (int)room, (long long)longest);
 }
 
-static int drive(bench_session *s) {
+static int bench_drive(bench_session *s) {
     switch ((bench_load)s->options->load) {
     case BENCH_REPLAY: return bench_replay(s);
     case BENCH_SOAK: return bench_soak(s);
@@ -106,7 +106,7 @@ static int run_load(bench_session *s, cli_loaded *loaded, bench_trace *trace) {
     int status = bench_driver_open(s->driver, loaded, &engine, trace);
     if (status != CLI_OK) return status;
     cli_interrupt_catch();
-    status = drive(s);
+    status = bench_drive(s);
     if (status != CLI_OK && status != CLI_INTERRUPTED) return status;
     int reported = bench_report(s);
     return reported != CLI_OK ? reported : status;
@@ -131,7 +131,7 @@ static int bench_with(const bench_options *o) {
     bench_session s = {.options = o, .driver = cli_alloc(sizeof *s.driver)};
     int status = o->requests != NULL ? bench_requests_read(&s.requests, o->requests, (size_t)o->count) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o->model, NULL);
-    if (status == CLI_OK) status = check_context(o, loaded.model);
+    if (status == CLI_OK) status = bench_check_context(o, loaded.model);
     if (status == CLI_OK) status = run_session(&s, &loaded);
     cli_loaded_free(&loaded);
     bench_driver_close(s.driver);

@@ -43,7 +43,7 @@ typedef enum value_kind { VALUE_NONE, VALUE_ANY, VALUE_WORDS, VALUE_FILE, VALUE_
 
 static bool is_shown(const cli_option *o) { return o->help != NULL && !o->positional; }
 
-static value_kind kind_of(const cli_option *o) {
+static value_kind completion_kind_of(const cli_option *o) {
     if (o->kind == CLI_FLAG) return VALUE_NONE;
     if (o->choices != NULL) return VALUE_WORDS;
     if (strcmp(o->value, "DIR") == 0) return VALUE_FOLDER;
@@ -58,7 +58,7 @@ static const cli_option *positional_of(const cli_command *c) {
 
 static bool is_part(const cli_command *c) { return strchr(c->name, ' ') != NULL; }
 
-static const char *part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
+static const char *completion_part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
 
 /* Words of one option, with what stands between two. */
 static void print_words(const char *const *words, const char *between) {
@@ -76,7 +76,7 @@ static void each_command(void (*print)(const cli_command *c)) {
 
 static void bash_value(const cli_option *o) {
     static const char *const words[] = {[VALUE_ANY] = ":none", [VALUE_FILE] = ":file", [VALUE_FOLDER] = ":folder"};
-    value_kind kind = kind_of(o);
+    value_kind kind = completion_kind_of(o);
     if (kind == VALUE_NONE) return;
     printf("        --%s", o->name);
     if (o->letter != 0) printf("|-%c", o->letter);
@@ -89,7 +89,7 @@ static void bash_value(const cli_option *o) {
 static void bash_command(const cli_command *c) {
     const cli_option *first = positional_of(c);
     printf("    '%s')\n        words='", c->name);
-    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("%s ", part_name(*part));
+    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("%s ", completion_part_name(*part));
     if (first != NULL && first->choices != NULL) print_words(first->choices, " ");
     printf("'\n        options='");
     for (const cli_option *o = c->options; o->name != NULL; o++)
@@ -138,7 +138,7 @@ static void print_bash(void) {
 /* ---- zsh ---- */
 
 /* Text inside of single quotes; a backslash goes before each of `special`. */
-static void print_quoted(const char *text, const char *special) {
+static void completion_print_quoted(const char *text, const char *special) {
     for (; *text != '\0'; text++) {
         if (*text == '\'') printf("'\\''");
         else if (strchr(special, *text) != NULL) printf("\\%c", *text);
@@ -147,10 +147,10 @@ static void print_quoted(const char *text, const char *special) {
 }
 
 static void zsh_value(const cli_option *o) {
-    value_kind kind = kind_of(o);
+    value_kind kind = completion_kind_of(o);
     if (kind == VALUE_NONE) return;
     putchar(':');
-    print_quoted(o->value, "\\:");
+    completion_print_quoted(o->value, "\\:");
     printf(":%s", kind == VALUE_FILE ? "_files" : kind == VALUE_FOLDER ? "_files -/" : "");
     if (kind != VALUE_WORDS) return;
     putchar('(');
@@ -164,7 +164,7 @@ static void zsh_option(const cli_option *o) {
     else if (o->letter != 0) printf(" \\\n        '(-%c --%s)'{-%c,--%s}'", o->letter, o->name, o->letter, o->name);
     else printf(" \\\n        '%s--%s", again, o->name);
     putchar('[');
-    print_quoted(o->help, "\\[]:");
+    completion_print_quoted(o->help, "\\[]:");
     putchar(']');
     zsh_value(o);
     putchar('\'');
@@ -178,7 +178,7 @@ static void zsh_function(const cli_command *c, char name[FUNCTION_BYTES]) {
 
 static void zsh_entry(const cli_command *c, const char *name) {
     printf("        '%s:", name);
-    print_quoted(c->summary, "\\:");
+    completion_print_quoted(c->summary, "\\:");
     printf("'\n");
 }
 
@@ -196,15 +196,15 @@ static void zsh_options(const cli_command *c) {
 
 /* A function that completes one of several commands, or what comes behind it. whole: what they are parts of; NULL: the program. */
 static void zsh_choice(const char *function, const cli_command *whole, const cli_command *const *list,
-                       const char *(*name_of)(const cli_command *c)) {
+                       const char *(*completion_name_of)(const cli_command *c)) {
     printf("%s() {\n    local state line\n    local -a commands=(\n", function);
-    for (const cli_command *const *c = list; *c != NULL; c++) zsh_entry(*c, name_of(*c));
+    for (const cli_command *const *c = list; *c != NULL; c++) zsh_entry(*c, completion_name_of(*c));
     if (whole == NULL) printf("        'help:explain a command'\n");
     printf("    )\n    _arguments -C ");
     if (whole != NULL) zsh_options(whole);
     else printf("'--help[print help]' '--version[print the version]'");
     printf(" '1:command:->command' '*::argument:->argument'\n    case $state in\n    command) _describe command commands ;;\n    argument)\n        case $line[1] in\n");
-    for (const cli_command *const *c = list; *c != NULL; c++) zsh_call(*c, name_of(*c));
+    for (const cli_command *const *c = list; *c != NULL; c++) zsh_call(*c, completion_name_of(*c));
     if (whole == NULL) printf("        help) _describe command commands ;;\n");
     printf("        esac ;;\n    esac\n}\n\n");
 }
@@ -213,7 +213,7 @@ static void zsh_command(const cli_command *c) {
     char function[FUNCTION_BYTES];
     zsh_function(c, function);
     if (c->parts != NULL) {
-        zsh_choice(function, c, c->parts, part_name);
+        zsh_choice(function, c, c->parts, completion_part_name);
         return;
     }
     printf("%s() {\n    _arguments ", function);
@@ -227,12 +227,12 @@ static void zsh_command(const cli_command *c) {
     printf("\n}\n\n");
 }
 
-static const char *name_of(const cli_command *c) { return c->name; }
+static const char *completion_name_of(const cli_command *c) { return c->name; }
 
 static void print_zsh(void) {
     printf("#compdef reprise\n# zsh completion of reprise %s, made by `reprise completion zsh`.\n\n", rp_version());
     each_command(zsh_command);
-    zsh_choice("_reprise", NULL, cli_commands, name_of);
+    zsh_choice("_reprise", NULL, cli_commands, completion_name_of);
     /* a file of $fpath is run by the first completion; another way is to source it */
     printf("if [ \"$funcstack[1]\" = _reprise ]; then _reprise \"$@\"; else compdef _reprise reprise; fi\n");
 }
@@ -263,7 +263,7 @@ static void fish_option(const cli_command *c, const cli_option *o) {
     fish_condition(c);
     printf(" -l %s", o->name);
     if (o->letter != 0) printf(" -s %c", o->letter);
-    switch (kind_of(o)) {
+    switch (completion_kind_of(o)) {
     case VALUE_NONE: break;
     case VALUE_ANY: printf(" -x"); break;
     case VALUE_WORDS: fish_words(o->choices); break;
@@ -286,7 +286,7 @@ static void fish_command(const cli_command *c) {
     }
     for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) {
         fish_condition(c);
-        fish_entry(*part, part_name(*part));
+        fish_entry(*part, completion_part_name(*part));
     }
     for (const cli_option *o = c->options; o->name != NULL; o++)
         if (is_shown(o)) fish_option(c, o);

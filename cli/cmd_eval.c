@@ -109,7 +109,7 @@ typedef struct eval_state {
     size_t done;
 } eval_state;
 
-static void on_logits(void *user, const float *logits, int32_t n_vocab) {
+static void eval_on_logits(void *user, const float *logits, int32_t n_vocab) {
     distributions *d = user;
     if (d->n == d->most) return;
     float *row = d->values + (size_t)d->n++ * (size_t)n_vocab;
@@ -141,7 +141,7 @@ static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_err
     return CLI_OK;
 }
 
-static int load_schema(eval_state *s, const eval_item *item, const eval_setting *setting, rp_error *err) {
+static int eval_load_schema(eval_state *s, const eval_item *item, const eval_setting *setting, rp_error *err) {
     rp_schema_options o = {.scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
     int rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
@@ -163,7 +163,7 @@ static int answer_tokens(eval_state *s, const eval_item *item, int32_t **tokens,
     return rp_tokenize(s->loaded.model, item->answers[0], strlen(item->answers[0]), false, false, tokens, n, err);
 }
 
-static void make_room(distributions *d, int32_t rows, int32_t n_vocab) {
+static void distributions_make_space(distributions *d, int32_t rows, int32_t n_vocab) {
     d->n = 0;
     d->n_vocab = n_vocab;
     if (rows > d->most) d->values = cli_realloc(d->values, (size_t)rows * (size_t)n_vocab * sizeof *d->values);
@@ -175,10 +175,10 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
                     double *likelihood, rp_error *err) {
     int32_t *forced = NULL;
     size_t n = 0;
-    int rc = load_schema(s, item, setting, err);
+    int rc = eval_load_schema(s, item, setting, err);
     if (rc == RP_OK) rc = answer_tokens(s, item, &forced, &n, err);
     if (rc != RP_OK) return rc;
-    make_room(d, item->metric == EVAL_PERPLEXITY ? (int32_t)n : 1, s->info.n_vocab);
+    distributions_make_space(d, item->metric == EVAL_PERPLEXITY ? (int32_t)n : 1, s->info.n_vocab);
     rp_request r = rp_request_defaults();
     r.prompt = item->prompt;
     r.reuse = setting->reuse;
@@ -192,7 +192,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.max_tokens = s->options->max_tokens;
     r.forced = forced;
     r.n_forced = (int32_t)n;
-    r.on_logits = on_logits;
+    r.on_logits = eval_on_logits;
     r.user = d;
     if (rc == RP_OK) rc = rp_engine_run(s->loaded.engine, &r, result, err);
     *likelihood = 0;
@@ -202,7 +202,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     return rc;
 }
 
-static outcome judge(const eval_state *s, const eval_item *item, const rp_result *r, double likelihood) {
+static outcome eval_judge(const eval_state *s, const eval_item *item, const rp_result *r, double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
     outcome o = {.ttft_ms = r->timings.ttft_ms, .recomputed_tokens = r->quality.recomputed_tokens,
@@ -248,7 +248,7 @@ static int eval_item_under(eval_state *s, const eval_task *t, const eval_item *i
     rp_result *result = NULL;
     double likelihood;
     if (run_item(s, item, setting, &s->other, &result, &likelihood, &err) != RP_OK) return fail_item(t, item, setting, &err);
-    *out = judge(s, item, result, likelihood);
+    *out = eval_judge(s, item, result, likelihood);
     write_item(s, t, item, setting, result, out);
     rp_result_free(result);
     return CLI_OK;
@@ -271,7 +271,7 @@ static int eval_one(eval_state *s, const eval_task *t, size_t index, outcome *ou
     return CLI_OK;
 }
 
-static void summarize(const eval_state *s, const eval_task *t, const outcome *outcomes, eval_row *row) {
+static void eval_summarize(const eval_state *s, const eval_task *t, const outcome *outcomes, eval_row *row) {
     size_t n = t->n_items;
     double *values = cli_alloc(4 * n * sizeof *values), *score = values, *agreement = score + n, *kl = agreement + n, *ttft = kl + n;
     for (size_t i = 0; i < n; i++) {
@@ -306,7 +306,7 @@ static int eval_all(eval_state *s, size_t *n_rows) {
         for (size_t k = 0; k < s->n_settings && status == CLI_OK; k++) {
             eval_row *row = &s->rows[(*n_rows)++];
             *row = (eval_row){.task = t->name, .setting = s->settings[k].name};
-            summarize(s, t, outcomes + k * t->n_items, row);
+            eval_summarize(s, t, outcomes + k * t->n_items, row);
         }
         free(outcomes);
         if (status != CLI_OK) return status;
@@ -316,7 +316,7 @@ static int eval_all(eval_state *s, size_t *n_rows) {
 
 /* ---- The command ---- */
 
-static int check_options(const eval_options *o) {
+static int eval_check_options(const eval_options *o) {
     if (o->tasks.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise eval' has no tasks: give --tasks FILE");
     if (o->json + o->csv + o->markdown > 1) return cli_fail(CLI_WRONG_USE, "--json, --csv and --markdown exclude each other: give one of them");
     if (o->output != NULL && o->json + o->csv + o->markdown == 0)
@@ -324,7 +324,7 @@ static int check_options(const eval_options *o) {
     return CLI_OK;
 }
 
-static int read_settings(eval_state *s) {
+static int eval_read_settings(eval_state *s) {
     const cli_list *given = &s->options->settings;
     size_t n_default = sizeof default_settings / sizeof default_settings[0];
     s->n_settings = given->n > 0 ? given->n : n_default;
@@ -358,7 +358,7 @@ static int read_tasks(eval_state *s) {
     return CLI_OK;
 }
 
-static int load(eval_state *s) {
+static int eval_load(eval_state *s) {
     const eval_options *o = s->options;
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status != CLI_OK) return status;
@@ -395,9 +395,9 @@ static int eval_with(const eval_options *o) {
     eval_state s = {.options = o};
     FILE *output = NULL, *svg = NULL;
     size_t n_rows = 0;
-    int status = read_settings(&s);
+    int status = eval_read_settings(&s);
     if (status == CLI_OK) status = read_tasks(&s);
-    if (status == CLI_OK) status = load(&s);
+    if (status == CLI_OK) status = eval_load(&s);
     if (status == CLI_OK) status = open_for_writing(o->output, "--output", &output);
     if (status == CLI_OK) status = open_for_writing(o->svg, "--svg", &svg);
     if (status == CLI_OK) status = open_for_writing(o->items, "--items", &s.items);
@@ -425,6 +425,6 @@ static int eval_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_eval, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    int status = check_options(&o);
+    int status = eval_check_options(&o);
     return status == CLI_OK ? eval_with(&o) : status;
 }

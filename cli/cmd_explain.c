@@ -47,7 +47,7 @@ const cli_command cli_command_diff = {
     .main = diff_main,
 };
 
-static int explain(const explain_options *o) {
+static int explain_explain(const explain_options *o) {
     json_t *report = NULL;
     int status = o->first != NULL ? reports_get_one(&o->server, o->first, &report) : reports_get(&o->server, "/v1/requests?limit=50", &report);
     if (status != CLI_OK) return status;
@@ -62,10 +62,10 @@ static int explain_main(int argc, char **argv) {
     explain_options o = {.first = NULL};
     cli_parsed parsed = cli_options_parse(&cli_command_explain, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
-    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : explain(&o);
+    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : explain_explain(&o);
 }
 
-static int diff(const explain_options *o) {
+static int explain_diff(const explain_options *o) {
     json_t *a = NULL, *b = NULL;
     int status = reports_get_one(&o->server, o->first, &a);
     if (status == CLI_OK) status = reports_get_one(&o->server, o->second, &b);
@@ -87,5 +87,5 @@ static int diff_main(int argc, char **argv) {
     explain_options o = {.first = NULL};
     cli_parsed parsed = cli_options_parse(&cli_command_diff, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
-    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : diff(&o);
+    return parsed == CLI_PARSED_WRONG ? CLI_WRONG_USE : explain_diff(&o);
 }

@@ -51,14 +51,14 @@ const cli_command cli_command_inspect = {
     .main = inspect_main,
 };
 
-static int check_options(const inspect_options *o) {
+static int inspect_check_options(const inspect_options *o) {
     if (o->schemas.n > 0) return CLI_OK;
     if (o->prompt != NULL) return cli_fail(CLI_WRONG_USE, "--prompt '%s' names a schema: give its file with --schema", o->prompt);
     if (o->svg != NULL) return cli_fail(CLI_WRONG_USE, "--svg '%s' needs something to draw: give --schema FILE", o->svg);
     return CLI_OK;
 }
 
-static int write_svg(const char *path, const rp_inspection *in, bool with_prompt) {
+static int inspect_write_svg(const char *path, const rp_inspection *in, bool with_prompt) {
     FILE *to = fopen(path, "wb");
     if (to == NULL) return cli_fail(CLI_FAILED, "cannot write '%s': %s", path, strerror(errno));
     if (with_prompt)
@@ -68,10 +68,10 @@ static int write_svg(const char *path, const rp_inspection *in, bool with_prompt
     return cli_close_output(to, path);
 }
 
-static int show(const inspect_options *o, const rp_inspection *in) {
+static int inspect_show(const inspect_options *o, const rp_inspection *in) {
     bool with_prompt = o->prompt != NULL;
     if (o->svg != NULL) {
-        int status = write_svg(o->svg, in, with_prompt);
+        int status = inspect_write_svg(o->svg, in, with_prompt);
         if (status != CLI_OK) return status;
     }
     if (o->json) return inspect_json_print(in, with_prompt);
@@ -80,7 +80,7 @@ static int show(const inspect_options *o, const rp_inspection *in) {
     return cli_finish_output();
 }
 
-static int read_prompt(const char *path, char **prompt) {
+static int inspect_read_prompt(const char *path, char **prompt) {
     size_t n = 0;
     int status = cli_read(path, prompt, &n);
     if (status == CLI_OK && strlen(*prompt) < n)
@@ -99,7 +99,7 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
     const char *schema = prompt != NULL ? NULL : rp_schema_name(l->schema);
     const char *name = prompt == NULL ? NULL : strcmp(o->prompt, "-") == 0 ? "stdin" : o->prompt;
     if (rp_engine_inspect(l->engine, NULL, schema, prompt, name, &in, &err) != RP_OK) return cli_fail_library(&err);
-    status = show(o, in);
+    status = inspect_show(o, in);
     rp_inspection_free(in);
     return status;
 }
@@ -118,13 +118,13 @@ static int inspect_model(const inspect_options *o, cli_loaded *l) {
     return cli_finish_output();
 }
 
-static void on_progress(void *user, uint64_t done, uint64_t total) { cli_progress_draw(user, "hashing weights", NULL, done, total); }
+static void inspect_on_progress(void *user, uint64_t done, uint64_t total) { cli_progress_draw(user, "hashing weights", NULL, done, total); }
 
-static int hash_model(cli_loaded *l) {
+static int inspect_hash_model(cli_loaded *l) {
     cli_progress progress = {0};
     const char *fingerprint;
     rp_error err;
-    int rc = rp_model_fingerprint(l->model, 0, on_progress, &progress, &fingerprint, &err);
+    int rc = rp_model_fingerprint(l->model, 0, inspect_on_progress, &progress, &fingerprint, &err);
     cli_progress_clear(&progress);
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
@@ -133,12 +133,12 @@ static int inspect_main(int argc, char **argv) {
     inspect_options o = {0};
     cli_parsed parsed = cli_options_parse(&cli_command_inspect, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
-    if (parsed == CLI_PARSED_WRONG || check_options(&o) != CLI_OK) return CLI_WRONG_USE;
+    if (parsed == CLI_PARSED_WRONG || inspect_check_options(&o) != CLI_OK) return CLI_WRONG_USE;
     cli_loaded loaded = {0};
     char *prompt = NULL;
-    int status = o.prompt != NULL ? read_prompt(o.prompt, &prompt) : CLI_OK;
+    int status = o.prompt != NULL ? inspect_read_prompt(o.prompt, &prompt) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
-    if (status == CLI_OK) status = hash_model(&loaded); /* so that keys are those of stores */
+    if (status == CLI_OK) status = inspect_hash_model(&loaded); /* so that keys are those of stores */
     if (status == CLI_OK)
         status = o.schemas.n > 0 ? inspect_schema(&o, &loaded, prompt) : inspect_model(&o, &loaded);
     free(prompt);

@@ -59,7 +59,7 @@ static json_t *finding_object(const rp_lint_finding *f) {
     return o;
 }
 
-static int print_json(const rp_lint *lint) {
+static int lint_print_json(const rp_lint *lint) {
     json_t *o = json_object(), *findings = json_array();
     for (size_t i = 0; i < lint->n_findings; i++) cli_json_append(findings, finding_object(&lint->findings[i]));
     cli_json_set(o, "findings", findings);
@@ -82,7 +82,7 @@ static void print_finding(const rp_lint_finding *f) {
     printf(" [%s]\n", rp_lint_name(f->code));
 }
 
-static void print_summary(const rp_lint *lint) {
+static void lint_print_summary(const rp_lint *lint) {
     const size_t *n = lint->n_severity;
     fprintf(stderr, "%zu errors, %zu warnings, %zu notes", n[RP_LINT_ERROR], n[RP_LINT_WARNING], n[RP_LINT_NOTE]);
     if (lint->n_left_out > 0) fprintf(stderr, ", %zu more", lint->n_left_out);
@@ -91,13 +91,13 @@ static void print_summary(const rp_lint *lint) {
     fputc('\n', stderr);
 }
 
-static int show(const lint_options *o, const rp_lint *lint) {
+static int lint_show(const lint_options *o, const rp_lint *lint) {
     int status;
-    if (o->json) status = print_json(lint);
+    if (o->json) status = lint_print_json(lint);
     else {
         for (size_t i = 0; i < lint->n_findings; i++) print_finding(&lint->findings[i]);
         status = cli_finish_output();
-        print_summary(lint);
+        lint_print_summary(lint);
     }
     bool failed = lint->n_severity[RP_LINT_ERROR] > 0 || (o->strict && lint->n_severity[RP_LINT_WARNING] > 0);
     return status == CLI_OK && failed ? CLI_FAILED : status;
@@ -107,7 +107,7 @@ static int lint_schema(const lint_options *o, const rp_model *model, const lint_
     rp_lint *lint;
     rp_error err;
     if (rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err) != RP_OK) return cli_fail_library(&err);
-    int status = show(o, lint);
+    int status = lint_show(o, lint);
     rp_lint_free(lint);
     return status;
 }

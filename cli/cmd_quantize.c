@@ -61,7 +61,7 @@ static void count_fallback(session *s, const char *type) {
     }
 }
 
-static bool on_step(void *user, const rp_quantize_step *step) {
+static bool quantize_on_step(void *user, const rp_quantize_step *step) {
     session *s = user;
     if (step->tensor != NULL && step->begins) {
         s->n_tensors++;
@@ -72,18 +72,18 @@ static bool on_step(void *user, const rp_quantize_step *step) {
     return !cli_interrupted();
 }
 
-static uint64_t size_of(const char *path) {
+static uint64_t quantize_size_of(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-static double mebibytes(uint64_t bytes) { return (double)bytes / 1048576.0; }
+static double quantize_mebibytes(uint64_t bytes) { return (double)bytes / 1048576.0; }
 
-static void print_summary(const session *s, const quantize_options *o, const char *type) {
+static void quantize_print_summary(const session *s, const quantize_options *o, const char *type) {
     for (int i = 0; i < FALLBACKS_MAX && s->fallbacks[i].n > 0; i++)
         fprintf(stderr, "reprise: note: %llu of %llu tensors are %s: their rows are not whole blocks of %s\n",
                 (unsigned long long)s->fallbacks[i].n, (unsigned long long)s->n_tensors, s->fallbacks[i].type, type);
-    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB of weights\n", type, mebibytes(size_of(o->out)), mebibytes(s->read_bytes));
+    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB of weights\n", type, quantize_mebibytes(quantize_size_of(o->out)), quantize_mebibytes(s->read_bytes));
 }
 
 static int quantize_main(int argc, char **argv) {
@@ -97,7 +97,7 @@ static int quantize_main(int argc, char **argv) {
     rp_quantize_options library = rp_quantize_options_defaults();
     rp_error err;
     library.n_threads = o.threads;
-    library.on_step = on_step;
+    library.on_step = quantize_on_step;
     library.user = &s;
     cli_interrupt_catch();
     int rc = rp_model_quantize(o.in, o.out, type, &library, &err);
@@ -105,6 +105,6 @@ static int quantize_main(int argc, char **argv) {
     if (rc == RP_ERR_CANCELLED) return CLI_INTERRUPTED;
     if (rc == RP_ERR_NAME) return cli_fail(CLI_WRONG_USE, "%s", err.message);
     if (rc != RP_OK) return cli_fail_library(&err);
-    print_summary(&s, &o, type);
+    quantize_print_summary(&s, &o, type);
     return CLI_OK;
 }

@@ -110,7 +110,7 @@ typedef struct run_state {
 
 /* ---- Callbacks ---- */
 
-static bool on_text(void *user, const char *text, size_t n) {
+static bool run_on_text(void *user, const char *text, size_t n) {
     run_state *s = user;
     cli_progress_clear(&s->progress);
     if (n > 0 && !s->options->json) {
@@ -124,7 +124,7 @@ static bool on_text(void *user, const char *text, size_t n) {
     return true;
 }
 
-static void on_logits(void *user, const float *logits, int32_t n_vocab) {
+static void run_on_logits(void *user, const float *logits, int32_t n_vocab) {
     run_state *s = user;
     for (int32_t i = 0; i < n_vocab; i++) { /* byte by byte: little-endian whatever the machine is */
         uint32_t bits;
@@ -135,14 +135,14 @@ static void on_logits(void *user, const float *logits, int32_t n_vocab) {
     }
 }
 
-static void on_progress(void *user, uint64_t done, uint64_t total) {
+static void run_on_progress(void *user, uint64_t done, uint64_t total) {
     run_state *s = user;
     cli_progress_draw(&s->progress, "computing modules", "tokens", done, total);
 }
 
 /* ---- The work ---- */
 
-static int check_options(const run_options *o) {
+static int run_check_options(const run_options *o) {
     if (o->prompts.n > 0 && o->texts.n > 0)
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
@@ -162,7 +162,7 @@ static int check_options(const run_options *o) {
 }
 
 /* what: what such a file is. */
-static int read_text(const char *path, const char *name, const char *what, char **out) {
+static int run_read_text(const char *path, const char *name, const char *what, char **out) {
     size_t n = 0;
     int status = cli_read(path, out, &n);
     if (status != CLI_OK) return status;
@@ -172,14 +172,14 @@ static int read_text(const char *path, const char *name, const char *what, char 
 
 static int read_document(run_input *in, const char *path) {
     in->name = strcmp(path, "-") == 0 ? "stdin" : path;
-    return read_text(path, in->name, "a prompt is an XML document", &in->document);
+    return run_read_text(path, in->name, "a prompt is an XML document", &in->document);
 }
 
 /* Before the model is opened: a missing file should not cost the time that takes. */
 static int read_inputs(run_state *s) {
     const run_options *o = s->options;
     if (o->grammar != NULL) {
-        int status = read_text(o->grammar, o->grammar, "a grammar is GBNF", &s->grammar);
+        int status = run_read_text(o->grammar, o->grammar, "a grammar is GBNF", &s->grammar);
         if (status != CLI_OK) return status;
     }
     s->inputs = cli_alloc((o->prompts.n + o->texts.n) * sizeof *s->inputs);
@@ -204,7 +204,7 @@ static int load(run_state *s) {
     return status;
 }
 
-static rp_request make_request(run_state *s, const run_input *in) {
+static rp_request run_make_request(run_state *s, const run_input *in) {
     const run_options *o = s->options;
     rp_request r = rp_request_defaults();
     r.tenant = o->tenant;
@@ -220,9 +220,9 @@ static rp_request make_request(run_state *s, const run_input *in) {
     r.ignore_eos = o->ignore_eos;
     r.n_draft = o->draft;
     r.shifted_reuse = o->shifted_reuse;
-    r.on_text = on_text;
-    r.on_logits = s->dump != NULL ? on_logits : NULL;
-    r.on_progress = on_progress;
+    r.on_text = run_on_text;
+    r.on_logits = s->dump != NULL ? run_on_logits : NULL;
+    r.on_progress = run_on_progress;
     r.user = s;
     return r;
 }
@@ -262,7 +262,7 @@ static int run_call(rp_engine *engine, const rp_request *request, rp_result **re
 }
 
 static int run_one(run_state *s, const run_input *in, bool last) {
-    rp_request request = make_request(s, in);
+    rp_request request = run_make_request(s, in);
     rp_result *result = NULL;
     rp_error err;
     int rc = run_call(s->loaded.engine, &request, &result, &err);
@@ -294,7 +294,7 @@ static int open_dump(run_state *s) {
     return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a file that can be made", path);
 }
 
-static int read_quality(run_state *s) {
+static int run_read_quality(run_state *s) {
     rp_error err;
     if (s->options->quality == NULL || rp_quality_parse(s->options->quality, &s->quality, &err) == RP_OK) return CLI_OK;
     return cli_fail(CLI_WRONG_USE, "--quality: %s", err.message);
@@ -302,7 +302,7 @@ static int read_quality(run_state *s) {
 
 static int run_with(const run_options *o) {
     run_state s = {.options = o, .to_terminal = cli_is_terminal(stdout)};
-    int status = read_quality(&s);
+    int status = run_read_quality(&s);
     if (status == CLI_OK) status = read_inputs(&s);
     if (status == CLI_OK) status = load(&s);
     if (status == CLI_OK) status = open_dump(&s);
@@ -327,6 +327,6 @@ static int run_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    int status = check_options(&o);
+    int status = run_check_options(&o);
     return status == CLI_OK ? run_with(&o) : status;
 }

@@ -107,7 +107,7 @@ static const cli_option options[] = {
 #undef TIMEOUT
 #undef AT
 
-static int serve_main(int argc, char **argv);
+static int serve_serve_main(int argc, char **argv);
 
 const cli_command cli_command_serve = {
     .name = "serve",
@@ -116,7 +116,7 @@ const cli_command cli_command_serve = {
     .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once. SIGHUP reads the files of --schema again.\n"
              "exit status: 0 ended by a signal, 1 failed, 2 used wrongly\n",
     .options = options,
-    .main = serve_main,
+    .main = serve_serve_main,
 };
 
 /* ---- signals ---- */
@@ -155,7 +155,7 @@ static void count_steps(rp_server *server) {
     pthread_mutex_unlock(&counted.lock);
 }
 
-static void on_step(void *user, const rp_step *step) {
+static void serve_on_step(void *user, const rp_step *step) {
     (void)user;
     pthread_mutex_lock(&counted.lock);
     if (counted.server != NULL) rp_server_count_step(counted.server, step);
@@ -191,11 +191,11 @@ static rp_server_options server_options(const serve_options *o) {
     return s;
 }
 
-static int load(cli_loaded *l, const serve_options *o) {
+static int serve_load(cli_loaded *l, const serve_options *o) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
-    engine.on_step = on_step;
+    engine.on_step = serve_on_step;
     engine.scaffold_bytes = o->scaffold_ram;
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
@@ -206,22 +206,22 @@ static int load(cli_loaded *l, const serve_options *o) {
 }
 
 /* Programs that start a server read these lines. */
-static int say(const char *line, const char *what) {
+static int serve_print(const char *line, const char *what) {
     printf(line, what);
     return cli_finish_output();
 }
 
-static int serve(rp_server *server, cli_loaded *l, const serve_options *o) {
+static int serve_serve(rp_server *server, cli_loaded *l, const serve_options *o) {
     int status = CLI_OK;
     for (int i = 0; rp_server_address(server, i) != NULL && status == CLI_OK; i++)
-        status = say("listening on %s\n", rp_server_address(server, i));
-    if (status == CLI_OK) status = load(l, o);
+        status = serve_print("listening on %s\n", rp_server_address(server, i));
+    if (status == CLI_OK) status = serve_load(l, o);
     if (status != CLI_OK) return status;
     rp_error err;
     if (rp_server_ready(server, l->model, l->engine, &err) != RP_OK) return cli_fail_library(&err);
     serve_reload reload = {0};
     status = serve_reload_start(&reload, l->engine, &o->schemas);
-    if (status == CLI_OK) status = say("ready%s\n", "");
+    if (status == CLI_OK) status = serve_print("ready%s\n", "");
     if (status == CLI_OK) {
         serve_notify("READY=1");
         rp_server_run(server);
@@ -241,7 +241,7 @@ static void raise_descriptors(const serve_options *o) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve_with(const serve_options *o) {
+static int serve_serve_with(const serve_options *o) {
     rp_server_options s = server_options(o);
     rp_server *server = NULL;
     cli_loaded loaded = {0};
@@ -254,7 +254,7 @@ static int serve_with(const serve_options *o) {
     if (rc != RP_OK) return cli_fail_library(&err);
     catch_signals(server);
     count_steps(server);
-    int status = serve(server, &loaded, o);
+    int status = serve_serve(server, &loaded, o);
     int64_t left_ms = rp_server_drain_left_ms(server);
     count_steps(NULL);
     rp_server_free(server);
@@ -283,10 +283,10 @@ static int hash_key(void) {
 static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
     if (o->model == NULL) return cli_fail(CLI_WRONG_USE, "needs -m FILE: see 'reprise serve --help'");
-    return serve_with(o);
+    return serve_serve_with(o);
 }
 
-static int serve_main(int argc, char **argv) {
+static int serve_serve_main(int argc, char **argv) {
     serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20,
                        .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);

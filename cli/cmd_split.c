@@ -74,7 +74,7 @@ static void print_figure(FILE *to, const char *what, uint64_t n, uint64_t whole)
     fprintf(to, "%-52s %10llu  %5.1f %%\n", what, (unsigned long long)n, share(n, whole));
 }
 
-static void print_summary(FILE *to, const rp_split_result *r) {
+static void split_print_summary(FILE *to, const rp_split_result *r) {
     totals t = add_up(r);
     const char *unit = r->counts_tokens ? "tokens" : "bytes";
     fprintf(to, "%zu prompts, %zu modules; all prompts begin with the same %zu bytes\n", r->n_prompts, r->n_modules, r->anonymous_bytes);
@@ -91,7 +91,7 @@ static void print_summary(FILE *to, const rp_split_result *r) {
     fprintf(to, "%-52s %10.1f %s\n", "cached per prompt", r->n_prompts > 0 ? (double)t.cached / (double)r->n_prompts : 0, unit);
 }
 
-static json_t *figures(uint64_t total, uint64_t cached, uint64_t first, uint64_t prefix) {
+static json_t *split_figures(uint64_t total, uint64_t cached, uint64_t first, uint64_t prefix) {
     json_t *o = json_object();
     cli_json_set(o, "total", json_integer((json_int_t)total));
     cli_json_set(o, "cached", json_integer((json_int_t)cached));
@@ -115,16 +115,16 @@ static json_t *list_modules(const rp_split_result *r) {
     return list;
 }
 
-static int print_json(const split_options *o, const split_input *in, const rp_split_result *r) {
+static int split_print_json(const split_options *o, const split_input *in, const rp_split_result *r) {
     totals t = add_up(r);
     json_t *all = json_object(), *list = json_array();
     cli_json_set(all, "unit", cli_json_text(r->counts_tokens ? "tokens" : "bytes"));
     cli_json_set(all, "anonymous_bytes", json_integer((json_int_t)r->anonymous_bytes));
     cli_json_set(all, "modules", list_modules(r));
-    cli_json_set(all, "all", figures(t.total, t.cached, t.first, t.prefix));
+    cli_json_set(all, "all", split_figures(t.total, t.cached, t.first, t.prefix));
     for (size_t i = 0; i < r->n_prompts; i++) {
         const rp_split_import *p = &r->prompts[i];
-        json_t *one = figures(p->total, p->cached, p->first, p->prefix);
+        json_t *one = split_figures(p->total, p->cached, p->first, p->prefix);
         cli_json_set(one, "name", cli_json_text(in->prompts[i].name));
         cli_json_append(list, one);
     }
@@ -135,7 +135,7 @@ static int print_json(const split_options *o, const split_input *in, const rp_sp
 
 /* ---- Files ---- */
 
-static int write_schema(const char *path, const rp_split_result *r) {
+static int split_write_schema(const char *path, const rp_split_result *r) {
     FILE *to = fopen(path, "wb");
     if (to == NULL) return cli_fail(CLI_FAILED, "cannot write '%s': %s", path, strerror(errno));
     fwrite(r->schema, 1, r->n_schema, to);
@@ -156,17 +156,17 @@ static int write_prompts(const char *path, const split_input *in, const rp_split
     return cli_close_output(to, path);
 }
 
-static int show(const split_options *o, const split_input *in, const rp_split_result *r) {
-    int status = o->output != NULL ? write_schema(o->output, r) : CLI_OK;
+static int split_show(const split_options *o, const split_input *in, const rp_split_result *r) {
+    int status = o->output != NULL ? split_write_schema(o->output, r) : CLI_OK;
     if (status == CLI_OK && o->prompts != NULL) status = write_prompts(o->prompts, in, r);
     if (status != CLI_OK) return status;
-    if (o->json) return print_json(o, in, r);
+    if (o->json) return split_print_json(o, in, r);
     if (o->output == NULL) fwrite(r->schema, 1, r->n_schema, stdout);
-    print_summary(stderr, r);
+    split_print_summary(stderr, r);
     return cli_finish_output();
 }
 
-static int split(const split_options *o, const split_input *in, const rp_model *model) {
+static int split_split(const split_options *o, const split_input *in, const rp_model *model) {
     rp_split_options how = rp_split_options_defaults();
     rp_split_result *r = NULL;
     rp_error err;
@@ -174,7 +174,7 @@ static int split(const split_options *o, const split_input *in, const rp_model *
     if (o->min > 0) how.min_bytes = o->min;
     how.model = model;
     if (rp_split(in->prompts, in->n, &how, &r, &err) != RP_OK) return cli_fail_library(&err);
-    int status = show(o, in, r);
+    int status = split_show(o, in, r);
     rp_split_free(r);
     return status;
 }
@@ -188,7 +188,7 @@ static int split_main(int argc, char **argv) {
     split_input in = {0};
     int status = split_input_read(&in, &o.files);
     if (status == CLI_OK && o.model != NULL) status = cli_load_model(&loaded, o.model, NULL);
-    if (status == CLI_OK) status = split(&o, &in, loaded.model);
+    if (status == CLI_OK) status = split_split(&o, &in, loaded.model);
     split_input_free(&in);
     cli_loaded_free(&loaded);
     return status;

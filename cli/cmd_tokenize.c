@@ -67,7 +67,7 @@ static void print_ids(const int32_t *tokens, size_t n) {
     fputc('\n', stdout);
 }
 
-static int tokenize(const tokenize_options *o, const rp_model *model, const char *text, size_t n) {
+static int tokenize_tokenize(const tokenize_options *o, const rp_model *model, const char *text, size_t n) {
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
     rp_error err;
@@ -90,7 +90,7 @@ static int tokenize_main(int argc, char **argv) {
     size_t n = 0;
     int status = cli_load_vocabulary(&loaded, o.model);
     if (status == CLI_OK) status = cli_read("-", &text, &n);
-    if (status == CLI_OK) status = tokenize(&o, loaded.model, text, n);
+    if (status == CLI_OK) status = tokenize_tokenize(&o, loaded.model, text, n);
     free(text);
     cli_loaded_free(&loaded);
     return status;

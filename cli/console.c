@@ -22,7 +22,7 @@
 
 /* ---- Errors ---- */
 
-static void print_line(const char *head, const char *fmt, va_list args) {
+static void console_print_line(const char *head, const char *fmt, va_list args) {
     char line[1536];
     vsnprintf(line, sizeof line, fmt, args);
     for (char *p = line; *p != '\0'; p++) /* a name with a newline must not make two lines of one */
@@ -34,7 +34,7 @@ static void print_line(const char *head, const char *fmt, va_list args) {
 int cli_fail(int status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    print_line("reprise", fmt, args);
+    console_print_line("reprise", fmt, args);
     va_end(args);
     return status;
 }
@@ -42,7 +42,7 @@ int cli_fail(int status, const char *fmt, ...) {
 void cli_warn(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    print_line("warning", fmt, args);
+    console_print_line("warning", fmt, args);
     va_end(args);
 }
 
@@ -65,7 +65,7 @@ void *cli_realloc(void *p, size_t n) {
 /* ---- Files ---- */
 
 /* Returns an errno, 0, or -1 if there is more than CLI_INPUT_MAX_BYTES. */
-static int read_all(FILE *from, char **data, size_t *n) {
+static int console_read_all(FILE *from, char **data, size_t *n) {
     size_t capacity = 0, used = 0, got;
     char *buffer = NULL;
     do {
@@ -92,7 +92,7 @@ int cli_read(const char *path, char **data, size_t *n) {
     bool standard = strcmp(path, "-") == 0;
     FILE *from = standard ? stdin : fopen(path, "rb");
     if (from == NULL) return cli_fail(CLI_FAILED, "cannot open '%s': %s", path, strerror(errno));
-    int rc = read_all(from, data, n);
+    int rc = console_read_all(from, data, n);
     if (!standard) fclose(from);
     const char *name = standard ? "standard input" : path;
     if (rc > 0) return cli_fail(CLI_FAILED, "cannot read '%s': %s", name, strerror(rc));

@@ -128,33 +128,33 @@ static size_t make_points(const eval_report *r, setting_point *points) {
 
 /* ---- axes ---- */
 
-static const interval *value_of(const panel *p, const setting_point *s) { return p->shows_kl ? &s->kl : &s->score; }
+static const interval *panel_value_of(const panel *p, const setting_point *s) { return p->shows_kl ? &s->kl : &s->score; }
 
-static double x_of(const panel *p, double ms) {
+static double panel_x_of(const panel *p, double ms) {
     double width = p->right - p->left - 2 * INSET;
     if (p->ms_high <= p->ms_low) return (p->left + p->right) / 2;
     return p->left + INSET + width * (log10(ms) - p->ms_low) / (p->ms_high - p->ms_low);
 }
 
-static double y_of(const panel *p, double value) { return BOTTOM - PLOT_HEIGHT * (value - p->low) / (p->high - p->low); }
+static double panel_y_of(const panel *p, double value) { return BOTTOM - PLOT_HEIGHT * (value - p->low) / (p->high - p->low); }
 
 /* The least of 1, 2, 5 times a power of ten with eight lines or fewer. */
-static double grid_step(double range) {
+static double eval_plot_grid_step(double range) {
     for (double decade = 1e-6;; decade *= 10)
         for (int step = 1; step <= 5; step += step == 1 ? 1 : 3)
             if (range / (step * decade) <= 8 || decade > 1e6) return step * decade;
 }
 
 static void set_range(panel *p, const setting_point *points, size_t n) {
-    double low = value_of(p, &points[0])->low, high = value_of(p, &points[0])->high;
+    double low = panel_value_of(p, &points[0])->low, high = panel_value_of(p, &points[0])->high;
     p->ms_low = p->ms_high = log10(points[0].ms);
     for (size_t i = 1; i < n; i++) {
-        low = fmin(low, value_of(p, &points[i])->low);
-        high = fmax(high, value_of(p, &points[i])->high);
+        low = fmin(low, panel_value_of(p, &points[i])->low);
+        high = fmax(high, panel_value_of(p, &points[i])->high);
         p->ms_high = fmax(p->ms_high, log10(points[i].ms));
     }
     if (p->shows_kl) low = 0;
-    p->step = grid_step(fmax(high - low, 1e-3));
+    p->step = eval_plot_grid_step(fmax(high - low, 1e-3));
     p->low = p->shows_kl ? 0 : p->step * (floor(low / p->step) - (low / p->step - floor(low / p->step) < 0.3));
     p->high = p->step * (ceil(high / p->step) + (ceil(high / p->step) - high / p->step < 0.3));
     if (p->high <= p->low) p->high = p->low + p->step;
@@ -166,7 +166,7 @@ static void draw_axes(const panel *p) {
     char text[32];
     svg_text(p->to, p->left - NUMBERS_WIDTH, TOP - 14, &title, p->title);
     for (int i = 0; p->low + i * p->step <= p->high + p->step / 100; i++) {
-        double y = y_of(p, p->low + i * p->step);
+        double y = panel_y_of(p, p->low + i * p->step);
         snprintf(text, sizeof text, "%g%s", round((p->low + i * p->step) * 1e6) / 1e6, p->number);
         svg_grid_line(p->to, p->left, y, p->right, y);
         svg_text(p->to, p->left - 8, y + 4, &number, text);
@@ -174,7 +174,7 @@ static void draw_axes(const panel *p) {
     svg_line(p->to, p->left, BOTTOM, p->right, BOTTOM);
     for (double decade = 1e-3; decade < 1e7; decade *= 10)
         for (int step = 1; step <= 5; step += step == 1 ? 1 : 3) {
-            double x = x_of(p, step * decade);
+            double x = panel_x_of(p, step * decade);
             if (x < p->left || x > p->right) continue;
             snprintf(text, sizeof text, "%g", round(step * decade * 1e6) / 1e6);
             svg_grid_line(p->to, x, TOP, x, BOTTOM);
@@ -185,7 +185,7 @@ static void draw_axes(const panel *p) {
 
 /* ---- marks and labels ---- */
 
-static bool is_free(const panel *p, box b) {
+static bool panel_is_free(const panel *p, box b) {
     if (b.x < p->left || b.x + b.w > p->right + 8 || b.y < TOP - 8 || b.y + b.h > BOTTOM) return false;
     for (size_t i = 0; i < p->n_taken; i++) {
         const box *o = &p->taken[i];
@@ -195,16 +195,16 @@ static bool is_free(const panel *p, box b) {
 }
 
 /* Beside its mark; where that is taken, above or below, with a line that leads to the mark. */
-static void draw_label(panel *p, const setting_point *s) {
+static void panel_draw_label(panel *p, const setting_point *s) {
     static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
-    double w = svg_text_width(s->name, SVG_LABEL_PX), x = x_of(p, s->ms), mark_y = y_of(p, value_of(p, s)->mean), y = mark_y - LABEL_HEIGHT / 2;
+    double w = svg_text_width(s->name, SVG_LABEL_PX), x = panel_x_of(p, s->ms), mark_y = panel_y_of(p, panel_value_of(p, s)->mean), y = mark_y - LABEL_HEIGHT / 2;
     box place = {x + 9, y, w, LABEL_HEIGHT};
     bool is_away = false;
     for (int i = 0; i < 240; i++) {
         double away = (i / 4 + 1) / 2 * (i / 4 % 2 ? -1 : 1) * 8.0; /* 0, -8, 8, -16, 16 ... */
         double sides[] = {x + 9, x - 9 - w, x + 24, x - 24 - w};
         box candidate = {sides[i % 4], y + away, w, LABEL_HEIGHT};
-        if (!is_free(p, candidate)) continue;
+        if (!panel_is_free(p, candidate)) continue;
         place = candidate;
         is_away = i >= 4 && fabs(away) > LABEL_HEIGHT / 2;
         break;
@@ -220,14 +220,14 @@ static void draw_panel(panel *p, const setting_point *points, size_t n) {
     draw_axes(p);
     p->taken = cli_alloc(3 * n * sizeof *p->taken);
     for (size_t i = 0; i < n; i++) {
-        const interval *v = value_of(p, &points[i]);
-        double x = x_of(p, points[i].ms), y = y_of(p, v->mean), top = y_of(p, v->high), bottom = y_of(p, fmax(v->low, p->low));
+        const interval *v = panel_value_of(p, &points[i]);
+        double x = panel_x_of(p, points[i].ms), y = panel_y_of(p, v->mean), top = panel_y_of(p, v->high), bottom = panel_y_of(p, fmax(v->low, p->low));
         svg_whisker(p->to, points[i].series, x, bottom, top);
         svg_mark(p->to, points[i].series, x, y);
         p->taken[p->n_taken++] = (box){x - 6, y - 6, 12, 12};
         p->taken[p->n_taken++] = (box){x - 5, top - 1, 10, bottom - top + 2};
     }
-    for (size_t i = 0; i < n; i++) draw_label(p, &points[i]);
+    for (size_t i = 0; i < n; i++) panel_draw_label(p, &points[i]);
     free(p->taken);
 }
 

@@ -8,17 +8,17 @@
 
 #include "console.h"
 
-static bool is_space(char c) { return c != '\0' && strchr(" \t\r\n", c) != NULL; }
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static bool eval_score_is_space(char c) { return c != '\0' && strchr(" \t\r\n", c) != NULL; }
+static char eval_score_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 /* Letters, digits and every byte of a character outside ASCII. */
-static bool is_word(char c) { return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || (unsigned char)c >= 0x80; }
+static bool eval_score_is_word(char c) { return (c >= '0' && c <= '9') || (eval_score_lower(c) >= 'a' && eval_score_lower(c) <= 'z') || (unsigned char)c >= 0x80; }
 
 /* Lower case, single spaces, none at the ends, no point at the end. Freed by the caller. */
-static char *plain(const char *s) {
+static char *eval_score_plain(const char *s) {
     char *out = cli_alloc(strlen(s) + 1);
     size_t n = 0;
     for (; *s; s++) {
-        if (!is_space(*s)) out[n++] = lower(*s);
+        if (!eval_score_is_space(*s)) out[n++] = eval_score_lower(*s);
         else if (n > 0 && out[n - 1] != ' ') out[n++] = ' ';
     }
     while (n > 0 && (out[n - 1] == ' ' || out[n - 1] == '.')) n--;
@@ -26,13 +26,13 @@ static char *plain(const char *s) {
     return out;
 }
 
-static double exact(const char *answer, const char *accepted) { return strcmp(answer, accepted) == 0; }
+static double eval_score_exact(const char *answer, const char *accepted) { return strcmp(answer, accepted) == 0; }
 
-static double contains(const char *answer, const char *accepted) {
+static double eval_score_contains(const char *answer, const char *accepted) {
     size_t n = strlen(accepted);
     for (const char *p = answer; n > 0 && (p = strstr(p, accepted)) != NULL; p++) {
-        bool begins = p == answer || !is_word(p[-1]) || !is_word(p[0]);
-        bool ends = !is_word(p[n - 1]) || !is_word(p[n]);
+        bool begins = p == answer || !eval_score_is_word(p[-1]) || !eval_score_is_word(p[0]);
+        bool ends = !eval_score_is_word(p[n - 1]) || !eval_score_is_word(p[n]);
         if (begins && ends) return 1;
     }
     return 0;
@@ -48,7 +48,7 @@ static word_list words_of(const char *text, bool articles) {
     word_list l = {cli_alloc(most * sizeof *l.words), cli_alloc(most * sizeof *l.lengths), 0};
     while (*text) {
         size_t n = 0;
-        while (text[n] && is_word(text[n])) n++;
+        while (text[n] && eval_score_is_word(text[n])) n++;
         bool article = (n == 1 && text[0] == 'a') || (n == 2 && memcmp(text, "an", 2) == 0) || (n == 3 && memcmp(text, "the", 3) == 0);
         if (n > 0 && (articles || !article)) {
             l.words[l.n] = text;
@@ -64,7 +64,7 @@ static void free_words(word_list *l) {
     free(l->lengths);
 }
 
-static bool same(const word_list *a, size_t i, const word_list *b, size_t k) {
+static bool word_list_same(const word_list *a, size_t i, const word_list *b, size_t k) {
     return a->lengths[i] == b->lengths[k] && memcmp(a->words[i], b->words[k], a->lengths[i]) == 0;
 }
 
@@ -74,7 +74,7 @@ static size_t in_common(const word_list *a, const word_list *b) {
     size_t n = 0;
     for (size_t i = 0; i < a->n; i++)
         for (size_t k = 0; k < b->n; k++) {
-            if (taken[k] || !same(a, i, b, k)) continue;
+            if (taken[k] || !word_list_same(a, i, b, k)) continue;
             taken[k] = true;
             n++;
             break;
@@ -89,7 +89,7 @@ static size_t longest_subsequence(const word_list *a, const word_list *b) {
         size_t corner = 0; /* row[k] of the row before */
         for (size_t k = 0; k < b->n; k++) {
             size_t above = row[k + 1];
-            row[k + 1] = same(a, i, b, k) ? corner + 1 : above > row[k] ? above : row[k];
+            row[k + 1] = word_list_same(a, i, b, k) ? corner + 1 : above > row[k] ? above : row[k];
             corner = above;
         }
     }
@@ -98,7 +98,7 @@ static size_t longest_subsequence(const word_list *a, const word_list *b) {
     return n;
 }
 
-static double overlap(const char *answer, const char *accepted, bool in_order) {
+static double eval_score_overlap(const char *answer, const char *accepted, bool in_order) {
     word_list a = words_of(answer, in_order), b = words_of(accepted, in_order);
     size_t n = in_order ? longest_subsequence(&a, &b) : in_common(&a, &b);
     double f = a.n + b.n > 0 ? 2.0 * (double)n / (double)(a.n + b.n) : 1;
@@ -109,12 +109,12 @@ static double overlap(const char *answer, const char *accepted, bool in_order) {
 
 double eval_score(eval_metric metric, const char *answer, const char *const *accepted, size_t n_accepted) {
     double best = 0;
-    char *given = plain(answer);
+    char *given = eval_score_plain(answer);
     for (size_t i = 0; i < n_accepted; i++) {
-        char *wanted = plain(accepted[i]);
-        double score = metric == EVAL_EXACT      ? exact(given, wanted)
-                       : metric == EVAL_CONTAINS ? contains(given, wanted)
-                                                 : overlap(given, wanted, metric == EVAL_ROUGE_L);
+        char *wanted = eval_score_plain(accepted[i]);
+        double score = metric == EVAL_EXACT      ? eval_score_exact(given, wanted)
+                       : metric == EVAL_CONTAINS ? eval_score_contains(given, wanted)
+                                                 : eval_score_overlap(given, wanted, metric == EVAL_ROUGE_L);
         if (score > best) best = score;
         free(wanted);
     }
@@ -143,14 +143,14 @@ int32_t eval_argmax(const float *values, int32_t n) {
 }
 
 /* splitmix64 (Steele, Lea and Flood, 2014). */
-static uint64_t next_random(uint64_t *state) {
+static uint64_t eval_score_next_random(uint64_t *state) {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-static int compare(const void *a, const void *b) {
+static int eval_score_compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -168,10 +168,10 @@ eval_mean eval_bootstrap(const double *values, size_t n, int resamples, uint64_t
     double *means = cli_alloc((size_t)resamples * sizeof *means);
     for (int r = 0; r < resamples; r++) {
         double sum = 0;
-        for (size_t i = 0; i < n; i++) sum += values[next_random(&seed) % n];
+        for (size_t i = 0; i < n; i++) sum += values[eval_score_next_random(&seed) % n];
         means[r] = sum / (double)n;
     }
-    qsort(means, (size_t)resamples, sizeof *means, compare);
+    qsort(means, (size_t)resamples, sizeof *means, eval_score_compare);
     m.low = means[(int)(0.025 * (resamples - 1))];
     m.high = means[(int)(0.975 * (resamples - 1) + 0.5)];
     free(means);
@@ -180,6 +180,6 @@ eval_mean eval_bootstrap(const double *values, size_t n, int resamples, uint64_t
 
 double eval_median(double *values, size_t n) {
     if (n == 0) return 0;
-    qsort(values, n, sizeof *values, compare);
+    qsort(values, n, sizeof *values, eval_score_compare);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

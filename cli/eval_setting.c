@@ -25,7 +25,7 @@ static const setting_word words[] = {
 #define KNOWN "words are exact, off, link:K, blend:R, path, module, packed, fixed, scaffold and bos, joined by '+'"
 
 /* A mode with an amount: of the group of exact and off. */
-static bool read_amount(const char *text, size_t n, setting_word *out) {
+static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
     char word[RP_QUALITY_BYTES] = "";
     if (n >= sizeof word || memchr(text, ':', n) == NULL) return false;
     memcpy(word, text, n);
@@ -33,13 +33,13 @@ static bool read_amount(const char *text, size_t n, setting_word *out) {
     return rp_quality_parse(word, &out->sets.quality, NULL) == RP_OK;
 }
 
-static bool find(const char *text, size_t n, setting_word *out) {
+static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
         *out = words[i];
         return true;
     }
-    return read_amount(text, n, out);
+    return eval_setting_read_amount(text, n, out);
 }
 
 int eval_setting_parse(eval_setting *s, const char *text) {
@@ -48,7 +48,7 @@ int eval_setting_parse(eval_setting *s, const char *text) {
     for (const char *p = text;; p++) {
         size_t n = strcspn(p, "+");
         setting_word w;
-        if (!find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': '%.*s' is not known: " KNOWN, text, (int)n, p);
+        if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': '%.*s' is not known: " KNOWN, text, (int)n, p);
         if (taken[w.group] != NULL)
             return cli_fail(CLI_WRONG_USE, "--setting '%s': '%s' and '%s' exclude each other: " KNOWN, text, taken[w.group], w.word);
         taken[w.group] = w.word;

@@ -20,12 +20,12 @@ typedef struct task_owner {
     size_t n_texts;
 } task_owner;
 
-static char *keep(task_owner *o, char *text) {
+static char *task_owner_keep(task_owner *o, char *text) {
     o->texts = cli_realloc(o->texts, (o->n_texts + 1) * sizeof *o->texts);
     return o->texts[o->n_texts++] = text;
 }
 
-static char *copy(const char *s, size_t n) {
+static char *eval_task_copy(const char *s, size_t n) {
     char *p = cli_alloc(n + 1);
     memcpy(p, s, n);
     return p;
@@ -37,7 +37,7 @@ static int fail_field(const eval_task *t, const eval_item *item, const char *fie
     return cli_fail(CLI_FAILED, "%s:%d: \"%s\" %s (" FIELDS ")", t->path, item->line, field, what);
 }
 
-static int read_schema(eval_task *t, eval_item *item, const json_t *value) {
+static int eval_task_read_schema(eval_task *t, eval_item *item, const json_t *value) {
     task_owner *o = t->owner;
     if (value == NULL) {
         if (t->n_items == 0) return fail_field(t, item, "schema", "is missing: only from the second line on may it be left out");
@@ -52,16 +52,16 @@ static int read_schema(eval_task *t, eval_item *item, const json_t *value) {
     if (s[strspn(s, " \t\r\n")] == '<') return CLI_OK;
     const char *slash = strrchr(t->path, '/');
     size_t n_folder = slash != NULL && s[0] != '/' ? (size_t)(slash - t->path) + 1 : 0;
-    char *path = keep(o, cli_alloc(n_folder + strlen(s) + 1)), *bytes = NULL;
+    char *path = task_owner_keep(o, cli_alloc(n_folder + strlen(s) + 1)), *bytes = NULL;
     memcpy(path, t->path, n_folder);
     memcpy(path + n_folder, s, strlen(s));
     size_t n = 0;
     int status = cli_read(path, &bytes, &n);
     if (status != CLI_OK) return status;
-    item->schema = keep(o, bytes);
+    item->schema = task_owner_keep(o, bytes);
     item->schema_name = path;
     slash = strrchr(path, '/');
-    item->dir = keep(o, slash != NULL ? copy(path, slash == path ? 1 : (size_t)(slash - path)) : copy(".", 1));
+    item->dir = task_owner_keep(o, slash != NULL ? eval_task_copy(path, slash == path ? 1 : (size_t)(slash - path)) : eval_task_copy(".", 1));
     return CLI_OK;
 }
 
@@ -94,7 +94,7 @@ static int read_metric(eval_task *t, eval_item *item, const json_t *value) {
     return cli_fail(CLI_FAILED, "%s:%d: metric \"%s\" is not known: give exact, contains, f1, rouge-l or perplexity", t->path, item->line, name);
 }
 
-static int check_fields(const eval_task *t, const eval_item *item, json_t *object) {
+static int eval_task_check_fields(const eval_task *t, const eval_item *item, json_t *object) {
     static const char *const known[] = {"schema", "prompt", "answers", "metric", "id"};
     const char *field;
     json_t *value;
@@ -106,7 +106,7 @@ static int check_fields(const eval_task *t, const eval_item *item, json_t *objec
     return CLI_OK;
 }
 
-static int read_line(eval_task *t, const char *line, size_t n, int number) {
+static int eval_task_read_line(eval_task *t, const char *line, size_t n, int number) {
     task_owner *o = t->owner;
     json_error_t error;
     eval_item *item = &t->items[t->n_items];
@@ -115,8 +115,8 @@ static int read_line(eval_task *t, const char *line, size_t n, int number) {
     if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: no JSON: %s", t->path, number, error.column, error.text);
     json_array_append_new(o->lines, object);
     if (!json_is_object(object)) return cli_fail(CLI_FAILED, "%s:%d: a line is an object (" FIELDS ")", t->path, number);
-    int status = check_fields(t, item, object);
-    if (status == CLI_OK) status = read_schema(t, item, json_object_get(object, "schema"));
+    int status = eval_task_check_fields(t, item, object);
+    if (status == CLI_OK) status = eval_task_read_schema(t, item, json_object_get(object, "schema"));
     if (status == CLI_OK) status = read_answers(t, item, json_object_get(object, "answers"));
     if (status == CLI_OK) status = read_metric(t, item, json_object_get(object, "metric"));
     item->prompt = json_string_value(json_object_get(object, "prompt"));
@@ -127,7 +127,7 @@ static int read_line(eval_task *t, const char *line, size_t n, int number) {
 
 static char *stem_of(const char *path) {
     const char *slash = strrchr(path, '/'), *start = slash != NULL ? slash + 1 : path, *dot = strrchr(start, '.');
-    return copy(start, dot != NULL && dot > start ? (size_t)(dot - start) : strlen(start));
+    return eval_task_copy(start, dot != NULL && dot > start ? (size_t)(dot - start) : strlen(start));
 }
 
 int eval_task_read(eval_task *t, const char *path, size_t limit) {
@@ -138,7 +138,7 @@ int eval_task_read(eval_task *t, const char *path, size_t limit) {
     o->lines = json_array();
     int status = cli_read(path, &bytes, &n);
     if (status != CLI_OK) return status;
-    keep(o, bytes);
+    task_owner_keep(o, bytes);
     for (size_t i = 0; i < n; i++) lines += bytes[i] == '\n';
     t->items = cli_alloc(lines * sizeof *t->items);
     int number = 1;
@@ -147,7 +147,7 @@ int eval_task_read(eval_task *t, const char *path, size_t limit) {
         size_t length = end != NULL ? (size_t)(end - bytes) - at : n - at;
         bool blank = true;
         for (size_t i = 0; i < length && blank; i++) blank = strchr(" \t\r", bytes[at + i]) != NULL;
-        if (!blank) status = read_line(t, bytes + at, length, number);
+        if (!blank) status = eval_task_read_line(t, bytes + at, length, number);
         at += length + 1;
     }
     if (status == CLI_OK && t->n_items == 0) return cli_fail(CLI_FAILED, "%s: no items: a task file holds one JSON object a line", path);

@@ -54,11 +54,11 @@ static int parse_url(http_target *t, const char *url, char host[256], char port[
     return split_host(t->host, host, port) ? CLI_OK : wrong_url(url, "no host and port");
 }
 
-static int nobody(const http_target *t, const char *why) {
+static int http_client_unreachable(const http_target *t, const char *why) {
     return cli_fail(CLI_FAILED, "cannot reach %s: %s: is a server running there?", t->name, why);
 }
 
-static bool answers(const http_target *t) {
+static bool http_client_answers(const http_target *t) {
     int fd = http_connect(t, false);
     if (fd >= 0) close(fd);
     return fd >= 0;
@@ -67,16 +67,16 @@ static bool answers(const http_target *t) {
 static int find_tcp(http_target *t, const char *host, const char *port) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *all = NULL;
     int rc = getaddrinfo(host, port, &hints, &all), why = 0;
-    if (rc != 0) return nobody(t, gai_strerror(rc));
+    if (rc != 0) return http_client_unreachable(t, gai_strerror(rc));
     bool found = false;
     for (struct addrinfo *a = all; a != NULL && !found; a = a->ai_next) {
         memcpy(&t->address, a->ai_addr, a->ai_addrlen);
         t->n_address = a->ai_addrlen;
-        found = answers(t);
+        found = http_client_answers(t);
         if (!found) why = errno;
     }
     freeaddrinfo(all);
-    return found ? CLI_OK : nobody(t, strerror(why));
+    return found ? CLI_OK : http_client_unreachable(t, strerror(why));
 }
 
 static int find_unix(http_target *t, const char *path) {
@@ -87,7 +87,7 @@ static int find_unix(http_target *t, const char *path) {
     memcpy(&t->address, &address, sizeof address);
     t->n_address = sizeof address;
     snprintf(t->name, sizeof t->name, "unix:%s", path);
-    return answers(t) ? CLI_OK : nobody(t, strerror(errno));
+    return http_client_answers(t) ? CLI_OK : http_client_unreachable(t, strerror(errno));
 }
 
 int http_target_open(http_target *t, const char *url, const char *unix_path) {
@@ -150,7 +150,7 @@ static void keep_body(void *user, const char *bytes, size_t n) {
 }
 
 /* Returns what went wrong, or NULL. */
-static const char *receive(int fd, http_reader *reader) {
+static const char *http_client_receive(int fd, http_reader *reader) {
     char bytes[16384];
     size_t used;
     http_state state = HTTP_READING;
@@ -163,7 +163,7 @@ static const char *receive(int fd, http_reader *reader) {
     return state == HTTP_DONE ? NULL : reader->fault;
 }
 
-static const char *exchange(int fd, const http_target *t, const http_request *q, http_reader *reader) {
+static const char *http_client_exchange(int fd, const http_target *t, const http_request *q, http_reader *reader) {
     struct timeval patience = {.tv_sec = HTTP_PATIENCE_S};
     size_t n = 0;
     char *bytes = http_request_bytes(t, q, &n);
@@ -171,7 +171,7 @@ static const char *exchange(int fd, const http_target *t, const http_request *q,
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     int why = send_all(fd, bytes, n);
     free(bytes);
-    const char *fault = receive(fd, reader); /* a server may refuse a body before it has all of it */
+    const char *fault = http_client_receive(fd, reader); /* a server may refuse a body before it has all of it */
     return fault != NULL && why != 0 ? strerror(why) : fault;
 }
 
@@ -179,10 +179,10 @@ int http_ask(const http_target *t, const http_request *q, http_reply *reply) {
     *reply = (http_reply){0};
     keep_body(reply, "", 0);
     int fd = http_connect(t, false);
-    if (fd < 0) return nobody(t, strerror(errno));
+    if (fd < 0) return http_client_unreachable(t, strerror(errno));
     http_reader *reader = cli_alloc(sizeof *reader);
     http_reader_begin(reader, strcmp(q->method, "HEAD") == 0, keep_body, reply);
-    const char *fault = exchange(fd, t, q, reader);
+    const char *fault = http_client_exchange(fd, t, q, reader);
     reply->status = reader->status;
     close(fd);
     free(reader);

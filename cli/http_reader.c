@@ -34,11 +34,11 @@ static void break_off(http_reader *r, const char *fault) {
 
 /* ---- lines ---- */
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool http_reader_is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static void take_status(http_reader *r) {
     const char *s = r->line;
-    if (strncmp(s, "HTTP/1.", 7) != 0 || !is_digit(s[7]) || s[8] != ' ' || !is_digit(s[9]) || !is_digit(s[10]) || !is_digit(s[11]) ||
+    if (strncmp(s, "HTTP/1.", 7) != 0 || !http_reader_is_digit(s[7]) || s[8] != ' ' || !http_reader_is_digit(s[9]) || !http_reader_is_digit(s[10]) || !http_reader_is_digit(s[11]) ||
         (s[12] != ' ' && s[12] != '\0')) {
         break_off(r, "no status line of HTTP/1.1");
         return;
@@ -48,10 +48,10 @@ static void take_status(http_reader *r) {
     r->stage = HEADERS;
 }
 
-static void take_length(http_reader *r, const char *value) {
+static void http_reader_take_length(http_reader *r, const char *value) {
     uint64_t n = 0;
     const char *p = value;
-    for (; is_digit(*p) && n < UINT64_MAX / 100; p++) n = n * 10 + (uint64_t)(*p - '0');
+    for (; http_reader_is_digit(*p) && n < UINT64_MAX / 100; p++) n = n * 10 + (uint64_t)(*p - '0');
     if (p == value || *p != '\0' || (r->has_length && n != r->left)) {
         break_off(r, "no length in Content-Length");
         return;
@@ -69,7 +69,7 @@ static void take_header(http_reader *r) {
     *value++ = '\0';
     value += strspn(value, " \t");
     for (size_t n = strlen(value); n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'); n--) value[n - 1] = '\0';
-    if (strcasecmp(r->line, "Content-Length") == 0) take_length(r, value);
+    if (strcasecmp(r->line, "Content-Length") == 0) http_reader_take_length(r, value);
     else if (strcasecmp(r->line, "Connection") == 0) r->keeps_open = strcasecmp(value, "close") != 0;
     else if (strcasecmp(r->line, "Transfer-Encoding") == 0) {
         r->chunked = true;
@@ -94,7 +94,7 @@ static void begin_body(http_reader *r) {
 
 /* -1: no hexadecimal digit. */
 static int hex_value(char c) {
-    if (is_digit(c)) return c - '0';
+    if (http_reader_is_digit(c)) return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
@@ -114,7 +114,7 @@ static void take_size(http_reader *r) {
     r->n_head = 0;
 }
 
-static void take_line(http_reader *r) {
+static void http_reader_take_line(http_reader *r) {
     if (r->n_line > 0 && r->line[r->n_line - 1] == '\r') r->n_line--;
     r->line[r->n_line] = '\0';
     bool is_empty = r->n_line == 0;
@@ -141,7 +141,7 @@ static size_t feed_line(http_reader *r, const char *bytes, size_t n) {
     memcpy(r->line + r->n_line, bytes, part);
     r->n_line += part;
     if (end == NULL) return n;
-    take_line(r);
+    http_reader_take_line(r);
     return part + 1;
 }
 
@@ -189,7 +189,7 @@ void sse_reader_free(sse_reader *s) {
     *s = (sse_reader){0};
 }
 
-static bool append(char **to, size_t *used, size_t *cap, const char *bytes, size_t n) {
+static bool http_reader_append(char **to, size_t *used, size_t *cap, const char *bytes, size_t n) {
     if (n > HTTP_MAX_EVENT_BYTES - *used) return false;
     if (*used + n + 1 > *cap) {
         *cap = 2 * (*used + n + 1);
@@ -201,16 +201,16 @@ static bool append(char **to, size_t *used, size_t *cap, const char *bytes, size
     return true;
 }
 
-static bool take_field(sse_reader *s, const char *name, size_t n_name, const char *value) {
+static bool sse_reader_take_field(sse_reader *s, const char *name, size_t n_name, const char *value) {
     if (n_name == 5 && memcmp(name, "event", 5) == 0) {
         size_t n = strlen(value) < sizeof s->event ? strlen(value) : sizeof s->event - 1;
         memcpy(s->event, value, n);
         s->event[n] = '\0';
     }
     if (n_name != 4 || memcmp(name, "data", 4) != 0) return true;
-    if (s->has_data && !append(&s->data, &s->n_data, &s->cap_data, "\n", 1)) return false;
+    if (s->has_data && !http_reader_append(&s->data, &s->n_data, &s->cap_data, "\n", 1)) return false;
     s->has_data = true;
-    return append(&s->data, &s->n_data, &s->cap_data, value, strlen(value));
+    return http_reader_append(&s->data, &s->n_data, &s->cap_data, value, strlen(value));
 }
 
 /* An empty line ends an event; others are "name: value", "name", or ": a comment". */
@@ -221,7 +221,7 @@ static bool take_event_line(sse_reader *s) {
     if (n > 0 && n_name == 0) return true;
     if (n > 0) {
         const char *value = line + n_name + (line[n_name] == ':');
-        return take_field(s, line, n_name, value + (*value == ' '));
+        return sse_reader_take_field(s, line, n_name, value + (*value == ' '));
     }
     if (s->has_data) s->on_event(s->user, s->event, s->data, s->n_data);
     s->event[0] = '\0';
@@ -240,7 +240,7 @@ bool sse_reader_feed(sse_reader *s, const char *bytes, size_t n) {
         s->after_return = false;
         size_t part = 0;
         while (i + part < n && bytes[i + part] != '\n' && bytes[i + part] != '\r') part++;
-        if (!append(&s->line, &s->n_line, &s->cap_line, bytes + i, part)) return false;
+        if (!http_reader_append(&s->line, &s->n_line, &s->cap_line, bytes + i, part)) return false;
         i += part;
         if (i == n) break;
         s->after_return = bytes[i++] == '\r';

@@ -95,7 +95,7 @@ static void place_labels(lane *l) {
 }
 
 /* Pieces of all tiles; the widest one of a tile has its label. */
-static void cut_tiles(mosaic *m) {
+static void mosaic_cut_tiles(mosaic *m) {
     for (int k = 0; k < m->n_lanes; k++) m->lanes[k].pieces = cli_alloc((size_t)m->in->n_tiles * sizeof(piece));
     for (int32_t i = 0; i < m->in->n_tiles; i++) {
         const rp_inspect_tile *t = &m->tiles[i];
@@ -192,14 +192,14 @@ static void draw_lane(FILE *to, const lane *l, int32_t prompt_end) {
     for (int i = 0; i < l->n_pieces; i++) draw_piece(to, l, &l->pieces[i]);
 }
 
-static void draw_legend(FILE *to) {
+static void inspect_svg_mosaic_draw_legend(FILE *to) {
     double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "cached: states are reused");
     x = svg_legend(to, x, SVG_FRESH, "fresh: computed for this prompt");
     x = svg_legend(to, x, SVG_INEXACT, "lower edge: not exact (computed without some of what stands before)");
     svg_legend(to, x, SVG_GAP, "gap");
 }
 
-static void draw(const mosaic *m) {
+static void mosaic_draw(const mosaic *m) {
     long cached = 0, fresh = 0;
     for (int32_t i = 0; i < m->in->n_tiles; i++) *(m->tiles[i].is_view ? &cached : &fresh) += m->tiles[i].n_tokens;
     size_t bytes = strlen(m->in->schema) + 64;
@@ -210,7 +210,7 @@ static void draw(const mosaic *m) {
              "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%ld %% cached)",
              m->in->layout, m->in->scope, (int)m->end, cached, fresh, percent);
     svg_begin(m->to, m->lanes[m->n_lanes - 1].y + LANE_HEIGHT + 12 + SVG_AXIS_HEIGHT, title, subtitle);
-    draw_legend(m->to);
+    inspect_svg_mosaic_draw_legend(m->to);
     for (int k = 0; k < m->n_lanes; k++) {
         svg_axis(m->to, &m->lanes[k].scale, m->lanes[k].y - 6, m->lanes[k].y + LANE_HEIGHT + 12);
         draw_lane(m->to, &m->lanes[k], m->end);
@@ -226,14 +226,14 @@ void inspect_svg_mosaic(FILE *to, const rp_inspection *in) {
         if (end > m.end) m.end = end;
     }
     choose_lanes(&m);
-    cut_tiles(&m);
+    mosaic_cut_tiles(&m);
     double y = SVG_HEAD_HEIGHT + 6;
     for (int k = 0; k < m.n_lanes; k++) {
         place_labels(&m.lanes[k]);
         m.lanes[k].y = y + m.lanes[k].n_rows * ROW_HEIGHT;
         y = m.lanes[k].y + LANE_HEIGHT + 12 + SVG_AXIS_HEIGHT;
     }
-    draw(&m);
+    mosaic_draw(&m);
     for (int k = 0; k < m.n_lanes; k++) free(m.lanes[k].pieces);
     free(m.tiles);
 }

@@ -89,7 +89,7 @@ static bool next_stretch(const chart *c, int32_t i, own_walk *w, int32_t *from, 
 }
 
 /* Tokens behind a union of a packed layout. */
-static int32_t tokens_behind(const chart *c, int32_t i) {
+static int32_t chart_tokens_after(const chart *c, int32_t i) {
     own_walk w = start_walk(c, i);
     int32_t from, to;
     while (next_stretch(c, i, &w, &from, &to)) continue;
@@ -99,11 +99,11 @@ static int32_t tokens_behind(const chart *c, int32_t i) {
 /* ---- Labels ---- */
 
 /* What the box shows: its name and its own tokens. Freed by the caller. */
-static char *node_label(const chart *c, int32_t i) {
+static char *chart_node_label(const chart *c, int32_t i) {
     const rp_inspect_node *n = &c->in->nodes[i];
     const char *name = is_kind(n, "union") ? "one of" : n->depth == 0 ? "anonymous text" : n->name;
     size_t bytes = strlen(name) + 80;
-    int32_t behind = tokens_behind(c, i);
+    int32_t behind = chart_tokens_after(c, i);
     char *label = cli_alloc(bytes), *cut;
     int used = snprintf(label, bytes, "%s", name);
     if (n->n_tokens > 0 && !is_kind(n, "union"))
@@ -115,7 +115,7 @@ static char *node_label(const chart *c, int32_t i) {
 }
 
 static double label_width(const chart *c, int32_t i) {
-    char *label = node_label(c, i);
+    char *label = chart_node_label(c, i);
     double width = svg_text_width(label, SVG_LABEL_PX);
     free(label);
     return width;
@@ -145,7 +145,7 @@ static label_place place_label(const chart *c, int32_t i, double *x) {
 
 /* ---- Placing ---- */
 
-static void widen(chart_box *b, int32_t from, int32_t to) {
+static void chart_box_widen(chart_box *b, int32_t from, int32_t to) {
     if (from >= to) return;
     bool empty = b->from >= b->to;
     if (empty || from < b->from) b->from = from;
@@ -158,16 +158,16 @@ static void measure_node(chart *c, int32_t i) {
     chart_box *b = &c->boxes[i];
     int32_t next = i + 1, from, to;
     while (next < c->in->n_nodes && c->in->nodes[next].depth > n->depth) {
-        widen(b, c->boxes[next].from, c->boxes[next].to);
+        chart_box_widen(b, c->boxes[next].from, c->boxes[next].to);
         next = c->boxes[next].next;
     }
     b->next = next;
     if (has_box(n))
-        for (own_walk w = start_walk(c, i); next_stretch(c, i, &w, &from, &to);) widen(b, from, to);
+        for (own_walk w = start_walk(c, i); next_stretch(c, i, &w, &from, &to);) chart_box_widen(b, from, to);
     b->shown = has_box(n) && b->from < b->to;
 }
 
-static bool overlap(const chart_box *a, const chart_box *b) {
+static bool chart_box_overlap(const chart_box *a, const chart_box *b) {
     return a->lane < b->lane + b->lanes && b->lane < a->lane + a->lanes && a->left < b->right + SIBLING_PX &&
            b->left < a->right + SIBLING_PX;
 }
@@ -178,7 +178,7 @@ static void drop_into_place(chart *c, int32_t first, int32_t child, int32_t lane
     b->lane = lane;
     for (int32_t k = first; k < child;) {
         const chart_box *other = &c->boxes[k];
-        if (other->lanes > 0 && overlap(b, other)) {
+        if (other->lanes > 0 && chart_box_overlap(b, other)) {
             b->lane = other->lane + other->lanes;
             k = first;
         } else {
@@ -199,13 +199,13 @@ static void start_block(const chart *c, int32_t i) {
 }
 
 /* Lays out what node i holds, and with it the node's block. */
-static void arrange(chart *c, int32_t i) {
+static void chart_arrange(chart *c, int32_t i) {
     chart_box *b = &c->boxes[i];
     start_block(c, i);
     int32_t own = b->lanes;
     for (int32_t k = i + 1; k < b->next; k = c->boxes[k].next) {
         chart_box *child = &c->boxes[k];
-        arrange(c, k);
+        chart_arrange(c, k);
         if (child->lanes == 0) continue;
         drop_into_place(c, i + 1, k, own);
         if (b->lanes == 0 || child->left < b->left) b->left = child->left;
@@ -215,10 +215,10 @@ static void arrange(chart *c, int32_t i) {
 }
 
 /* Lanes relative to the parent become lanes of the drawing. */
-static void place(chart *c, int32_t i, int32_t lane) {
+static void chart_place(chart *c, int32_t i, int32_t lane) {
     chart_box *b = &c->boxes[i];
     b->lane = lane;
-    for (int32_t k = i + 1; k < b->next; k = c->boxes[k].next) place(c, k, lane + c->boxes[k].lane);
+    for (int32_t k = i + 1; k < b->next; k = c->boxes[k].next) chart_place(c, k, lane + c->boxes[k].lane);
 }
 
 /* ---- Drawing ---- */
@@ -237,12 +237,12 @@ static char *node_tooltip(const rp_inspect_node *n) {
     return tooltip;
 }
 
-static void draw_label(const chart *c, int32_t i, double y) {
+static void chart_draw_label(const chart *c, int32_t i, double y) {
     const rp_inspect_node *n = &c->in->nodes[i];
     svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
     double x;
     if (place_label(c, i, &x) == LABEL_ON_SOLID && !is_kind(n, "param")) style.class_name = n->cached ? SVG_ON_CACHED : SVG_ON_FRESH;
-    char *label = node_label(c, i);
+    char *label = chart_node_label(c, i);
     svg_text(c->to, x, y + 16.5, &style, label);
     free(label);
 }
@@ -266,11 +266,11 @@ static void draw_node(const chart *c, int32_t i, double top) {
     if (is_union || b->to > first_stretch_end(c, i))
         svg_box(c->to, is_union ? SVG_CHOICE : SVG_EXTENT, x + 0.5, y + 0.5, w - 1, BOX_HEIGHT - 1, tooltip);
     if (!is_union) draw_own(c, i, y, tooltip);
-    draw_label(c, i, y);
+    chart_draw_label(c, i, y);
     free(tooltip);
 }
 
-static void draw_legend(FILE *to) {
+static void inspect_svg_schema_draw_legend(FILE *to) {
     double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "computed once, then cached");
     x = svg_legend(to, x, SVG_FRESH, "cache=\"false\": computed for each prompt");
     x = svg_legend(to, x, SVG_GAP, "parameter");
@@ -278,7 +278,7 @@ static void draw_legend(FILE *to) {
     svg_legend(to, x, SVG_CHOICE, "union: one of these");
 }
 
-static void draw(const chart *c, int32_t lanes) {
+static void chart_draw(const chart *c, int32_t lanes) {
     const rp_inspection *in = c->in;
     size_t bytes = strlen(in->schema) + 64;
     char *title = cli_alloc(bytes), subtitle[256];
@@ -287,7 +287,7 @@ static void draw(const chart *c, int32_t lanes) {
              (int)in->schema_positions);
     double top = SVG_HEAD_HEIGHT + 4, axis_y = top + lanes * LANE_HEIGHT + 6;
     svg_begin(c->to, axis_y + SVG_AXIS_HEIGHT, title, subtitle);
-    draw_legend(c->to);
+    inspect_svg_schema_draw_legend(c->to);
     svg_axis(c->to, &c->scale, top - 4, axis_y);
     for (int32_t i = 0; i < in->n_nodes; i++)
         if (c->boxes[i].shown) draw_node(c, i, top);
@@ -302,10 +302,10 @@ void inspect_svg_schema(FILE *to, const rp_inspection *in) {
     if (in->n_nodes > 0) end = c.boxes[0].to;
     c.scale = svg_scale_make(end, SVG_MARGIN, SVG_WIDTH - LABEL_ROOM);
     if (in->n_nodes > 0) {
-        arrange(&c, 0);
-        place(&c, 0, 0);
+        chart_arrange(&c, 0);
+        chart_place(&c, 0, 0);
         lanes = c.boxes[0].lanes;
     }
-    draw(&c, lanes);
+    chart_draw(&c, lanes);
     free(c.boxes);
 }

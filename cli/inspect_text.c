@@ -33,7 +33,7 @@ static void print_size(const char *label, uint64_t bytes) {
     printf("%-15s %.*f %s\n", label, unit == 0 || v >= 100.0 ? 0 : 1, v, units[unit]);
 }
 
-static void print_row(const char *label, const char *value) {
+static void inspect_text_print_row(const char *label, const char *value) {
     printf("%-15s ", label);
     int cells = cli_text_cells(value);
     cli_print_fit(stdout, value, cells, 0);
@@ -41,10 +41,10 @@ static void print_row(const char *label, const char *value) {
 }
 
 void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
-    print_row("name", m->name[0] != '\0' ? m->name : "(none)");
-    print_row("architecture", m->architecture);
+    inspect_text_print_row("name", m->name[0] != '\0' ? m->name : "(none)");
+    inspect_text_print_row("architecture", m->architecture);
     printf("%-15s %llu\n", "parameters", (unsigned long long)m->parameters);
-    print_row("weights", m->weights);
+    inspect_text_print_row("weights", m->weights);
     print_size("weight bytes", m->weight_bytes);
     printf("%-15s %d of width %d, feed-forward %d\n", "layers", (int)m->n_layers, (int)m->n_embd, (int)m->n_ff);
     printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
@@ -57,9 +57,9 @@ void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
     print_size("memory", memory->weights + memory->file + memory->activations);
     print_size("states a token", m->kv_bytes_per_token);
-    print_row("chat format", m->chat_format);
-    if (m->chat_format_guessed) print_row("", "(guessed: the model's own chat template is not known)");
-    print_row("fingerprint", m->fingerprint);
+    inspect_text_print_row("chat format", m->chat_format);
+    if (m->chat_format_guessed) inspect_text_print_row("", "(guessed: the model's own chat template is not known)");
+    inspect_text_print_row("fingerprint", m->fingerprint);
 }
 
 /* ---- The tree ---- */
@@ -78,7 +78,7 @@ static int node_depth(const rp_inspect_node *n) {
 }
 
 /* is_last[i]: no later node has the same parent. Walks backwards with, for each depth, whether a sibling was seen. */
-static bool *find_last(const rp_inspection *in) {
+static bool *inspect_text_find_last(const rp_inspection *in) {
     bool *is_last = cli_alloc((size_t)in->n_nodes * sizeof *is_last);
     bool seen[DEPTH_MAX] = {false};
     int deepest = -1;
@@ -93,7 +93,7 @@ static bool *find_last(const rp_inspection *in) {
 }
 
 /* "module plan", "user", "param duration (4)". Freed by the caller. */
-static char *node_label(const rp_inspect_node *n) {
+static char *inspect_node_label(const rp_inspect_node *n) {
     size_t bytes = strlen(n->kind) + strlen(n->name) + 2;
     char *label = cli_alloc(bytes);
     snprintf(label, bytes, "%s%s%s", n->kind, n->name[0] != '\0' ? " " : "", n->name);
@@ -101,7 +101,7 @@ static char *node_label(const rp_inspect_node *n) {
 }
 
 static int label_cells(const rp_inspect_node *n) {
-    char *label = node_label(n);
+    char *label = inspect_node_label(n);
     int depth = node_depth(n);
     int cells = cli_text_cells(label) + 3 * depth;
     free(label);
@@ -138,7 +138,7 @@ static void print_columns(const rp_inspect_node *n, bool taken, const tree_signs
 static void print_node(const rp_inspect_node *n, int column, int line) {
     int indent = 3 * node_depth(n);
     int room = column > indent + 4 ? column - indent : 4;
-    char *label = node_label(n);
+    char *label = inspect_node_label(n);
     int rest = line - COLUMNS_CELLS - indent - room - 2;
     bool preview = n->preview[0] != '\0' && rest >= PREVIEW_CELLS_MIN;
     cli_print_fit(stdout, label, room, preview ? room + 2 : 0);
@@ -150,7 +150,7 @@ static void print_node(const rp_inspect_node *n, int column, int line) {
 void inspect_text_tree(const rp_inspection *in, bool with_prompt) {
     tree_signs signs = choose_signs();
     int line = cli_terminal_cells(stdout, LINE_CELLS), column = label_column(in);
-    bool *is_last = find_last(in), open[DEPTH_MAX] = {false};
+    bool *is_last = inspect_text_find_last(in), open[DEPTH_MAX] = {false};
     printf("schema ");
     cli_print_safe(stdout, in->schema, strlen(in->schema));
     printf(": %s layout, %s scope, %d positions\n\n", in->layout, in->scope, (int)in->schema_positions);

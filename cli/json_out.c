@@ -22,13 +22,13 @@ json_t *cli_json_text(const char *s) {
 
 json_t *cli_json_real(double v) { return json_real(isfinite(v) ? round(v * 1e3) / 1e3 : 0.0); }
 
-static void check(int failed) {
+static void json_out_check(int failed) {
     if (failed != 0) exit(cli_fail(CLI_FAILED, "out of memory while JSON was made"));
 }
 
-void cli_json_set(json_t *object, const char *field, json_t *value) { check(json_object_set_new(object, field, value)); }
+void cli_json_set(json_t *object, const char *field, json_t *value) { json_out_check(json_object_set_new(object, field, value)); }
 
-void cli_json_append(json_t *array, json_t *value) { check(json_array_append_new(array, value)); }
+void cli_json_append(json_t *array, json_t *value) { json_out_check(json_array_append_new(array, value)); }
 
 int cli_json_print(json_t *object) {
     int failed = json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(REAL_DIGITS));

@@ -8,15 +8,15 @@
 #include "command.h"
 #include "console.h"
 
-static char *keep(lint_prompts *p, char *text) {
+static char *lint_prompts_keep(lint_prompts *p, char *text) {
     p->texts = cli_realloc(p->texts, (p->n_texts + 1) * sizeof *p->texts);
     return p->texts[p->n_texts++] = text;
 }
 
-static int add(lint_prompts *p, const char *path, size_t number, const char *pml, size_t n) {
+static int lint_prompts_add(lint_prompts *p, const char *path, size_t number, const char *pml, size_t n) {
     if (p->n == LINT_MOST_PROMPTS) return cli_fail(CLI_FAILED, "%s: more than %d prompts: give a part of them", path, LINT_MOST_PROMPTS);
     size_t bytes = strlen(path) + 24;
-    char *name = keep(p, cli_alloc(bytes));
+    char *name = lint_prompts_keep(p, cli_alloc(bytes));
     snprintf(name, bytes, "%s#%zu", path, number);
     if ((p->n & (p->n - 1)) == 0) p->items = cli_realloc(p->items, (p->n > 0 ? 2 * p->n : 1) * sizeof *p->items);
     p->items[p->n++] = (rp_lint_prompt){pml, n, name};
@@ -26,14 +26,14 @@ static int add(lint_prompts *p, const char *path, size_t number, const char *pml
 /* ---- Documents one behind another ---- */
 
 /* The first byte behind a stretch that begins at s and ends with `close`; `end` if it never does. */
-static const char *behind(const char *s, const char *end, const char *close) {
+static const char *lint_prompts_after(const char *s, const char *end, const char *close) {
     size_t n = strlen(close);
     for (; (size_t)(end - s) >= n; s++)
         if (memcmp(s, close, n) == 0) return s + n;
     return end;
 }
 
-static bool begins(const char *s, const char *end, const char *with) {
+static bool lint_prompts_begins(const char *s, const char *end, const char *with) {
     size_t n = strlen(with);
     return (size_t)(end - s) >= n && memcmp(s, with, n) == 0;
 }
@@ -59,9 +59,9 @@ static const char *document_end(const char *s, const char *end) {
             s++;
             continue;
         }
-        if (begins(s, end, "<!--")) s = behind(s + 4, end, "-->");
-        else if (begins(s, end, "<![CDATA[")) s = behind(s + 9, end, "]]>");
-        else if (begins(s, end, "<?")) s = behind(s + 2, end, "?>");
+        if (lint_prompts_begins(s, end, "<!--")) s = lint_prompts_after(s + 4, end, "-->");
+        else if (lint_prompts_begins(s, end, "<![CDATA[")) s = lint_prompts_after(s + 9, end, "]]>");
+        else if (lint_prompts_begins(s, end, "<?")) s = lint_prompts_after(s + 2, end, "?>");
         else {
             s = tag_end(s, end);
             bool closes = tag + 1 < end && tag[1] == '/', empty = s - tag > 1 && s[-2] == '/';
@@ -72,28 +72,28 @@ static const char *document_end(const char *s, const char *end) {
     return end;
 }
 
-static bool is_blank(const char *s, const char *end) {
+static bool lint_prompts_is_blank(const char *s, const char *end) {
     while (s < end && strchr(" \t\r\n", *s) != NULL && *s != '\0') s++;
     return s == end;
 }
 
 /* Comments alone, or nothing: the end of a file. */
-static bool is_over(const char *s, const char *end) {
+static bool lint_prompts_is_over(const char *s, const char *end) {
     while (s < end) {
-        while (s < end && is_blank(s, s + 1)) s++;
-        if (!begins(s, end, "<!--")) return s == end;
-        s = behind(s + 4, end, "-->");
+        while (s < end && lint_prompts_is_blank(s, s + 1)) s++;
+        if (!lint_prompts_begins(s, end, "<!--")) return s == end;
+        s = lint_prompts_after(s + 4, end, "-->");
     }
     return true;
 }
 
 static int read_documents(lint_prompts *p, const char *path, const char *s, const char *end) {
     int status = CLI_OK;
-    if (begins(s, end, "\xEF\xBB\xBF")) s += 3;
-    for (size_t number = 1; !is_over(s, end) && status == CLI_OK; number++) {
-        while (is_blank(s, s + 1)) s++; /* an XML declaration stands at the very beginning */
+    if (lint_prompts_begins(s, end, "\xEF\xBB\xBF")) s += 3;
+    for (size_t number = 1; !lint_prompts_is_over(s, end) && status == CLI_OK; number++) {
+        while (lint_prompts_is_blank(s, s + 1)) s++; /* an XML declaration stands at the very beginning */
         const char *next = document_end(s, end);
-        status = add(p, path, number, s, (size_t)(next - s));
+        status = lint_prompts_add(p, path, number, s, (size_t)(next - s));
         s = next;
     }
     return status;
@@ -101,7 +101,7 @@ static int read_documents(lint_prompts *p, const char *path, const char *s, cons
 
 /* ---- JSON Lines ---- */
 
-static int read_line(lint_prompts *p, const char *path, size_t line, const char *s, size_t n) {
+static int lint_prompts_read_line(lint_prompts *p, const char *path, size_t line, const char *s, size_t n) {
     json_error_t e;
     json_t *value = json_loadb(s, n, JSON_DECODE_ANY, &e);
     if (value == NULL) return cli_fail(CLI_FAILED, "%s:%zu:%d: %s (a line is a string, or an object with \"prompt\")", path, line, e.column, e.text);
@@ -110,9 +110,9 @@ static int read_line(lint_prompts *p, const char *path, size_t line, const char 
     if (!json_is_string(prompt)) status = cli_fail(CLI_FAILED, "%s:%zu: no prompt: a line is a string, or an object with \"prompt\"", path, line);
     else {
         size_t bytes = json_string_length(prompt);
-        char *text = keep(p, cli_alloc(bytes + 1));
+        char *text = lint_prompts_keep(p, cli_alloc(bytes + 1));
         memcpy(text, json_string_value(prompt), bytes);
-        status = add(p, path, line, text, bytes);
+        status = lint_prompts_add(p, path, line, text, bytes);
     }
     json_decref(value);
     return status;
@@ -122,7 +122,7 @@ static int read_lines(lint_prompts *p, const char *path, const char *s, const ch
     int status = CLI_OK;
     for (size_t line = 1; s < end && status == CLI_OK; line++) {
         const char *newline = memchr(s, '\n', (size_t)(end - s)), *next = newline != NULL ? newline : end;
-        if (!is_blank(s, next)) status = read_line(p, path, line, s, (size_t)(next - s));
+        if (!lint_prompts_is_blank(s, next)) status = lint_prompts_read_line(p, path, line, s, (size_t)(next - s));
         s = newline != NULL ? newline + 1 : end;
     }
     return status;
@@ -130,12 +130,12 @@ static int read_lines(lint_prompts *p, const char *path, const char *s, const ch
 
 /* ---- Files ---- */
 
-static int read_file(lint_prompts *p, const char *path) {
+static int lint_prompts_read_file(lint_prompts *p, const char *path) {
     char *bytes = NULL;
     size_t n = 0, before = p->n;
     int status = cli_read(path, &bytes, &n);
     if (status != CLI_OK) return status;
-    const char *s = keep(p, bytes), *end = s + n, *name = strcmp(path, "-") == 0 ? "stdin" : path;
+    const char *s = lint_prompts_keep(p, bytes), *end = s + n, *name = strcmp(path, "-") == 0 ? "stdin" : path;
     const char *first = s + strspn(s, " \t\r\n");
     status = *first == '{' || *first == '"' ? read_lines(p, name, s, end) : read_documents(p, name, s, end);
     if (status == CLI_OK && p->n == before) return cli_fail(CLI_FAILED, "%s: no prompt in it: PML documents, or JSON lines with \"prompt\"", name);
@@ -144,7 +144,7 @@ static int read_file(lint_prompts *p, const char *path) {
 
 int lint_prompts_read(lint_prompts *p, const cli_list *files) {
     int status = CLI_OK;
-    for (size_t i = 0; i < files->n && status == CLI_OK; i++) status = read_file(p, files->items[i]);
+    for (size_t i = 0; i < files->n && status == CLI_OK; i++) status = lint_prompts_read_file(p, files->items[i]);
     return status;
 }
 

@@ -114,7 +114,7 @@ static bool has_option(const cli_command *c, const char *name) {
 }
 
 /* The first command that has the option, or NULL. */
-static const cli_command *owner_of(const char *name) {
+static const cli_command *llama_options_owner_of(const char *name) {
     for (const cli_command *const *c = cli_commands; *c != NULL; c++)
         if (has_option(*c, name)) return *c;
     return NULL;
@@ -129,5 +129,5 @@ int cli_llama_option_refuse(const cli_command *c, const char *arg, size_t n) {
     if (has_option(c, o->ours))
         return cli_fail(CLI_WRONG_USE, "unknown option '%.*s' of 'reprise %s': here it is --%s%s%s", shown, arg, c->name, o->ours, between, advice);
     return cli_fail(CLI_WRONG_USE, "unknown option '%.*s' of 'reprise %s': it is --%s of 'reprise %s', leave it out here", shown, arg, c->name,
-                    o->ours, owner_of(o->ours)->name);
+                    o->ours, llama_options_owner_of(o->ours)->name);
 }

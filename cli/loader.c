@@ -103,14 +103,14 @@ int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_l
     return CLI_OK;
 }
 
-static void on_progress(void *user, uint64_t done, uint64_t total) {
+static void loader_on_progress(void *user, uint64_t done, uint64_t total) {
     cli_progress_draw(user, "preparing weights", NULL, done, total);
 }
 
 int cli_prepare_engine(cli_loaded *l) {
     cli_progress progress = {0};
     rp_error err;
-    int rc = rp_engine_prepare(l->engine, on_progress, &progress, &err);
+    int rc = rp_engine_prepare(l->engine, loader_on_progress, &progress, &err);
     cli_progress_clear(&progress);
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }

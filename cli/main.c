@@ -36,7 +36,7 @@ static void print_help(void) {
            CLI_OK, CLI_FAILED, CLI_WRONG_USE, CLI_INTERRUPTED);
 }
 
-static int help(int argc, char **argv) {
+static int main_help(int argc, char **argv) {
     if (argc < 2) {
         print_help();
         return cli_finish_output();
@@ -61,8 +61,8 @@ int main(int argc, char **argv) {
         printf("reprise %s\n", rp_version());
         return cli_finish_output();
     }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return help(1, argv);
-    if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return main_help(1, argv);
+    if (strcmp(name, "help") == 0) return main_help(argc - 1, argv + 1);
     const cli_command *command = find_command(name);
     rp_log_set_level(RP_LOG_WARN);
     return command != NULL ? command->main(argc - 1, argv + 1) : unknown_command(name);

@@ -231,7 +231,7 @@ static int check_required(const cli_command *c, const void *out) {
 /* ---- Files of options ---- */
 
 /* Cuts white space off both ends. */
-static char *trim(char *s) {
+static char *options_trim(char *s) {
     static const char space[] = " \t\r";
     s += strspn(s, space);
     size_t n = strlen(s);
@@ -267,21 +267,21 @@ static int take_setting(option_parser *p, const char *name, const char *value, c
     return set_value(o, value, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "%s: %s = %s: give %s", at, name, value, expected);
 }
 
-static int take_line(option_parser *p, char *line, const char *path, int number) {
+static int option_parser_take_line(option_parser *p, char *line, const char *path, int number) {
     char at[AT_BYTES];
-    char *name = trim(line), *value = strchr(name, '=');
+    char *name = options_trim(line), *value = strchr(name, '=');
     if (*name == '\0' || *name == '#') return CLI_OK;
     if (value != NULL) {
         *value = '\0';
-        value = trim(value + 1);
-        name = trim(name);
+        value = options_trim(value + 1);
+        name = options_trim(name);
     }
     snprintf(at, sizeof at, "%.200s:%d", path, number);
     return take_setting(p, name, value, at);
 }
 
 /* Takes what a file says of rows that the command line does not give. */
-static int take_file(option_parser *p, cli_config *config) {
+static int option_parser_take_file(option_parser *p, cli_config *config) {
     size_t n = 0;
     int status = cli_read(config->path, &config->text, &n), number = 1;
     if (status != CLI_OK) return status;
@@ -289,7 +289,7 @@ static int take_file(option_parser *p, cli_config *config) {
     for (char *line = config->text, *next; line != NULL && status == CLI_OK; line = next, number++) {
         next = strchr(line, '\n');
         if (next != NULL) *next++ = '\0';
-        status = take_line(p, line, config->path, number);
+        status = option_parser_take_line(p, line, config->path, number);
     }
     return status;
 }
@@ -297,7 +297,7 @@ static int take_file(option_parser *p, cli_config *config) {
 static int take_config(option_parser *p) {
     for (const cli_option *o = p->command->options; o->name != NULL; o++)
         if (o->kind == CLI_CONFIG && p->given[o - p->command->options])
-            return take_file(p, (cli_config *)(void *)((char *)p->out + o->offset));
+            return option_parser_take_file(p, (cli_config *)(void *)((char *)p->out + o->offset));
     return CLI_OK;
 }
 
@@ -308,7 +308,7 @@ void cli_config_free(cli_config *config) {
 
 /* ---- All of them ---- */
 
-static cli_parsed parse(option_parser *p) {
+static cli_parsed option_parser_parse(option_parser *p) {
     while (p->next < p->argc) {
         const char *arg = p->argv[p->next++];
         if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
@@ -326,7 +326,7 @@ cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, 
     size_t n = 1;
     while (command->options[n - 1].name != NULL) n++;
     p.given = cli_alloc(n);
-    cli_parsed parsed = parse(&p);
+    cli_parsed parsed = option_parser_parse(&p);
     free(p.given);
     return parsed;
 }
@@ -334,13 +334,13 @@ cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, 
 /* ---- Parts ---- */
 
 /* "simulate" of "cache simulate". */
-static const char *part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
+static const char *options_part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
 
 const cli_command *cli_find_part(const cli_command *command, const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
     for (const cli_command *const *p = command->parts; *p != NULL; p++) {
-        if (strcmp(part_name(*p), name) == 0) return *p;
-        cli_nearest_try(&nearest, part_name(*p));
+        if (strcmp(options_part_name(*p), name) == 0) return *p;
+        cli_nearest_try(&nearest, options_part_name(*p));
     }
     if (nearest.best != NULL)
         cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': did you mean '%s'?", command->name, name, nearest.best);
@@ -384,7 +384,7 @@ void cli_options_help(const cli_command *command, FILE *to) {
     fprintf(to, "\n%s\n", command->summary);
     if (command->parts != NULL) fprintf(to, "\ncommands:\n");
     for (const cli_command *const *p = command->parts; p != NULL && *p != NULL; p++)
-        fprintf(to, "  %-10s %s\n", part_name(*p), (*p)->summary);
+        fprintf(to, "  %-10s %s\n", options_part_name(*p), (*p)->summary);
     if (find_positional(command, 0) != NULL) fprintf(to, "\narguments:\n");
     for (const cli_option *o = command->options; o->name != NULL; o++)
         if (o->positional) print_option(to, o);

@@ -21,19 +21,19 @@ static void print_time(const json_t *report) {
     printf("%-19s", text);
 }
 
-static void print_quoted(const char *text, int cells) {
+static void report_print_quoted(const char *text, int cells) {
     putchar('"');
     cli_print_fit(stdout, text, cells, 0);
     putchar('"');
 }
 
-static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+static double report_print_share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 /* ---- one report ---- */
 
-static const char *how(const json_t *part) { return report_flag(part, "reused") ? "reused from" : "computed:"; }
+static const char *report_print_how(const json_t *part) { return report_flag(part, "reused") ? "reused from" : "computed:"; }
 
-static const char *why(const json_t *part) {
+static const char *report_print_why(const json_t *part) {
     if (report_flag(part, "reused")) return report_text(part, "tier");
     const char *reason = report_text(part, "reason");
     return reason[0] != '\0' ? reason : "new";
@@ -60,7 +60,7 @@ static void print_parts(const json_t *parts) {
         const char *module = report_text(part, "module");
         printf("  %8.0f %8.0f  ", report_number(part, "position"), report_number(part, "tokens"));
         cli_print_fit(stdout, module[0] != '\0' ? module : "(text of the schema)", 24, 24);
-        printf("  %s %s%s\n", how(part), why(part), report_flag(part, "exact") ? "" : ", not exact");
+        printf("  %s %s%s\n", report_print_how(part), report_print_why(part), report_flag(part, "exact") ? "" : ", not exact");
     }
 }
 
@@ -71,7 +71,7 @@ static void print_mismatch(const json_t *d) {
     static const char *const fields[] = {"before", "prompt", "cached"}, *const words[] = {"behind", "came", "known was"};
     for (int i = 0; i < 3; i++) {
         printf("  %-10s ", words[i]);
-        print_quoted(report_text(d, fields[i]), LINE_CELLS - 16);
+        report_print_quoted(report_text(d, fields[i]), LINE_CELLS - 16);
         putchar('\n');
     }
 }
@@ -82,7 +82,7 @@ static void print_hints(const json_t *hints) {
         const json_t *hint = json_array_get(hints, i);
         printf("  %s in %s%s: ", report_text(hint, "what"), report_text(hint, "message"),
                report_flag(hint, "at_mismatch") ? ", where the prompt left what was known" : "");
-        print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
+        report_print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
         printf("\n    %s\n", report_text(hint, "do"));
     }
 }
@@ -93,7 +93,7 @@ void report_print(const json_t *report) {
     printf("request      %s  ", report_text(report, "request"));
     print_time(report);
     printf("  %s\n", report_text(report, "route"));
-    printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, share(cached, tokens), tokens - cached);
+    printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, report_print_share(cached, tokens), tokens - cached);
     printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n", report_number(ms, "first_token"),
            report_number(ms, "queue"), report_number(ms, "module_prefill"), report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
@@ -165,7 +165,7 @@ static void print_side(const char *side, const json_t *message) {
         return;
     }
     printf("  %s  %s, %.0f bytes: ", side, report_text(message, "role"), report_number(message, "bytes"));
-    print_quoted(report_text(message, "begins"), 50);
+    report_print_quoted(report_text(message, "begins"), 50);
     putchar('\n');
 }
 
@@ -248,11 +248,11 @@ static double print_modules(const json_t *report, const json_t *other, const cha
     return tokens;
 }
 
-static void print_head(const char *side, const json_t *r) {
+static void report_print_head(const char *side, const json_t *r) {
     double tokens = report_number(r, "prompt_tokens"), cached = report_number(r, "cached_tokens");
     printf("%s  %s  ", side, report_text(r, "request"));
     print_time(r);
-    printf("  %.0f tokens, %.0f reused (%.0f %%), first after %.1f ms\n", tokens, cached, share(cached, tokens),
+    printf("  %.0f tokens, %.0f reused (%.0f %%), first after %.1f ms\n", tokens, cached, report_print_share(cached, tokens),
            report_number(json_object_get(r, "ms"), "first_token"));
 }
 
@@ -272,8 +272,8 @@ void report_print_diff(const json_t *a, const json_t *b) {
     const json_t *of_a = json_object_get(a, "prompt"), *of_b = json_object_get(b, "prompt");
     common_beginning common = compare_prompts(of_a, of_b);
     if (!common.all) narrow_by_messages(of_a, of_b, &common);
-    print_head("A", a);
-    print_head("B", b);
+    report_print_head("A", a);
+    report_print_head("B", b);
     if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
     double modules = print_modules(b, a, "=", true);
     print_modules(a, b, "-", false);

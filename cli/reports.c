@@ -20,7 +20,7 @@ static int read_key(const char *file, char **key) {
 }
 
 /* The server's own words, where it gave any. */
-static int refused(const http_target *target, const http_reply *reply) {
+static int reports_refused(const http_target *target, const http_reply *reply) {
     json_t *said = json_loadb(reply->body, reply->n_body, 0, NULL);
     const char *message = json_string_value(json_object_get(json_object_get(said, "error"), "message"));
     int status = cli_fail(CLI_FAILED, "%s: %s", target->name, message != NULL ? message : "the server refuses that, and does not say why");
@@ -37,7 +37,7 @@ int reports_get(const reports_args *args, const char *path, json_t **out) {
     if (status == CLI_OK) status = http_target_open(&target, args->url != NULL ? args->url : HTTP_DEFAULT_URL, args->unix_path);
     http_request request = {.method = "GET", .path = path, .key = key};
     if (status == CLI_OK) status = http_ask(&target, &request, &reply);
-    if (status == CLI_OK && reply.status != 200) status = refused(&target, &reply);
+    if (status == CLI_OK && reply.status != 200) status = reports_refused(&target, &reply);
     if (status == CLI_OK && (*out = json_loadb(reply.body, reply.n_body, 0, NULL)) == NULL)
         status = cli_fail(CLI_FAILED, "%s%s: the reply is no JSON: is that a server of Reprise?", target.name, path);
     http_reply_free(&reply);

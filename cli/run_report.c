@@ -7,7 +7,7 @@
 
 #include "json_out.h"
 
-static json_t *token_list(const rp_result *r) {
+static json_t *result_token_list(const rp_result *r) {
     json_t *tokens = json_array();
     for (int32_t i = 0; i < r->n_tokens; i++) cli_json_append(tokens, json_integer(r->tokens[i]));
     return tokens;
@@ -61,7 +61,7 @@ static json_t *timings_object(const rp_timings *t) {
 }
 
 /* peak: of the whole process, as the system counts it. */
-static json_t *memory_object(rp_engine *engine) {
+static json_t *run_report_memory_object(rp_engine *engine) {
     rp_memory m;
     struct rusage usage = {0};
     rp_engine_memory(engine, &m);
@@ -119,14 +119,14 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(r->text));
-    cli_json_set(object, "tokens", token_list(r));
+    cli_json_set(object, "tokens", result_token_list(r));
     if (r->n_top > 0) cli_json_set(object, "logprobs", logprob_list(model, r));
     cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
     cli_json_set(object, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
     cli_json_set(object, "timings", timings_object(&r->timings));
-    cli_json_set(object, "memory", memory_object(engine));
+    cli_json_set(object, "memory", run_report_memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
     json_t *plan = json_array();
     for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
@@ -170,7 +170,7 @@ static void print_text(FILE *to, const char *label, const char *text) {
     fputc('"', to);
 }
 
-static const char *how(const rp_plan_item *p) {
+static const char *plan_item_how(const rp_plan_item *p) {
     if (!p->is_view) return "computed";
     if (p->tier[0] == 'c') return "computed and kept";
     if (p->tier[0] == 'd') return p->shift != 0 ? "from disk, moved" : "from disk";
@@ -182,7 +182,7 @@ void run_report_explain(FILE *to, const rp_result *r) {
     fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "how", "why", "exact", "of");
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *p = &r->plan[i];
-        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, how(p), p->reason, p->exact ? "yes" : "no",
+        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
                 p->module[0] ? p->module : "(anonymous)");
     }
     if (r->mismatch.token >= 0) {

@@ -28,7 +28,7 @@ int cli_sampling_check(const cli_sampling_args *args) {
     return CLI_OK;
 }
 
-static void push(bias_list *l, int32_t token, float bias) {
+static void bias_list_push(bias_list *l, int32_t token, float bias) {
     l->items = cli_realloc(l->items, ((size_t)l->n + 1) * sizeof *l->items);
     l->items[l->n++] = (rp_logit_bias){token, bias};
 }
@@ -49,7 +49,7 @@ static bool push_text(bias_list *l, const rp_model *model, int32_t n_vocab, cons
     for (int32_t id = 0; id < n_vocab; id++) {
         size_t n_bytes = 0;
         const char *bytes = rp_token_bytes(model, id, true, &n_bytes);
-        if (bytes != NULL && n_bytes == n && memcmp(bytes, text, n) == 0) push(l, id, bias);
+        if (bytes != NULL && n_bytes == n && memcmp(bytes, text, n) == 0) bias_list_push(l, id, bias);
     }
     return l->n > before;
 }
@@ -68,7 +68,7 @@ static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
     if (parse_id(entry, n, &id)) {
         if (id >= info.n_vocab)
             return cli_fail(CLI_WRONG_USE, "--logit-bias '%s': give an id from 0 to %d", entry, (int)info.n_vocab - 1);
-        push(l, (int32_t)id, bias);
+        bias_list_push(l, (int32_t)id, bias);
         return CLI_OK;
     }
     if (push_text(l, model, info.n_vocab, entry, n, bias)) return CLI_OK;

@@ -11,7 +11,7 @@
 #include "console.h"
 #include "reprise_log.h"
 
-static sigset_t hangup(void) {
+static sigset_t serve_reload_hangup(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGHUP);
@@ -19,7 +19,7 @@ static sigset_t hangup(void) {
 }
 
 void serve_reload_block(void) {
-    sigset_t set = hangup();
+    sigset_t set = serve_reload_hangup();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -33,7 +33,7 @@ CLI_PRINTF(1, 2) static void reload_log(const char *format, ...) {
     rp_log_line(line);
 }
 
-static void reload(const serve_reload *r) {
+static void serve_reload_reload(const serve_reload *r) {
     size_t n = 0;
     for (size_t i = 0; i < r->schemas->n; i++) {
         rp_error err;
@@ -43,18 +43,18 @@ static void reload(const serve_reload *r) {
     reload_log("reloaded %zu of %zu schemas", n, r->schemas->n);
 }
 
-static void *run(void *user) {
+static void *serve_reload_run(void *user) {
     serve_reload *r = user;
-    sigset_t set = hangup();
+    sigset_t set = serve_reload_hangup();
     int number;
-    while (sigwait(&set, &number) == 0 && !atomic_load(&r->ends)) reload(r);
+    while (sigwait(&set, &number) == 0 && !atomic_load(&r->ends)) serve_reload_reload(r);
     return NULL;
 }
 
 int serve_reload_start(serve_reload *r, rp_engine *engine, const cli_list *schemas) {
     r->engine = engine;
     r->schemas = schemas;
-    r->started = pthread_create(&r->thread, NULL, run, r) == 0;
+    r->started = pthread_create(&r->thread, NULL, serve_reload_run, r) == 0;
     return r->started ? CLI_OK : cli_fail(CLI_FAILED, "cannot start a thread: end other programs and try again");
 }
 

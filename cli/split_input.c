@@ -16,25 +16,25 @@
 
 #define NAME_BYTES 300
 
-static char *copy(const char *s, size_t n) {
+static char *split_input_copy(const char *s, size_t n) {
     char *p = cli_alloc(n + 1);
     if (n > 0) memcpy(p, s, n);
     return p;
 }
 
 /* Adds a prompt with room for its messages, which the caller fills. */
-static rp_message *add(split_input *in, const char *name, size_t n_messages, bool plain) {
+static rp_message *split_input_add(split_input *in, const char *name, size_t n_messages, bool plain) {
     if (in->n == in->cap) {
         in->cap = in->cap > 0 ? 2 * in->cap : 64;
         in->prompts = cli_realloc(in->prompts, in->cap * sizeof(*in->prompts));
     }
     rp_message *messages = cli_alloc(n_messages * sizeof(*messages));
-    in->prompts[in->n++] = (rp_split_prompt){copy(name, strlen(name)), messages, n_messages, plain};
+    in->prompts[in->n++] = (rp_split_prompt){split_input_copy(name, strlen(name)), messages, n_messages, plain};
     return messages;
 }
 
 static void add_plain(split_input *in, const char *name, const char *text, size_t n) {
-    *add(in, name, 1, true) = (rp_message){.role = RP_ROLE_USER, .text = copy(text, n), .n = n};
+    *split_input_add(in, name, 1, true) = (rp_message){.role = RP_ROLE_USER, .text = split_input_copy(text, n), .n = n};
 }
 
 /* ---- JSON Lines ---- */
@@ -58,7 +58,7 @@ static char *content_of(const json_t *content, size_t *n) {
     *n = 0;
     if (json_is_string(content)) {
         *n = json_string_length(content);
-        return copy(json_string_value(content), *n);
+        return split_input_copy(json_string_value(content), *n);
     }
     if (!json_is_array(content)) return NULL;
     char *text = cli_alloc(1);
@@ -77,11 +77,11 @@ static char *content_of(const json_t *content, size_t *n) {
     return text;
 }
 
-static int add_messages(split_input *in, const char *name, const json_t *list) {
+static int split_input_add_messages(split_input *in, const char *name, const json_t *list) {
     size_t i, n = json_array_size(list);
     const json_t *m;
     if (n == 0) return cli_fail(CLI_FAILED, "%s: \"messages\" is not a list with a message in it", name);
-    rp_message *messages = add(in, name, n, false);
+    rp_message *messages = split_input_add(in, name, n, false);
     json_array_foreach(list, i, m) {
         if (!role_of(json_string_value(json_object_get(m, "role")), &messages[i].role))
             return cli_fail(CLI_FAILED, "%s: message %zu has no \"role\" of system, developer, user, assistant or tool", name, i);
@@ -94,7 +94,7 @@ static int add_messages(split_input *in, const char *name, const json_t *list) {
 
 static int add_object(split_input *in, const char *name, const json_t *object) {
     const json_t *prompt = json_object_get(object, "prompt"), *messages = json_object_get(object, "messages");
-    if (messages != NULL) return add_messages(in, name, messages);
+    if (messages != NULL) return split_input_add_messages(in, name, messages);
     if (!json_is_string(prompt)) return cli_fail(CLI_FAILED, "%s: give an object with \"prompt\", a string, or \"messages\"", name);
     add_plain(in, name, json_string_value(prompt), json_string_length(prompt));
     return CLI_OK;
@@ -106,7 +106,7 @@ static size_t line_length(const char *s, size_t n) {
     return end != NULL ? (size_t)(end - s) : n;
 }
 
-static bool is_blank(const char *s, size_t n) {
+static bool split_input_is_blank(const char *s, size_t n) {
     size_t i = 0;
     while (i < n && strchr(" \t\r", s[i]) != NULL && s[i] != '\0') i++;
     return i == n;
@@ -127,7 +127,7 @@ static int add_lines(split_input *in, const char *file, const char *data, size_t
         char name[NAME_BYTES];
         json_error_t wrong;
         length = line_length(data + i, n - i);
-        if (is_blank(data + i, length)) continue;
+        if (split_input_is_blank(data + i, length)) continue;
         snprintf(name, sizeof name, "%s:%zu", file, line);
         json_t *object = json_loadb(data + i, length, JSON_ALLOW_NUL, &wrong);
         status = object == NULL ? cli_fail(CLI_FAILED, "%s: not JSON: %s", name, wrong.text) : add_object(in, name, object);

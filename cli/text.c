@@ -76,14 +76,14 @@ int cli_char_cells(uint32_t c) {
     return cells < 0 ? 1 : cells; /* the C locale knows no widths outside ASCII */
 }
 
-static bool printable(uint32_t c) { return !cli_is_control(c) && (c < 0x80 || cli_locale_is_utf8()); }
+static bool text_printable(uint32_t c) { return !cli_is_control(c) && (c < 0x80 || cli_locale_is_utf8()); }
 
 int cli_text_cells(const char *s) {
     int cells = 0;
     for (size_t n = strlen(s), i = 0; i < n;) {
         uint32_t c;
         i += cli_utf8_next(s + i, n - i, &c);
-        cells += printable(c) ? cli_char_cells(c) : 1;
+        cells += text_printable(c) ? cli_char_cells(c) : 1;
     }
     return cells;
 }
@@ -96,9 +96,9 @@ void cli_print_fit(FILE *to, const char *s, int cells, int pad) {
     for (size_t n = strlen(s), i = 0; i < n;) {
         uint32_t c;
         size_t len = cli_utf8_next(s + i, n - i, &c);
-        int w = printable(c) ? cli_char_cells(c) : 1;
+        int w = text_printable(c) ? cli_char_cells(c) : 1;
         if (used + w > room) break;
-        if (printable(c))
+        if (text_printable(c))
             fwrite(s + i, 1, len, to);
         else
             fputc('?', to);
@@ -115,7 +115,7 @@ void cli_print_fit(FILE *to, const char *s, int cells, int pad) {
 /* ---- Words ---- */
 
 /* Levenshtein's distance between words of fewer than CLI_NEAREST_BYTES bytes. */
-static size_t distance(const char *a, const char *b) {
+static size_t text_distance(const char *a, const char *b) {
     size_t row[CLI_NEAREST_BYTES + 1], n = strlen(b);
     for (size_t j = 0; j <= n; j++) row[j] = j;
     for (size_t i = 1; a[i - 1] != '\0'; i++) {
@@ -136,7 +136,7 @@ cli_nearest cli_nearest_start(const char *word) { return (cli_nearest){word, NUL
 void cli_nearest_try(cli_nearest *n, const char *candidate) {
     size_t len = strlen(n->word), other = strlen(candidate);
     if (len == 0 || len >= CLI_NEAREST_BYTES || other >= CLI_NEAREST_BYTES) return;
-    size_t d = distance(n->word, candidate);
+    size_t d = text_distance(n->word, candidate);
     size_t shorter = len < other ? len : other;
     if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* one begins with the other: --temperature */
     if (d < n->distance && d <= 1 + len / 3) {

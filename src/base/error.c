@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* A message is one line of whole UTF-8 characters, whatever a file's name or a document put into it. */
-static void tidy(char *s, bool truncated) {
+static void error_tidy(char *s, bool truncated) {
     size_t n = 0;
     for (; s[n]; n++)
         if ((unsigned char)s[n] < 0x20 || s[n] == 0x7f) s[n] = ' ';
@@ -26,14 +26,14 @@ static void tidy(char *s, bool truncated) {
     if (n - start < want) s[start - 1] = '\0';
 }
 
-static void fill(rp_error *err, rp_code code, const char *where, uint64_t offset, const char *fmt, va_list ap) {
+static void error_fill(rp_error *err, rp_code code, const char *where, uint64_t offset, const char *fmt, va_list ap) {
     rp_error e = {.code = code, .offset = offset};
     int n = snprintf(e.where, sizeof e.where, "%s", where);
-    tidy(e.where, n >= (int)sizeof e.where);
+    error_tidy(e.where, n >= (int)sizeof e.where);
     size_t used = 0;
     if (e.where[0]) used = (size_t)snprintf(e.message, sizeof e.message, "%s: ", e.where);
     n = vsnprintf(e.message + used, sizeof e.message - used, fmt, ap);
-    tidy(e.message, n < 0 || (size_t)n >= sizeof e.message - used);
+    error_tidy(e.message, n < 0 || (size_t)n >= sizeof e.message - used);
     *err = e;
 }
 
@@ -41,7 +41,7 @@ int base_fail(rp_error *err, rp_code code, const char *fmt, ...) {
     if (!err) return code;
     va_list ap;
     va_start(ap, fmt);
-    fill(err, code, "", 0, fmt, ap);
+    error_fill(err, code, "", 0, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -50,7 +50,7 @@ int base_fail_at(rp_error *err, rp_code code, const char *where, uint64_t offset
     if (!err) return code;
     va_list ap;
     va_start(ap, fmt);
-    fill(err, code, where ? where : "", offset, fmt, ap);
+    error_fill(err, code, where ? where : "", offset, fmt, ap);
     va_end(ap);
     return code;
 }

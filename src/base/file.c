@@ -44,7 +44,7 @@ static int too_large(const char *path, size_t limit, rp_error *err) {
 }
 
 /* Reads to the end of the file: its size may have changed since it was opened. */
-static int read_all(int fd, const char *path, size_t limit, base_buffer *out, rp_error *err) {
+static int file_read_all(int fd, const char *path, size_t limit, base_buffer *out, rp_error *err) {
     char piece[16384];
     for (;;) {
         ssize_t n = read(fd, piece, sizeof piece);
@@ -62,7 +62,7 @@ int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *e
     uint64_t size = 0;
     int fd = open_regular(path, &size, err);
     if (fd < 0) return fd;
-    int rc = size > limit ? too_large(path, limit, err) : read_all(fd, path, limit, out, err);
+    int rc = size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
     close(fd);
     if (rc != 0) base_buffer_free(out);
     return rc;
@@ -74,15 +74,15 @@ static int64_t (*file_clock)(void);
 
 void base_file_set_clock(int64_t (*now_ns)(void)) { file_clock = now_ns; }
 
-static int64_t nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
+static int64_t file_nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
 
 static base_file_id id_of(const struct stat *st) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     base_file_id id = {.device = (uint64_t)st->st_dev, .inode = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size,
-                       .mtime_ns = nanoseconds(st->st_mtim), .ctime_ns = nanoseconds(st->st_ctim)};
+                       .mtime_ns = file_nanoseconds(st->st_mtim), .ctime_ns = file_nanoseconds(st->st_ctim)};
     int64_t last = BASE_MAX(id.mtime_ns, id.ctime_ns);
-    id.is_settled = (file_clock ? file_clock() : nanoseconds(now)) - last >= BASE_FILE_SETTLED_NS;
+    id.is_settled = (file_clock ? file_clock() : file_nanoseconds(now)) - last >= BASE_FILE_SETTLED_NS;
     return id;
 }
 
@@ -141,7 +141,7 @@ static int check_replaceable(const char *path, rp_error *err) {
 }
 
 /* PATH.PID.tmp; one that an earlier process of the same number left behind is overwritten. */
-static int name_temporary(base_new_file *f, const char *path, rp_error *err) {
+static int base_new_file_name_temporary(base_new_file *f, const char *path, rp_error *err) {
     size_t bytes = strlen(path) + 32;
     f->path = base_strdup(path);
     f->temporary = base_alloc(bytes);
@@ -157,7 +157,7 @@ static int name_temporary(base_new_file *f, const char *path, rp_error *err) {
 int base_new_file_open(base_new_file *out, const char *path, rp_error *err) {
     *out = (base_new_file){0};
     int rc = check_replaceable(path, err);
-    if (rc == 0) rc = name_temporary(out, path, err);
+    if (rc == 0) rc = base_new_file_name_temporary(out, path, err);
     if (rc == 0 && !(out->file = fopen(out->temporary, "wb"))) {
         rc = base_fail_errno(err, "cannot write", out->temporary);
         base_free(out->temporary); /* nothing to remove */

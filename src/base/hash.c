@@ -28,10 +28,10 @@ static void sodium_start(void) {
     (void)rc;
 }
 
-static crypto_generichash_state *state_of(base_hash *h) { return (crypto_generichash_state *)(void *)h->state; }
+static crypto_generichash_state *base_hash_state_of(base_hash *h) { return (crypto_generichash_state *)(void *)h->state; }
 
-static void update(base_hash *h, const void *bytes, size_t n) {
-    int rc = crypto_generichash_update(state_of(h), bytes, n);
+static void base_hash_update(base_hash *h, const void *bytes, size_t n) {
+    int rc = crypto_generichash_update(base_hash_state_of(h), bytes, n);
     assert(rc == 0);
     (void)rc;
 }
@@ -39,12 +39,12 @@ static void update(base_hash *h, const void *bytes, size_t n) {
 static void update_frame(base_hash *h, unsigned char tag, uint64_t v) {
     unsigned char frame[9] = {tag};
     for (int i = 0; i < 8; i++) frame[1 + i] = (unsigned char)(v >> (8 * i));
-    update(h, frame, sizeof frame);
+    base_hash_update(h, frame, sizeof frame);
 }
 
 void base_hash_init(base_hash *h, const char *domain) {
     pthread_once(&sodium_once, sodium_start);
-    int rc = crypto_generichash_init(state_of(h), NULL, 0, BASE_KEY_BYTES);
+    int rc = crypto_generichash_init(base_hash_state_of(h), NULL, 0, BASE_KEY_BYTES);
     assert(rc == 0);
     (void)rc;
     base_hash_bytes(h, domain, strlen(domain));
@@ -52,18 +52,18 @@ void base_hash_init(base_hash *h, const char *domain) {
 
 void base_hash_bytes(base_hash *h, const void *bytes, size_t n) {
     update_frame(h, TAG_BYTES, n);
-    if (n > 0) update(h, bytes, n);
+    if (n > 0) base_hash_update(h, bytes, n);
 }
 
 void base_hash_u64(base_hash *h, uint64_t v) { update_frame(h, TAG_U64, v); }
 
 void base_hash_key(base_hash *h, const base_key *key) {
     update_frame(h, TAG_KEY, sizeof key->bytes);
-    update(h, key->bytes, sizeof key->bytes);
+    base_hash_update(h, key->bytes, sizeof key->bytes);
 }
 
 void base_hash_final(base_hash *h, base_key *out) {
-    int rc = crypto_generichash_final(state_of(h), out->bytes, sizeof out->bytes);
+    int rc = crypto_generichash_final(base_hash_state_of(h), out->bytes, sizeof out->bytes);
     assert(rc == 0);
     (void)rc;
 }

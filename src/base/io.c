@@ -71,7 +71,7 @@ uint64_t base_io_count(base_io_set set) {
 
 /* ---- errors ---- */
 
-static const char *advice(int cause) {
+static const char *io_advice(int cause) {
     switch (cause) {
     case ENOSPC:
     case EDQUOT: return ": make room there, or give the store fewer bytes";
@@ -88,10 +88,10 @@ static const char *advice(int cause) {
 }
 
 /* RP_ERR_IO by errno, which stays as it is. */
-static int fail(rp_error *err, const char *what, const char *path) {
+static int io_fail(rp_error *err, const char *what, const char *path) {
     int cause = errno;
     char text[128];
-    base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, base_errno_text(cause, text, sizeof text), advice(cause));
+    base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, base_errno_text(cause, text, sizeof text), io_advice(cause));
     errno = cause;
     return RP_ERR_IO;
 }
@@ -148,27 +148,27 @@ int base_io_resolve(const char *path, char *out, size_t n, rp_error *err) {
     const char *name = "";
     if (!realpath(path, real)) {
         while (length > 1 && path[length - 1] == '/') length--;
-        if (errno != ENOENT || length == 0 || length >= sizeof folder) return fail(err, "cannot examine", path);
+        if (errno != ENOENT || length == 0 || length >= sizeof folder) return io_fail(err, "cannot examine", path);
         memcpy(folder, path, length);
         folder[length] = '\0';
         char *slash = strrchr(folder, '/');
         name = slash ? path + (slash - folder) + 1 : path;
         length -= (size_t)(name - path);
         if (slash) slash[slash == folder] = '\0';
-        if (!realpath(slash ? folder : ".", real)) return fail(err, "cannot examine", path);
+        if (!realpath(slash ? folder : ".", real)) return io_fail(err, "cannot examine", path);
     } else {
         length = 0;
     }
     if (snprintf(out, n, "%s%s%.*s", real, length > 0 && real[1] ? "/" : "", (int)length, name) < (int)n) return RP_OK;
     errno = ENAMETOOLONG;
-    return fail(err, "cannot examine", path);
+    return io_fail(err, "cannot examine", path);
 }
 
 int base_io_open(base_io_file *out, const char *path, rp_error *err) {
     struct stat st;
     *out = (base_io_file){0};
     int fd = meets_fault(BASE_IO_ALL) ? -1 : open_again(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not stop us */
-    if (fd < 0) return fail(err, "cannot open", path);
+    if (fd < 0) return io_fail(err, "cannot open", path);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         base_fail(err, RP_ERR_IO, "cannot read '%s': it is not a regular file", path);
@@ -182,7 +182,7 @@ int base_io_open(base_io_file *out, const char *path, rp_error *err) {
 int base_io_create(base_io_file *out, const char *path, rp_error *err) {
     *out = (base_io_file){0};
     int fd = meets_fault(BASE_IO_CHANGES) ? -1 : open_again(path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
-    if (fd < 0) return fail(err, "cannot create", path);
+    if (fd < 0) return io_fail(err, "cannot create", path);
     *out = (base_io_file){fd, path};
     return RP_OK;
 }
@@ -201,7 +201,7 @@ static size_t total_bytes(const struct iovec *pieces, int n) {
 }
 
 /* Bytes [begin, end) of the pieces, as pieces. */
-static int cut(const struct iovec *pieces, int n, size_t begin, size_t end, struct iovec *out) {
+static int iovec_cut(const struct iovec *pieces, int n, size_t begin, size_t end, struct iovec *out) {
     int n_out = 0;
     size_t at = 0;
     for (int i = 0; i < n; at += pieces[i++].iov_len) {
@@ -228,7 +228,7 @@ static ssize_t transfer_once(transfer *t, size_t begin, size_t end) {
         errno = EINTR;
         return -1;
     }
-    int n = cut(t->pieces, t->n, begin, end, pieces);
+    int n = iovec_cut(t->pieces, t->n, begin, end, pieces);
     if (!t->is_read) return writev(t->file->fd, pieces, n);
     return preadv(t->file->fd, pieces, n, (off_t)(t->offset + begin));
 }
@@ -258,9 +258,9 @@ int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pi
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_read = true, .offset = offset, .is_signalled = fault == BASE_IO_INTERRUPT};
     *n_read = 0;
     if (fault == BASE_IO_KILL) raise(SIGKILL);
-    if (is_refused(fault)) return fail(err, "cannot read", f->path);
+    if (is_refused(fault)) return io_fail(err, "cannot read", f->path);
     *n_read = transfer_all(&t, fault == BASE_IO_SHORT ? bytes / 2 : bytes);
-    return errno ? fail(err, "cannot read", f->path) : RP_OK;
+    return errno ? io_fail(err, "cannot read", f->path) : RP_OK;
 }
 
 int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, size_t *n_read, rp_error *err) {
@@ -272,12 +272,12 @@ int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_
     base_io_fault fault = count_call(BASE_IO_CHANGES);
     size_t bytes = total_bytes(pieces, n);
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_signalled = fault == BASE_IO_INTERRUPT};
-    if (is_refused(fault)) return fail(err, "cannot write", f->path);
+    if (is_refused(fault)) return io_fail(err, "cannot write", f->path);
     bool is_half = fault == BASE_IO_SHORT || fault == BASE_IO_KILL;
     transfer_all(&t, is_half ? bytes / 2 : bytes);
     if (fault == BASE_IO_KILL) raise(SIGKILL);
     if (fault == BASE_IO_SHORT) errno = ENOSPC;
-    return errno ? fail(err, "cannot write", f->path) : RP_OK;
+    return errno ? io_fail(err, "cannot write", f->path) : RP_OK;
 }
 
 /* ---- the rest ---- */
@@ -290,15 +290,15 @@ static int sync_again(int fd) {
 }
 
 int base_io_sync(const base_io_file *f, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || sync_again(f->fd) != 0 ? fail(err, "cannot sync", f->path) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || sync_again(f->fd) != 0 ? io_fail(err, "cannot sync", f->path) : RP_OK;
 }
 
 int base_io_sync_folder(const char *path, rp_error *err) {
     int fd = meets_fault(BASE_IO_CHANGES) ? -1 : open_again(path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0) return fail(err, "cannot sync", path);
+    if (fd < 0) return io_fail(err, "cannot sync", path);
     bool is_done = sync_again(fd) == 0 || errno == EINVAL; /* EINVAL: a file system that has no such thing */
     close_quietly(fd);
-    return is_done ? RP_OK : fail(err, "cannot sync", path);
+    return is_done ? RP_OK : io_fail(err, "cannot sync", path);
 }
 
 int base_io_sync_folder_of(char *path, rp_error *err) {
@@ -323,7 +323,7 @@ static bool rename_at(const char *from, const char *to) {
 }
 
 int base_io_rename(const char *from, const char *to, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || !rename_at(from, to) ? fail(err, "cannot rename to", to) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || !rename_at(from, to) ? io_fail(err, "cannot rename to", to) : RP_OK;
 }
 
 static bool unlink_at(const char *path) {
@@ -335,7 +335,7 @@ static bool unlink_at(const char *path) {
 }
 
 int base_io_unlink(const char *path, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || !unlink_at(path) ? fail(err, "cannot remove", path) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || !unlink_at(path) ? io_fail(err, "cannot remove", path) : RP_OK;
 }
 
 static bool stat_at(const char *path, struct stat *out) {
@@ -369,7 +369,7 @@ static bool mkdir_at(const char *path) {
 }
 
 int base_io_mkdir(const char *path, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || !mkdir_at(path) ? fail(err, "cannot make the folder", path) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || !mkdir_at(path) ? io_fail(err, "cannot make the folder", path) : RP_OK;
 }
 
 int base_io_open_folder(DIR **out, const char *path, rp_error *err) {
@@ -377,7 +377,7 @@ int base_io_open_folder(DIR **out, const char *path, rp_error *err) {
     *out = fd < 0 ? NULL : fdopendir(fd);
     if (*out) return RP_OK;
     if (fd >= 0) close_quietly(fd);
-    return fail(err, "cannot read the folder", path);
+    return io_fail(err, "cannot read the folder", path);
 }
 
 int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error *err) {
@@ -385,7 +385,7 @@ int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error 
     base_io_file file = {0};
     if (snprintf(temporary, sizeof temporary, "%s" BASE_IO_TEMPORARY, path) >= (int)sizeof temporary) {
         errno = ENAMETOOLONG;
-        return fail(err, "cannot create", path);
+        return io_fail(err, "cannot create", path);
     }
     int rc = base_io_unlink(temporary, err);
     if (!rc) rc = base_io_create(&file, temporary, err);
@@ -407,7 +407,7 @@ static base_io_sizes sizes_of(const struct stat *st) {
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
     struct stat st;
     *out = (base_io_sizes){0};
-    if (meets_fault(BASE_IO_ALL) || !stat_at(path, &st)) return fail(err, "cannot examine", path);
+    if (meets_fault(BASE_IO_ALL) || !stat_at(path, &st)) return io_fail(err, "cannot examine", path);
     *out = sizes_of(&st);
     return RP_OK;
 }
@@ -415,7 +415,7 @@ int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
 int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err) {
     struct stat st;
     *out = (base_io_sizes){0};
-    if (meets_fault(BASE_IO_ALL) || fstat(f->fd, &st) != 0) return fail(err, "cannot examine", f->path);
+    if (meets_fault(BASE_IO_ALL) || fstat(f->fd, &st) != 0) return io_fail(err, "cannot examine", f->path);
     *out = sizes_of(&st);
     return RP_OK;
 }

@@ -35,7 +35,7 @@ static bool has_level;          /* REPRISE_LOG said one */
 static _Atomic int max_level = -1; /* messages up to this level; -1: none */
 static uint32_t trace_mask = 0; /* bit c: component c is traced */
 
-static void write_line(const char *prefix, const char *fmt, va_list ap) {
+static void log_write_line(const char *prefix, const char *fmt, va_list ap) {
     char line[LINE_BYTES];
     int n = snprintf(line, sizeof line, "%s: ", prefix);
     if (n < 0 || n >= LINE_BYTES) return;
@@ -59,7 +59,7 @@ static void write_text(const char *prefix, const char *fmt, ...) BASE_PRINTF(2, 
 static void write_text(const char *prefix, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    write_line(prefix, fmt, ap);
+    log_write_line(prefix, fmt, ap);
     va_end(ap);
 }
 
@@ -88,7 +88,7 @@ static void read_components(const char *text) {
     }
 }
 
-static void read_settings(void) {
+static void log_read_settings(void) {
     const char *level = getenv("REPRISE_LOG");
     const char *components = getenv("REPRISE_TRACE");
     if (level) read_level(level);
@@ -96,7 +96,7 @@ static void read_settings(void) {
 }
 
 bool base_log_enabled(base_log_level level) {
-    pthread_once(&settings_once, read_settings);
+    pthread_once(&settings_once, log_read_settings);
     return (int)level <= max_level;
 }
 
@@ -106,26 +106,26 @@ void base_log(base_log_level level, const char *fmt, ...) {
     snprintf(prefix, sizeof prefix, "reprise: %s", level_names[level]);
     va_list ap;
     va_start(ap, fmt);
-    write_line(prefix, fmt, ap);
+    log_write_line(prefix, fmt, ap);
     va_end(ap);
 }
 
 bool base_trace_enabled(base_component c) {
-    pthread_once(&settings_once, read_settings);
+    pthread_once(&settings_once, log_read_settings);
     return (trace_mask >> c) & 1;
 }
 
 void base_trace_write(base_component c, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    write_line(component_names[c], fmt, ap);
+    log_write_line(component_names[c], fmt, ap);
     va_end(ap);
 }
 
 /* ---- the program's ---- */
 
 void rp_log_set_level(rp_log_level level) {
-    pthread_once(&settings_once, read_settings);
+    pthread_once(&settings_once, log_read_settings);
     if (!has_level) max_level = (int)level;
 }
 

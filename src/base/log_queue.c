@@ -47,7 +47,7 @@ static size_t ring_take(char out[WRITE_BYTES]) {
 }
 
 /* Says what was left out, where there is a place for that and `more` bytes. */
-static void ring_tell(size_t more) {
+static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
     if (queue.untold == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
     int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: nobody read them\n", (unsigned long long)queue.untold);
@@ -57,7 +57,7 @@ static void ring_tell(size_t more) {
 
 /* ---- the thread ---- */
 
-static void write_all(int fd, const char *bytes, size_t n) {
+static void log_queue_write_all(int fd, const char *bytes, size_t n) {
     while (n > 0) {
         ssize_t written = write(fd, bytes, n);
         if (written < 0 && errno == EINTR) continue;
@@ -76,7 +76,7 @@ static void *queue_main(void *unused) {
     (void)unused;
     pthread_mutex_lock(&queue.lock);
     for (;;) {
-        if (queue.len == 0) ring_tell(0);
+        if (queue.len == 0) log_queue_ring_report(0);
         if (queue.len == 0 && queue.stopping) break;
         if (queue.len == 0) {
             pthread_cond_wait(&queue.news, &queue.lock);
@@ -84,7 +84,7 @@ static void *queue_main(void *unused) {
         }
         size_t n = ring_take(bytes);
         pthread_mutex_unlock(&queue.lock);
-        write_all(queue.fd, bytes, n);
+        log_queue_write_all(queue.fd, bytes, n);
         pthread_mutex_lock(&queue.lock);
     }
     queue.done = true;
@@ -117,7 +117,7 @@ bool log_queue_put(const char *line, size_t n) {
     pthread_mutex_lock(&queue.lock);
     bool open = queue.open && !queue.stopping;
     if (open) {
-        ring_tell(n + 1);
+        log_queue_ring_report(n + 1);
         if (queue.untold > 0 || n >= LOG_QUEUE_BYTES - queue.len) {
             queue.dropped++;
             queue.untold++;

@@ -23,7 +23,7 @@ static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
 static _Atomic int fail_sticky;
 
 /* Counts an allocation and says whether it may go on. */
-static bool admit(size_t bytes) {
+static bool memory_admit(size_t bytes) {
     uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
     uint64_t fail = atomic_load_explicit(&fail_number, memory_order_relaxed);
     if (BASE_UNLIKELY(fail != 0 && number >= fail))
@@ -31,15 +31,15 @@ static bool admit(size_t bytes) {
     return bytes <= PTRDIFF_MAX;
 }
 
-void *base_alloc(size_t bytes) { return admit(bytes) ? malloc(bytes ? bytes : 1) : NULL; }
+void *base_alloc(size_t bytes) { return memory_admit(bytes) ? malloc(bytes ? bytes : 1) : NULL; }
 
 void *base_calloc(size_t n, size_t bytes) {
     if (bytes != 0 && n > SIZE_MAX / bytes) return NULL;
     size_t total = n * bytes;
-    return admit(total) ? calloc(total > 0 ? total : 1, 1) : NULL;
+    return memory_admit(total) ? calloc(total > 0 ? total : 1, 1) : NULL;
 }
 
-void *base_realloc(void *p, size_t bytes) { return admit(bytes) ? realloc(p, bytes ? bytes : 1) : NULL; }
+void *base_realloc(void *p, size_t bytes) { return memory_admit(bytes) ? realloc(p, bytes ? bytes : 1) : NULL; }
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define HUGE_FROM (4 * HUGE_PAGE) /* at most a fifth is lost to rounding, of what is never touched */
@@ -57,7 +57,7 @@ static void advise_huge(void *p, size_t bytes) {
 void *base_alloc_aligned(size_t bytes, size_t align) {
     assert(align >= sizeof(void *) && (align & (align - 1)) == 0);
     void *p = NULL;
-    if (!admit(bytes)) return NULL;
+    if (!memory_admit(bytes)) return NULL;
     if (bytes >= HUGE_FROM && align < HUGE_PAGE) align = HUGE_PAGE;
     if (posix_memalign(&p, align, bytes ? bytes : 1) != 0) return NULL;
     if (bytes >= HUGE_FROM) advise_huge(p, bytes);

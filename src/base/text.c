@@ -11,7 +11,7 @@
 
 /* ---- names ---- */
 
-static unsigned char fold(char c) { return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); }
+static unsigned char text_fold(char c) { return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); }
 
 /* Edits that make b of a: insert, delete or replace a byte, or swap two neighbours; upper and lower case are one.
  * (Optimal string alignment: three rows of the Levenshtein table.) */
@@ -23,10 +23,10 @@ static int edit_distance(const char *a, size_t n_a, const char *b, size_t n_b) {
         const int *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
         row[0] = (int)i;
         for (size_t j = 1; j <= n_b; j++) {
-            bool same = fold(a[i - 1]) == fold(b[j - 1]);
+            bool same = text_fold(a[i - 1]) == text_fold(b[j - 1]);
             int best = above[j - 1] + !same;
             best = BASE_MIN(best, BASE_MIN(above[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]))
+            if (i > 1 && j > 1 && text_fold(a[i - 1]) == text_fold(b[j - 2]) && text_fold(a[i - 2]) == text_fold(b[j - 1]))
                 best = BASE_MIN(best, above2[j - 2] + 1);
             row[j] = best;
         }

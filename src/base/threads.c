@@ -78,13 +78,13 @@ static bool loop_is_new(base_threads *t, uint64_t last) {
     return ((s & OPEN) && s / NUMBER_ONE != last) || atomic_load(&t->stop);
 }
 
-static bool nobody_inside(base_threads *t, uint64_t last) {
+static bool base_threads_unreachable_inside(base_threads *t, uint64_t last) {
     (void)last;
     return (atomic_load(&t->state) & INSIDE_MASK) == 0;
 }
 
 /* Waits a few microseconds. *penalty belongs to the waiting thread. */
-static bool spin(base_threads *t, ready_fn ready, uint64_t last, int *penalty) {
+static bool base_threads_spin(base_threads *t, ready_fn ready, uint64_t last, int *penalty) {
     if (ready(t, last)) return true;
     if (!t->may_spin) return false;
     if (*penalty > 0) {
@@ -103,7 +103,7 @@ static bool spin(base_threads *t, ready_fn ready, uint64_t last, int *penalty) {
 }
 
 static void worker_wait(base_threads *t, uint64_t last, int *penalty) {
-    if (spin(t, loop_is_new, last, penalty)) return;
+    if (base_threads_spin(t, loop_is_new, last, penalty)) return;
     pthread_mutex_lock(&t->mutex);
     atomic_fetch_add(&t->n_sleeping, 1);
     while (!loop_is_new(t, last)) pthread_cond_wait(&t->opened, &t->mutex);
@@ -112,10 +112,10 @@ static void worker_wait(base_threads *t, uint64_t last, int *penalty) {
 }
 
 static void caller_wait(base_threads *t) {
-    if (spin(t, nobody_inside, 0, &t->caller_penalty)) return;
+    if (base_threads_spin(t, base_threads_unreachable_inside, 0, &t->caller_penalty)) return;
     pthread_mutex_lock(&t->mutex);
     atomic_store(&t->caller_sleeps, true);
-    while (!nobody_inside(t, 0)) pthread_cond_wait(&t->left, &t->mutex);
+    while (!base_threads_unreachable_inside(t, 0)) pthread_cond_wait(&t->left, &t->mutex);
     atomic_store(&t->caller_sleeps, false);
     pthread_mutex_unlock(&t->mutex);
 }
@@ -132,7 +132,7 @@ static void run_chunks(base_threads *t, int thread) {
 }
 
 /* Enters the loop that is open, if it is not the one numbered *last. */
-static bool enter(base_threads *t, uint64_t *last) {
+static bool base_threads_enter(base_threads *t, uint64_t *last) {
     uint64_t s = atomic_load(&t->state);
     while ((s & OPEN) && s / NUMBER_ONE != *last) {
         if (!atomic_compare_exchange_weak(&t->state, &s, s + 1)) continue;
@@ -142,7 +142,7 @@ static bool enter(base_threads *t, uint64_t *last) {
     return false;
 }
 
-static void leave(base_threads *t) {
+static void base_threads_leave(base_threads *t) {
     uint64_t before = atomic_fetch_sub(&t->state, 1);
     assert((before & INSIDE_MASK) > 0);
     if ((before & INSIDE_MASK) != 1 || !atomic_load(&t->caller_sleeps)) return;
@@ -151,22 +151,22 @@ static void leave(base_threads *t) {
     pthread_mutex_unlock(&t->mutex);
 }
 
-static void *worker_main(void *arg) {
+static void *threads_worker_main(void *arg) {
     worker *w = arg;
     base_threads *t = w->pool;
     uint64_t last = 0; /* loops are numbered from 1, so none is missed */
     int penalty = 0;
     while (!atomic_load(&t->stop)) {
         worker_wait(t, last, &penalty);
-        if (!enter(t, &last)) continue;
+        if (!base_threads_enter(t, &last)) continue;
         run_chunks(t, w->index);
-        leave(t);
+        base_threads_leave(t);
     }
     return NULL;
 }
 
 /* Opens the loop under the next number. Number 0 is left out when the 32 bits wrap: it is a worker's 'none yet'. */
-static void publish(base_threads *t) {
+static void base_threads_publish(base_threads *t) {
     uint64_t number = (atomic_load_explicit(&t->state, memory_order_relaxed) / NUMBER_ONE + 1) & UINT32_MAX;
     atomic_store(&t->state, (number ? number : 1) * NUMBER_ONE | OPEN);
     if (atomic_load(&t->n_sleeping) == 0) return;
@@ -185,7 +185,7 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
     t->n_chunks = n / t->grain + (n % t->grain != 0);
     atomic_store_explicit(&t->next_chunk, 0, memory_order_relaxed);
     bool alone = t->n_workers == 0 || t->n_chunks == 1;
-    if (!alone) publish(t);
+    if (!alone) base_threads_publish(t);
     run_chunks(t, 0);
     if (alone) return;
     atomic_fetch_and(&t->state, ~OPEN);
@@ -204,7 +204,7 @@ int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
 }
 
 static int start_worker(base_threads *t, worker *w) {
-    int rc = base_thread_start(&w->thread, worker_main, w);
+    int rc = base_thread_start(&w->thread, threads_worker_main, w);
     if (rc == 0) t->n_workers++;
     return rc;
 }

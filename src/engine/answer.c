@@ -11,7 +11,7 @@
 
 /* ---- what it holds ---- */
 
-static int grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
+static int answer_grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
     int rc = base_grow(items, cap, n, TOKENIZER_MAX_TOKENS, bytes);
     return rc ? base_fail(err, rc, "no room for %zu answer tokens", n) : RP_OK;
 }
@@ -19,13 +19,13 @@ static int grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err
 /* Room for n tokens in the result. */
 static int reserve_tokens(answer *a, size_t n, rp_error *err) {
     rp_result *r = a->result;
-    int rc = grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
+    int rc = answer_grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
     if (rc || r->n_top == 0) return rc;
-    rc = grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err);
-    return rc ? rc : grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs), err);
+    rc = answer_grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err);
+    return rc ? rc : answer_grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs), err);
 }
 
-static int reserve(answer *a, rp_error *err) {
+static int answer_reserve(answer *a, rp_error *err) {
     size_t n = (size_t)BASE_MAX(BASE_MIN(a->most, RESERVED_TOKENS), 1);
     int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
@@ -60,7 +60,7 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
         (rc = o->grammar && !o->forced ? open_guide(a, err) : RP_OK))
         return rc;
     result->n_top = a->logprobs.n_top;
-    return reserve(a, err);
+    return answer_reserve(a, err);
 }
 
 void answer_close(answer *a) {
@@ -86,7 +86,7 @@ static int keep_token(answer *a, const float *logits, int32_t token, rp_error *e
     return RP_OK;
 }
 
-static bool tell_token(const answer *a) {
+static bool answer_report_token(const answer *a) {
     const rp_result *r = a->result;
     size_t i = (size_t)r->n_tokens - 1;
     if (!a->options->on_token) return true;
@@ -105,7 +105,7 @@ static bool drops_space(const answer *a) {
 }
 
 /* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. */
-static int add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
+static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
     size_t n = 0;
     const char *bytes = tokenizer_bytes(a->place.tokenizer, token, false, &n);
     if (!bytes) return RP_OK;
@@ -117,7 +117,7 @@ static int add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_err
 /* ---- all of it ---- */
 
 /* *token: -1: there is none. */
-static int choose(answer *a, const float *logits, int32_t *token, rp_error *err) {
+static int answer_choose(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
     bool too_hard = false;
     int rc = RP_OK;
@@ -130,7 +130,7 @@ static int choose(answer *a, const float *logits, int32_t *token, rp_error *err)
 }
 
 /* A token was told, and its text. */
-static void settle(answer *a, bool too_hard) {
+static void answer_settle(answer *a, bool too_hard) {
     const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
     if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
     if (reason) a->result->finish_reason = reason;
@@ -140,7 +140,7 @@ static void settle(answer *a, bool too_hard) {
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
     if (o->on_logits) o->on_logits(o->user, logits, a->place.n_vocab);
-    int rc = choose(a, logits, token, err);
+    int rc = answer_choose(a, logits, token, err);
     a->over = true;
     if (!a->first_us) a->first_us = base_clock_us();
     if (rc || *token < 0) return rc;
@@ -150,9 +150,9 @@ int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     }
     bool drops = drops_space(a), too_hard = false;
     if ((rc = keep_token(a, logits, *token, err))) return rc;
-    a->stream.cancelled = !tell_token(a);
-    if (!a->stream.cancelled && (rc = add_text(a, *token, drops, &too_hard, err))) return rc;
-    settle(a, too_hard);
+    a->stream.cancelled = !answer_report_token(a);
+    if (!a->stream.cancelled && (rc = answer_add_text(a, *token, drops, &too_hard, err))) return rc;
+    answer_settle(a, too_hard);
     return RP_OK;
 }
 

@@ -71,7 +71,7 @@ void answer_memory_free(answer_memory *m) {
     base_free(m);
 }
 
-static uint32_t *bucket_of(answer_memory *m, const base_key *key) {
+static uint32_t *answer_memory_bucket_of(answer_memory *m, const base_key *key) {
     uint32_t h;
     memcpy(&h, key->bytes, sizeof(h));
     return &m->buckets[h & (N_BUCKETS - 1)];
@@ -90,9 +90,9 @@ static void unlink_use(answer_memory *m, uint32_t i) {
     *(a->older == NONE ? &m->oldest : &m->answers[a->older].newer) = a->newer;
 }
 
-static void forget(answer_memory *m, uint32_t i) {
+static void answer_memory_forget(answer_memory *m, uint32_t i) {
     kept_answer *a = &m->answers[i];
-    uint32_t *link = bucket_of(m, &a->key);
+    uint32_t *link = answer_memory_bucket_of(m, &a->key);
     while (*link != i) link = &m->answers[*link].next;
     *link = a->next;
     unlink_use(m, i);
@@ -103,20 +103,20 @@ static void forget(answer_memory *m, uint32_t i) {
 }
 
 static uint32_t find(answer_memory *m, const base_key *key) {
-    uint32_t i = *bucket_of(m, key);
+    uint32_t i = *answer_memory_bucket_of(m, key);
     while (i != NONE && !base_key_equal(&m->answers[i].key, key)) i = m->answers[i].next;
     return i;
 }
 
 void answer_memory_put(answer_memory *m, const base_key *key, int32_t *tokens, size_t n) {
     uint32_t i = find(m, key);
-    if (i != NONE) forget(m, i);
+    if (i != NONE) answer_memory_forget(m, i);
     if (n == 0 || n > ANSWER_MEMORY_TOKENS) {
         base_free(tokens);
         return;
     }
-    while (m->first_free == NONE || m->n_tokens + n > ANSWER_MEMORY_TOKENS) forget(m, m->oldest);
-    uint32_t *bucket = bucket_of(m, key);
+    while (m->first_free == NONE || m->n_tokens + n > ANSWER_MEMORY_TOKENS) answer_memory_forget(m, m->oldest);
+    uint32_t *bucket = answer_memory_bucket_of(m, key);
     i = m->first_free;
     m->first_free = m->answers[i].next;
     m->answers[i] = (kept_answer){.key = *key, .tokens = tokens, .n = n, .next = *bucket};

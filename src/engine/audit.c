@@ -63,14 +63,14 @@ base_key audit_version(const rp_schema *s) {
     return key;
 }
 
-static uint32_t tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
+static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
 
 rp_quality audit_least(rp_job *c) {
     auditor *a = c->engine->auditor;
     c->raised = 0;
     if (!a || !a->bound.raises || !c->schema) return quality_of(0);
     pthread_mutex_lock(&a->lock);
-    const audit_schema *s = audit_table_find(a->table, tenant_of(c->engine, c->schema), &c->schema->version, c->schema->name);
+    const audit_schema *s = audit_table_find(a->table, audit_tenant_of(c->engine, c->schema), &c->schema->version, c->schema->name);
     if (s) c->raised = s->raised;
     pthread_mutex_unlock(&a->lock);
     return quality_of(c->raised);
@@ -116,7 +116,7 @@ static void take_case(audit_case *k, rp_job *c) {
     }
 }
 
-static void count(auditor *a, uint64_t *what, int waiting) {
+static void auditor_count(auditor *a, uint64_t *what, int waiting) {
     pthread_mutex_lock(&a->lock);
     if (what) ++*what;
     a->n_waiting += (uint64_t)waiting;
@@ -127,9 +127,9 @@ void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
     if (!a || !is_modular(c) || a->n_modular++ % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
-    count(a, &a->table->sampled, k != NULL);
+    auditor_count(a, &a->table->sampled, k != NULL);
     if (!k) {
-        count(a, &a->table->dropped, 0);
+        auditor_count(a, &a->table->dropped, 0);
         return;
     }
     take_case(k, c);
@@ -139,11 +139,11 @@ void audit_look(rp_job *c, const float *logits) {
 
 /* ---- comparing ---- */
 
-static void let_go(rp_engine *e, audit_case *k, uint64_t *counted) {
+static void audit_release(rp_engine *e, audit_case *k, uint64_t *counted) {
     engine_schema_unref(e, k->schema);
     k->schema = NULL;
     k->taken = false;
-    count(e->auditor, counted, -1);
+    auditor_count(e->auditor, counted, -1);
 }
 
 /* Locked: the pair that adds most; NULL: none does. */
@@ -162,7 +162,7 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 #define LINE_BYTES 1024
 
 /* Locked. What became of a schema, for the log; `was`: its figures before that. */
-static void write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
+static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
     char quality[RP_QUALITY_BYTES];
     const audit_pair *p = worst_pair(t, s);
     int n = snprintf(out, LINE_BYTES, "audit: schema '%s' is %.3f nats from exact on average of %llu requests", s->name, audit_mean_kl(was),
@@ -174,7 +174,7 @@ static void write_line(const audit_table *t, const audit_schema *s, const audit_
 }
 
 /* Adds what was found, and tells what became of the schema. */
-static void add(auditor *a, const audit_origin *o, const audit_distance *d) {
+static void auditor_add(auditor *a, const audit_origin *o, const audit_distance *d) {
     char line[LINE_BYTES];
     audit_verdict verdict = AUDIT_FINE;
     const audit_schema *s;
@@ -185,7 +185,7 @@ static void add(auditor *a, const audit_origin *o, const audit_distance *d) {
     if (verdict != AUDIT_FINE) { /* as it was judged */
         was.samples++;
         was.sum_kl += d->kl;
-        write_line(a->table, s, &was, verdict, line);
+        audit_table_write_line(a->table, s, &was, verdict, line);
     }
     pthread_mutex_unlock(&a->lock);
     if (verdict != AUDIT_FINE) base_log(BASE_LOG_WARN, "%s", line);
@@ -198,9 +198,9 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
         names[i] = pml_path(k->schema->document, k->holders[i], paths + (size_t)i * AUDIT_NAME_BYTES, AUDIT_NAME_BYTES);
-    audit_origin o = {.schema = k->schema->name, .tenant = tenant_of(e, k->schema), .version = k->schema->version, .level = k->level,
+    audit_origin o = {.schema = k->schema->name, .tenant = audit_tenant_of(e, k->schema), .version = k->schema->version, .level = k->level,
                       .raised = k->raised, .modules = names, .n_modules = k->n_holders};
-    add(e->auditor, &o, d);
+    auditor_add(e->auditor, &o, d);
     base_free(paths);
     return RP_OK;
 }
@@ -208,7 +208,7 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
 /* ---- the file ---- */
 
 /* The store's thread writes it, when it comes to it. */
-static void keep(rp_engine *e) {
+static void audit_keep(rp_engine *e) {
     auditor *a = e->auditor;
     base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
     if (!a->keeps || !a->is_new) return;
@@ -232,9 +232,9 @@ static void meet_twin(rp_engine *e, void *user, int rc, const background_result 
     auditor *a = e->auditor;
     audit_distance d;
     bool known = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
-    let_go(e, k, known ? &a->table->audited : &a->table->dropped);
+    audit_release(e, k, known ? &a->table->audited : &a->table->dropped);
     a->is_new = true;
-    if (base_clock_us() - a->written_us >= AUDIT_WRITE_S * UINT64_C(1000000)) keep(e);
+    if (base_clock_us() - a->written_us >= AUDIT_WRITE_S * UINT64_C(1000000)) audit_keep(e);
 }
 
 void audit_end(rp_job *c, int rc) {
@@ -247,7 +247,7 @@ void audit_end(rp_job *c, int rc) {
         base_free(twin.tokens);
         base_free(twin.positions);
     }
-    if (rc) let_go(c->engine, k, &c->engine->auditor->table->dropped);
+    if (rc) audit_release(c->engine, k, &c->engine->auditor->table->dropped);
 }
 
 /* ---- opening and closing ---- */
@@ -256,7 +256,7 @@ uint64_t audit_bytes(const rp_engine_options *o, int32_t n_vocab) {
     return o->audit_every > 0 ? (uint64_t)AUDIT_MAX_WAITING * (uint64_t)n_vocab * sizeof(float) : 0;
 }
 
-static int check_options(const rp_engine_options *o, rp_error *err) {
+static int audit_check_options(const rp_engine_options *o, rp_error *err) {
     if (o->audit_every < 0) return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 for none", o->audit_every);
     if (!(o->max_divergence >= 0)) return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 for none", (double)o->max_divergence);
     return RP_OK;
@@ -280,7 +280,7 @@ static void read_kept(rp_engine *e, const char *dir) {
     for (size_t i = 0; !a->bound.raises && i < a->table->n_schemas; i++) a->table->schemas[i].raised = 0;
 }
 
-static int open_parts(rp_engine *e, rp_error *err) {
+static int audit_open_parts(rp_engine *e, rp_error *err) {
     auditor *a = e->auditor;
     size_t n = (size_t)e->model->hp.n_vocab;
     a->has_lock = pthread_mutex_init(&a->lock, NULL) == 0;
@@ -292,14 +292,14 @@ static int open_parts(rp_engine *e, rp_error *err) {
 }
 
 int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    int rc = check_options(o, err);
+    int rc = audit_check_options(o, err);
     if (rc || o->audit_every == 0) return rc;
     auditor *a = e->auditor = base_calloc(1, sizeof(*a));
     if (!a) return base_fail_memory(err, sizeof(*a), "the auditor");
     a->every = o->audit_every;
     a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
     a->written_us = base_clock_us();
-    if ((rc = open_parts(e, err))) return rc;
+    if ((rc = audit_open_parts(e, err))) return rc;
     bool named = o->store_dir && !e->cipher;
     a->keeps = named && !o->store_read_only && o->store_write != RP_STORE_WRITE_OFF;
     if (named) read_kept(e, o->store_dir);
@@ -309,7 +309,7 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 void audit_close(rp_engine *e) {
     auditor *a = e->auditor;
     if (!a) return;
-    if (a->table && e->store) keep(e);
+    if (a->table && e->store) audit_keep(e);
     audit_table_free(a->table);
     base_free(a->logits);
     if (a->has_lock) pthread_mutex_destroy(&a->lock);

@@ -11,7 +11,7 @@
 /* ---- comparing ---- */
 
 /* The likeliest tokens, and the mean of the differences. */
-static bool look_over(const float *exact, const float *reused, int32_t n, int32_t *top_exact, int32_t *top_reused, double *mean) {
+static bool audit_table_judge_all(const float *exact, const float *reused, int32_t n, int32_t *top_exact, int32_t *top_reused, double *mean) {
     double sum = 0;
     *top_exact = *top_reused = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -28,7 +28,7 @@ static bool look_over(const float *exact, const float *reused, int32_t n, int32_
 bool audit_compare(const float *exact, const float *reused, int32_t n, audit_distance *out) {
     int32_t e_top, r_top;
     double mean, sum_e = 0, sum_r = 0, moved = 0, squares = 0;
-    if (!look_over(exact, reused, n, &e_top, &r_top, &mean)) return false;
+    if (!audit_table_judge_all(exact, reused, n, &e_top, &r_top, &mean)) return false;
     for (int32_t i = 0; i < n; i++) {
         double d = (double)exact[i] - (double)reused[i], w = exp((double)exact[i] - (double)exact[e_top]);
         sum_e += w;
@@ -56,7 +56,7 @@ void audit_table_free(audit_table *t) {
     base_free(t);
 }
 
-static char *copy_name(const char *name) { return base_strndup(name, BASE_MIN(strlen(name), AUDIT_NAME_BYTES - 1)); }
+static char *audit_table_copy_name(const char *name) { return base_strndup(name, BASE_MIN(strlen(name), AUDIT_NAME_BYTES - 1)); }
 
 static bool same_name(const char *kept, const char *name) { return strncmp(kept, name, AUDIT_NAME_BYTES - 1) == 0; }
 
@@ -69,19 +69,19 @@ static void forget_pairs(audit_table *t, uint64_t schema) {
     t->n_pairs = n;
 }
 
-static size_t schema_index(const audit_table *t, uint32_t tenant, const char *name) {
+static size_t audit_table_schema_index(const audit_table *t, uint32_t tenant, const char *name) {
     size_t i = 0;
     while (i < t->n_schemas && (t->schemas[i].tenant != tenant || !same_name(t->schemas[i].name, name))) i++;
     return i;
 }
 
 const audit_schema *audit_table_find(const audit_table *t, uint32_t tenant, const base_key *version, const char *name) {
-    size_t i = schema_index(t, tenant, name);
+    size_t i = audit_table_schema_index(t, tenant, name);
     return i < t->n_schemas && base_key_equal(&t->schemas[i].version, version) ? &t->schemas[i] : NULL;
 }
 
 /* A free place: the one that was added to longest ago becomes one. */
-static audit_schema *make_schema(audit_table *t) {
+static audit_schema *audit_table_make_schema(audit_table *t) {
     if (t->n_schemas < AUDIT_MAX_SCHEMAS) return &t->schemas[t->n_schemas++];
     audit_schema *oldest = &t->schemas[0];
     for (size_t i = 1; i < t->n_schemas; i++)
@@ -93,15 +93,15 @@ static audit_schema *make_schema(audit_table *t) {
 
 /* The schema's entry; NULL: no memory. */
 static audit_schema *need_schema(audit_table *t, const audit_origin *o) {
-    size_t i = schema_index(t, o->tenant, o->schema);
+    size_t i = audit_table_schema_index(t, o->tenant, o->schema);
     audit_schema *s = i < t->n_schemas ? &t->schemas[i] : NULL;
     if (s && base_key_equal(&s->version, &o->version)) return s;
-    char *name = copy_name(o->schema);
+    char *name = audit_table_copy_name(o->schema);
     if (!name) return NULL;
     if (s) {
         forget_pairs(t, s->id);
         base_free(s->name);
-    } else s = make_schema(t);
+    } else s = audit_table_make_schema(t);
     *s = (audit_schema){.id = ++t->n_ids, .tenant = o->tenant, .version = o->version, .name = name};
     return s;
 }
@@ -119,7 +119,7 @@ static audit_pair *need_pair(audit_table *t, uint64_t schema, const char *a, con
     const char *first = strcmp(a, b) <= 0 ? a : b, *second = first == a ? b : a;
     for (size_t i = 0; i < t->n_pairs; i++)
         if (t->pairs[i].schema == schema && same_name(t->pairs[i].first, first) && same_name(t->pairs[i].second, second)) return &t->pairs[i];
-    audit_pair own = {.schema = schema, .first = copy_name(first), .second = copy_name(second)};
+    audit_pair own = {.schema = schema, .first = audit_table_copy_name(first), .second = audit_table_copy_name(second)};
     if (!own.first || !own.second) {
         free_pair(&own);
         return NULL;
@@ -150,7 +150,7 @@ static int add_pairs(audit_table *t, uint64_t schema, const audit_origin *o, con
     return RP_OK;
 }
 
-static audit_verdict judge(audit_schema *s, const audit_origin *o, const audit_bound *bound) {
+static audit_verdict audit_schema_judge(audit_schema *s, const audit_origin *o, const audit_bound *bound) {
     bool over = bound->max_kl > 0 && s->now.samples >= AUDIT_LEAST_SAMPLES && audit_mean_kl(&s->now) > bound->max_kl;
     if (!over || s->raised >= AUDIT_STEPS || o->level >= AUDIT_STEPS) {
         if (!over) s->exceeds = false;
@@ -177,7 +177,7 @@ int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance 
     int rc = add_pairs(t, s->id, o, d);
     if (o->raised != s->raised) return rc; /* it was planned before the schema was moved */
     add_figures(&s->now, d);
-    *verdict = judge(s, o, bound);
+    *verdict = audit_schema_judge(s, o, bound);
     return rc;
 }
 
@@ -191,7 +191,7 @@ double audit_excess(const audit_schema *s, const audit_pair *p) {
 
 static const char *const levels[AUDIT_STEPS + 1] = {"", "link:8", "blend:15", "exact"};
 
-static rp_audit_figures told(const audit_figures *f) {
+static rp_audit_figures audit_figures_reported(const audit_figures *f) {
     return (rp_audit_figures){f->samples, f->agreed, audit_mean_kl(f), f->max_kl, audit_mean_distance(f)};
 }
 
@@ -200,7 +200,7 @@ static int report_schemas(const audit_table *t, rp_audit *a) {
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *s = &t->schemas[i];
         rp_audit_schema *r = &a->schemas[i];
-        *r = (rp_audit_schema){.name = base_strdup(s->name), .now = told(&s->now), .all = told(&s->all), .raised_to = levels[s->raised],
+        *r = (rp_audit_schema){.name = base_strdup(s->name), .now = audit_figures_reported(&s->now), .all = audit_figures_reported(&s->all), .raised_to = levels[s->raised],
                                .exceeds = s->exceeds};
         if (s->tenant) snprintf(r->owner, sizeof(r->owner), "%08x", (unsigned)s->tenant);
         a->n_schemas = i + 1;
@@ -216,7 +216,7 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
         size_t s = 0;
         while (t->schemas[s].id != p->schema) s++; /* a pair goes with its schema */
         a->pairs[i] = (rp_audit_pair){.schema = s, .first = base_strdup(p->first), .second = base_strdup(p->second),
-                                      .figures = told(&p->figures), .excess_kl = audit_excess(&t->schemas[s], p)};
+                                      .figures = audit_figures_reported(&p->figures), .excess_kl = audit_excess(&t->schemas[s], p)};
         a->n_pairs = i + 1;
         if (!a->pairs[i].first || !a->pairs[i].second) return RP_ERR_MEMORY;
     }

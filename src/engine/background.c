@@ -15,7 +15,7 @@
 /* ---- queue ---- */
 
 /* A task more or less. The number is what others see. */
-static void count(rp_engine *e, int32_t n) {
+static void background_count(rp_engine *e, int32_t n) {
     e->background_tasks.n_tasks += n;
     pthread_mutex_lock(&e->lock);
     e->published_background = e->background_tasks.n_tasks;
@@ -40,7 +40,7 @@ int background_submit(rp_engine *e, const background_task *task) {
     c->background_done = task->done;
     c->background_user = task->user;
     put_last(e, c);
-    count(e, 1);
+    background_count(e, 1);
     return RP_OK;
 }
 
@@ -63,14 +63,14 @@ int background_twin(const rp_job *c, background_task *out) {
 /* ---- ends ---- */
 
 /* What it holds goes; of what is kept, the tree has its own references. */
-static void let_go(rp_engine *e, rp_job *c) {
+static void background_release(rp_engine *e, rp_job *c) {
     if (c == e->background_tasks.current) e->background_tasks.current = NULL;
     scheduler_release(e, c);
     e->budget_epoch++; /* there is room again */
 }
 
 /* A task that is in no list any more is over. */
-static void end(rp_engine *e, rp_job *c, int rc, const float *logits) {
+static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
     if (rc == RP_OK) {
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
         c->seq.reserved = 0; /* it takes no more */
@@ -80,25 +80,25 @@ static void end(rp_engine *e, rp_job *c, int rc, const float *logits) {
         c->background_done(e, c->background_user, rc, NULL);
     }
     BASE_TRACE(ENGINE, "a task of %d tokens in the background ends: %d", c->n_prompt, rc);
-    let_go(e, c);
+    background_release(e, c);
     job_free(c);
-    count(e, -1);
+    background_count(e, -1);
 }
 
 /* Another time. */
 static void give_up(rp_engine *e, rp_job *c) {
     c->seq.reserved = 0;
     if (!kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
-    let_go(e, c);
+    background_release(e, c);
     if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
-    else end(e, c, RP_ERR_BUDGET, NULL);
+    else background_end(e, c, RP_ERR_BUDGET, NULL);
 }
 
 void background_end_all(rp_engine *e) {
-    if (e->background_tasks.current) end(e, e->background_tasks.current, RP_ERR_CANCELLED, NULL);
+    if (e->background_tasks.current) background_end(e, e->background_tasks.current, RP_ERR_CANCELLED, NULL);
     for (rp_job *c; (c = e->background_tasks.queue);) {
         e->background_tasks.queue = c->next;
-        end(e, c, RP_ERR_CANCELLED, NULL);
+        background_end(e, c, RP_ERR_CANCELLED, NULL);
     }
 }
 
@@ -112,7 +112,7 @@ bool background_make_room(rp_engine *e, int64_t blocks) {
     return true;
 }
 
-static bool reserve(rp_engine *e, rp_job *c) {
+static bool background_reserve(rp_engine *e, rp_job *c) {
     int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->keeps);
     if (blocks > scheduler_free_blocks(e)) return false;
     c->seq.keeps_windows = c->keeps;
@@ -121,13 +121,13 @@ static bool reserve(rp_engine *e, rp_job *c) {
 }
 
 /* The first of the queue is the one under way from now on, or it ends, or there is no room yet. */
-static void admit(rp_engine *e) {
+static void background_admit(rp_engine *e) {
     rp_job *c = e->background_tasks.queue;
     bool wait;
     c->shares = true;
     span_store_next_request(e->store);
     int rc = prefix_find(e, c, &wait, NULL); /* nobody else reads: there is nothing to wait for */
-    bool room = !rc && reserve(e, c);
+    bool room = !rc && background_reserve(e, c);
     if (!rc && !room && span_store_is_busy(e->store)) { /* the disk holds some of it */
         scheduler_release(e, c);
         e->background_tasks.tried_at = e->budget_epoch;
@@ -138,23 +138,23 @@ static void admit(rp_engine *e) {
     if (room) rc = prefix_compose(c, NULL);
     c->shares = c->keeps;
     c->phase = JOB_PREFILL;
-    if (rc || !room) end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
+    if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
     else e->background_tasks.current = c;
 }
 
 /* ---- its turn ---- */
 
-static bool is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
+static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
 
 /* Not while its states are on their way from disk: the disk tells. */
-static bool can_go_on(const rp_engine *e) {
+static bool background_can_advance(const rp_engine *e) {
     const rp_job *c = e->background_tasks.current;
     if (!c) return e->background_tasks.tried_at != e->budget_epoch;
     return engine_is_ready(e, &c->seq.context) || kv_context_has_failed(&c->seq.context);
 }
 
 int64_t background_wait_ms(const rp_engine *e) {
-    if (!is_free(e) || !can_go_on(e)) return -1;
+    if (!background_is_free(e) || !background_can_advance(e)) return -1;
     uint64_t now = base_clock_us(), due = e->background_tasks.busy_us + BACKGROUND_QUIET_MS * 1000;
     return e->background_tasks.hurried || now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
 }
@@ -164,7 +164,7 @@ bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; 
 rp_job *background_next(rp_engine *e) {
     if (!background_is_due(e)) return NULL;
     if (e->background_tasks.current && kv_context_has_failed(&e->background_tasks.current->seq.context)) give_up(e, e->background_tasks.current);
-    if (!e->background_tasks.current && e->background_tasks.queue) admit(e);
+    if (!e->background_tasks.current && e->background_tasks.queue) background_admit(e);
     return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
 }
 
@@ -176,12 +176,12 @@ void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const fl
         return;
     }
     if (rc) {
-        end(e, c, rc, NULL);
+        background_end(e, c, rc, NULL);
         return;
     }
     c->seq.done += n_rows;
     sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
-    if (c->seq.done == c->seq.n) end(e, c, RP_OK, logits);
+    if (c->seq.done == c->seq.n) background_end(e, c, RP_OK, logits);
     else if (c->seq.keeps_windows) prefix_give(c, false);
 }
 

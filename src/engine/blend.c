@@ -18,7 +18,7 @@ static bool may_choose_of(const pml_item *item) {
     return item->is_view && item->quality.mode == RP_QUALITY_BLEND && !item->exact && item->n_again == 0;
 }
 
-static int64_t share_of(int64_t n, int32_t percent) { return (n * percent + 99) / 100; }
+static int64_t blend_share_of(int64_t n, int32_t percent) { return (n * percent + 99) / 100; }
 
 int32_t blend_most(const rp_job *c) {
     const pml_plan *p = c->plan;
@@ -26,14 +26,14 @@ int32_t blend_most(const rp_job *c) {
     if (c->exact || p->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
     for (size_t i = 0; i < p->n_items; i++)
         if (may_choose_of(&p->items[i])) counts[p->items[i].quality.amount] += p->items[i].n_counted;
-    for (int32_t percent = 1; percent <= MOST_PERCENT; percent++) most += share_of(counts[percent], percent);
+    for (int32_t percent = 1; percent <= MOST_PERCENT; percent++) most += blend_share_of(counts[percent], percent);
     return (int32_t)most;
 }
 
 /* ---- what may be chosen ---- */
 
 /* Layers with a window keep of a long module what tokens behind it see; those inside it see more. */
-static bool is_whole(const segment_need *need) {
+static bool segment_need_is_whole(const segment_need *need) {
     for (int32_t i = 0; i < need->n_spans; i++)
         if (kv_span_readable_from(need->spans[i]) != INT32_MIN) return false;
     return true;
@@ -57,7 +57,7 @@ int blend_open(rp_job *c, rp_error *err) {
     for (int32_t i = 0, need = -1; i < (int32_t)p->n_items; i++) {
         need += p->items[i].is_view;
         if (!may_choose_of(&p->items[i])) continue;
-        if (is_whole(&c->needs.items[need])) list_tokens_of(c, (size_t)i, need);
+        if (segment_need_is_whole(&c->needs.items[need])) list_tokens_of(c, (size_t)i, need);
         else b->n_forgotten += p->items[i].n_counted;
     }
     return RP_OK;
@@ -73,7 +73,7 @@ void blend_release(rp_job *c) {
 
 /* ---- probing ---- */
 
-static model_row row_of(const rp_job *c, const blend_token *t) {
+static model_row blend_row_of(const rp_job *c, const blend_token *t) {
     const segment_need *need = &c->needs.items[t->need];
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
@@ -85,7 +85,7 @@ int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {
     job_blend *b = &c->blend;
     const kv_context *contexts[] = {&c->seq.context};
     assert(n <= e->max_rows && b->done + n <= b->n);
-    for (int32_t i = 0; i < n; i++) e->rows[i] = row_of(c, &b->tokens[b->done + i]);
+    for (int32_t i = 0; i < n; i++) e->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
     int rc = model_forward_probe(e->forward, &(model_step){e->rows, n, contexts, 1}, b->deviations + b->done, err);
     if (!rc) b->done += n;
     return rc;
@@ -146,7 +146,7 @@ static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
     if (!all) return base_fail_memory(err, n * sizeof(*all), "tokens that may be computed again");
     for (int32_t i = 0; i < c->blend.n; i++) rooms[percent_of(c, i)]++;
     for (int32_t percent = 0; percent <= MOST_PERCENT; percent++) {
-        rooms[percent] = share_of(rooms[percent], percent);
+        rooms[percent] = blend_share_of(rooms[percent], percent);
         of_beginnings[percent] = rooms[percent] * BEGINNINGS_PERCENT / 100;
     }
     choose_first(all, list_beginnings(c, all), of_beginnings, chosen);

@@ -42,7 +42,7 @@ typedef struct gathering {
     size_t cap_entries, cap_keys, n_hidden; /* hidden: without a label because there is no key */
 } gathering;
 
-static void describe(const store_item *item, rp_cache_entry *e) {
+static void store_item_describe(const store_item *item, rp_cache_entry *e) {
     const record_row *row = &item->row;
     bool known = row->n_layers > 0;
     *e = (rp_cache_entry){.kind = !known                              ? RP_CACHE_UNKNOWN
@@ -64,11 +64,11 @@ static void describe(const store_item *item, rp_cache_entry *e) {
     if (known) base_key_hex(&row->fingerprint, e->model, CACHE_KEY_DIGITS);
 }
 
-static int gather(void *user, const store_item *item, rp_error *err) {
+static int cache_gather(void *user, const store_item *item, rp_error *err) {
     gathering *g = user;
     rp_cache_listing *l = g->listing;
     rp_cache_entry e;
-    describe(item, &e);
+    store_item_describe(item, &e);
     g->n_hidden += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
     if (!cache_selection_means(g->selection, &e)) return RP_OK;
     size_t need = l->n_entries + 1;
@@ -92,7 +92,7 @@ void rp_cache_listing_free(rp_cache_listing *l) {
     base_free(l);
 }
 
-static int fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
+static int cache_fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
     const rp_cache_selection *s = g->selection;
     const char *dir = c->admin->folder.dir;
     if (s->name && g->n_hidden > 0)
@@ -107,7 +107,7 @@ static int fail_none(const rp_cache *c, const gathering *g, rp_error *err) {
 }
 
 /* The entries that are meant, and their keys. */
-static int find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
+static int cache_find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
     static const rp_cache_selection everything = {.all = true};
     gathering g = {.selection = selection ? selection : &everything};
     int rc = cache_selection_check(g.selection, err);
@@ -115,9 +115,9 @@ static int find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listi
     if (rc) return rc;
     g.listing = base_calloc(1, sizeof(*g.listing));
     if (!g.listing) return base_fail_memory(err, sizeof(*g.listing), "a list of records");
-    rc = store_admin_each(c->admin, gather, &g, err);
+    rc = store_admin_each(c->admin, cache_gather, &g, err);
     g.listing->owner = g.keys;
-    if (!rc && g.listing->n_entries == 0 && cache_selection_is_named(g.selection)) rc = fail_none(c, &g, err);
+    if (!rc && g.listing->n_entries == 0 && cache_selection_is_named(g.selection)) rc = cache_fail_none(c, &g, err);
     if (rc) rp_cache_listing_free(g.listing);
     else *out = g.listing;
     return rc;
@@ -125,7 +125,7 @@ static int find(rp_cache *c, const rp_cache_selection *selection, rp_cache_listi
 
 int rp_cache_list(rp_cache *c, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err) {
     if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_list: cache and out are needed");
-    return find(c, selection, out, err);
+    return cache_find(c, selection, out, err);
 }
 
 /* ---- changing ---- */
@@ -135,10 +135,10 @@ static int begin_change(rp_cache *c, const rp_cache_selection *selection, bool r
     *out = NULL;
     if (!c || !selection) return base_fail(err, RP_ERR_INVALID, "cache and selection are needed");
     int rc = store_admin_may_change(c->admin, removes, err);
-    return rc ? rc : find(c, selection, out, err);
+    return rc ? rc : cache_find(c, selection, out, err);
 }
 
-static void end_change(rp_cache_listing *l, rp_cache_listing **out, int rc) {
+static void cache_listing_end_change(rp_cache_listing *l, rp_cache_listing **out, int rc) {
     if (out) *out = rc ? NULL : l;
     if (rc || !out) rp_cache_listing_free(l);
 }
@@ -151,7 +151,7 @@ int rp_cache_remove(rp_cache *c, const rp_cache_selection *selection, rp_cache_l
         int committed = store_admin_commit_removals(c->admin, &l->index_unwritten, rc ? NULL : err); /* what is gone is gone */
         if (!rc) rc = committed;
     }
-    end_change(l, removed, rc);
+    cache_listing_end_change(l, removed, rc);
     return rc;
 }
 
@@ -179,7 +179,7 @@ int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, 
     }
     if (!rc) rc = store_admin_commit(c->admin, err);
     else if (l) record_index_roll_back(c->admin->index);
-    end_change(l, changed, rc);
+    cache_listing_end_change(l, changed, rc);
     return rc;
 }
 

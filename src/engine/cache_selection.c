@@ -22,7 +22,7 @@ int cache_selection_check(const rp_cache_selection *s, rp_error *err) {
     return rc ? rc : check_digits("the model", s->model, err);
 }
 
-static bool begins(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
+static bool cache_selection_begins(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
 static bool is_of_kind(const rp_cache_selection *s, rp_cache_kind kind) {
     if (!s->modules && !s->texts) return true;
@@ -30,7 +30,7 @@ static bool is_of_kind(const rp_cache_selection *s, rp_cache_kind kind) {
 }
 
 bool cache_selection_means(const rp_cache_selection *s, const rp_cache_entry *e) {
-    return is_of_kind(s, e->kind) && begins(e->key, s->key) && begins(e->model, s->model) &&
+    return is_of_kind(s, e->kind) && cache_selection_begins(e->key, s->key) && cache_selection_begins(e->model, s->model) &&
            (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
 }
 

@@ -54,15 +54,15 @@ typedef struct recalling {
     answer_before before;
 } recalling;
 
-static void read_on(recalling *r, const token_list *tokens) {
+static void recalling_read_on(recalling *r, const token_list *tokens) {
     answer_before_add(&r->before, tokens->ids + r->before.n, tokens->n - r->before.n);
 }
 
 /* Of a pml_recall. */
-static bool recall(void *user, const char *text, size_t n_bytes, token_list *out) {
+static bool conversation_recall(void *user, const char *text, size_t n_bytes, token_list *out) {
     recalling *r = user;
     size_t n = 0, n_before = out->n;
-    read_on(r, out);
+    recalling_read_on(r, out);
     base_key before = answer_before_key(&r->before), key = answer_memory_key(&before, text, n_bytes);
     int32_t *tokens = copy_of(r->e, &key, &n);
     bool ok = tokens != NULL;
@@ -78,9 +78,9 @@ int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
     recalling r = {.e = c->engine};
     if (o->reuse != RP_REUSE_ON || o->no_prefix) return pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, NULL, err);
     answer_before_init(&r.before, &c->root.salt);
-    int rc = pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, &(pml_recall){recall, &r}, err);
+    int rc = pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
-    read_on(&r, &c->plan->tokens);
+    recalling_read_on(&r, &c->plan->tokens);
     c->before = answer_before_key(&r.before);
     c->remembers = !o->continues_last; /* else its text is a part of a message alone */
     return RP_OK;

@@ -33,15 +33,15 @@ typedef struct place {
     double share; /* of the knot above */
 } place;
 
-static place place_of(int32_t rows) {
+static place cost_model_place_of(int32_t rows) {
     int k = 0;
     double r = BASE_MIN(BASE_MAX((double)rows, 1.0), knot_rows(COST_KNOTS - 1));
     while (k + 2 < COST_KNOTS && knot_rows(k + 1) <= r) k++;
     return (place){k, (r - knot_rows(k)) / knot_rows(k)};
 }
 
-static void features(const cost_load *l, double x[COST_FEATURES]) {
-    place p = place_of(l->rows);
+static void cost_load_features(const cost_load *l, double x[COST_FEATURES]) {
+    place p = cost_model_place_of(l->rows);
     for (int i = 0; i < COST_KNOTS; i++) x[i] = 0;
     x[p.below] = 1 - p.share;
     x[p.below + 1] = p.share;
@@ -56,7 +56,7 @@ static int seen_from(const cost_model *m, int k) {
     return k;
 }
 
-static double guess(const cost_model *m, int below, int k) {
+static double cost_model_guess(const cost_model *m, int below, int k) {
     int above = seen_from(m, k);
     if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* as if every row cost the same */
     if (below < 0) return BASE_MAX(m->weights[above], 0);
@@ -68,7 +68,7 @@ static void fill_table(cost_model *m) {
     int below = -1;
     double least = 0; /* more rows take no less time */
     for (int k = 0; k < COST_KNOTS; k++) {
-        m->table[k] = BASE_MAX(m->seen[k] ? m->weights[k] : guess(m, below, k), least);
+        m->table[k] = BASE_MAX(m->seen[k] ? m->weights[k] : cost_model_guess(m, below, k), least);
         least = m->table[k];
         if (m->seen[k]) below = k;
     }
@@ -76,7 +76,7 @@ static void fill_table(cost_model *m) {
 
 /* The knots beside a step are seen from now on. What was guessed of them is where learning begins, but for the nearer one if it is new:
  * that begins where the step says. */
-static void see(cost_model *m, const double x[COST_FEATURES], const cost_load *load, double us) {
+static void cost_model_see(cost_model *m, const double x[COST_FEATURES], const cost_load *load, double us) {
     int nearer = -1;
     double rest = us;
     for (int k = 0; k < COST_KNOTS; k++) {
@@ -101,7 +101,7 @@ void cost_model_init(cost_model *m) {
 }
 
 /* Recursive least squares: the weights, and how sure they are. */
-static void fit(cost_model *m, const double x[COST_FEATURES], double us) {
+static void cost_model_fit(cost_model *m, const double x[COST_FEATURES], double us) {
     double px[COST_FEATURES], sum = FORGETTING, error = us;
     for (int i = 0; i < COST_FEATURES; i++) {
         px[i] = 0;
@@ -126,11 +126,11 @@ static void fit(cost_model *m, const double x[COST_FEATURES], double us) {
 
 void cost_model_learn(cost_model *m, const cost_load *load, double us) {
     double x[COST_FEATURES], expected = cost_model_predict(m, load);
-    features(load, x);
+    cost_load_features(load, x);
     if (expected > 0 && cost_model_knows(m, load->rows))
         us = BASE_MIN(BASE_MAX(us, expected / MOST_SURPRISE), expected * MOST_SURPRISE);
-    see(m, x, load, us / m->speed);
-    fit(m, x, us / m->speed);
+    cost_model_see(m, x, load, us / m->speed);
+    cost_model_fit(m, x, us / m->speed);
     if (expected > 0) m->speed += SPEED_GAIN * (us / expected - 1) * m->speed;
     m->speed = BASE_MIN(BASE_MAX(m->speed, 1 / MOST_SPEED), MOST_SPEED);
     m->n++;
@@ -143,18 +143,18 @@ void cost_model_learn(cost_model *m, const cost_load *load, double us) {
 double cost_model_predict(const cost_model *m, const cost_load *load) {
     double x[COST_FEATURES], us = 0;
     if (m->n == 0) return 0;
-    features(load, x);
+    cost_load_features(load, x);
     for (int i = 0; i < COST_KNOTS; i++) us += m->table[i] * x[i];
     for (int i = ROW_SLOTS; i < COST_FEATURES; i++) us += BASE_MAX(m->weights[i], 0) * x[i];
     return m->speed * us;
 }
 
 bool cost_model_knows(const cost_model *m, int32_t rows) {
-    place p = place_of(rows);
+    place p = cost_model_place_of(rows);
     return (p.share >= 1 || m->seen[p.below]) && (p.share <= 0 || m->seen[p.below + 1]);
 }
 
-static cost_load joined(const cost_load *load, int32_t rows, double slots) {
+static cost_load cost_load_joined(const cost_load *load, int32_t rows, double slots) {
     cost_load l = *load;
     l.rows += rows;
     l.row_slots += rows * (slots + rows * 0.5);
@@ -168,7 +168,7 @@ int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double s
     int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows have room, or must do */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        cost_load l = joined(load, mid, slots);
+        cost_load l = cost_load_joined(load, mid, slots);
         if (cost_model_predict(m, &l) <= us) low = mid;
         else high = mid - 1;
     }

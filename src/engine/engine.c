@@ -30,7 +30,7 @@ rp_engine_options rp_engine_options_defaults(void) {
                                .max_queue = DEFAULT_QUEUE};
 }
 
-static int check_options(const rp_engine_options *o, rp_error *err) {
+static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     int rc = engine_check_threads(o->n_threads, err);
     if (rc) return rc;
     if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
@@ -48,7 +48,7 @@ static int check_options(const rp_engine_options *o, rp_error *err) {
     return RP_OK;
 }
 
-static int check_context(const rp_engine *e, rp_error *err) {
+static int engine_check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
     if (e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
     if (model_is_movable(m)) {
@@ -96,7 +96,7 @@ static int open_thread(rp_engine *e, rp_error *err) {
 }
 
 /* A thread of the store: there is something to take up. */
-static void wake(void *user) {
+static void engine_wake(void *user) {
     rp_engine *e = user;
     pthread_mutex_lock(&e->lock);
     e->disk_told = true;
@@ -104,7 +104,7 @@ static void wake(void *user) {
     pthread_mutex_unlock(&e->lock);
 }
 
-static int64_t room(void *user) { return scheduler_free_blocks(user); }
+static int64_t engine_room(void *user) { return scheduler_free_blocks(user); }
 
 static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
@@ -117,7 +117,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
     span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
-                                     .format = &e->states, .cipher = e->cipher, .notify = wake, .user = e},
+                                     .format = &e->states, .cipher = e->cipher, .notify = engine_wake, .user = e},
                             .write = ways[o->store_write],
                             .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES,
                             .others = others,
@@ -161,7 +161,7 @@ static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *o
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
-static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     kv_format format = o->kv_format == RP_KV_F32 ? KV_F32 : KV_F16;
     kv_shape shape = e->states.shape = model_kv_shape(e->model, format);
@@ -178,7 +178,7 @@ static int open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if ((rc = answer_memory_new(&e->answers, err))) return rc;
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
-    span_store_set_available(e->store, room, e);
+    span_store_set_available(e->store, engine_room, e);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
     if (!rc) engine_publish(e);
@@ -209,14 +209,14 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
     rp_engine_options o = options ? *options : rp_engine_options_defaults();
     *out = NULL;
-    int rc = check_options(&o, err);
+    int rc = engine_check_options(&o, err);
     if (!rc) rc = model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = base_calloc(1, sizeof(*e));
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
     take_options(e, &o);
-    if ((rc = check_context(e, err)) || (rc = open_locks(e, err)) || (rc = open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
+    if ((rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) || (rc = engine_open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }

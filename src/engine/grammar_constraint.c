@@ -35,7 +35,7 @@ void grammar_constraint_close(grammar_constraint *g) {
 /* ---- tokens ---- */
 
 /* A limit of the matcher is no error of the engine. */
-static int judge(int rc, bool *too_hard, rp_error *err) {
+static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
     *too_hard = rc == RP_ERR_LIMIT;
     return rc && !*too_hard ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }
@@ -77,7 +77,7 @@ int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logi
     bool done;
     int rc = draw_unguided(g, s, logits, drops_space, token, &done);
     if (!rc && !done) rc = matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
-    rc = judge(rc, too_hard, err);
+    rc = grammar_constraint_judge(rc, too_hard, err);
     if (rc || *too_hard) *token = -1;
     if (rc || *too_hard || done) return rc;
     s->allowed = allowed;
@@ -92,7 +92,7 @@ int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n
     int rc = matcher_walk(&g->matcher, &g->matcher.place, bytes, n, &fits);
     if (!rc) rc = matcher_pay(&g->matcher);
     if (rc) fits = false;
-    rc = judge(rc, too_hard, err);
+    rc = grammar_constraint_judge(rc, too_hard, err);
     *too_hard = !fits;
     return rc;
 }

@@ -32,7 +32,7 @@ static const char *kind_name(const pml_node *n) {
 }
 
 /* The first characters of a text, every stretch of white space as one space, cut between characters. */
-static void preview(const char *text, size_t n, char out[PREVIEW_BYTES]) {
+static void inspect_preview(const char *text, size_t n, char out[PREVIEW_BYTES]) {
     size_t used = 0;
     for (size_t i = 0; i < n && used < PREVIEW_BYTES - 1; i++) {
         bool space = (unsigned char)text[i] <= ' ';
@@ -44,7 +44,7 @@ static void preview(const char *text, size_t n, char out[PREVIEW_BYTES]) {
     out[used] = '\0';
 }
 
-static int32_t depth_of(const pml_document *d, int32_t node) {
+static int32_t inspect_depth_of(const pml_document *d, int32_t node) {
     int32_t depth = 0;
     for (int32_t i = d->nodes[node].parent; i >= 0; i = d->nodes[i].parent) depth++;
     return depth;
@@ -83,7 +83,7 @@ static void describe_unions(const pml_document *d, rp_inspect_node *nodes) {
     }
 }
 
-static bool is_taken(const pml_document *d, const pml_plan *plan, int32_t node) {
+static bool inspect_is_taken(const pml_document *d, const pml_plan *plan, int32_t node) {
     if (!plan) return false;
     bool module = d->nodes[node].kind == PML_MODULE || d->nodes[node].kind == PML_SCHEMA;
     if (d->nodes[node].kind == PML_UNION) {
@@ -99,10 +99,10 @@ static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, 
     char *path = strings, *name = strings + JOB_PATH_BYTES, *shown = strings + 2 * JOB_PATH_BYTES;
     bool holder = n->kind == PML_MODULE || n->kind == PML_SCHEMA;
     snprintf(name, JOB_PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name : "");
-    *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .depth = depth_of(l->schema, i),
-                             .taken = is_taken(l->schema, plan, i), .cached = n->kind != PML_MODULE || n->cache};
+    *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .depth = inspect_depth_of(l->schema, i),
+                             .taken = inspect_is_taken(l->schema, plan, i), .cached = n->kind != PML_MODULE || n->cache};
     pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, JOB_PATH_BYTES);
-    if (n->kind == PML_TEXT) preview(n->text, n->n_text, shown);
+    if (n->kind == PML_TEXT) inspect_preview(n->text, n->n_text, shown);
     if (holder) describe_holder(l, i, out);
     if (n->kind == PML_PARAM) describe_param(l, i, out);
 }
@@ -133,7 +133,7 @@ static void add_tiles(rp_inspection *x, const pml_plan *plan, const pml_item *it
     }
 }
 
-static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_error *err) {
+static int inspect_fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_error *err) {
     const pml_node *root = &l->schema->nodes[0];
     size_t n_nodes = (size_t)l->schema->n_nodes, n_items = o->plan ? o->plan->n_items : 0;
     x->nodes = base_calloc(n_nodes, sizeof(*x->nodes));
@@ -155,7 +155,7 @@ static int fill(rp_inspection *x, inspection_owner *o, const pml_layout *l, rp_e
     return RP_OK;
 }
 
-static int inspect(rp_engine *e, const base_key *salt, const char *schema_name, const char *prompt, const char *prompt_name,
+static int inspect_inspect(rp_engine *e, const base_key *salt, const char *schema_name, const char *prompt, const char *prompt_name,
                    rp_inspection *x, inspection_owner *o, rp_error *err) {
     rp_schema *schema;
     int rc = RP_OK;
@@ -169,7 +169,7 @@ static int inspect(rp_engine *e, const base_key *salt, const char *schema_name, 
         return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,
                         schema->name);
     if (prompt && (rc = pml_plan_new(&o->plan, schema->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err))) return rc;
-    return fill(x, o, schema->layout, err);
+    return inspect_fill(x, o, schema->layout, err);
 }
 
 int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
@@ -186,7 +186,7 @@ int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, cons
         return base_fail_memory(err, sizeof(*x), "an inspection");
     }
     x->owner = o;
-    rc = inspect(e, &salt, schema, prompt, prompt_name, x, o, err);
+    rc = inspect_inspect(e, &salt, schema, prompt, prompt_name, x, o, err);
     engine_schema_unref(e, o->held);
     if (rc) rp_inspection_free(x);
     else *out = x;

@@ -162,7 +162,7 @@ void rp_job_get_status(rp_job *c, rp_job_status *out) {
 /* ---- calls that somebody waits for ---- */
 
 /* Queues a call, waits for it, frees it. */
-static int run(rp_job *c, rp_result **out, rp_error *err) {
+static int job_run(rp_job *c, rp_result **out, rp_error *err) {
     rp_result *nothing;
     int rc = job_queue(c, err);
     if (!rc) rc = rp_job_result(c, out ? out : &nothing, err);
@@ -180,7 +180,7 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
         job_free(c);
         return rc;
     }
-    return run(c, out, err);
+    return job_run(c, out, err);
 }
 
 /* A call that computes a schema's modules, not queued yet. */
@@ -202,7 +202,7 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
 int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
     rp_job *c;
     int rc = new_prefill_job(&c, e, tenant, name, on_progress, user, err);
-    return rc ? rc : run(c, NULL, err);
+    return rc ? rc : job_run(c, NULL, err);
 }
 
 int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_job **out,
@@ -229,5 +229,5 @@ int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_e
     if (rc) return rc;
     c->options.on_progress = on_progress;
     c->options.user = user;
-    return run(c, NULL, err);
+    return job_run(c, NULL, err);
 }

@@ -32,7 +32,7 @@ typedef struct live_command {
 /* ---- which ---- */
 
 /* As far as a selection looks at it, or all of it. */
-static rp_cache_entry describe(const span_about *a, bool whole, const rp_cache_selection *s) {
+static rp_cache_entry span_about_describe(const span_about *a, bool whole, const rp_cache_selection *s) {
     rp_cache_entry e = {.kind = a->kind == RECORD_MODULE ? RP_CACHE_MODULE : RP_CACHE_TEXT, .label = a->label, .fault = "",
                         .expired = a->expired};
     if (whole || s->key) base_key_hex(&a->key, e.key, CACHE_KEY_DIGITS);
@@ -51,23 +51,23 @@ static rp_cache_entry describe(const span_about *a, bool whole, const rp_cache_s
     return e;
 }
 
-static int compare_keys(const void *a, const void *b) {
+static int live_cache_compare_keys(const void *a, const void *b) {
     return memcmp(&((const span_about *)a)->key, &((const span_about *)b)->key, sizeof(base_key));
 }
 
-static int compare_bytes(const void *a, const void *b) {
+static int live_cache_compare_bytes(const void *a, const void *b) {
     const span_about *x = a, *y = b;
     uint64_t m = x->ram_bytes + x->disk_bytes, n = y->ram_bytes + y->disk_bytes;
-    return m != n ? (m < n) - (m > n) : compare_keys(a, b);
+    return m != n ? (m < n) - (m > n) : live_cache_compare_keys(a, b);
 }
 
 /* Leaves the first ones. */
-static void cut(live_command *r) {
-    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), r->page.order == RP_CACHE_BY_BYTES ? compare_bytes : compare_keys);
+static void live_command_cut(live_command *r) {
+    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), r->page.order == RP_CACHE_BY_BYTES ? live_cache_compare_bytes : live_cache_compare_keys);
     r->n = BASE_MIN(r->n, r->page.limit);
 }
 
-static bool is_behind(const live_command *r, const span_about *a) {
+static bool live_command_is_after(const live_command *r, const span_about *a) {
     char key[CACHE_KEY_DIGITS + 1];
     if (!r->page.after) return true;
     base_key_hex(&a->key, key, CACHE_KEY_DIGITS);
@@ -75,12 +75,12 @@ static bool is_behind(const live_command *r, const span_about *a) {
 }
 
 /* A span_store_about_fn. */
-static void look_at(void *user, const span_about *about) {
+static void live_cache_examine(void *user, const span_about *about) {
     live_command *r = user;
-    rp_cache_entry e = describe(about, false, r->selection);
-    if (r->rc || !cache_selection_means(r->selection, &e) || !is_behind(r, about)) return;
+    rp_cache_entry e = span_about_describe(about, false, r->selection);
+    if (r->rc || !cache_selection_means(r->selection, &e) || !live_command_is_after(r, about)) return;
     r->n_meant++;
-    if (r->listing && r->n == 2 * r->page.limit) cut(r);
+    if (r->listing && r->n == 2 * r->page.limit) live_command_cut(r);
     if (base_grow((void **)&r->found, &r->cap, r->n + 1, SPAN_STORE_MAX, sizeof(*r->found)))
         r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of what is kept");
     else r->found[r->n++] = *about;
@@ -90,19 +90,19 @@ static void look_at(void *user, const span_about *about) {
 
 static int fill_listing(live_command *r) {
     rp_cache_listing *l = r->listing;
-    cut(r);
+    live_command_cut(r);
     l->has_more = r->n_meant > r->n;
     if (r->n == 0) return RP_OK;
     if (!(l->entries = base_calloc(r->n, sizeof(*l->entries)))) return base_fail_memory(&r->err, r->n * sizeof(*l->entries), "a listing");
     for (size_t i = 0; i < r->n; i++) {
-        rp_cache_entry e = describe(&r->found[i], true, r->selection);
+        rp_cache_entry e = span_about_describe(&r->found[i], true, r->selection);
         if (e.label[0] && !(e.label = base_strdup(e.label))) return base_fail_memory(&r->err, RECORD_MAX_LABEL, "a listing");
         l->entries[l->n_entries++] = e;
     }
     return RP_OK;
 }
 
-static int fail_none(live_command *r) {
+static int live_command_fail_none(live_command *r) {
     const rp_cache_selection *s = r->selection;
     return base_fail(&r->err, RP_ERR_NAME, s->name ? "nothing that is kept is called '%s' or lies below it"
                                                    : "no key of what is kept begins with '%s'", s->name ? s->name : s->key);
@@ -114,7 +114,7 @@ static bool change_one(rp_engine *e, const live_command *r, const base_key *key)
     return span_store_remove(e->store, key);
 }
 
-static int change(rp_engine *e, live_command *r) {
+static int live_cache_change(rp_engine *e, live_command *r) {
     if (span_store_is_read_only(e->store))
         return base_fail(&r->err, RP_ERR_CONFLICT, "the store on disk is open read-only: nothing that is kept can be changed");
     for (size_t i = 0; i < r->n; i++) r->n_changed += change_one(e, r, &r->found[i].key);
@@ -126,24 +126,24 @@ static int change(rp_engine *e, live_command *r) {
     return RP_OK;
 }
 
-static void run(rp_engine *e, void *arg) {
+static void live_cache_run(rp_engine *e, void *arg) {
     live_command *r = arg;
     r->sync.done = true;
-    span_store_each(e->store, look_at, r);
-    if (!r->rc && r->n_meant == 0 && cache_selection_is_named(r->selection) && !r->page.after) r->rc = fail_none(r);
-    if (!r->rc) r->rc = r->listing ? fill_listing(r) : change(e, r);
+    span_store_each(e->store, live_cache_examine, r);
+    if (!r->rc && r->n_meant == 0 && cache_selection_is_named(r->selection) && !r->page.after) r->rc = live_command_fail_none(r);
+    if (!r->rc) r->rc = r->listing ? fill_listing(r) : live_cache_change(e, r);
     base_free(r->found);
 }
 
 /* What was removed is gone from the disk, or that failed: an engine_command_is_over. */
-static bool is_over(rp_engine *e, const void *arg) {
+static bool live_cache_is_over(rp_engine *e, const void *arg) {
     (void)e;
     return ((const live_command *)arg)->sync.done;
 }
 
 /* ---- for callers ---- */
 
-static int check(const rp_cache_selection *s, rp_error *err) {
+static int live_cache_check(const rp_cache_selection *s, rp_error *err) {
     if (s->model) return base_fail(err, RP_ERR_INVALID, "an engine keeps states of its own model: name none");
     return cache_selection_check(s, err);
 }
@@ -157,7 +157,7 @@ static int check_page(const rp_cache_page *p, rp_error *err) {
 }
 
 static int do_command(rp_engine *e, live_command *r, rp_error *err) {
-    int rc = engine_do_until(e, run, is_over, r, err);
+    int rc = engine_do_until(e, live_cache_run, live_cache_is_over, r, err);
     if (rc) return rc;
     if (!r->rc && r->sync.rc)
         r->rc = base_fail(&r->err, RP_ERR_IO, "%zu entries are no longer used, but may be on disk still: %s: end the engine, then use 'reprise cache rm'",
@@ -172,7 +172,7 @@ int rp_engine_cache_list(rp_engine *e, const rp_cache_selection *selection, cons
     live_command r = {.selection = selection ? selection : &everything};
     *out = NULL;
     if (page) r.page = *page;
-    int rc = check(r.selection, err);
+    int rc = live_cache_check(r.selection, err);
     if (!rc) rc = check_page(&r.page, err);
     if (rc) return rc;
     if (r.page.limit == 0) r.page.limit = RP_CACHE_MOST_LISTED;
@@ -185,7 +185,7 @@ int rp_engine_cache_list(rp_engine *e, const rp_cache_selection *selection, cons
 
 static int change_all(rp_engine *e, const rp_cache_selection *selection, live_command *r, size_t *changed, rp_error *err) {
     if (!selection) return base_fail(err, RP_ERR_INVALID, "a selection is needed");
-    int rc = check(selection, err);
+    int rc = live_cache_check(selection, err);
     if (rc) return rc;
     r->selection = selection;
     rc = do_command(e, r, err);

@@ -137,12 +137,12 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
     return rc;
 }
 
-static const char *bytes_of(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
+static const char *models_bytes_of(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
 
 static bool is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
 
 int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->hp.n_vocab, bytes_of, is_end, e->model->tokenizer};
+    token_source source = {e->model->hp.n_vocab, models_bytes_of, is_end, e->model->tokenizer};
     int rc = RP_OK;
     pthread_mutex_lock(&e->trie_lock);
     if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {

@@ -20,7 +20,7 @@ static int32_t common_tokens(const rp_job *a, const rp_job *b) {
     return n;
 }
 
-static int match(rp_engine *e, rp_job *c, rp_error *err) {
+static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     span_path_release(&c->path);
     int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, &c->path, err);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
@@ -61,7 +61,7 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     c->waits_for = NULL;
     if (!c->shares) return RP_OK;
     int32_t common;
-    int rc = match(e, c, err);
+    int rc = prefix_match(e, c, err);
     rp_job *ahead = rc ? NULL : find_ahead(e, c, &common);
     if (!ahead) return rc;
     if (prefix_computed(ahead) < common && ahead->phase != JOB_DECODE) {
@@ -71,7 +71,7 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
         return RP_OK;
     }
     give_open(e, ahead);
-    return match(e, c, err);
+    return prefix_match(e, c, err);
 }
 
 int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {

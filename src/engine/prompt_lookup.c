@@ -31,7 +31,7 @@ void prompt_lookup_accept(prompt_lookup *d, int32_t token) {
 }
 
 /* Where the last n tokens stood before: the index behind them; 0: nowhere. */
-static int32_t find_last(const prompt_lookup *d, int32_t n) {
+static int32_t prompt_lookup_find_last(const prompt_lookup *d, int32_t n) {
     const int32_t *last = d->history + d->n - n;
     for (int32_t i = d->n - 1; i >= n && i > d->n - LOOK_BACK; i--)
         if (d->history[i - 1] == last[n - 1] && memcmp(d->history + i - n, last, (size_t)n * sizeof(*last)) == 0) return i;
@@ -43,7 +43,7 @@ void prompt_lookup_guess(prompt_lookup *d, int32_t room) {
     d->n_tokens = 0;
     if (most <= 0) return;
     for (int32_t n = LONGEST; n >= SHORTEST && !begin; n--)
-        if (d->n > n) begin = find_last(d, n);
+        if (d->n > n) begin = prompt_lookup_find_last(d, n);
     if (!begin) return;
     d->n_tokens = BASE_MIN(most, d->n - begin);
     memcpy(d->tokens, d->history + begin, (size_t)d->n_tokens * sizeof(*d->tokens));

@@ -61,7 +61,7 @@ BASE_PRINTF(3, 4) static int prompt_fail(rp_prompt *p, rp_code code, const char 
 }
 
 /* Checks n bytes of text, and that they have room. what: which text it is. */
-static int check_text(rp_prompt *p, const char *text, size_t n, const char *what) {
+static int prompt_check_text(rp_prompt *p, const char *text, size_t n, const char *what) {
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
     if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
     size_t bad = n > 0 ? pml_text_check(text, n) : 0;
@@ -79,7 +79,7 @@ static char *copy_text(const char *text, size_t n) {
 }
 
 /* Adds a part with copies of its name and text, each of which may be NULL. */
-static int add_part(rp_prompt *p, pml_part part, const char *name, const char *text) {
+static int prompt_add_part(rp_prompt *p, pml_part part, const char *name, const char *text) {
     int rc = base_grow((void **)&p->parts, &p->cap, p->n + 1, PML_MAX_NODES, sizeof(*p->parts));
     if (rc == RP_ERR_LIMIT) return prompt_fail(p, rc, "the prompt has more than %zu parts: give fewer", PML_MAX_NODES);
     if (rc) return prompt_fail(p, rc, "out of memory: %zu parts", p->n);
@@ -98,7 +98,7 @@ static int add_part(rp_prompt *p, pml_part part, const char *name, const char *t
 }
 
 /* Can the prompt take another part? */
-static int check_prompt(const rp_prompt *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
+static int prompts_check_prompt(const rp_prompt *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
 
 static int check_path(rp_prompt *p, const char *path) {
     int names = 0;
@@ -108,24 +108,24 @@ static int check_path(rp_prompt *p, const char *path) {
         if (n == 0) return prompt_fail(p, RP_ERR_NAME, "module '%.*s': a name is empty: write names from the outermost inward, as a/b", base_shown(path), path);
         if (++names > PML_MAX_PATH_NAMES) return prompt_fail(p, RP_ERR_LIMIT, "a path of more than %d names", PML_MAX_PATH_NAMES);
         name += n;
-        if (*name == '\0') return check_text(p, path, strlen(path), "the path");
+        if (*name == '\0') return prompt_check_text(p, path, strlen(path), "the path");
     }
 }
 
 int rp_prompt_import(rp_prompt *p, const char *path) {
-    int rc = check_prompt(p);
+    int rc = prompts_check_prompt(p);
     if (!rc) rc = check_path(p, path);
-    return rc ? rc : add_part(p, (pml_part){.kind = PML_PART_MODULE}, path, NULL);
+    return rc ? rc : prompt_add_part(p, (pml_part){.kind = PML_PART_MODULE}, path, NULL);
 }
 
 int rp_prompt_set_argument(rp_prompt *p, const char *param, const char *text, size_t n) {
-    int rc = check_prompt(p);
+    int rc = prompts_check_prompt(p);
     if (rc) return rc;
     if (!param || !param[0]) return prompt_fail(p, RP_ERR_INVALID, "an argument without the name of its parameter");
     if (!p->takes_argument)
         return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_prompt_import", base_shown(param), param);
-    if ((rc = check_text(p, param, strlen(param), "a parameter's name")) || (rc = check_text(p, text, n, "an argument"))) return rc;
-    return add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
+    if ((rc = prompt_check_text(p, param, strlen(param), "a parameter's name")) || (rc = prompt_check_text(p, text, n, "an argument"))) return rc;
+    return prompt_add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
 }
 
 /* Texts that follow each other are one part. */
@@ -140,29 +140,29 @@ static int extend_text(rp_prompt *p, const char *text, size_t n) {
 }
 
 int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
-    int rc = check_prompt(p);
-    if (!rc) rc = check_text(p, text, n, "a text");
+    int rc = prompts_check_prompt(p);
+    if (!rc) rc = prompt_check_text(p, text, n, "a text");
     if (rc || n == 0) return rc;
     if (p->n > 0 && p->parts[p->n - 1].kind == PML_PART_TEXT) return extend_text(p, text, n);
-    return add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
+    return prompt_add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
 }
 
 int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
-    int rc = check_prompt(p);
+    int rc = prompts_check_prompt(p);
     if (rc) return rc;
     if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "there is no role %d", (int)role);
     if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role begins inside a role: call rp_prompt_end_role first");
-    rc = add_part(p, (pml_part){.kind = PML_PART_ROLE, .role = (int)role}, NULL, NULL);
+    rc = prompt_add_part(p, (pml_part){.kind = PML_PART_ROLE, .role = (int)role}, NULL, NULL);
     p->role_is_open = !rc;
     return rc;
 }
 
 int rp_prompt_end_role(rp_prompt *p) {
-    int rc = check_prompt(p);
+    int rc = prompts_check_prompt(p);
     if (rc) return rc;
     if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role ends and none has begun: call rp_prompt_begin_role first");
     p->role_is_open = false;
-    return add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
+    return prompt_add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
 }
 
 /* ---- for calls ---- */

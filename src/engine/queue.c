@@ -34,7 +34,7 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
 }
 
 /* All that the call may take. What it finds, and what it leaves of its answer, is given back (queue_settle). */
-static double cost_of(const rp_engine *e, const rp_job *c) {
+static double queue_cost_of(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) {
         const pml_layout *l = c->schema ? c->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
@@ -69,7 +69,7 @@ bool queue_precedes(const rp_job *a, const rp_job *b) {
 }
 
 /* Takes the calls of c's tenant and priority out of the queue. Returns them in their order. */
-static rp_job *take_out(rp_engine *e, const rp_job *c) {
+static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
     rp_job *own = NULL, **end = &own;
     for (rp_job **link = &e->waiting; *link;) {
         rp_job *w = *link;
@@ -86,7 +86,7 @@ static rp_job *take_out(rp_engine *e, const rp_job *c) {
 }
 
 /* Gives them turns, one after the other, and puts them back. */
-static void put_back(rp_engine *e, rp_job *own) {
+static void queue_put_back(rp_engine *e, rp_job *own) {
     double quantum = quantum_us(e);
     uint64_t place = 0;
     turn at = own ? turns_start(&e->turns, &own->flow, own->options.priority, quantum) : (turn){0};
@@ -103,14 +103,14 @@ static void put_back(rp_engine *e, rp_job *own) {
 }
 
 void queue_add(rp_engine *e, rp_job *c) {
-    c->cost_us = cost_of(e, c);
+    c->cost_us = queue_cost_of(e, c);
     c->is_charged = false;
-    rp_job *own = take_out(e, c), **link = &own;
+    rp_job *own = queue_take_out(e, c), **link = &own;
     if (!own) turns_begin(&e->turns, &c->flow, c->options.priority, quantum_us(e));
     while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
     c->next = *link;
     *link = c;
-    put_back(e, own);
+    queue_put_back(e, own);
     c->phase = JOB_WAITING;
     e->n_waiting++;
 }
@@ -122,9 +122,9 @@ void queue_remove(rp_engine *e, rp_job *c) {
     *link = c->next;
     c->next = NULL;
     e->n_waiting--;
-    rp_job *own = take_out(e, c);
+    rp_job *own = queue_take_out(e, c);
     if (!own) turns_rest(&e->turns, &c->flow, c->options.priority);
-    put_back(e, own); /* those after it move up, unless it was admitted */
+    queue_put_back(e, own); /* those after it move up, unless it was admitted */
 }
 
 void queue_admit(rp_engine *e, rp_job *c) {
@@ -137,7 +137,7 @@ void queue_settle(rp_engine *e, rp_job *c) {
     if (!c->is_charged) return;
     c->is_charged = false;
     turns_refund(&e->turns, &c->flow, c->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
-    put_back(e, take_out(e, c));
+    queue_put_back(e, queue_take_out(e, c));
 }
 
 /* ---- pieces of prompts in steps ---- */

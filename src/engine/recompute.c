@@ -141,7 +141,7 @@ static void turn_round(int32_t *v, size_t n) {
     }
 }
 
-static record_reader *open_record(const recomputation *r, const base_key *key) {
+static record_reader *recomputation_open_record(const recomputation *r, const base_key *key) {
     char path[DISK_PATH_BYTES];
     record_reader *reader = NULL;
     rp_error err;
@@ -156,7 +156,7 @@ static verdict find_way(const recomputation *r, way *w) {
     verdict v = way_add(w, rec, rec->n_tokens) ? NO_MEMORY : SAME;
     while (v == SAME && !base_key_equal(&rec->parent, &r->salt)) {
         int32_t at = rec->at;
-        record_reader *next = open_record(r, &rec->parent);
+        record_reader *next = recomputation_open_record(r, &rec->parent);
         record_reader_close(above);
         above = next;
         rec = above ? record_reader_record(above) : NULL;
@@ -176,12 +176,12 @@ typedef struct submission {
 } submission;
 
 /* An engine_command_fn. */
-static void submit(rp_engine *e, void *arg) {
+static void recompute_submit(rp_engine *e, void *arg) {
     submission *s = arg;
     s->rc = background_submit(e, &s->task);
 }
 
-static int check_text(recomputation *r, rp_error *err) {
+static int recomputation_check_text(recomputation *r, rp_error *err) {
     way w = {0};
     r->verdict = find_way(r, &w);
     if (r->verdict == SAME && w.n > (size_t)r->e->n_ctx) r->verdict = NO_MEMORY;
@@ -190,7 +190,7 @@ static int check_text(recomputation *r, rp_error *err) {
                              .done = compare_text, .user = r}};
     int rc = RP_OK;
     bool runs = r->verdict == SAME;
-    if (runs && !(rc = engine_do(r->e, submit, &s, err)) && s.rc) rc = base_fail_memory(err, w.n * sizeof(int32_t), "a text to compute again");
+    if (runs && !(rc = engine_do(r->e, recompute_submit, &s, err)) && s.rc) rc = base_fail_memory(err, w.n * sizeof(int32_t), "a text to compute again");
     if (runs && !rc) {
         rp_engine_drain(r->e, -1); /* the tokens are the task's */
         return RP_OK;
@@ -203,7 +203,7 @@ static int check_text(recomputation *r, rp_error *err) {
 /* ---- all ---- */
 
 /* A store_item_fn. */
-static int gather(void *user, const store_item *item, rp_error *err) {
+static int recompute_gather(void *user, const store_item *item, rp_error *err) {
     recomputation *r = user;
     if (item->fault || item->row.n_layers == 0 || !base_key_equal(&item->row.fingerprint, &r->e->states.fingerprint)) return RP_OK;
     if (base_grow((void **)&r->keys, &r->cap, r->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*r->keys)))
@@ -213,7 +213,7 @@ static int gather(void *user, const store_item *item, rp_error *err) {
 }
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t next_random(uint64_t *state) {
+static uint64_t recompute_next_random(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -221,21 +221,21 @@ static uint64_t next_random(uint64_t *state) {
 }
 
 /* Fisher and Yates. */
-static void shuffle(recomputation *r, uint64_t seed) {
+static void recomputation_shuffle(recomputation *r, uint64_t seed) {
     for (size_t i = r->n; i > 1; i--) {
-        size_t k = (size_t)(next_random(&seed) % i);
+        size_t k = (size_t)(recompute_next_random(&seed) % i);
         base_key last = r->keys[i - 1];
         r->keys[i - 1] = r->keys[k];
         r->keys[k] = last;
     }
 }
 
-static int check_record(recomputation *r, rp_error *err) {
+static int recomputation_check_record(recomputation *r, rp_error *err) {
     int rc = RP_OK;
-    r->reader = open_record(r, r->key);
+    r->reader = recomputation_open_record(r, r->key);
     r->verdict = UNREADABLE;
     if (r->reader && record_reader_record(r->reader)->kind == RECORD_MODULE) rc = engine_do(r->e, check_module, r, err);
-    else if (r->reader) rc = check_text(r, err);
+    else if (r->reader) rc = recomputation_check_text(r, err);
     record_reader_close(r->reader);
     r->reader = NULL;
     return rc;
@@ -264,13 +264,13 @@ int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_optio
     int rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
-    if (!rc) rc = store_admin_peek(r.admin, gather, NULL, &r, err);
+    if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
     out->candidates = r.n;
-    shuffle(&r, o.seed);
+    recomputation_shuffle(&r, o.seed);
     uint64_t total = o.sample && o.sample < r.n ? o.sample : r.n;
     for (size_t i = 0; i < r.n && !rc && out->checked < total; i++) { /* one that cannot be checked leaves its place to the next */
         r.key = &r.keys[i];
-        if ((rc = check_record(&r, err))) break;
+        if ((rc = recomputation_check_record(&r, err))) break;
         out->checked += r.verdict == SAME || r.verdict == DIFFERENT;
         out->different += r.verdict == DIFFERENT;
         out->unreadable += r.verdict == UNREADABLE;

@@ -22,7 +22,7 @@ char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return p
 
 /* ---- checks and copies ---- */
 
-static int check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
+static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
     if (o->built && (o->prompt || o->messages || o->tokens || o->text))
         return base_fail(err, RP_ERR_INVALID, "a request has a prompt made of parts and another one: give one of them");
@@ -80,7 +80,7 @@ static int copy_request(rp_job *c, const rp_request *o, rp_error *err) {
 /* ---- planning ---- */
 
 /* The request's own schema, or the one of that name. */
-static int find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
+static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
     int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
     if (rc || strcmp(c->schema->name, name) == 0) return rc;
@@ -91,7 +91,7 @@ static int find_schema(rp_job *c, const rp_request *o, const char *name, rp_erro
 static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_error found;
     int rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err);
-    if (rc || !(rc = find_schema(c, o, c->document->nodes[0].name, &found))) return rc;
+    if (rc || !(rc = request_find_schema(c, o, c->document->nodes[0].name, &found))) return rc;
     if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->document, 0, "%s", found.message);
     if (err) *err = found;
     return rc;
@@ -99,7 +99,7 @@ static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
 
 static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     int rc = engine_prompt_check(o->built, err);
-    if (!rc) rc = find_schema(c, o, engine_prompt_schema(o->built), err);
+    if (!rc) rc = request_find_schema(c, o, engine_prompt_schema(o->built), err);
     return rc ? rc : engine_prompt_build(o->built, c->schema->document, name, &c->document, err);
 }
 
@@ -233,7 +233,7 @@ static int extend_tokens(rp_job *c, rp_error *err) {
 
 /* ---- what the budget holds ---- */
 
-static int64_t capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
+static int64_t request_capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
@@ -254,8 +254,8 @@ static int64_t count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
 int64_t job_most_blocks(const rp_job *c) { return count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }
 
 /* The answer ends where the budget does; there has to be room for one token. */
-static int check_budget(rp_job *c, rp_error *err) {
-    int64_t room = capacity(c->engine);
+static int request_check_budget(rp_job *c, rp_error *err) {
+    int64_t room = request_capacity(c->engine);
     int64_t least = count_blocks(c, c->n_prompt, false);
     if (least > room)
         return base_fail(err, RP_ERR_BUDGET,
@@ -306,7 +306,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     c->result = base_calloc(1, sizeof(*c->result));
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->options, &place);
-    int rc = check_budget(c, err);
+    int rc = request_check_budget(c, err);
     if (!rc && o->grammar) rc = engine_token_trie(c->engine, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->options, &place, c->result, err);
     c->options.grammar = c->options.grammar_trigger = NULL; /* used up */
@@ -316,7 +316,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
         (rc = scaffold_plan(c, err)) ||
         (rc = read_back(c, err)))

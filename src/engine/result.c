@@ -173,7 +173,7 @@ void job_count_found(rp_job *c) {
 /* ---- the divergence ---- */
 
 /* Text of n tokens; owned by the caller. NULL: no memory. */
-static char *text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
+static char *result_text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
     base_buffer b = BASE_BUFFER(AROUND_BYTES);
     for (int32_t i = 0; i < n; i++) {
         size_t bytes = 0;
@@ -187,7 +187,7 @@ static char *text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
 }
 
 /* The item that a token behind the views belongs to; exact: there are no views. */
-static const pml_item *item_at(const pml_plan *p, int32_t pos, bool exact) {
+static const pml_item *pml_plan_item_at(const pml_plan *p, int32_t pos, bool exact) {
     const pml_item *item = &p->items[0];
     for (size_t i = 0; i < p->n_items; i++)
         if (p->items[i].pos <= pos && pos < p->items[i].pos + p->items[i].n_tokens && (exact || !p->items[i].is_view)) item = &p->items[i];
@@ -195,7 +195,7 @@ static const pml_item *item_at(const pml_plan *p, int32_t pos, bool exact) {
 }
 
 /* "user 2", or "". */
-static void name_message(const pml_document *d, int32_t node, char *out, size_t bytes) {
+static void result_name_message(const pml_document *d, int32_t node, char *out, size_t bytes) {
     int32_t count = 0;
     out[0] = '\0';
     while (node > 0 && d->nodes[node].kind != PML_ROLE) node = d->nodes[node].parent;
@@ -221,23 +221,23 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
     *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
-        const pml_item *item = item_at(c->plan, pos, c->exact);
+        const pml_item *item = pml_plan_item_at(c->plan, pos, c->exact);
         const result_owner *owner = c->result->owner;
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
-        if (c->document && item->holder < 0) name_message(c->document, item->node, d->message, sizeof(d->message));
+        if (c->document && item->holder < 0) result_name_message(c->document, item->node, d->message, sizeof(d->message));
         if (!c->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }
-    d->before = text_of(c, c->tokens + at - before, any ? before : 0);
-    d->prompt = text_of(c, c->tokens + at, any ? found : 0);
-    d->cached = text_of(c, c->known, c->n_known);
+    d->before = result_text_of(c, c->tokens + at - before, any ? before : 0);
+    d->prompt = result_text_of(c, c->tokens + at, any ? found : 0);
+    d->cached = result_text_of(c, c->known, c->n_known);
     return d->before && d->prompt && d->cached ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
 }
 
 /* ---- times ---- */
 
-static uint64_t between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
+static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
 
 static bool has_missed_modules(const rp_job *c) {
     for (int32_t i = 0; i < c->needs.n; i++)
@@ -250,8 +250,8 @@ static bool has_missed_modules(const rp_job *c) {
 static void fill_timings(rp_job *c) {
     rp_timings *t = &c->result->timings;
     uint64_t end = base_clock_us(), arrived = c->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
-    uint64_t planned = between(arrived + c->planned_us, arrived, first), admitted = between(c->admitted_us, planned, first);
-    uint64_t composed = between(c->composed_us, admitted, first), composing = between(composed - c->compose_us, admitted, composed);
+    uint64_t planned = result_between(arrived + c->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
+    uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
     bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
     t->queue_ms = (double)(admitted - planned) / 1e3;

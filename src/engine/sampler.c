@@ -64,17 +64,17 @@ void sampler_accept(sampler *s, int32_t token) {
 
 /* ---- Bias and penalties ---- */
 
-static float penalized(const rp_sampling *o, float logit, int32_t count) {
+static float sampling_penalized(const rp_sampling *o, float logit, int32_t count) {
     logit = logit > 0 ? logit / o->repeat_penalty : logit * o->repeat_penalty;
     return logit - o->presence_penalty - (float)count * o->frequency_penalty;
 }
 
 /* Once for each token of the window, however often it is there: those that are done have a negative count meanwhile. */
-static void penalize(sampler *s) {
+static void sampler_penalize(sampler *s) {
     for (int32_t i = 0; i < s->n_window; i++) {
         int32_t id = s->window[i];
         if (s->counts[id] < 0) continue;
-        s->adjusted[id] = penalized(&s->options, s->adjusted[id], s->counts[id]);
+        s->adjusted[id] = sampling_penalized(&s->options, s->adjusted[id], s->counts[id]);
         s->counts[id] = -s->counts[id];
     }
     for (int32_t i = 0; i < s->n_window; i++)
@@ -86,19 +86,19 @@ static void rule_out(sampler *s) {
         if (!(s->allowed[i >> 6] >> (i & 63) & 1)) s->adjusted[i] = -INFINITY;
 }
 
-static const float *adjust(sampler *s, const float *logits) {
+static const float *sampler_adjust(sampler *s, const float *logits) {
     if (!s->adjusts && !s->allowed) return logits;
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof(*logits));
     if (s->allowed) rule_out(s);
     for (int32_t i = 0; i < s->options.n_bias; i++) s->adjusted[s->options.bias[i].token] += s->options.bias[i].bias;
-    penalize(s);
+    sampler_penalize(s);
     return s->adjusted;
 }
 
 /* ---- Drawing ---- */
 
 /* splitmix64 (Steele, Lea, Flood 2014): its state only counts, so that any seed is good. */
-static uint64_t next_random(uint64_t *state) {
+static uint64_t sampler_next_random(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -106,7 +106,7 @@ static uint64_t next_random(uint64_t *state) {
 }
 
 /* The first of them; what is no number is never among them. 0 if there is no other. */
-static int32_t likeliest(const float *logits, int32_t n) {
+static int32_t sampler_likeliest(const float *logits, int32_t n) {
     int32_t best = 0;
     float highest = -INFINITY;
     for (int32_t i = 0; i < n; i++) {
@@ -124,7 +124,7 @@ static int32_t draw_candidate(sampler *s, sampler_candidate *c, int32_t n) {
         if (c[i].key > c[best].key) best = i;
     double sum = 0, top = c[best].key, scale = 1.0 / s->options.temperature;
     for (int32_t i = 0; i < n; i++) sum += c[i].key = exp((c[i].key - top) * scale);
-    double left = (double)(next_random(&s->random) >> 11) * 0x1p-53 * sum;
+    double left = (double)(sampler_next_random(&s->random) >> 11) * 0x1p-53 * sum;
     for (int32_t i = 0; i < n; i++) {
         left -= c[i].key;
         if (left < 0) return c[i].id;
@@ -133,8 +133,8 @@ static int32_t draw_candidate(sampler *s, sampler_candidate *c, int32_t n) {
 }
 
 int32_t sampler_draw(sampler *s, const float *logits) {
-    logits = adjust(s, logits);
-    if (!s->candidates) return likeliest(logits, s->n_vocab);
+    logits = sampler_adjust(s, logits);
+    if (!s->candidates) return sampler_likeliest(logits, s->n_vocab);
     int32_t n = sampler_filter(&s->options, logits, s->n_vocab, s->candidates);
-    return n > 0 ? draw_candidate(s, s->candidates, n) : likeliest(logits, s->n_vocab);
+    return n > 0 ? draw_candidate(s, s->candidates, n) : sampler_likeliest(logits, s->n_vocab);
 }

@@ -13,7 +13,7 @@
 static bool is_better(sampler_candidate a, sampler_candidate b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
 
 /* c[0..n) is a heap, worst at the root, but for c[i], which may belong further down. */
-static void sift_down(sampler_candidate *c, int32_t i, int32_t n) {
+static void sampler_candidate_sift_down(sampler_candidate *c, int32_t i, int32_t n) {
     sampler_candidate moved = c[i];
     for (;;) {
         int32_t child = 2 * i + 1;
@@ -26,7 +26,7 @@ static void sift_down(sampler_candidate *c, int32_t i, int32_t n) {
     c[i] = moved;
 }
 
-static void swap(sampler_candidate *a, sampler_candidate *b) {
+static void sampler_candidate_swap(sampler_candidate *a, sampler_candidate *b) {
     sampler_candidate t = *a;
     *a = *b;
     *b = t;
@@ -35,15 +35,15 @@ static void swap(sampler_candidate *a, sampler_candidate *b) {
 /* The k best so far are a heap whose root, the worst of them, gives way to a better one; then the worst goes to the end, again and
  * again. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k) {
-    for (int32_t i = k / 2 - 1; i >= 0; i--) sift_down(c, i, k);
+    for (int32_t i = k / 2 - 1; i >= 0; i--) sampler_candidate_sift_down(c, i, k);
     for (int32_t i = k; i < n && k > 0; i++) {
         if (!is_better(c[i], c[0])) continue;
-        swap(&c[i], &c[0]);
-        sift_down(c, 0, k);
+        sampler_candidate_swap(&c[i], &c[0]);
+        sampler_candidate_sift_down(c, 0, k);
     }
     for (int32_t end = k - 1; end > 0; end--) {
-        swap(&c[0], &c[end]);
-        sift_down(c, 0, end);
+        sampler_candidate_swap(&c[0], &c[end]);
+        sampler_candidate_sift_down(c, 0, end);
     }
 }
 
@@ -67,16 +67,16 @@ static bucket_scale scale_for(const sampler_candidate *c, int32_t n) {
     return (bucket_scale){top, range > 0 ? BUCKETS / range : 0};
 }
 
-static int bucket_of(bucket_scale s, double key) {
+static int sampler_filters_bucket_of(bucket_scale s, double key) {
     double at = (s.top - key) * s.per_key;
     return at >= 0 && at < BUCKETS ? (int)at : BUCKETS - 1; /* what is no number comes last */
 }
 
 /* Brings those in buckets before `end` to the front; returns how many. */
-static int32_t gather(bucket_scale s, int end, sampler_candidate *c, int32_t n) {
+static int32_t sampler_filters_gather(bucket_scale s, int end, sampler_candidate *c, int32_t n) {
     int32_t front = 0;
     for (int32_t i = 0; i < n; i++)
-        if (bucket_of(s, c[i].key) < end) swap(&c[i], &c[front++]);
+        if (sampler_filters_bucket_of(s, c[i].key) < end) sampler_candidate_swap(&c[i], &c[front++]);
     return front;
 }
 
@@ -85,11 +85,11 @@ static int32_t gather(bucket_scale s, int end, sampler_candidate *c, int32_t n) 
 static int32_t keep_share(const float *logits, double highest, float p, sampler_candidate *c, int32_t n) {
     double masses[BUCKETS] = {0}, sum = 0, mass = 0;
     bucket_scale s = scale_for(c, n);
-    for (int32_t i = 0; i < n; i++) masses[bucket_of(s, c[i].key)] += exp(logits[c[i].id] - highest);
+    for (int32_t i = 0; i < n; i++) masses[sampler_filters_bucket_of(s, c[i].key)] += exp(logits[c[i].id] - highest);
     for (int b = 0; b < BUCKETS; b++) sum += masses[b];
     int last = 0;
     while (last < BUCKETS - 1 && !(mass + masses[last] >= p * sum)) mass += masses[last++];
-    int32_t first = gather(s, last, c, n), end = first + gather(s, last + 1, c + first, n - first);
+    int32_t first = sampler_filters_gather(s, last, c, n), end = first + sampler_filters_gather(s, last + 1, c + first, n - first);
     candidates_sort(c + first, end - first, end - first);
     for (int32_t i = first; i < end; i++) {
         mass += exp(logits[c[i].id] - highest);

@@ -90,9 +90,9 @@ void scaffold_swap(rp_job *c) {
 }
 
 /* The last token of a prompt is always computed. */
-static int32_t needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
+static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
 
-static size_t reach(const rp_engine *e, const base_key *salt, const int32_t *tokens, const int32_t *positions, int32_t n) {
+static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, const int32_t *tokens, const int32_t *positions, int32_t n) {
     span_root root = {.salt = *salt, .key = *salt};
     return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
 }
@@ -100,11 +100,11 @@ static size_t reach(const rp_engine *e, const base_key *salt, const int32_t *tok
 bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     const scaffold_form *f = &c->other;
     if (!f->tokens || !f->exact || !c->shares) return false;
-    int32_t need = needed(c, f->n_prompt);
-    return reach(e, &c->root.salt, f->tokens, f->positions, need) == (size_t)need;
+    int32_t need = scaffolds_needed(c, f->n_prompt);
+    return scaffolds_reach(e, &c->root.salt, f->tokens, f->positions, need) == (size_t)need;
 }
 
-bool scaffold_was_found(const rp_job *c) { return c->n_found >= needed(c, c->n_prompt); }
+bool scaffold_was_found(const rp_job *c) { return c->n_found >= scaffolds_needed(c, c->n_prompt); }
 
 void scaffold_requeue(rp_job *c) {
     if (c->other.tokens && c->exact) scaffold_swap(c);
@@ -140,13 +140,13 @@ static void forget_dropped(rp_engine *e) {
 
 /* ---- combinations ---- */
 
-static combination *find(scaffolds *s, const base_key *key) {
+static combination *scaffolds_find(scaffolds *s, const base_key *key) {
     for (size_t i = 0; i < s->n; i++)
         if (base_key_equal(&s->list[i].key, key)) return &s->list[i];
     return NULL;
 }
 
-static double weight(const scaffolds *s, const combination *c) {
+static double scaffolds_weight(const scaffolds *s, const combination *c) {
     return c->weight * exp2(-(double)(s->n_prompts - c->used_at) / SCAFFOLDS_HALF_LIFE);
 }
 
@@ -158,7 +158,7 @@ static void forget_tokens(scaffolds *s, combination *c) {
 }
 
 /* It is known, and no more: what it has added goes, children first. Not one that is under way. */
-static void let_go(rp_engine *e, combination *c) {
+static void scaffolds_release(rp_engine *e, combination *c) {
     forget_tokens(&e->scaffolds, c);
     while (c->n_spans > 0) unref_span(e, &c->spans[--c->n_spans]);
     base_free(c->spans);
@@ -166,24 +166,24 @@ static void let_go(rp_engine *e, combination *c) {
     c->state = KNOWN;
 }
 
-static void drop(rp_engine *e, combination *c) {
+static void scaffolds_drop(rp_engine *e, combination *c) {
     if (c->state == ENCODED) e->scaffolds.stats.dropped++;
-    let_go(e, c);
+    scaffolds_release(e, c);
 }
 
 /* Out of the list; the last one takes its place. */
-static void forget(rp_engine *e, combination *c) {
-    drop(e, c);
+static void scaffolds_forget(rp_engine *e, combination *c) {
+    scaffolds_drop(e, c);
     *c = e->scaffolds.list[--e->scaffolds.n];
 }
 
 /* The lightest, of those of a state; of any that is not under way: state -1. NULL: there is none. */
-static combination *lightest(scaffolds *s, int state) {
+static combination *scaffolds_lightest(scaffolds *s, int state) {
     combination *best = NULL;
     for (size_t i = 0; i < s->n; i++) {
         combination *c = &s->list[i];
         if (state < 0 ? c->state == UNDER_WAY : (int)c->state != state) continue;
-        if (!best || weight(s, c) < weight(s, best)) best = c;
+        if (!best || scaffolds_weight(s, c) < scaffolds_weight(s, best)) best = c;
     }
     return best;
 }
@@ -191,11 +191,11 @@ static combination *lightest(scaffolds *s, int state) {
 static combination *heaviest_pending(scaffolds *s) {
     combination *best = NULL;
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == PENDING && (!best || weight(s, &s->list[i]) > weight(s, best))) best = &s->list[i];
+        if (s->list[i].state == PENDING && (!best || scaffolds_weight(s, &s->list[i]) > scaffolds_weight(s, best))) best = &s->list[i];
     return best;
 }
 
-static void report(rp_engine *e) {
+static void scaffolds_report(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     s->stats.known = s->n;
     s->stats.encoded = s->stats.pending = 0;
@@ -211,21 +211,21 @@ static void report(rp_engine *e) {
 /* ---- in the background ---- */
 
 /* Bytes that computing it would add, at most. */
-static uint64_t bytes_of(const rp_engine *e, const combination *c) {
-    int32_t n = c->n - (int32_t)reach(e, &c->salt, c->tokens, c->positions, c->n);
+static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
+    int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->tokens, c->positions, c->n);
     int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, job_count_runs(c->positions, c->n), 0, true);
     return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
 }
 
 /* Room in the budget for one that is heavy enough to get it. */
-static bool make_room(rp_engine *e, const combination *c) {
+static bool scaffolds_make_space(rp_engine *e, const combination *c) {
     scaffolds *s = &e->scaffolds;
-    uint64_t bytes = bytes_of(e, c);
+    uint64_t bytes = scaffolds_bytes_of(e, c);
     forget_dropped(e);
     while (s->stats.bytes + bytes > s->budget_bytes) {
-        combination *victim = lightest(s, ENCODED);
-        if (!victim || weight(s, victim) * ADVANTAGE > weight(s, c)) return false;
-        drop(e, victim);
+        combination *victim = scaffolds_lightest(s, ENCODED);
+        if (!victim || scaffolds_weight(s, victim) * ADVANTAGE > scaffolds_weight(s, c)) return false;
+        scaffolds_drop(e, victim);
     }
     return true;
 }
@@ -250,7 +250,7 @@ static void take_spans(scaffolds *s, combination *c, const background_result *r)
 static void compute_next(rp_engine *e);
 
 /* An background_done_fn. There is one under way. */
-static void computed(rp_engine *e, void *user, int rc, const background_result *r) {
+static void scaffolds_computed(rp_engine *e, void *user, int rc, const background_result *r) {
     scaffolds *s = &e->scaffolds;
     combination *c = s->list;
     (void)user;
@@ -262,22 +262,22 @@ static void computed(rp_engine *e, void *user, int rc, const background_result *
         c->state = ENCODED;
     }
     if (rc != RP_ERR_CANCELLED) compute_next(e);
-    report(e);
+    scaffolds_report(e);
 }
 
 /* Submits the heaviest that waits. Those that no room is made for wait no longer: when they come again they are asked again. */
 static void compute_next(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
-        background_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = computed};
-        if (!make_room(e, c)) {
-            let_go(e, c);
+        background_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = scaffolds_computed};
+        if (!scaffolds_make_space(e, c)) {
+            scaffolds_release(e, c);
             continue;
         }
         int rc = background_submit(e, &task);
         if (rc == RP_ERR_BUSY) return; /* when the next prompt has ended */
         if (rc) {
-            let_go(e, c);
+            scaffolds_release(e, c);
             continue;
         }
         s->pending_tokens -= (size_t)c->n;
@@ -291,17 +291,17 @@ static void compute_next(rp_engine *e) {
 /* ---- learning ---- */
 
 /* The combination of a call, with the call's weight; NULL: no memory. */
-static combination *note(rp_engine *e, const rp_job *job) {
+static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     scaffolds *s = &e->scaffolds;
     combination *c, *old;
     s->n_prompts++;
-    while ((old = lightest(s, -1)) && weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) forget(e, old);
-    if ((c = find(s, &job->other.combination))) {
-        c->weight = weight(s, c) + 1;
+    while ((old = scaffolds_lightest(s, -1)) && scaffolds_weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) scaffolds_forget(e, old);
+    if ((c = scaffolds_find(s, &job->other.combination))) {
+        c->weight = scaffolds_weight(s, c) + 1;
         c->used_at = s->n_prompts;
         return c;
     }
-    if (s->n >= SCAFFOLDS_MAX && old) forget(e, old);
+    if (s->n >= SCAFFOLDS_MAX && old) scaffolds_forget(e, old);
     if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
     c = &s->list[s->n++];
     *c = (combination){.key = job->other.combination, .salt = job->root.salt, .weight = 1, .used_at = s->n_prompts};
@@ -309,7 +309,7 @@ static combination *note(rp_engine *e, const rp_job *job) {
 }
 
 /* The call's flat form, which it needs no more, is the combination's to compute. */
-static void want(scaffolds *s, combination *c, rp_job *job) {
+static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
     scaffold_form *f = &job->other;
     if (s->pending_tokens + (size_t)f->n_combined > SCAFFOLDS_MAX_PENDING_TOKENS) return;
     c->tokens = f->tokens;
@@ -323,13 +323,13 @@ static void want(scaffolds *s, combination *c, rp_job *job) {
 void scaffolds_learn(rp_engine *e, rp_job *job) {
     scaffolds *s = &e->scaffolds;
     if (!job->other.tokens || job->other.n_combined == 0) return;
-    combination *c = note(e, job);
+    combination *c = scaffolds_note(e, job);
     *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
     if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
-    if (c && !job->exact && c->state == ENCODED) let_go(e, c);    /* it was evicted */
-    if (c && !job->exact && c->state == KNOWN) want(s, c, job);
+    if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c);    /* it was evicted */
+    if (c && !job->exact && c->state == KNOWN) scaffolds_want(s, c, job);
     compute_next(e);
-    report(e);
+    scaffolds_report(e);
 }
 
 void scaffolds_free(rp_engine *e) {

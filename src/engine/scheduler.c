@@ -48,7 +48,7 @@ static void end_flushed(rp_engine *e, bool all) {
 }
 
 /* Nobody points to the call any more. */
-static void forget(rp_engine *e, const rp_job *c) {
+static void scheduler_forget(rp_engine *e, const rp_job *c) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->asker == c) j->asker = NULL;
     for (rp_job *w = e->waiting; w; w = w->next)
@@ -82,7 +82,7 @@ void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     queue_remove(e, c);
     queue_settle(e, c);
     stop_running(e, c);
-    forget(e, c);
+    scheduler_forget(e, c);
     audit_end(c, rc);
     scheduler_release(e, c);
     e->budget_epoch++;
@@ -104,7 +104,7 @@ void scheduler_requeue(rp_engine *e, rp_job *c) {
     BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
     queue_settle(e, c);
     stop_running(e, c);
-    forget(e, c);
+    scheduler_forget(e, c);
     shifted_reuse_take_back(c);
     scheduler_release(e, c);
     scaffold_requeue(c);
@@ -112,13 +112,13 @@ void scheduler_requeue(rp_engine *e, rp_job *c) {
     queue_add(e, c);
 }
 
-static void fail(rp_engine *e, rp_job *c, rp_code code, const char *what) {
+static void scheduler_fail(rp_engine *e, rp_job *c, rp_code code, const char *what) {
     rp_error err;
     base_fail(&err, code, "%s", what);
     scheduler_end(e, c, code, &err);
 }
 
-static void expire(rp_engine *e, rp_job *c, uint64_t now) {
+static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
     if (c->phase == JOB_DECODE) {
         answer_stop(&c->answer, "deadline", true);
         scheduler_end(e, c, RP_OK, NULL);
@@ -130,9 +130,9 @@ static void expire(rp_engine *e, rp_job *c, uint64_t now) {
     scheduler_end(e, c, RP_ERR_DEADLINE, &err);
 }
 
-static void cancel(rp_engine *e, rp_job *c) {
+static void scheduler_cancel(rp_engine *e, rp_job *c) {
     if (c->phase != JOB_DECODE) {
-        fail(e, c, RP_ERR_CANCELLED, "stopped by the caller");
+        scheduler_fail(e, c, RP_ERR_CANCELLED, "stopped by the caller");
         return;
     }
     answer_stop(&c->answer, "cancelled", false);
@@ -141,11 +141,11 @@ static void cancel(rp_engine *e, rp_job *c) {
 
 /* Ends the call if its caller or its deadline says so. */
 static void end_early(rp_engine *e, rp_job *c, uint64_t now) {
-    if (atomic_load(&c->cancelled)) cancel(e, c);
-    else if (c->deadline_us && now >= c->deadline_us) expire(e, c, now);
+    if (atomic_load(&c->cancelled)) scheduler_cancel(e, c);
+    else if (c->deadline_us && now >= c->deadline_us) scheduler_expire(e, c, now);
 }
 
-static void end_those_who_must(rp_engine *e) {
+static void scheduler_end_expired(rp_engine *e) {
     uint64_t now = base_clock_us();
     for (int32_t i = e->n_running; i-- > 0;) end_early(e, e->running[i], now);
     for (rp_job *c = e->waiting, *next; c; c = next) {
@@ -192,7 +192,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 }
 
 /* Own blocks: all that it may still take once its modules are there. */
-static bool reserve(rp_engine *e, rp_job *c) {
+static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
     int64_t room = scheduler_free_blocks(e);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
@@ -219,7 +219,7 @@ static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     if (c->kind == JOB_MODULE_PREFILL) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
-    else if (!rc && reserve(e, c)) *v = ADMITTED;
+    else if (!rc && scheduler_reserve(e, c)) *v = ADMITTED;
     if (rc || *v != ADMITTED) scheduler_release(e, c);
     else prefetch_release(c); /* it has its own references now */
     return rc;
@@ -255,7 +255,7 @@ static int begin_phase(rp_job *c, rp_error *err) {
 }
 
 /* All modules are there: a small struct for each span. */
-static int compose(rp_engine *e, rp_job *c, rp_error *err) {
+static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
     context->scatters = c->blend.most > 0;
@@ -273,12 +273,12 @@ static int compose(rp_engine *e, rp_job *c, rp_error *err) {
 }
 
 /* What a running call needs may be there now. */
-static void go_on(rp_engine *e, rp_job *c) {
+static void scheduler_advance(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     int rc = c->needs.rc;
     if (rc) err = c->needs.err;
     else if (c->needs.n_missing > 0) return;
-    else if (c->kind == JOB_REQUEST) rc = compose(e, c, &err);
+    else if (c->kind == JOB_REQUEST) rc = scheduler_compose(e, c, &err);
     else {
         c->next_segment++;
         stop_running(e, c);
@@ -291,7 +291,7 @@ static void go_on(rp_engine *e, rp_job *c) {
 }
 
 /* All that may be computed again was looked at: composes once more, without what is. */
-static void choose(rp_engine *e, rp_job *c) {
+static void scheduler_choose(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     uint64_t start = base_clock_us();
     kv_context *context = &c->seq.context;
@@ -306,7 +306,7 @@ static void choose(rp_engine *e, rp_job *c) {
     if (rc) scheduler_end(e, c, rc, &err);
 }
 
-static void admit(rp_engine *e, rp_job *c) {
+static void scheduler_admit(rp_engine *e, rp_job *c) {
     queue_admit(e, c);
     e->running[e->n_running++] = c;
     queue_begin_rows(e, c);
@@ -348,7 +348,7 @@ static void admit_all(rp_engine *e) {
         if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
-        else if (v == ADMITTED) admit(e, c);
+        else if (v == ADMITTED) scheduler_admit(e, c);
         else if (v == NO_ROOM) {
             c->tried_at = e->budget_epoch;
             return;
@@ -370,15 +370,15 @@ static void compose_all(rp_engine *e) {
     }
     for (int32_t i = e->n_running; i-- > 0;) {
         rp_job *c = e->running[i];
-        if (c->phase == JOB_COMPOSING) go_on(e, c);
+        if (c->phase == JOB_COMPOSING) scheduler_advance(e, c);
         else if (c->phase != JOB_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_requeue(e, c);
-        else if (c->phase == JOB_PROBING && c->blend.done == c->blend.n) choose(e, c);
+        else if (c->phase == JOB_PROBING && c->blend.done == c->blend.n) scheduler_choose(e, c);
     }
 }
 
 /* ---- the thread ---- */
 
-static int prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
+static int scheduler_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
     int rc = e->backend->ops->prepare(e->backend, on_progress, user, err);
     pthread_mutex_lock(&e->lock);
     e->prepared = rc == RP_OK;
@@ -388,7 +388,7 @@ static int prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_erro
 
 static void run_prepare(rp_engine *e, rp_job *c) {
     rp_error err = {0};
-    int rc = prepare(e, c->options.on_progress, c->options.user, &err);
+    int rc = scheduler_prepare(e, c->options.on_progress, c->options.user, &err);
     scheduler_end(e, c, rc, &err);
 }
 
@@ -396,11 +396,11 @@ static void run_prepare(rp_engine *e, rp_job *c) {
 static void prepare_first(rp_engine *e) {
     rp_error err = {0};
     if (e->n_running == 0 || e->prepared) return;
-    int rc = prepare(e, NULL, NULL, &err);
+    int rc = scheduler_prepare(e, NULL, NULL, &err);
     while (rc && e->n_running > 0) scheduler_end(e, e->running[0], rc, &err);
 }
 
-static void take_up(rp_engine *e, rp_job *inbox) {
+static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
     for (rp_job *c = inbox, *next; c; c = next) {
         next = c->next;
         c->next = NULL;
@@ -464,8 +464,8 @@ static void wait_for_disk(rp_engine *e) {
 
 static void end_all(rp_engine *e) {
     end_flushed(e, true);
-    while (e->n_running > 0) fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
-    while (e->waiting) fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
+    while (e->n_running > 0) scheduler_fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
+    while (e->waiting) scheduler_fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
     background_end_all(e);
 }
 
@@ -490,8 +490,8 @@ void *scheduler_main(void *arg) {
         if (span_store_poll(e->store)) e->budget_epoch++; /* there may be room again */
         engine_end_commands(e);
         end_flushed(e, false);
-        take_up(e, inbox);
-        end_those_who_must(e);
+        scheduler_accept_queued(e, inbox);
+        scheduler_end_expired(e);
         admit_all(e);
         prefetch_run(e);
         compose_all(e);

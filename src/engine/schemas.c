@@ -39,30 +39,30 @@ const char *rp_schema_name(const rp_schema *schema) { return schema->name; }
 /* ---- by salt, then by name; locked ---- */
 
 /* Names are compared within a salt alone: how long a search takes says nothing of what others call theirs. */
-static int compare(const rp_schema *s, const base_key *salt, const char *name) {
+static int schema_compare(const rp_schema *s, const base_key *salt, const char *name) {
     int c = memcmp(&s->salt, salt, sizeof(*salt));
     return c ? c : strcmp(s->name, name);
 }
 
 /* The index of a schema, or where it would stand; of "": the first of the salt. */
-static size_t schema_index(const rp_engine *e, const base_key *salt, const char *name) {
+static size_t schemas_schema_index(const rp_engine *e, const base_key *salt, const char *name) {
     size_t low = 0, high = e->n_schemas;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (compare(e->schemas[mid], salt, name) < 0) low = mid + 1;
+        if (schema_compare(e->schemas[mid], salt, name) < 0) low = mid + 1;
         else high = mid;
     }
     return low;
 }
 
 static rp_schema **find_slot(const rp_engine *e, const base_key *salt, const char *name) {
-    size_t i = schema_index(e, salt, name);
-    return i < e->n_schemas && compare(e->schemas[i], salt, name) == 0 ? &e->schemas[i] : NULL;
+    size_t i = schemas_schema_index(e, salt, name);
+    return i < e->n_schemas && schema_compare(e->schemas[i], salt, name) == 0 ? &e->schemas[i] : NULL;
 }
 
 /* Adds the names of a salt's schemas to a list, as far as there is room, without those that `but` has, too. */
 static void list_names(const rp_engine *e, const base_key *salt, const base_key *but, char *list, size_t bytes) {
-    for (size_t i = schema_index(e, salt, ""); i < e->n_schemas && base_key_equal(&e->schemas[i]->salt, salt); i++) {
+    for (size_t i = schemas_schema_index(e, salt, ""); i < e->n_schemas && base_key_equal(&e->schemas[i]->salt, salt); i++) {
         size_t used = strlen(list);
         if (used + 1 == bytes) return;
         if (but && find_slot(e, but, e->schemas[i]->name)) continue;
@@ -71,7 +71,7 @@ static void list_names(const rp_engine *e, const base_key *salt, const base_key 
 }
 
 /* Names what the tenant may know of. */
-static int fail_unknown(const rp_engine *e, const base_key *salt, const char *name, rp_error *err) {
+static int schemas_fail_unknown(const rp_engine *e, const base_key *salt, const char *name, rp_error *err) {
     char list[256] = "";
     list_names(e, salt, NULL, list, sizeof(list));
     if (!base_key_equal(salt, &e->salt)) list_names(e, &e->salt, salt, list, sizeof(list));
@@ -86,7 +86,7 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
     pthread_mutex_lock(&e->lock);
     rp_schema **slot = find_slot(e, salt, name);
     if (!slot) slot = find_slot(e, &e->salt, name);
-    if (!slot) rc = fail_unknown(e, salt, name, err);
+    if (!slot) rc = schemas_fail_unknown(e, salt, name, err);
     else {
         *out = *slot;
         (*out)->refs++;
@@ -105,7 +105,7 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 static int add_schema(rp_engine *e, rp_schema *s) {
     int rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));
     if (rc) return rc;
-    size_t i = schema_index(e, &s->salt, s->name);
+    size_t i = schemas_schema_index(e, &s->salt, s->name);
     memmove(e->schemas + i + 1, e->schemas + i, (e->n_schemas++ - i) * sizeof(*e->schemas));
     e->schemas[i] = s;
     return RP_OK;
@@ -191,7 +191,7 @@ int rp_schema_unload(rp_engine *e, const char *tenant, const char *name, rp_erro
         size_t i = (size_t)(slot - e->schemas);
         old = *slot;
         memmove(slot, slot + 1, (--e->n_schemas - i) * sizeof(*slot));
-    } else rc = fail_unknown(e, &salt, name, err);
+    } else rc = schemas_fail_unknown(e, &salt, name, err);
     pthread_mutex_unlock(&e->lock);
     engine_schema_unref(e, old);
     return rc;

@@ -18,18 +18,18 @@ const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { ret
 
 /* ---- jobs ---- */
 
-static const base_key *name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
+static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
 
 /* The job that computes a segment already. What is not kept is its asker's alone. */
 static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_job *asker, bool kept) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->kept == kept && (kept || j->asker == asker) &&
-            base_key_equal(name_of(segment_prefill_layout(j), segment_prefill_segment(j)), name_of(l, s)))
+            base_key_equal(pml_layout_name_of(segment_prefill_layout(j), segment_prefill_segment(j)), pml_layout_name_of(l, s)))
             return j;
     return NULL;
 }
 
-static void free_prefill(rp_engine *e, segment_prefill *prefill) {
+static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill) {
     segment_prefill **link = &e->prefills;
     while (*link && *link != prefill) link = &(*link)->next;
     if (*link) *link = prefill->next;
@@ -64,7 +64,7 @@ static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error
     return rc;
 }
 
-static int new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, int32_t segment, rp_job *asker, bool kept, int depth,
+static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, int32_t segment, rp_job *asker, bool kept, int depth,
                    rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[segment];
@@ -82,7 +82,7 @@ static int new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, i
     rc = pml_segment_readers(l, s, &prefill->later, err);
     if (!rc) rc = add_scope(e, prefill, depth, err);
     if (rc) {
-        free_prefill(e, prefill);
+        segment_prefills_free_prefill(e, prefill);
         return rc;
     }
     segment_prefill **end = &e->prefills; /* behind those that it needs */
@@ -115,7 +115,7 @@ int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *er
 }
 
 /* "cities/plan/miami": for people who look at records. */
-static void label_of(const pml_layout *l, const pml_segment *s, char *out) {
+static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char *out) {
     size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
     if (n > RECORD_MAX_LABEL) return;
     pml_path(l->schema, s->holder, out + n, RECORD_MAX_LABEL + 1 - n);
@@ -141,12 +141,12 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     span_note note = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
                       .cost_us = steps_cost(e, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s)};
     if (i > 0) note.parent = keys[i - 1];
-    label_of(l, s, label);
+    pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &note, err);
 }
 
 /* Everybody who waits gets references. */
-static int hand_over(segment_prefill *prefill, rp_error *err) {
+static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
     const pml_segment *s = segment_prefill_segment(prefill);
     const kv_context *c = &prefill->seq.context;
     for (segment_need *w = prefill->waiters; w; w = w->next) {
@@ -176,10 +176,10 @@ int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
         if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, span, err);
     }
-    if (!rc) rc = hand_over(prefill, err);
+    if (!rc) rc = segment_prefill_hand_over(prefill, err);
     if (rc) return rc;
     BASE_TRACE(ENGINE, "computed a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
-    free_prefill(e, prefill);
+    segment_prefills_free_prefill(e, prefill);
     return RP_OK;
 }
 
@@ -199,7 +199,7 @@ void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error
         w->owner->err = *err;
     }
     prefill->waiters = NULL;
-    free_prefill(e, prefill);
+    segment_prefills_free_prefill(e, prefill);
 }
 
 /* ---- needs ---- */
@@ -212,7 +212,7 @@ int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
 }
 
 /* All spans of a segment from the store, with references, or none of them. */
-static bool look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
+static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
     for (int32_t i = 0; i < s->n_spans; i++) {
         const base_key *key = &pml_segment_keys(l, s)[i];
         span_found found;
@@ -235,11 +235,11 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
     need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans));
     if (!need->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
     needs->n++;
-    if (look && look_up(e, l, s, need)) return RP_OK;
+    if (look && segment_prefills_look_up(e, l, s, need)) return RP_OK;
     forget_spans(need);
     need->missed = true;
     segment_prefill *prefill = find_prefill(e, l, s, asker, look);
-    int rc = prefill ? RP_OK : new_prefill(e, &prefill, schema, view->segment, asker, look, depth, err);
+    int rc = prefill ? RP_OK : segment_prefills_new_prefill(e, &prefill, schema, view->segment, asker, look, depth, err);
     if (rc) return rc;
     need->prefill = prefill;
     need->next = prefill->waiters;
@@ -253,7 +253,7 @@ int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, con
     return add_need(e, needs, schema, view, asker, look, 0, err);
 }
 
-static int add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span, int32_t first, rp_error *err) {
+static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span, int32_t first, rp_error *err) {
     const pml_segment *s = &l->segments[view->segment];
     const pml_hole *holes = pml_segment_holes(l, s);
     uint64_t mask[KV_SPAN_BLOCKS];
@@ -269,7 +269,7 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
     assert(needs->n_missing == 0);
     for (int32_t k = 0; k < needs->n; k++) {
         const segment_need *need = &needs->items[k];
-        for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
+        for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = kv_context_add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
     }
     return rc;
 }
@@ -294,7 +294,7 @@ static void stop_waiting(rp_engine *e, segment_need *need) {
     segment_need **link = &need->prefill->waiters;
     while (*link != need) link = &(*link)->next;
     *link = need->next;
-    if (!need->prefill->waiters) free_prefill(e, need->prefill);
+    if (!need->prefill->waiters) segment_prefills_free_prefill(e, need->prefill);
     need->prefill = NULL;
 }
 

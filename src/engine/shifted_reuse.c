@@ -32,7 +32,7 @@ typedef struct old_text {
     uint32_t n_table;
 } old_text;
 
-static uint32_t hash_window(const int32_t *tokens) {
+static uint32_t shifted_reuse_hash_window(const int32_t *tokens) {
     uint64_t h = 0;
     for (int32_t i = 0; i < WINDOW; i++) h = (h ^ (uint32_t)tokens[i]) * UINT64_C(0x9e3779b97f4a7c15);
     return (uint32_t)(h >> 32);
@@ -46,14 +46,14 @@ static void old_text_free(old_text *o) {
 }
 
 /* Spans that layers with windows have taken blocks from cannot be read from elsewhere. */
-static bool is_whole(const span_path *p) {
+static bool span_path_is_whole(const span_path *p) {
     for (size_t i = 0; i < p->n_steps; i++)
         if (kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
     return true;
 }
 
 static bool old_text_read(old_text *o, const span_path *path, size_t step) {
-    if (span_path_other(path, step, &o->path, NULL) || o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > MAX_OLD || !is_whole(&o->path))
+    if (span_path_other(path, step, &o->path, NULL) || o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > MAX_OLD || !span_path_is_whole(&o->path))
         return false;
     o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens));
     for (o->n_table = 1; o->n_table < 2 * o->path.n_tokens; o->n_table *= 2) {}
@@ -65,7 +65,7 @@ static bool old_text_read(old_text *o, const span_path *path, size_t step) {
         o->n += o->path.steps[i].n_tokens;
     }
     for (int32_t i = 0; i + WINDOW <= o->n; i++) {
-        uint32_t at = hash_window(o->tokens + i) & (o->n_table - 1);
+        uint32_t at = shifted_reuse_hash_window(o->tokens + i) & (o->n_table - 1);
         for (int probe = 0; probe < PROBES && o->table[at]; probe++) at = (at + 1) & (o->n_table - 1);
         if (!o->table[at]) o->table[at] = (uint32_t)i + 1;
     }
@@ -75,7 +75,7 @@ static bool old_text_read(old_text *o, const span_path *path, size_t step) {
 /* The longest piece of the old text that new[i..n) begins with: its length, and in *from where it stands. */
 static int32_t longest_at(const old_text *o, const int32_t *new, int32_t i, int32_t n, int32_t *from) {
     int32_t best = 0;
-    uint32_t at = hash_window(new + i) & (o->n_table - 1);
+    uint32_t at = shifted_reuse_hash_window(new + i) & (o->n_table - 1);
     for (int probe = 0; probe < PROBES && o->table[at]; probe++, at = (at + 1) & (o->n_table - 1)) {
         int32_t begin = (int32_t)o->table[at] - 1, len = 0;
         while (i + len < n && begin + len < o->n && new[i + len] == o->tokens[begin + len]) len++;

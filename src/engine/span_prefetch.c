@@ -15,7 +15,7 @@ typedef struct fetching {
 } fetching;
 
 /* A span_tree_fn. */
-static bool fetch(void *user, const base_key *key) {
+static bool span_prefetch_fetch(void *user, const base_key *key) {
     fetching *f = user;
     rp_engine *e = f->e;
     prefetch *a = f->ahead;
@@ -35,11 +35,11 @@ static void fetch_modules(fetching *f, const rp_job *c) {
         if (!p->items[i].is_view) continue;
         const pml_layout *l = c->schema->layout;
         const pml_segment *s = &l->segments[p->items[i].segment];
-        for (int32_t k = 0; k < s->n_spans && fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
+        for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
     }
 }
 
-static void drop(prefetch *a) {
+static void prefetch_drop(prefetch *a) {
     for (size_t i = 0; i < a->n; i++) kv_span_unref(a->spans[i]);
     base_free(a->spans);
     *a = (prefetch){0};
@@ -50,11 +50,11 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     fetching f = {.e = e, .ahead = &c->ahead};
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, fetch, &f);
+    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, span_prefetch_fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
     c->ahead.tried_at = e->budget_epoch;
-    drop(&old);
+    prefetch_drop(&old);
     if (c->ahead.n > 0)
         BASE_TRACE(ENGINE, "call %llu waits: %zu spans are held for it%s", (unsigned long long)c->number, c->ahead.n,
                    f.full ? ", and there is no room for more" : "");
@@ -75,20 +75,20 @@ void prefetch_run(rp_engine *e) {
         if (c->kind != JOB_REQUEST) continue;
         n++;
         if (has_failed(a)) {
-            drop(a);
+            prefetch_drop(a);
             a->done = true; /* admission will see */
         }
         if (!a->done && a->tried_at != e->budget_epoch) fetch_for(e, c); /* budget_epoch begins with 1 */
     }
 }
 
-void prefetch_release(rp_job *c) { drop(&c->ahead); }
+void prefetch_release(rp_job *c) { prefetch_drop(&c->ahead); }
 
 bool prefetch_release_others(rp_engine *e, const rp_job *but) {
     bool any = false;
     for (rp_job *c = e->waiting; c; c = c->next) {
         if (c == but || c->ahead.n == 0) continue;
-        drop(&c->ahead);
+        prefetch_drop(&c->ahead);
         c->ahead.tried_at = e->budget_epoch; /* not again before there is room */
         any = true;
     }

@@ -36,7 +36,7 @@ rp_split_options rp_split_options_defaults(void) { return (rp_split_options){.na
 
 /* ---- Checks ---- */
 
-static int check_prompt(const rp_split_prompt *p, size_t i, rp_error *err) {
+static int split_prompt_check_prompt(const rp_split_prompt *p, size_t i, rp_error *err) {
     if (!p->name || !p->messages || p->n_messages == 0 || (p->plain && p->n_messages != 1))
         return base_fail(err, RP_ERR_INVALID, "prompt %zu has no name or not the messages it should have", i);
     for (size_t m = 0; m < p->n_messages; m++)
@@ -45,7 +45,7 @@ static int check_prompt(const rp_split_prompt *p, size_t i, rp_error *err) {
     return RP_OK;
 }
 
-static int check(const rp_split_prompt *prompts, size_t n, const rp_split_options *o, rp_error *err) {
+static int split_prompt_check(const rp_split_prompt *prompts, size_t n, const rp_split_options *o, rp_error *err) {
     pml_document *d;
     base_buffer probe = BASE_BUFFER(PML_MAX_BYTES);
     if (!prompts || n == 0) return base_fail(err, RP_ERR_INVALID, "there is no prompt: give two or more");
@@ -63,13 +63,13 @@ static int check(const rp_split_prompt *prompts, size_t n, const rp_split_option
     if (rc) return base_fail(err, RP_ERR_INVALID, "'%.*s' cannot be a schema's name: give an XML name", base_shown(o->name), o->name);
     pml_document_free(d);
     for (size_t i = 0; i < n; i++)
-        if ((rc = check_prompt(&prompts[i], i, err))) return rc;
+        if ((rc = split_prompt_check_prompt(&prompts[i], i, err))) return rc;
     return RP_OK;
 }
 
 /* ---- Tokens ---- */
 
-static uint64_t first_uses(counting *w, const pml_plan *plan) {
+static uint64_t counting_first_uses(counting *w, const pml_plan *plan) {
     uint64_t n = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
         const pml_item *item = &plan->items[i];
@@ -89,7 +89,7 @@ static int plan_prompt(counting *w, size_t i) {
     if (!rc) {
         out->total = (uint64_t)plan->n_cached + (uint64_t)plan->n_fresh;
         out->cached = (uint64_t)plan->n_cached;
-        out->first = first_uses(w, plan);
+        out->first = counting_first_uses(w, plan);
     }
     pml_plan_free(plan);
     pml_document_free(prompt);
@@ -97,7 +97,7 @@ static int plan_prompt(counting *w, size_t i) {
 }
 
 /* The tokens of a prompt as it was given. */
-static int tokenize(const counting *w, size_t i, token_list *out) {
+static int counting_tokenize(const counting *w, size_t i, token_list *out) {
     const rp_split_prompt *p = &w->prompts[i];
     int32_t bos = tokenizer_adds_bos(w->model->tokenizer) ? tokenizer_bos(w->model->tokenizer) : -1;
     if (!p->plain) return pml_append_messages(w->model, p->messages, p->n_messages, false, out, w->err);
@@ -105,13 +105,13 @@ static int tokenize(const counting *w, size_t i, token_list *out) {
     return pml_append_text(w->model, p->messages[0].text, p->messages[0].n, false, out, w->err);
 }
 
-static int find_prefixes(counting *w, size_t n) {
+static int counting_find_prefixes(counting *w, size_t n) {
     token_list *rows = base_calloc(n, sizeof(*rows));
     const int32_t **ids = base_calloc(n, sizeof(*ids));
     size_t *lengths = base_calloc(n, sizeof(*lengths)), *shared = base_calloc(n, sizeof(*shared));
     int rc = rows && ids && lengths && shared ? RP_OK : base_fail_memory(w->err, n * sizeof(*rows), "tokens");
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = tokenize(w, i, &rows[i]);
+        rc = counting_tokenize(w, i, &rows[i]);
         ids[i] = rows[i].ids;
         lengths[i] = rows[i].n;
     }
@@ -126,14 +126,14 @@ static int find_prefixes(counting *w, size_t n) {
     return rc;
 }
 
-static int count_tokens(counting *w) {
+static int counting_count_tokens(counting *w) {
     static const base_key salt = {{0}};
     const rp_split_result *r = &w->p->result;
     int rc = pml_schema_parse(&w->schema, r->schema, r->n_schema, "proposed schema", NULL, NULL, w->err);
     if (!rc) rc = pml_layout_new(&w->layout, w->schema, w->model, &salt, w->err);
     if (!rc && !(w->seen = base_calloc((size_t)w->layout->n_segments + 1, sizeof(*w->seen)))) rc = base_fail_memory(w->err, 1, "a schema");
     for (size_t i = 0; i < r->n_prompts && !rc; i++) rc = plan_prompt(w, i);
-    if (!rc) rc = find_prefixes(w, r->n_prompts);
+    if (!rc) rc = counting_find_prefixes(w, r->n_prompts);
     base_free(w->seen);
     pml_layout_free(w->layout);
     pml_document_free(w->schema);
@@ -142,7 +142,7 @@ static int count_tokens(counting *w) {
 
 /* ---- The result ---- */
 
-static int describe(proposal *p, rp_error *err) {
+static int proposal_describe(proposal *p, rp_error *err) {
     const pml_split *s = p->split;
     rp_split_result *r = &p->result;
     *r = (rp_split_result){.schema = s->schema.bytes, .n_schema = s->schema.n, .anonymous_bytes = s->lead_bytes, .n_modules = s->n_modules,
@@ -165,16 +165,16 @@ int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *o
     rp_split_options o = options ? *options : rp_split_options_defaults();
     *out = NULL;
     if (!o.name) o.name = DEFAULT_NAME;
-    int rc = check(prompts, n, &o, err);
+    int rc = split_prompt_check(prompts, n, &o, err);
     if (rc) return rc;
     proposal *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a schema");
     p->result.owner = p;
     rc = pml_split_new(&p->split, prompts, n, &o, err);
-    if (!rc) rc = describe(p, err);
+    if (!rc) rc = proposal_describe(p, err);
     if (!rc && o.model) {
         p->result.counts_tokens = true;
-        rc = count_tokens(&(counting){.prompts = prompts, .model = o.model, .p = p, .err = err});
+        rc = counting_count_tokens(&(counting){.prompts = prompts, .model = o.model, .p = p, .err = err});
     }
     if (rc) rp_split_free(&p->result);
     else *out = &p->result;

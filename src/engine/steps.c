@@ -62,7 +62,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
 }
 
 /* Adds a part to the step; one that cannot be appended ends its call or job afterwards. */
-static void add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
+static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
     step_part *p = &e->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
@@ -92,7 +92,7 @@ static void add_answers(step *s) {
         prompt_lookup_guess(&c->prompt_lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
         c->prompt_lookup.n_tokens = answer_fitting(&c->answer, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
         drafts -= c->prompt_lookup.n_tokens;
-        add_part(s, c, NULL, 1, true, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
+        step_add_part(s, c, NULL, 1, true, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
     }
     e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several were resumed at once */
 }
@@ -191,7 +191,7 @@ static void add_pieces(step *s) {
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
-        add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over, NULL, 0);
+        step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over, NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
@@ -204,7 +204,7 @@ static void add_background(step *s) {
     if (!c) return;
     int32_t left = c->seq.n - c->seq.done;
     int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), background_step_us(e, c->seq.slots));
-    add_part(s, c, NULL, rows, rows == left, NULL, 0);
+    step_add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 
 /* ---- what becomes of it ---- */
@@ -239,7 +239,7 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
 }
 
 /* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
-static int draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
+static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
     bool first = !c->answer.first_us;
     e->told_first |= first;
@@ -272,14 +272,14 @@ static void settle_call(rp_engine *e, rp_job *c, const step_part *p) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
         if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
-        if (p->first_logits >= 0) rc = draw(e, c, p, 1 + n_drafts, &err);
+        if (p->first_logits >= 0) rc = steps_draw(e, c, p, 1 + n_drafts, &err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!rc && c->seq.keeps_windows) prefix_give(c, false);
     }
     if (rc || (c->phase == JOB_DECODE && c->answer.over)) scheduler_end(e, c, rc, &err);
 }
 
-static void settle(const step *s, int step_rc, const rp_error *err) {
+static void step_settle(const step *s, int step_rc, const rp_error *err) {
     rp_engine *e = s->e;
     for (int32_t i = 0; i < s->n_parts; i++) {
         step_part *p = &e->parts[i];
@@ -296,29 +296,29 @@ static void settle(const step *s, int step_rc, const rp_error *err) {
 
 /* ---- telling ---- */
 
-static rp_step_kind kind_of(const step_part *p) {
+static rp_step_kind step_part_kind_of(const step_part *p) {
     if (!p->job) return RP_STEP_MODULE;
     if (p->job->kind == JOB_BACKGROUND) return RP_STEP_BACKGROUND;
     return p->job->phase == JOB_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
 }
 
-static void trace(const step *s) {
+static void step_trace(const step *s) {
     int32_t rows[RP_N_STEP_KINDS] = {0};
-    for (int32_t i = 0; i < s->n_parts; i++) rows[kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
+    for (int32_t i = 0; i < s->n_parts; i++) rows[step_part_kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
     BASE_TRACE(ENGINE, "step %llu: %d rows of answers, %d of prompts, %d of modules, %d of the background in %d parts; %d calls run, %d wait; %llu us, %.0f expected",
                (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
                s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
 
 /* Before the parts' calls change. */
-static void report(const step *s) {
+static void step_report(const step *s) {
     rp_engine *e = s->e;
-    if (base_trace_enabled(BASE_COMPONENT_ENGINE)) trace(s);
+    if (base_trace_enabled(BASE_COMPONENT_ENGINE)) step_trace(s);
     if (!e->on_step) return;
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->parts[i];
         const rp_job *c = asker_of(p);
-        e->told[i] = (rp_step_part){c ? c->number : 0, kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+        e->told[i] = (rp_step_part){c ? c->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
     rp_step told = {.number = e->n_steps,
                     .start_us = s->start_us,
@@ -369,7 +369,7 @@ bool steps_run(rp_engine *e) {
     add_background(&s);
     if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
-        rp_step_kind last = kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
+        rp_step_kind last = step_part_kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
         bool waits = waits_for_disk(&s);
         e->n_steps++;
@@ -380,9 +380,9 @@ bool steps_run(rp_engine *e) {
         rc = model_forward_step(e->forward, &rows, e->logits, &err);
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
-        report(&s);
+        step_report(&s);
     }
-    settle(&s, rc, &err);
+    step_settle(&s, rc, &err);
     if (e->told_first) sched_yield();
     e->told_first = false;
     if (s.probed) run_probe(&s);

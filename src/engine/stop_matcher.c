@@ -7,14 +7,14 @@
 #include "engine/text_stream.h"
 
 /* The longest beginning of the string that the text ends with, after one more byte. matched < n. */
-static int32_t advance(const stop_string *s, int32_t matched, char byte) {
+static int32_t stop_string_advance(const stop_string *s, int32_t matched, char byte) {
     while (matched > 0 && s->text[matched] != byte) matched = s->borders[matched - 1];
     return s->text[matched] == byte ? matched + 1 : 0;
 }
 
 static void fill_borders(stop_string *s) {
     s->borders[0] = 0;
-    for (int32_t i = 1; i < s->n; i++) s->borders[i] = advance(s, s->borders[i - 1], s->text[i]);
+    for (int32_t i = 1; i < s->n; i++) s->borders[i] = stop_string_advance(s, s->borders[i - 1], s->text[i]);
 }
 
 int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err) {
@@ -43,7 +43,7 @@ const stop_string *stop_matcher_next(stop_matcher *m, char byte) {
     const stop_string *longest = NULL;
     for (int32_t i = 0; i < m->n_stops; i++) {
         stop_string *s = &m->stops[i];
-        s->matched = advance(s, s->matched, byte);
+        s->matched = stop_string_advance(s, s->matched, byte);
         if (s->matched == s->n && (!longest || s->n > longest->n)) longest = s;
     }
     return longest;

@@ -8,7 +8,7 @@
 #include "base/text.h"
 
 /* Adds a character. If it completes a stop string, the text ends before that. */
-static int put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     int rc = base_buffer_append(&s->text, bytes, n);
     if (rc) return base_fail(err, rc, "the answer's text does not fit into memory");
     for (size_t i = 0; i < n; i++) {
@@ -27,17 +27,17 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     if (length == 0) return RP_OK;
     if (length > 0) {
         s->n_pending = 0;
-        return put(s, s->pending, (size_t)length, err);
+        return text_stream_put(s, s->pending, (size_t)length, err);
     }
     /* The bytes before this one began a character that it does not continue: one U+FFFD for them; it may begin another. */
     bool alone = s->n_pending == 1;
     s->n_pending = 0;
-    int rc = put(s, "\xef\xbf\xbd", 3, err);
+    int rc = text_stream_put(s, "\xef\xbf\xbd", 3, err);
     return rc || alone || s->stop ? rc : add_byte(s, byte, err);
 }
 
 /* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
-static void release(text_stream *s, size_t held) {
+static void text_stream_release(text_stream *s, size_t held) {
     size_t first = s->released, end = s->text.len - held;
     assert(end >= first); /* what is held back now was held back or not there before */
     if (end == first) return;
@@ -54,13 +54,13 @@ int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) 
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
+    text_stream_release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
     return RP_OK;
 }
 
 void text_stream_end(text_stream *s) {
     if (s->cancelled) base_buffer_truncate(&s->text, s->released);
-    else release(s, 0);
+    else text_stream_release(s, 0);
 }
 
 void text_stream_close(text_stream *s) {

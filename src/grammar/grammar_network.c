@@ -11,30 +11,30 @@
 
 /* ---- names ---- */
 
-static int compare_names(const char *text, const grammar_name *a, const grammar_name *b) {
+static int grammar_network_compare_names(const char *text, const grammar_name *a, const grammar_name *b) {
     int order = memcmp(text + a->at, text + b->at, BASE_MIN(a->n, b->n));
     return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
 /* Merge sort, for qsort hands no text on. Equal names stay in the order of the text. */
-static void sort_names(const char *text, grammar_name *names, size_t n, grammar_name *room) {
+static void grammar_network_sort_names(const char *text, grammar_name *names, size_t n, grammar_name *room) {
     if (n < 2) return;
     size_t half = n / 2, a = 0, b = half;
-    sort_names(text, names, half, room);
-    sort_names(text, names + half, n - half, room);
+    grammar_network_sort_names(text, names, half, room);
+    grammar_network_sort_names(text, names + half, n - half, room);
     memcpy(room, names, n * sizeof(*names));
     for (size_t i = 0; i < n; i++) {
-        bool first = b == n || (a < half && compare_names(text, &room[a], &room[b]) <= 0);
+        bool first = b == n || (a < half && grammar_network_compare_names(text, &room[a], &room[b]) <= 0);
         names[i] = first ? room[a++] : room[b++];
     }
 }
 
 /* The rule of that name, or GRAMMAR_NONE. */
-static uint32_t find_rule(const grammar_tree *t, const grammar_name *name) {
+static uint32_t grammar_tree_find_rule(const grammar_tree *t, const grammar_name *name) {
     size_t first = 0, end = t->n_rules;
     while (first < end) {
         size_t mid = first + (end - first) / 2;
-        int order = compare_names(t->text, &t->rules[mid], name);
+        int order = grammar_network_compare_names(t->text, &t->rules[mid], name);
         if (order == 0) return (uint32_t)mid;
         if (order < 0) first = mid + 1;
         else end = mid;
@@ -42,17 +42,17 @@ static uint32_t find_rule(const grammar_tree *t, const grammar_name *name) {
     return GRAMMAR_NONE;
 }
 
-static int shown(const grammar_name *name) { return (int)BASE_MIN(name->n, NAME_SHOWN); }
+static int grammar_name_shown(const grammar_name *name) { return (int)BASE_MIN(name->n, NAME_SHOWN); }
 
-static int fail_unknown(const grammar_tree *t, const grammar_name *use) {
+static int grammar_tree_fail_unknown(const grammar_tree *t, const grammar_name *use) {
     char name[NAME_SHOWN + 1], candidate[NAME_SHOWN + 1], near[NAME_SHOWN + 1] = "";
     base_guess guess = {.name = name};
-    memcpy(name, t->text + use->at, (size_t)shown(use));
-    name[shown(use)] = '\0';
+    memcpy(name, t->text + use->at, (size_t)grammar_name_shown(use));
+    name[grammar_name_shown(use)] = '\0';
     for (size_t i = 0; i < t->n_rules; i++) {
         const grammar_name *rule = &t->rules[i];
-        memcpy(candidate, t->text + rule->at, (size_t)shown(rule));
-        candidate[shown(rule)] = '\0';
+        memcpy(candidate, t->text + rule->at, (size_t)grammar_name_shown(rule));
+        candidate[grammar_name_shown(rule)] = '\0';
         guess.best = near[0] ? near : NULL;
         base_guess_offer(&guess, candidate);
         if (guess.best == candidate) memcpy(near, candidate, sizeof(near));
@@ -64,14 +64,14 @@ static int fail_unknown(const grammar_tree *t, const grammar_name *use) {
 static int resolve_names(grammar_tree *t) {
     grammar_name *room = base_calloc(t->n_rules + 1, sizeof(*room));
     if (!room) return base_fail_memory(t->err, t->n_rules * sizeof(*room), "a grammar");
-    sort_names(t->text, t->rules, t->n_rules, room);
+    grammar_network_sort_names(t->text, t->rules, t->n_rules, room);
     base_free(room);
     for (size_t i = 1; i < t->n_rules; i++)
-        if (compare_names(t->text, &t->rules[i - 1], &t->rules[i]) == 0)
+        if (grammar_network_compare_names(t->text, &t->rules[i - 1], &t->rules[i]) == 0)
             return grammar_fail(t, RP_ERR_SYNTAX, t->rules[i].at, "the rule '%.*s' is there already: give each a name of its own",
-                                shown(&t->rules[i]), t->text + t->rules[i].at);
+                                grammar_name_shown(&t->rules[i]), t->text + t->rules[i].at);
     for (size_t i = 0; i < t->n_uses; i++)
-        if ((t->uses[i].expr = find_rule(t, &t->uses[i])) == GRAMMAR_NONE) return fail_unknown(t, &t->uses[i]);
+        if ((t->uses[i].expr = grammar_tree_find_rule(t, &t->uses[i])) == GRAMMAR_NONE) return grammar_tree_fail_unknown(t, &t->uses[i]);
     for (size_t i = 0; i < t->n_rules; i++)
         if (t->rules[i].n == 4 && memcmp(t->text + t->rules[i].at, "root", 4) == 0) {
             t->g->root = (uint32_t)i;
@@ -108,7 +108,7 @@ static uint32_t byte_unit(builder *b, uint8_t byte) {
     return b->bytes[byte];
 }
 
-static uint32_t build(builder *b, uint32_t expr, uint32_t next);
+static uint32_t builder_build(builder *b, uint32_t expr, uint32_t next);
 
 static uint32_t build_bytes(builder *b, const grammar_expr *e, uint32_t next) {
     for (uint32_t i = e->n; i-- > 0;)
@@ -117,7 +117,7 @@ static uint32_t build_bytes(builder *b, const grammar_expr *e, uint32_t next) {
 }
 
 /* Either of two; GRAMMAR_NONE: nothing yet. */
-static uint32_t either(builder *b, uint32_t all, uint32_t one, uint32_t at) {
+static uint32_t builder_either(builder *b, uint32_t all, uint32_t one, uint32_t at) {
     return all == GRAMMAR_NONE ? one : add_node(b, (grammar_node){GRAMMAR_SPLIT, one, all}, at);
 }
 
@@ -127,7 +127,7 @@ typedef struct word {
     uint32_t n;
 } word;
 
-static int by_bytes(const void *a, const void *b) {
+static int grammar_network_by_bytes(const void *a, const void *b) {
     const word *x = a, *y = b;
     int order = memcmp(x->bytes, y->bytes, BASE_MIN(x->n, y->n));
     return order ? order : (x->n > y->n) - (x->n < y->n);
@@ -142,7 +142,7 @@ static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t de
     for (size_t i = 0, end; i < n && !b->rc; i = end) {
         bool goes_on = words[i].n > common; /* then those behind it do, too */
         for (end = i + 1; goes_on && end < n && words[end].bytes[common] == words[i].bytes[common];) end++;
-        if (goes_on) all = either(b, all, build_words(b, words + i, end - i, common, next, at), at);
+        if (goes_on) all = builder_either(b, all, build_words(b, words + i, end - i, common, next, at), at);
         else if (all == GRAMMAR_NONE) all = next; /* the same word again is no other way */
     }
     for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
@@ -156,7 +156,7 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
     size_t n = 0;
     for (uint32_t i = e->first; i != GRAMMAR_NONE; i = exprs[i].next) {
         if (exprs[i].kind == EXPR_BYTES) n++;
-        else all = either(b, all, build(b, i, next), e->at);
+        else all = builder_either(b, all, builder_build(b, i, next), e->at);
     }
     word *words = n > 0 ? base_alloc(n * sizeof(*words)) : NULL;
     if (n > 0 && !words && !b->rc) b->rc = base_fail_memory(b->t->err, n * sizeof(*words), "a grammar");
@@ -167,8 +167,8 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
     n = 0;
     for (uint32_t i = e->first; i != GRAMMAR_NONE; i = exprs[i].next)
         if (exprs[i].kind == EXPR_BYTES) words[n++] = (word){exprs[i].n > 0 ? b->t->bytes + exprs[i].first : &none, exprs[i].n};
-    qsort(words, n, sizeof(*words), by_bytes);
-    all = either(b, all, build_words(b, words, n, 0, next, e->at), e->at);
+    qsort(words, n, sizeof(*words), grammar_network_by_bytes);
+    all = builder_either(b, all, build_words(b, words, n, 0, next, e->at), e->at);
     base_free(words);
     return all;
 }
@@ -176,7 +176,7 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
 /* As often as one likes: a split that its own item comes back to. */
 static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t split = add_node(b, (grammar_node){GRAMMAR_SPLIT, next, next}, e->at);
-    uint32_t item = build(b, e->first, split);
+    uint32_t item = builder_build(b, e->first, split);
     if (!b->rc && item != split) b->g->nodes[split].what = item;
     return split;
 }
@@ -186,19 +186,19 @@ static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t after = next;
     if (e->most == GRAMMAR_NONE) next = build_star(b, e, next);
     for (uint32_t i = e->n; i < e->most && e->most != GRAMMAR_NONE && !b->rc; i++) {
-        uint32_t item = build(b, e->first, next);
+        uint32_t item = builder_build(b, e->first, next);
         if (item == next) break;
         next = add_node(b, (grammar_node){GRAMMAR_SPLIT, item, after}, e->at);
     }
     for (uint32_t i = 0; i < e->n && !b->rc; i++) {
-        uint32_t item = build(b, e->first, next);
+        uint32_t item = builder_build(b, e->first, next);
         if (item == next) break;
         next = item;
     }
     return next;
 }
 
-static uint32_t build(builder *b, uint32_t expr, uint32_t next) {
+static uint32_t builder_build(builder *b, uint32_t expr, uint32_t next) {
     const grammar_expr *e = &b->t->exprs[expr];
     if (b->rc) return next;
     switch ((grammar_expr_kind)e->kind) {
@@ -209,7 +209,7 @@ static uint32_t build(builder *b, uint32_t expr, uint32_t next) {
     case EXPR_REPEAT: return build_repeat(b, e, next);
     case EXPR_SEQUENCE: break;
     }
-    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = b->t->exprs[i].next) next = build(b, i, next);
+    for (uint32_t i = e->first; i != GRAMMAR_NONE; i = b->t->exprs[i].next) next = builder_build(b, i, next);
     return next;
 }
 
@@ -224,38 +224,38 @@ typedef struct left_walk {
     size_t n_stack;
 } left_walk;
 
-static void reach(left_walk *w, uint32_t node) {
+static void left_walk_reach(left_walk *w, uint32_t node) {
     if (w->seen[node]) return;
     w->seen[node] = true;
     w->stack[w->n_stack++] = node;
 }
 
-static void end_rule(left_walk *w, uint32_t rule) {
+static void left_walk_end_rule(left_walk *w, uint32_t rule) {
     if (w->can_be_empty[rule]) return;
     w->can_be_empty[rule] = true;
-    for (uint32_t i = w->waiting[rule]; i != GRAMMAR_NONE; i = w->next_waiting[i]) reach(w, w->g->nodes[i].next);
+    for (uint32_t i = w->waiting[rule]; i != GRAMMAR_NONE; i = w->next_waiting[i]) left_walk_reach(w, w->g->nodes[i].next);
 }
 
 static void walk_left(left_walk *w) {
     const grammar *g = w->g;
     for (size_t i = 0; i < g->n_rules; i++) {
         w->waiting[i] = GRAMMAR_NONE;
-        reach(w, g->entries[i]);
+        left_walk_reach(w, g->entries[i]);
     }
     while (w->n_stack > 0) {
         uint32_t i = w->stack[--w->n_stack];
         const grammar_node *node = &g->nodes[i];
         switch ((grammar_node_kind)node->kind) {
         case GRAMMAR_UNIT: break;
-        case GRAMMAR_END: end_rule(w, node->what); break;
+        case GRAMMAR_END: left_walk_end_rule(w, node->what); break;
         case GRAMMAR_SPLIT:
-            reach(w, node->what);
-            reach(w, node->next);
+            left_walk_reach(w, node->what);
+            left_walk_reach(w, node->next);
             break;
         case GRAMMAR_CALL:
             w->next_waiting[i] = w->waiting[node->what];
             w->waiting[node->what] = i;
-            if (w->can_be_empty[node->what]) reach(w, node->next);
+            if (w->can_be_empty[node->what]) left_walk_reach(w, node->next);
             break;
         }
     }
@@ -300,7 +300,7 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     if (rule != GRAMMAR_NONE) {
         const grammar_name *name = &b->t->rules[rule];
         rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: "
-                          "put what comes first in front, as in  list ::= item (\",\" item)*", shown(name), b->t->text + name->at);
+                          "put what comes first in front, as in  list ::= item (\",\" item)*", grammar_name_shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);
@@ -320,7 +320,7 @@ static int build_all(builder *b) {
     if (!g->entries) return base_fail_memory(b->t->err, g->n_rules * sizeof(*g->entries), "a grammar");
     for (uint32_t i = 0; i < g->n_rules && !b->rc; i++) {
         uint32_t end = add_node(b, (grammar_node){GRAMMAR_END, i, 0}, b->t->rules[i].at);
-        g->entries[i] = build(b, b->t->rules[i].expr, end);
+        g->entries[i] = builder_build(b, b->t->rules[i].expr, end);
     }
     if (b->rc) return b->rc;
     uint32_t *owners = base_calloc(g->n_nodes, sizeof(*owners)), owner = 0;

@@ -46,7 +46,7 @@ int grammar_fail(const grammar_tree *t, rp_code code, size_t at, const char *fmt
 }
 
 /* What stands at a place, for messages. */
-static const char *found(const parser *p, char out[16]) {
+static const char *parser_found(const parser *p, char out[16]) {
     const unsigned char *s = (const unsigned char *)p->t->text + p->at;
     size_t left = p->t->n_text - p->at;
     if (left == 0) return "the end";
@@ -57,25 +57,25 @@ static const char *found(const parser *p, char out[16]) {
     return out;
 }
 
-static int expected(const parser *p, const char *what) {
+static int parser_expected(const parser *p, const char *what) {
     char text[16];
-    return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "expected %s, found %s", what, found(p, text));
+    return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "expected %s, found %s", what, parser_found(p, text));
 }
 
 /* ---- the text ---- */
 
-static char peek(const parser *p) { return p->t->text[p->at]; } /* NUL at its end */
+static char parser_peek(const parser *p) { return p->t->text[p->at]; } /* NUL at its end */
 
-static bool is_name_byte(char c) {
+static bool grammar_parse_is_name_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
 }
 
 /* Spaces and comments, and ends of lines where they count for nothing. */
 static void skip_space(parser *p, bool lines) {
     for (;;) {
-        char c = peek(p);
+        char c = parser_peek(p);
         if (c == '#')
-            while (peek(p) && peek(p) != '\n' && peek(p) != '\r') p->at++;
+            while (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r') p->at++;
         else if (c == ' ' || c == '\t' || (lines && (c == '\n' || c == '\r'))) p->at++;
         else return;
     }
@@ -83,7 +83,7 @@ static void skip_space(parser *p, bool lines) {
 
 static grammar_name parse_name(parser *p) {
     size_t first = p->at;
-    while (is_name_byte(peek(p))) p->at++;
+    while (grammar_parse_is_name_byte(parser_peek(p))) p->at++;
     return (grammar_name){(uint32_t)first, (uint32_t)(p->at - first), GRAMMAR_NONE};
 }
 
@@ -99,8 +99,8 @@ static int parse_hex(parser *p, int n, uint32_t *out) {
     p->at += 2;
     *out = 0;
     for (int i = 0; i < n; i++, p->at++) {
-        int digit = digit_of(peek(p));
-        if (digit < 0) return expected(p, "a hexadecimal digit");
+        int digit = digit_of(parser_peek(p));
+        if (digit < 0) return parser_expected(p, "a hexadecimal digit");
         *out = *out << 4 | (uint32_t)digit;
     }
     if (*out <= LAST_CODE_POINT && (*out < 0xd800 || *out > 0xdfff)) return RP_OK;
@@ -153,7 +153,7 @@ static int add_expr(parser *p, grammar_expr expr, uint32_t *out) {
     return RP_OK;
 }
 
-static int add_name(grammar_tree *t, grammar_name **names, size_t *n, size_t *cap, grammar_name name) {
+static int grammar_tree_add_name(grammar_tree *t, grammar_name **names, size_t *n, size_t *cap, grammar_name name) {
     int rc = base_grow((void **)names, cap, *n + 1, RP_MAX_GRAMMAR_BYTES, sizeof(name));
     if (rc) return base_fail_memory(t->err, (*n + 1) * sizeof(name), "a grammar");
     (*names)[(*n)++] = name;
@@ -165,9 +165,9 @@ static int add_name(grammar_tree *t, grammar_name **names, size_t *n, size_t *ca
 static int parse_literal(parser *p, uint32_t *out) {
     grammar_tree *t = p->t;
     size_t first = t->n_bytes, at = p->at++;
-    while (peek(p) != '"') {
+    while (parser_peek(p) != '"') {
         uint32_t c;
-        if (!peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "a literal has no end: write \" behind it");
+        if (!parser_peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "a literal has no end: write \" behind it");
         int rc = parse_character(p, &c);
         if (rc) return rc;
         if (base_grow((void **)&t->bytes, &t->cap_bytes, t->n_bytes + 4, 2 * RP_MAX_GRAMMAR_BYTES, 1))
@@ -183,7 +183,7 @@ static int parse_range(parser *p, grammar_range *out) {
     size_t at = p->at;
     int rc = parse_character(p, &out->low);
     out->high = out->low;
-    if (rc || peek(p) != '-' || p->t->text[p->at + 1] == ']' || p->t->text[p->at + 1] == '\0') return rc;
+    if (rc || parser_peek(p) != '-' || p->t->text[p->at + 1] == ']' || p->t->text[p->at + 1] == '\0') return rc;
     p->at++;
     if ((rc = parse_character(p, &out->high))) return rc;
     if (out->high >= out->low) return RP_OK;
@@ -204,10 +204,10 @@ static int add_class(parser *p, size_t n, bool negated, size_t at, uint32_t *out
 
 static int parse_class(parser *p, uint32_t *out) {
     size_t at = p->at++, n = 0;
-    bool negated = peek(p) == '^';
+    bool negated = parser_peek(p) == '^';
     p->at += negated;
-    while (peek(p) != ']') {
-        if (!peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a class has no end: write ] behind it");
+    while (parser_peek(p) != ']') {
+        if (!parser_peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a class has no end: write ] behind it");
         /* one for this, two for what negation adds */
         if (base_grow((void **)&p->ranges, &p->cap_ranges, n + 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
             return base_fail_memory(p->t->err, (n + 3) * sizeof(*p->ranges), "a grammar");
@@ -228,45 +228,45 @@ static int parse_any(parser *p, uint32_t *out) {
 static int parse_use(parser *p, uint32_t *out) {
     grammar_tree *t = p->t;
     grammar_name name = parse_name(p);
-    int rc = add_name(t, &t->uses, &t->n_uses, &t->cap_uses, name);
+    int rc = grammar_tree_add_name(t, &t->uses, &t->n_uses, &t->cap_uses, name);
     return rc ? rc : add_expr(p, (grammar_expr){.kind = EXPR_RULE, .first = (uint32_t)t->n_uses - 1, .at = name.at}, out);
 }
 
-static int parse_choice(parser *p, bool in_group, uint32_t *out);
+static int parser_parse_choice(parser *p, bool in_group, uint32_t *out);
 
 static int parse_group(parser *p, uint32_t *out) {
     size_t at = p->at++;
     if (++p->depth > GRAMMAR_MAX_DEPTH)
         return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
     skip_space(p, true);
-    int rc = parse_choice(p, true, out);
+    int rc = parser_parse_choice(p, true, out);
     if (rc) return rc;
     p->depth--;
-    if (peek(p) != ')') return expected(p, "')' or more of the group");
+    if (parser_peek(p) != ')') return parser_expected(p, "')' or more of the group");
     p->at++;
     return RP_OK;
 }
 
 /* *out: GRAMMAR_NONE where there is none. */
 static int parse_item(parser *p, uint32_t *out) {
-    char c = peek(p);
+    char c = parser_peek(p);
     *out = GRAMMAR_NONE;
     switch (c) {
     case '"': return parse_literal(p, out);
     case '[': return parse_class(p, out);
     case '(': return parse_group(p, out);
     case '.': return parse_any(p, out);
-    default: return is_name_byte(c) ? parse_use(p, out) : RP_OK;
+    default: return grammar_parse_is_name_byte(c) ? parse_use(p, out) : RP_OK;
     }
 }
 
 /* ---- repeats ---- */
 
-static int parse_count(parser *p, uint32_t *out) {
+static int parser_parse_count(parser *p, uint32_t *out) {
     size_t at = p->at;
     uint32_t n = 0;
-    if (peek(p) < '0' || peek(p) > '9') return expected(p, "a number of times");
-    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
+    if (parser_peek(p) < '0' || parser_peek(p) > '9') return parser_expected(p, "a number of times");
+    for (; parser_peek(p) >= '0' && parser_peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(parser_peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
     *out = n;
     if (n <= GRAMMAR_MAX_REPEAT) return RP_OK;
     return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d times: give at most so many, or leave the end open as in {1,}",
@@ -276,18 +276,18 @@ static int parse_count(parser *p, uint32_t *out) {
 static int parse_counts(parser *p, uint32_t *least, uint32_t *most) {
     size_t at = p->at++;
     skip_space(p, p->depth > 0);
-    int rc = parse_count(p, least);
+    int rc = parser_parse_count(p, least);
     if (rc) return rc;
     *most = *least;
     skip_space(p, p->depth > 0);
-    if (peek(p) == ',') {
+    if (parser_peek(p) == ',') {
         p->at++;
         skip_space(p, p->depth > 0);
         *most = GRAMMAR_NONE;
-        if (peek(p) != '}' && (rc = parse_count(p, most))) return rc;
+        if (parser_peek(p) != '}' && (rc = parser_parse_count(p, most))) return rc;
         skip_space(p, p->depth > 0);
     }
-    if (peek(p) != '}') return expected(p, "'}'");
+    if (parser_peek(p) != '}') return parser_expected(p, "'}'");
     p->at++;
     return *most >= *least ? RP_OK : grammar_fail(p->t, RP_ERR_SYNTAX, at, "{%u,%u}: write the smaller number first", *least, *most);
 }
@@ -299,7 +299,7 @@ static int parse_repeats(parser *p, bool in_group, uint32_t *item) {
         uint32_t least = 0, most = GRAMMAR_NONE;
         int rc = RP_OK;
         skip_space(p, in_group);
-        switch (peek(p)) {
+        switch (parser_peek(p)) {
         case '*': p->at++; break;
         case '+': p->at++, least = 1; break;
         case '?': p->at++, most = 1; break;
@@ -326,7 +326,7 @@ static int parse_sequence(parser *p, bool in_group, uint32_t *out) {
         p->t->exprs[item].next = list;
         list = item;
     }
-    if (peek(p) && strchr("*+?{", peek(p))) return expected(p, "something to repeat");
+    if (parser_peek(p) && strchr("*+?{", parser_peek(p))) return parser_expected(p, "something to repeat");
     if (list != GRAMMAR_NONE && p->t->exprs[list].next == GRAMMAR_NONE) {
         *out = list;
         return RP_OK;
@@ -338,7 +338,7 @@ static int parse_sequence(parser *p, bool in_group, uint32_t *out) {
 static bool next_choice(parser *p, bool in_group) {
     size_t at = p->at;
     skip_space(p, true);
-    if (peek(p) == '|') {
+    if (parser_peek(p) == '|') {
         p->at++;
         skip_space(p, true);
         return true;
@@ -347,7 +347,7 @@ static bool next_choice(parser *p, bool in_group) {
     return false;
 }
 
-static int parse_choice(parser *p, bool in_group, uint32_t *out) {
+static int parser_parse_choice(parser *p, bool in_group, uint32_t *out) {
     size_t at = p->at;
     uint32_t list = GRAMMAR_NONE;
     do {
@@ -366,18 +366,18 @@ static int parse_choice(parser *p, bool in_group, uint32_t *out) {
 
 static int parse_rule(parser *p) {
     grammar_tree *t = p->t;
-    if (!is_name_byte(peek(p))) return expected(p, "the name of a rule, of letters, digits and '-'");
+    if (!grammar_parse_is_name_byte(parser_peek(p))) return parser_expected(p, "the name of a rule, of letters, digits and '-'");
     grammar_name name = parse_name(p);
     skip_space(p, false);
-    if (strncmp(t->text + p->at, "::=", 3) != 0) return expected(p, "'::='");
+    if (strncmp(t->text + p->at, "::=", 3) != 0) return parser_expected(p, "'::='");
     p->at += 3;
     skip_space(p, true);
-    int rc = parse_choice(p, false, &name.expr);
+    int rc = parser_parse_choice(p, false, &name.expr);
     if (rc) return rc;
     if (t->n_rules == GRAMMAR_MAX_RULES) return grammar_fail(t, RP_ERR_LIMIT, name.at, "more than %d rules", GRAMMAR_MAX_RULES);
-    if ((rc = add_name(t, &t->rules, &t->n_rules, &t->cap_rules, name))) return rc;
+    if ((rc = grammar_tree_add_name(t, &t->rules, &t->n_rules, &t->cap_rules, name))) return rc;
     skip_space(p, false);
-    if (peek(p) && peek(p) != '\n' && peek(p) != '\r') return expected(p, "'|', more of the rule, or the end of the line");
+    if (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r') return parser_expected(p, "'|', more of the rule, or the end of the line");
     skip_space(p, true);
     return RP_OK;
 }
@@ -386,7 +386,7 @@ int grammar_parse(grammar_tree *t) {
     parser p = {.t = t};
     int rc = RP_OK;
     skip_space(&p, true);
-    while (peek(&p) && !rc) rc = parse_rule(&p);
+    while (parser_peek(&p) && !rc) rc = parse_rule(&p);
     base_free(p.ranges);
     return rc;
 }

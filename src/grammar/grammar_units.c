@@ -29,7 +29,7 @@ static int by_low(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static size_t join(grammar_range *r, size_t n) {
+static size_t grammar_range_join(grammar_range *r, size_t n) {
     size_t used = 0;
     qsort(r, n, sizeof(*r), by_low);
     for (size_t i = 0; i < n; i++) {
@@ -40,7 +40,7 @@ static size_t join(grammar_range *r, size_t n) {
 }
 
 /* The gaps of joined ranges: in place, for the i-th gap ends where the i-th range begins. */
-static size_t negate(grammar_range *r, size_t n) {
+static size_t grammar_range_negate(grammar_range *r, size_t n) {
     uint32_t low = 0;
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static uint32_t add_unit(class_set *c, const grammar_edge *edges, uint32_t n) {
 }
 
 /* One more byte -> unit, behind the edges that are there. */
-static uint32_t extend(grammar_edge *edges, uint32_t n, uint8_t byte, uint32_t unit) {
+static uint32_t grammar_edge_extend(grammar_edge *edges, uint32_t n, uint8_t byte, uint32_t unit) {
     if (unit == NOTHING) return n;
     if (n > 0 && edges[n - 1].high + 1 == byte && edges[n - 1].unit == unit) edges[n - 1].high = byte;
     else edges[n++] = (grammar_edge){byte, byte, unit};
@@ -123,7 +123,7 @@ static uint32_t block_unit(class_set *c, uint32_t base, int k) {
     uint32_t n = 0;
     if (!r || r->low > high) return NOTHING;
     if (r->low <= base && r->high >= last && low == base && high == last) return whole_unit(c, k);
-    for (uint32_t i = 0; i < 64 && k > 0; i++) n = extend(edges, n, (uint8_t)(0x80 + i), block_unit(c, base + (i << 6 * (k - 1)), k - 1));
+    for (uint32_t i = 0; i < 64 && k > 0; i++) n = grammar_edge_extend(edges, n, (uint8_t)(0x80 + i), block_unit(c, base + (i << 6 * (k - 1)), k - 1));
     return add_unit(c, edges, n);
 }
 
@@ -133,7 +133,7 @@ static uint32_t add_leads(class_set *c, grammar_edge *edges, uint32_t n, int fir
     c->max = max;
     for (int b = first; b <= last; b++) {
         uint32_t bits = k == 0 ? (uint32_t)b : (uint32_t)b & (0x3fu >> k);
-        n = extend(edges, n, (uint8_t)b, block_unit(c, bits << 6 * k, k));
+        n = grammar_edge_extend(edges, n, (uint8_t)b, block_unit(c, bits << 6 * k, k));
     }
     return n;
 }
@@ -151,8 +151,8 @@ int grammar_add_class(grammar *g, grammar_range *ranges, size_t n, bool negated,
     uint32_t n_edges = 0;
     *unit = GRAMMAR_DONE;
     if (n == 0) return c.rc;
-    n = join(ranges, n);
-    if (negated) n = negate(ranges, n);
+    n = grammar_range_join(ranges, n);
+    if (negated) n = grammar_range_negate(ranges, n);
     c.n = without_surrogates(ranges, n);
     if (c.n == 0 || c.rc) return c.rc;
     n_edges = add_leads(&c, edges, n_edges, 0x00, 0x7f, 0, 0, 0x7f);

@@ -14,18 +14,18 @@ uint32_t index_table_find(const index_table *t, uint32_t hash, index_is is, cons
     return INDEX_NONE;
 }
 
-static void put(index_table *t, index_slot slot) {
+static void index_table_put(index_table *t, index_slot slot) {
     size_t i = slot.hash & (t->cap - 1);
     while (t->slots[i].index) i = (i + 1) & (t->cap - 1);
     t->slots[i] = slot;
 }
 
-static int grow(index_table *t) {
+static int index_table_grow(index_table *t) {
     index_table larger = {.n = t->n, .cap = BASE_MAX(2 * t->cap, LEAST_SLOTS)};
     larger.slots = base_calloc(larger.cap, sizeof(*larger.slots));
     if (!larger.slots) return RP_ERR_MEMORY;
     for (size_t i = 0; i < t->cap; i++)
-        if (t->slots[i].index) put(&larger, t->slots[i]);
+        if (t->slots[i].index) index_table_put(&larger, t->slots[i]);
     base_free(t->slots);
     *t = larger;
     return RP_OK;
@@ -33,10 +33,10 @@ static int grow(index_table *t) {
 
 int index_table_add(index_table *t, uint32_t hash, uint32_t index) {
     if (2 * (t->n + 1) > t->cap) {
-        int rc = grow(t);
+        int rc = index_table_grow(t);
         if (rc) return rc;
     }
-    put(t, (index_slot){hash, index + 1});
+    index_table_put(t, (index_slot){hash, index + 1});
     t->n++;
     return RP_OK;
 }

@@ -9,7 +9,7 @@
 
 /* ---- classes of bytes that no edge and no trigger tells apart ---- */
 
-static void make_classes(matcher *m) {
+static void matcher_make_classes(matcher *m) {
     bool begins[257] = {false};
     const grammar *g = m->g;
     for (size_t i = 0; i < g->n_edges; i++) begins[g->edges[i].low] = begins[g->edges[i].high + 1] = true;
@@ -26,7 +26,7 @@ static void make_classes(matcher *m) {
 
 /* ---- the trigger ---- */
 
-static uint32_t advance(const matcher *m, uint32_t matched, char byte) {
+static uint32_t matcher_advance(const matcher *m, uint32_t matched, char byte) {
     while (matched > 0 && m->trigger[matched] != byte) matched = m->borders[matched - 1];
     return m->trigger[matched] == byte ? matched + 1 : 0;
 }
@@ -37,7 +37,7 @@ static int open_trigger(matcher *m, const char *trigger, rp_error *err) {
     m->trigger = base_strdup(trigger);
     m->borders = base_calloc(m->n_trigger, sizeof(*m->borders));
     if (!m->trigger || !m->borders) return base_fail_memory(err, m->n_trigger * sizeof(*m->borders), "a grammar's trigger");
-    for (size_t i = 1; i < m->n_trigger; i++) m->borders[i] = advance(m, m->borders[i - 1], trigger[i]);
+    for (size_t i = 1; i < m->n_trigger; i++) m->borders[i] = matcher_advance(m, m->borders[i - 1], trigger[i]);
     return RP_OK;
 }
 
@@ -55,7 +55,7 @@ static bool is_item(const void *user, uint32_t index) {
 
 static uint32_t hash_item(matcher_item i) { return index_hash(index_hash(0, i.node), i.cell); }
 
-static int reach(matcher *m, uint32_t node, uint32_t cell) {
+static int matcher_reach(matcher *m, uint32_t node, uint32_t cell) {
     item_key key = {m, {node, cell}};
     uint32_t hash = hash_item(key.item);
     if (index_table_find(&m->item_table, hash, is_item, &key) != INDEX_NONE) return RP_OK;
@@ -65,31 +65,31 @@ static int reach(matcher *m, uint32_t node, uint32_t cell) {
     return rc;
 }
 
-static int call(matcher *m, const grammar_node *node, uint32_t cell) {
+static int matcher_call(matcher *m, const grammar_node *node, uint32_t cell) {
     const grammar *g = m->g;
     if (g->nodes[node->next].kind != GRAMMAR_END) { /* else the rule returns to where this one would */
         int rc = matcher_pool_push(&m->pool, node->next, cell, &cell);
         if (rc || cell == INDEX_NONE) return rc;
     }
-    return reach(m, g->entries[node->what], cell);
+    return matcher_reach(m, g->entries[node->what], cell);
 }
 
 static int leave_rule(matcher *m, uint32_t cell) {
-    if (cell != 0) return reach(m, m->pool.cells[cell].node, m->pool.cells[cell].parent);
+    if (cell != 0) return matcher_reach(m, m->pool.cells[cell].node, m->pool.cells[cell].parent);
     m->may_end = true;
     return RP_OK;
 }
 
-static int pass(matcher *m, matcher_item item) {
+static int matcher_pass(matcher *m, matcher_item item) {
     const grammar_node *node = &m->g->nodes[item.node];
     switch ((grammar_node_kind)node->kind) {
     case GRAMMAR_UNIT: return matcher_find(m, (matcher_config){item.node, node->what, item.cell});
-    case GRAMMAR_CALL: return call(m, node, item.cell);
+    case GRAMMAR_CALL: return matcher_call(m, node, item.cell);
     case GRAMMAR_END: return leave_rule(m, item.cell);
     case GRAMMAR_SPLIT: break;
     }
-    int rc = reach(m, node->what, item.cell);
-    return rc ? rc : reach(m, node->next, item.cell);
+    int rc = matcher_reach(m, node->what, item.cell);
+    return rc ? rc : matcher_reach(m, node->next, item.cell);
 }
 
 static void add_work(matcher *m, uint64_t n) {
@@ -103,9 +103,9 @@ int matcher_pay(matcher *m) {
 }
 
 /* From the items to all that can be reached before the next byte. */
-static int settle(matcher *m, int32_t *out) {
+static int matcher_settle(matcher *m, int32_t *out) {
     int rc = RP_OK;
-    for (size_t i = 0; i < m->n_items && !rc; i++) rc = pass(m, m->items[i]);
+    for (size_t i = 0; i < m->n_items && !rc; i++) rc = matcher_pass(m, m->items[i]);
     for (size_t i = 0; i < m->n_items; i++) index_table_clear_at(&m->item_table, hash_item(m->items[i]));
     add_work(m, m->n_items);
     m->n_items = 0;
@@ -122,13 +122,13 @@ static const grammar_edge *edge_for(const grammar *g, uint32_t unit, uint8_t byt
 
 static int step_config(matcher *m, matcher_config c, uint8_t byte) {
     if (c.node == MATCHER_TRIGGER) {
-        c.unit = advance(m, c.unit, (char)byte);
+        c.unit = matcher_advance(m, c.unit, (char)byte);
         m->is_free = c.unit < m->n_trigger;
-        return m->is_free ? matcher_find(m, c) : reach(m, m->g->entries[m->g->root], 0);
+        return m->is_free ? matcher_find(m, c) : matcher_reach(m, m->g->entries[m->g->root], 0);
     }
     const grammar_edge *e = edge_for(m->g, c.unit, byte);
     if (!e) return RP_OK;
-    if (e->unit == GRAMMAR_DONE) return reach(m, m->g->nodes[c.node].next, c.cell);
+    if (e->unit == GRAMMAR_DONE) return matcher_reach(m, m->g->nodes[c.node].next, c.cell);
     return matcher_find(m, (matcher_config){c.node, e->unit, c.cell});
 }
 
@@ -140,14 +140,14 @@ static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
     for (uint32_t i = 0; i < from.n && !rc; i++) rc = step_config(m, m->pool.configs[from.first + i], byte);
     m->may_end = m->is_free; /* before the grammar the answer may end anywhere */
     add_work(m, from.n);
-    int settled = settle(m, out); /* in any case: it empties the table */
+    int settled = matcher_settle(m, out); /* in any case: it empties the table */
     if (rc || settled) return rc ? rc : settled;
     m->pool.rows[(size_t)place * (size_t)m->n_classes + m->class_of[byte]] = *out;
     return m->work > MATCHER_MAX_WORK ? RP_ERR_LIMIT : RP_OK;
 }
 
 /* From the last of n places by a byte. Where room is needed the places get other numbers. */
-static int step(matcher *m, int32_t *places, size_t n, uint8_t byte, int32_t *out) {
+static int matcher_step(matcher *m, int32_t *places, size_t n, uint8_t byte, int32_t *out) {
     *out = m->pool.rows[(size_t)places[n - 1] * (size_t)m->n_classes + m->class_of[byte]];
     if (*out != MATCHER_UNKNOWN) return RP_OK;
     bool is_full = matcher_pool_is_full(m);
@@ -162,7 +162,7 @@ int matcher_walk(matcher *m, int32_t *place, const char *bytes, size_t n, bool *
     m->work = 0;
     for (size_t i = 0; i < n && at != MATCHER_NOWHERE && !rc; i++) {
         int32_t next;
-        rc = step(m, &at, 1, (uint8_t)bytes[i], &next);
+        rc = matcher_step(m, &at, 1, (uint8_t)bytes[i], &next);
         at = next;
     }
     *fits = !rc && at != MATCHER_NOWHERE;
@@ -172,7 +172,7 @@ int matcher_walk(matcher *m, int32_t *place, const char *bytes, size_t n, bool *
 
 /* ---- tokens ---- */
 
-static void add_tokens(const token_trie *t, uint32_t node, uint64_t *bits) {
+static void token_trie_add_tokens(const token_trie *t, uint32_t node, uint64_t *bits) {
     for (uint32_t i = t->first[node]; i < t->first[node + 1]; i++) token_mask_add(bits, t->tokens[i]);
 }
 
@@ -183,7 +183,7 @@ static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t
         size_t depth = t->depths[i];
         int32_t next = m->path[0];
         if (!drops_space || depth > 1 || t->bytes[i] != ' ') {
-            int rc = step(m, m->path, depth, t->bytes[i], &next);
+            int rc = matcher_step(m, m->path, depth, t->bytes[i], &next);
             if (rc) return rc;
         }
         if (next == MATCHER_NOWHERE) {
@@ -191,13 +191,13 @@ static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t
             continue;
         }
         m->path[depth] = next;
-        add_tokens(t, i, bits);
+        token_trie_add_tokens(t, i, bits);
         i++;
     }
     return RP_OK;
 }
 
-static int fill(matcher *m, const token_trie *t, bool drops_space, uint64_t *bits) {
+static int matcher_fill(matcher *m, const token_trie *t, bool drops_space, uint64_t *bits) {
     size_t words = token_mask_words(t->n_tokens);
     const matcher_place *place = &m->pool.places[m->place];
     if (place->is_free) memcpy(bits, t->others, words * sizeof(*bits));
@@ -226,7 +226,7 @@ int matcher_allowed(matcher *m, const token_trie *t, bool drops_space, const uin
         mask = oldest_mask(m);
         mask->place = MATCHER_UNKNOWN;
         if (!mask->bits) mask->bits = base_calloc(token_mask_words(t->n_tokens), sizeof(*mask->bits));
-        int rc = mask->bits ? fill(m, t, drops_space, mask->bits) : RP_ERR_MEMORY;
+        int rc = mask->bits ? matcher_fill(m, t, drops_space, mask->bits) : RP_ERR_MEMORY;
         if (rc) return rc;
         if (!drops_space) mask->place = m->place;
     }
@@ -237,12 +237,12 @@ int matcher_allowed(matcher *m, const token_trie *t, bool drops_space, const uin
 
 /* ---- opening ---- */
 
-static int begin(matcher *m) {
+static int matcher_begin(matcher *m) {
     int rc = matcher_pool_open(m);
     m->n_found = 0;
     m->is_free = m->may_end = m->trigger != NULL;
-    if (!rc) rc = m->trigger ? matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0}) : reach(m, m->g->entries[m->g->root], 0);
-    int settled = rc ? rc : settle(m, &m->place);
+    if (!rc) rc = m->trigger ? matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0}) : matcher_reach(m, m->g->entries[m->g->root], 0);
+    int settled = rc ? rc : matcher_settle(m, &m->place);
     return settled;
 }
 
@@ -252,8 +252,8 @@ int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *er
     for (int i = 0; i < MATCHER_MASKS; i++) m->masks[i].place = MATCHER_UNKNOWN;
     int rc = open_trigger(m, trigger, err);
     if (rc) return rc;
-    make_classes(m);
-    rc = begin(m);
+    matcher_make_classes(m);
+    rc = matcher_begin(m);
     if (rc == RP_ERR_LIMIT)
         return base_fail(err, (rp_code)rc, "the grammar begins in more than %d ways: give it fewer, or fewer rules that can be empty",
                          MATCHER_MAX_CONFIGS);

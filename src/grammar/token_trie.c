@@ -14,7 +14,7 @@ typedef struct token_text {
     int32_t id;
 } token_text;
 
-static int by_bytes(const void *a, const void *b) {
+static int token_trie_by_bytes(const void *a, const void *b) {
     const token_text *x = a, *y = b;
     int order = memcmp(x->bytes, y->bytes, BASE_MIN(x->n, y->n));
     if (order) return order;
@@ -41,12 +41,12 @@ static uint32_t list_texts(token_trie *t, const token_source *s, token_text *tex
         if (bytes && n > 0 && n <= TOKEN_TRIE_MAX_DEPTH) texts[n_texts++] = (token_text){bytes, (uint32_t)n, i};
         else token_mask_add(t->others, i);
     }
-    qsort(texts, n_texts, sizeof(*texts), by_bytes);
+    qsort(texts, n_texts, sizeof(*texts), token_trie_by_bytes);
     return n_texts;
 }
 
 /* Bytes that two texts begin with alike. */
-static uint32_t common(const token_text *a, const token_text *b) {
+static uint32_t token_text_common(const token_text *a, const token_text *b) {
     uint32_t n = BASE_MIN(a->n, b->n), i = 0;
     while (i < n && a->bytes[i] == b->bytes[i]) i++;
     return i;
@@ -54,15 +54,15 @@ static uint32_t common(const token_text *a, const token_text *b) {
 
 static size_t count_nodes(const token_text *texts, uint32_t n) {
     size_t nodes = 1;
-    for (uint32_t i = 0; i < n; i++) nodes += texts[i].n - (i > 0 ? common(&texts[i - 1], &texts[i]) : 0);
+    for (uint32_t i = 0; i < n; i++) nodes += texts[i].n - (i > 0 ? token_text_common(&texts[i - 1], &texts[i]) : 0);
     return nodes;
 }
 
-static void fill(token_trie *t, const token_text *texts, uint32_t n) {
+static void token_trie_fill(token_trie *t, const token_text *texts, uint32_t n) {
     uint32_t open[TOKEN_TRIE_MAX_DEPTH + 1] = {0}; /* the nodes above, by depth */
     uint32_t nodes = 1, depth = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t same = i > 0 ? common(&texts[i - 1], &texts[i]) : 0;
+        uint32_t same = i > 0 ? token_text_common(&texts[i - 1], &texts[i]) : 0;
         for (; depth > same; depth--) t->ends[open[depth]] = nodes;
         for (; depth < texts[i].n; nodes++) {
             t->bytes[nodes] = (uint8_t)texts[i].bytes[depth++];
@@ -80,7 +80,7 @@ static void fill(token_trie *t, const token_text *texts, uint32_t n) {
     t->first[nodes] = n;
 }
 
-static int allocate(token_trie *t, size_t nodes, uint32_t n_texts, rp_error *err) {
+static int token_trie_allocate(token_trie *t, size_t nodes, uint32_t n_texts, rp_error *err) {
     if (nodes > TOKEN_TRIE_MAX_NODES) return base_fail(err, RP_ERR_LIMIT, "a vocabulary of more than %zu bytes", TOKEN_TRIE_MAX_NODES);
     t->n_nodes = (uint32_t)nodes;
     t->bytes = base_calloc(nodes, sizeof(*t->bytes));
@@ -107,8 +107,8 @@ int token_trie_new(token_trie **out, const token_source *s, rp_error *err) {
         rc = base_fail_memory(err, (size_t)s->n_tokens * sizeof(*texts), "a vocabulary's tree");
     if (!rc) {
         uint32_t n = list_texts(t, s, texts);
-        rc = allocate(t, count_nodes(texts, n), n, err);
-        if (!rc) fill(t, texts, n);
+        rc = token_trie_allocate(t, count_nodes(texts, n), n, err);
+        if (!rc) token_trie_fill(t, texts, n);
     }
     base_free(texts);
     if (rc) {

@@ -61,7 +61,7 @@ bool kv_context_has_failed(const kv_context *c) {
 }
 
 /* Can the last span take a token at pos? */
-static bool continues(const kv_context *c, int32_t pos) {
+static bool kv_context_continues(const kv_context *c, int32_t pos) {
     if (!c->open) return false;
     const kv_span *s = c->views[c->n_views - 1].span;
     return kv_span_tokens(s) < KV_SPAN_TOKENS && (kv_span_is_scattered(s) ? pos >= kv_span_end(s) : pos == kv_span_end(s));
@@ -80,7 +80,7 @@ static int open_span(kv_context *c, int32_t pos, rp_error *err) {
 
 int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot, rp_error *err) {
     int rc;
-    if (!continues(c, pos) && (rc = open_span(c, pos, err))) return rc;
+    if (!kv_context_continues(c, pos) && (rc = open_span(c, pos, err))) return rc;
     kv_view *v = &c->views[c->n_views - 1];
     if ((rc = kv_span_append(v->span, slot, err))) return rc;
     if (c->scatters) kv_span_place(v->span, pos);

@@ -241,7 +241,7 @@ const char *chat_format_name(const chat_format *f) { return f->name; }
 
 /* ---- recognition ---- */
 
-static bool holds(gguf_string text, const char *mark) {
+static bool chat_format_holds(gguf_string text, const char *mark) {
     size_t n = strlen(mark);
     for (uint64_t i = 0; i + n <= text.n; i++)
         if (text.bytes[i] == mark[0] && memcmp(text.bytes + i, mark, n) == 0) return true;
@@ -254,10 +254,10 @@ static bool ends_with(const tokenizer *t, const char *eos) {
     return text && n == strlen(eos) && memcmp(text, eos, n) == 0;
 }
 
-static bool matches(const chat_format *f, gguf_string template, const tokenizer *t) {
+static bool chat_format_matches(const chat_format *f, gguf_string template, const tokenizer *t) {
     if (!f->marks[0] || (f->eos && !ends_with(t, f->eos))) return false;
     for (size_t i = 0; i < MAX_MARKS && f->marks[i]; i++)
-        if (!holds(template, f->marks[i])) return false;
+        if (!chat_format_holds(template, f->marks[i])) return false;
     return true;
 }
 
@@ -266,7 +266,7 @@ const chat_format *chat_format_detect(const gguf_file *f, const tokenizer *t, bo
     bool has_template = gguf_get_string(f, "tokenizer.chat_template", &template);
     if (guessed) *guessed = false;
     for (size_t i = 0; has_template && i < N_FORMATS; i++)
-        if (matches(&chat_formats[i], template, t)) return &chat_formats[i];
+        if (chat_format_matches(&chat_formats[i], template, t)) return &chat_formats[i];
     if (guessed) *guessed = has_template;
     for (size_t i = 0; i < N_FORMATS; i++)
         if (chat_formats[i].token && tokenizer_find(t, chat_formats[i].token, strlen(chat_formats[i].token)) >= 0)

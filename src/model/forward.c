@@ -77,7 +77,7 @@ static void wait_for_kv(const model_step *step, const model_layer *l) {
 }
 
 /* Buffers [first, end), of Q, K and V, = what `in` is projected to */
-static void project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
+static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
     const model_layer *l = &f->model->layers[layer];
     const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias};
     const model_norm *const norms[] = {&l->q_norm, &l->k_norm, NULL};
@@ -94,14 +94,14 @@ static void project(model_forward *f, int32_t layer, const backend_buffer *in, i
 }
 
 /* PROJECTED = attention over `in`. stores: the rows' states are to go to their slots. */
-static void attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
+static void model_forward_attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
     const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     int32_t rows = step->n_rows;
     stores = stores && l->owns_kv;
-    project(f, layer, in, rows, Q, stores ? V + 1 : K);
+    model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
     if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
@@ -109,7 +109,7 @@ static void attention(model_forward *f, const model_step *step, int32_t layer, c
 }
 
 /* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */
-static void dense(model_forward *f, const model_ffn *ffn, const backend_buffer *in, int32_t rows, backend_buffer *dst) {
+static void model_forward_dense(model_forward *f, const model_ffn *ffn, const backend_buffer *in, int32_t rows, backend_buffer *dst) {
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
@@ -120,7 +120,7 @@ static void dense(model_forward *f, const model_ffn *ffn, const backend_buffer *
 }
 
 /* MIXED = the chosen experts' outputs, weighted, and that of the shared expert, if there is one */
-static void mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+static void model_forward_mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
@@ -128,7 +128,7 @@ static void mixture(model_forward *f, int32_t layer, const backend_buffer *in, i
     op->linear(b, in, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
     op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
     if (!l->shared.up.data) return;
-    dense(f, &l->shared, in, rows, buf[SHARED]);
+    model_forward_dense(f, &l->shared, in, rows, buf[SHARED]);
     op->linear(b, in, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
     op->gate_rows(b, buf[SHARED], buf[GATES], rows);
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
@@ -143,26 +143,26 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
 }
 
 /* One block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both of the same x. */
-static void block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
+static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
     const model_layer *l = &f->model->layers[layer];
     const model_hparams *hp = &f->model->hp;
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
-    attention(f, step, layer, in, stores);
+    model_forward_attention(f, step, layer, in, stores);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
-    if (l->router.data) mixture(f, layer, in, rows);
-    else dense(f, &l->ffn, in, rows, buf[MIXED]);
+    if (l->router.data) model_forward_mixture(f, layer, in, rows);
+    else model_forward_dense(f, &l->ffn, in, rows, buf[MIXED]);
     if (l->post_ffn_norm.weight.data) op->norm(b, buf[MIXED], &l->post_ffn_norm, rows, buf[MIXED]);
     if (hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     op->add(b, buf[X], buf[MIXED], hp->residual_scale, rows);
 }
 
 /* Only the rows that asked pass the output head. */
-static void head(model_forward *f, const model_step *step, float *logits) {
+static void model_forward_head(model_forward *f, const model_step *step, float *logits) {
     const rp_model *m = f->model;
     backend *b = f->backend;
     int32_t n = 0;
@@ -182,7 +182,7 @@ static void head(model_forward *f, const model_step *step, float *logits) {
 }
 
 /* X = embeddings */
-static int begin(model_forward *f, const model_step *step, rp_error *err) {
+static int model_forward_begin(model_forward *f, const model_step *step, rp_error *err) {
     assert(step->n_rows <= f->max_rows);
     const model_norm *norm = &f->model->embed_norm;
     backend *b = f->backend;
@@ -194,10 +194,10 @@ static int begin(model_forward *f, const model_step *step, rp_error *err) {
 }
 
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
-    int rc = begin(f, step, err);
+    int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
-    for (int32_t l = 0; l < f->model->hp.n_layers; l++) block(f, step, l, true);
-    head(f, step, logits);
+    for (int32_t l = 0; l < f->model->hp.n_layers; l++) model_forward_block(f, step, l, true);
+    model_forward_head(f, step, logits);
     return RP_OK;
 }
 
@@ -212,10 +212,10 @@ int32_t model_probe_layer(const rp_model *m) {
 int model_forward_probe(model_forward *f, const model_step *step, float *deviations, rp_error *err) {
     int32_t last = model_probe_layer(f->model);
     assert(last > 0);
-    int rc = begin(f, step, err);
+    int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
-    for (int32_t l = 0; l < last; l++) block(f, step, l, false);
-    project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
+    for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);
+    model_forward_project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
     wait_for_kv(step, &f->model->layers[last]);
     f->backend->ops->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
     return RP_OK;

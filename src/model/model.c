@@ -41,7 +41,7 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "unknown chat format '%s' (known: %s)", wanted, list);
 }
 
-static int take_name(rp_model *m, rp_error *err) {
+static int model_take_name(rp_model *m, rp_error *err) {
     gguf_string name;
     bool named = gguf_get_string(m->file, "general.name", &name);
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
@@ -56,7 +56,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
-    return take_name(m, err);
+    return model_take_name(m, err);
 }
 
 int model_check_whole(const rp_model *m, rp_error *err) {
@@ -65,14 +65,14 @@ int model_check_whole(const rp_model *m, rp_error *err) {
                         "the model was opened for its vocabulary alone: open it without vocabulary_only");
 }
 
-static int open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
+static int model_open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
     int rc;
     if (options && options->vocabulary_only) return open_vocabulary(m, options, err);
     if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    if ((rc = take_name(m, err))) return rc;
+    if ((rc = model_take_name(m, err))) return rc;
     model_identify(m);
     return RP_OK;
 }
@@ -86,7 +86,7 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
     }
     m->file = file;
     int rc = (m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0) ? RP_OK : base_fail_memory(err, sizeof(m->lock), "a lock");
-    if (!rc) rc = open_parts(m, options, err);
+    if (!rc) rc = model_open_parts(m, options, err);
     if (rc) {
         model_close(m);
         return rc;

@@ -119,7 +119,7 @@ static void hash_weights(hashing *g, base_threads *threads, rp_on_progress on_pr
     }
 }
 
-static void hash_model(const hashing *g, base_key *out) {
+static void hashing_hash_model(const hashing *g, base_key *out) {
     base_hash h;
     base_hash_init(&h, "reprise model 2");
     hash_headers(g->m, &h);
@@ -145,7 +145,7 @@ static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress
         rc = base_fail_memory(err, g.first[n] * sizeof(*g.pieces), "a fingerprint");
     if (!rc) {
         hash_weights(&g, threads, on_progress, user, total);
-        hash_model(&g, out);
+        hashing_hash_model(&g, out);
         m->hashed_bytes = total;
         BASE_TRACE(MODEL, "hashed %" PRIu64 " bytes of weights in %.1f ms", total, (double)(base_clock_us() - start) / 1e3);
     }

@@ -50,7 +50,7 @@ static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max
     return RP_OK;
 }
 
-static int read_size(const rp_model *m, const char *key, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+static int model_hparams_read_size(const rp_model *m, const char *key, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
     return read_int(m, key, 1, max, fallback, out, err);
 }
 
@@ -111,12 +111,12 @@ static int read_rope(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     int rc;
     if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
-    if ((rc = read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
+    if ((rc = model_hparams_read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
         (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
         (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE, m->arch->local_base > 0 ? m->arch->local_base : hp->rope.base,
                           &hp->rope.base_local, err)) ||
         (rc = read_number(m, "rope.scaling.attn_factor", SMALL, LARGE, 1.0, &hp->rope.magnitude, err)) ||
-        (rc = read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train, &hp->rope.n_ctx_original, err)))
+        (rc = model_hparams_read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train, &hp->rope.n_ctx_original, err)))
         return rc;
     if (hp->rot_dim % 2)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
@@ -144,15 +144,15 @@ static int read_window(rp_model *m, rp_error *err) {
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     int rc;
-    if ((rc = read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
-        (rc = read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
+    if ((rc = model_hparams_read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
+        (rc = model_hparams_read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads cannot share %d key-value heads evenly",
                             hp->n_heads, hp->n_kv_heads);
     int32_t head_dim = hp->n_embd / hp->n_heads;
-    if ((rc = read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
-        (rc = read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
+    if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
+        (rc = model_hparams_read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
         (rc = read_window(m, err)))
         return rc;
     if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) > MODEL_MAX_DIM)
@@ -181,27 +181,27 @@ static int read_experts(rp_model *m, rp_error *err) {
     if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0, &hp->n_experts, err)) ||
         hp->n_experts == 0)
         return rc;
-    if ((rc = read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) || (rc = check_gating(m, err))) return rc;
+    if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) || (rc = check_gating(m, err))) return rc;
     hp->experts_sum_1 = read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
     /* Files of early 2024 give the experts' width for all that a row passes together. */
     int32_t width = m->arch->features & MODEL_EXPERTS ? BASE_MAX(hp->n_ff / hp->n_experts_used, 1) : hp->n_ff;
-    return read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
+    return model_hparams_read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
 }
 
 static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     int rc;
-    if ((rc = read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
-        (rc = read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
-        (rc = read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
-        (rc = read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) || (rc = read_heads(m, err)) ||
+    if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
+        (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
+        (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
+        (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) || (rc = read_heads(m, err)) ||
         (rc = read_experts(m, err)))
         return rc;
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
     if (!(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
-    return read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared, err);
+    return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared, err);
 }
 
 /* ---- numbers ---- */

@@ -139,7 +139,7 @@ static void convert_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* Before every piece of a tensor. */
-static int report(job *j, const plan *p, int64_t row) {
+static int model_quantize_report(job *j, const plan *p, int64_t row) {
     if (!j->options->on_step) return RP_OK;
     j->step.tensor = p->name;
     j->step.from = kernel_type_name(p->from->type);
@@ -151,10 +151,10 @@ static int report(job *j, const plan *p, int64_t row) {
     return RP_ERR_CANCELLED;
 }
 
-static int fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
+static int model_quantize_fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
     plan *p = arg;
     job *j = p->job;
-    int rc = report(j, p, row);
+    int rc = model_quantize_report(j, p, row);
     if (rc) return rc;
     rows r = {p, row, dst};
     base_threads_for(j->threads, convert_rows, &r, n_rows, ROWS_PER_TASK);
@@ -200,7 +200,7 @@ static int write_copy(job *j, const char *out, rp_error *err) {
     if (rc) return rc;
     for (size_t i = 0; i < gguf_n_tensors(j->in); i++) {
         plan *p = &j->plans[i];
-        gguf_writer_tensor_fill(j->out, p->name, p->to, p->from->n_dims, p->from->dims, fill, p);
+        gguf_writer_tensor_fill(j->out, p->name, p->to, p->from->n_dims, p->from->dims, model_quantize_fill, p);
     }
     rc = gguf_writer_save(j->out, out, err);
     const rp_quantize_step end = {.done_bytes = j->step.done_bytes, .total_bytes = j->step.total_bytes};

@@ -227,7 +227,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
 /* ---- what is fused ---- */
 
 /* Rows [first, first + n) of a matrix, or elements of a vector. */
-static model_weight part_of(const model_weight *w, int64_t first, int64_t n) {
+static model_weight model_weight_part_of(const model_weight *w, int64_t first, int64_t n) {
     model_weight part = *w;
     if (!w->data) return part;
     bool vector = w->n_out == 1;
@@ -239,12 +239,12 @@ static model_weight part_of(const model_weight *w, int64_t first, int64_t n) {
 static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k, model_weight *v) {
     int64_t n_q = dim_of(hp, D_Q), n_k = dim_of(hp, D_K);
     if (!fused->data) return;
-    *q = part_of(fused, 0, n_q);
-    *k = part_of(fused, n_q, n_k);
-    *v = part_of(fused, n_q + n_k, dim_of(hp, D_V));
+    *q = model_weight_part_of(fused, 0, n_q);
+    *k = model_weight_part_of(fused, n_q, n_k);
+    *v = model_weight_part_of(fused, n_q + n_k, dim_of(hp, D_V));
 }
 
-static int missing(const binding *b, int32_t layer, const char *name) {
+static int binding_missing(const binding *b, int32_t layer, const char *name) {
     return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor 'blk.%d.%s' is missing: is this a whole model?", layer,
                         name);
 }
@@ -258,11 +258,11 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
     l->owns_kv = layer < hp->n_layers - hp->n_shared;
-    if (!l->q.data) return missing(b, layer, "attn_q.weight");
-    if (l->owns_kv && !l->k.data) return missing(b, layer, "attn_k.weight");
-    if (l->owns_kv && !l->v.data) return missing(b, layer, "attn_v.weight");
+    if (!l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    if (l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
+    if (l->owns_kv && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
-        return missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
+        return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "norms of single heads in layer %d have biases", layer);
     if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
@@ -270,10 +270,10 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         if (l->ffn.gate.data || l->ffn.up_bias.data)
             return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                                 "tensor 'blk.%d.ffn_up.weight' holds the gate too, beside a gate or a bias of its own", layer);
-        l->ffn.gate = part_of(&both, 0, hp->n_ff);
-        l->ffn.up = part_of(&both, hp->n_ff, hp->n_ff);
+        l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
+        l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data) return missing(b, layer, "ffn_gate.weight");
+    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data) return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention reads this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
         l->attn_norm = f->attn_norm_2;
@@ -287,7 +287,7 @@ static int check_ffn_norm(const binding *b, int32_t layer) {
     rp_model *m = b->m;
     if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->hp.parallel = !m->layers[0].ffn_norm.weight.data;
     if (m->hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->layers[layer].ffn_norm.weight.data) return RP_OK;
-    return missing(b, layer, "ffn_norm.weight");
+    return binding_missing(b, layer, "ffn_norm.weight");
 }
 
 /* ---- all ---- */

@@ -21,7 +21,7 @@ typedef struct checker {
     pml_storage *s;
 } checker;
 
-static size_t offset_of(const pml_builder *b, int32_t node) {
+static size_t pml_builder_offset_of(const pml_builder *b, int32_t node) {
     size_t low = (size_t)node, high = b->n_drafts; /* a draft's final index is never above its own */
     while (low + 1 < high && b->drafts[low].final != node) low++;
     return b->drafts[low].offset;
@@ -56,32 +56,32 @@ static int finish_nodes(checker *c) {
 
 /* ---- Names ---- */
 
-static bool has_name(const pml_node *n) { return n->kind == PML_MODULE || n->kind == PML_IMPORT || n->kind == PML_PARAM; }
+static bool pml_node_has_name(const pml_node *n) { return n->kind == PML_MODULE || n->kind == PML_IMPORT || n->kind == PML_PARAM; }
 
-static int compare_named(const pml_named *x, const pml_named *y) {
+static int pml_named_compare_named(const pml_named *x, const pml_named *y) {
     if (x->holder != y->holder) return x->holder < y->holder ? -1 : 1;
     if (x->is_param != y->is_param) return x->is_param ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 
-static int compare_entries(const void *x, const void *y) {
+static int document_check_compare_entries(const void *x, const void *y) {
     const pml_named *a = x, *b = y;
-    int order = compare_named(a, b);
+    int order = pml_named_compare_named(a, b);
     return order != 0 ? order : (a->node > b->node) - (a->node < b->node);
 }
 
 static int index_names(checker *c) {
     size_t n = 0;
-    for (int32_t i = 0; i < c->d->n_nodes; i++) n += has_name(&c->d->nodes[i]);
+    for (int32_t i = 0; i < c->d->n_nodes; i++) n += pml_node_has_name(&c->d->nodes[i]);
     c->s->named = base_calloc(n, sizeof *c->s->named);
     if (!c->s->named) return pml_builder_memory(c->b, 0, n * sizeof *c->s->named, "the document's names");
     for (int32_t i = 0; i < c->d->n_nodes; i++) {
         const pml_node *node = &c->d->nodes[i];
-        if (!has_name(node)) continue;
+        if (!pml_node_has_name(node)) continue;
         c->s->named[c->s->n_named++] =
             (pml_named){.holder = pml_holder(c->d, i), .node = i, .is_param = node->kind == PML_PARAM, .name = node->name};
     }
-    qsort(c->s->named, n, sizeof *c->s->named, compare_entries);
+    qsort(c->s->named, n, sizeof *c->s->named, document_check_compare_entries);
     return 0;
 }
 
@@ -89,19 +89,19 @@ static int fail_twice(checker *c, int32_t first, int32_t second) {
     const pml_node *a = &c->d->nodes[first], *b = &c->d->nodes[second];
     const char *what = b->kind == PML_PARAM ? "parameter" : "module";
     if (b->kind == PML_IMPORT)
-        return pml_builder_fail(c->b, offset_of(c->b, second), RP_ERR_CONFLICT,
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT,
                                 "the module \"%.*s\" is imported already in %s %d: import it once", PML_SHOWN(b->name),
                                 c->b->by_parts ? "part" : "line", (int)a->line);
-    return pml_builder_fail(c->b, offset_of(c->b, second), RP_ERR_CONFLICT, "a %s \"%.*s\" stands already in line %d: give one of them another name",
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT, "a %s \"%.*s\" stands already in line %d: give one of them another name",
                             what, PML_SHOWN(b->name), (int)a->line);
 }
 
 /* Of all names given twice, the first in the document is told. */
-static int check_names(checker *c) {
+static int checker_check_names(checker *c) {
     const pml_named *named = c->s->named;
     size_t found = 0;
     for (size_t i = 1; i < c->s->n_named; i++)
-        if (compare_named(&named[i - 1], &named[i]) == 0 && (found == 0 || named[i].node < named[found].node)) found = i;
+        if (pml_named_compare_named(&named[i - 1], &named[i]) == 0 && (found == 0 || named[i].node < named[found].node)) found = i;
     return found > 0 ? fail_twice(c, named[found - 1].node, named[found].node) : 0;
 }
 
@@ -115,9 +115,9 @@ static int check_default(checker *c, int32_t i) {
         base_guess_offer(&guess, c->d->nodes[m].name);
     }
     if (guess.best)
-        return pml_builder_fail(c->b, offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; did you mean \"%.*s\"?",
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; did you mean \"%.*s\"?",
                                 PML_SHOWN(name), PML_SHOWN(guess.best));
-    return pml_builder_fail(c->b, offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; name one of its modules",
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; name one of its modules",
                             PML_SHOWN(name));
 }
 
@@ -133,15 +133,15 @@ static int fail_path(checker *c, int32_t scaffold, int32_t holder, const char *p
     if (n_part < sizeof name) memcpy(name, part, n_part);
     const char *best = name[0] ? pml_nearest_module(c->d, holder, name) : NULL;
     if (best)
-        return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_NAME, "modules names \"%.*s\": there is no \"%s\"; did you mean \"%.*s\"?",
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME, "modules names \"%.*s\": there is no \"%s\"; did you mean \"%.*s\"?",
                                 shown_path, path, name, PML_SHOWN(best));
-    return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_NAME,
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME,
                             "modules names \"%.*s\", which is no module of this schema: write names from the outermost inward, as a/b", shown_path,
                             path);
 }
 
 /* The module of a path "a/b" of n bytes. */
-static int find_path(checker *c, int32_t scaffold, const char *path, size_t n, int32_t *out) {
+static int checker_find_path(checker *c, int32_t scaffold, const char *path, size_t n, int32_t *out) {
     const char *part = path, *end = path + n;
     int32_t module = 0;
     for (;;) {
@@ -160,14 +160,14 @@ static int find_path(checker *c, int32_t scaffold, const char *path, size_t n, i
 /* The module and those around it join the scaffold: each is the only one of its union. */
 static int mark_module(checker *c, scaffold_mark *marks, int32_t scaffold, int32_t module) {
     if (marks[module].scaffold == scaffold)
-        return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_CONFLICT, "modules names \"%.*s\" twice: name it once",
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT, "modules names \"%.*s\" twice: name it once",
                                 PML_SHOWN(c->d->nodes[module].name));
     marks[module].scaffold = scaffold;
     for (int32_t i = module; i > 0; i = pml_holder(c->d, i)) {
         int32_t u = pml_union_of(c->d, i);
         if (u < 0) continue;
         if (marks[u].scaffold == scaffold && marks[u].member != i)
-            return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_CONFLICT,
+            return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT,
                                     "\"%.*s\" and \"%.*s\" are members of one union, which no prompt imports together: name one of them",
                                     PML_SHOWN(c->d->nodes[marks[u].member].name), PML_SHOWN(c->d->nodes[i].name));
         marks[u] = (scaffold_mark){.scaffold = scaffold, .member = i};
@@ -183,12 +183,12 @@ static int check_scaffold(checker *c, scaffold_mark *marks, int32_t scaffold) {
         while (pml_is_space(*s)) s++;
         if (!*s) break;
         size_t n = strcspn(s, " \t\r\n");
-        if (find_path(c, scaffold, s, n, &module) != 0 || mark_module(c, marks, scaffold, module) != 0) return c->b->rc;
+        if (checker_find_path(c, scaffold, s, n, &module) != 0 || mark_module(c, marks, scaffold, module) != 0) return c->b->rc;
         n_paths++;
         s += n;
     }
     if (n_paths >= 2) return 0;
-    return pml_builder_fail(c->b, offset_of(c->b, scaffold), RP_ERR_SYNTAX,
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_SYNTAX,
                             "<scaffold> computes modules together: name two or more in modules, separated by spaces");
 }
 
@@ -215,7 +215,7 @@ int pml_document_finish(pml_builder *b, pml_document *d) {
     checker c = {.b = b, .d = d, .s = d->owner};
     int rc = finish_nodes(&c);
     if (rc == 0) rc = index_names(&c);
-    if (rc == 0) rc = check_names(&c);
+    if (rc == 0) rc = checker_check_names(&c);
     if (rc == 0) rc = check_defaults(&c);
     return rc == 0 ? check_scaffolds(&c) : rc;
 }

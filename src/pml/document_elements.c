@@ -40,31 +40,31 @@ typedef struct element_rule {
     attribute_rule attributes[MAX_ATTRIBUTES];
 } element_rule;
 
-static size_t offset_of(const reading *r) { return r->b->drafts[r->b->n_drafts - 1].offset; }
+static size_t reading_offset_of(const reading *r) { return r->b->drafts[r->b->n_drafts - 1].offset; }
 
 /* ---- Values ---- */
 
 static int fail_value(const reading *r, const char *value, const char *advice) {
-    return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX, "%s=\"%.*s\" in <%s>: %s", r->attribute, PML_SHOWN(value), r->element,
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "%s=\"%.*s\" in <%s>: %s", r->attribute, PML_SHOWN(value), r->element,
                             advice);
 }
 
-static int keep(reading *r, const char *value, const char **out) {
+static int reading_keep(reading *r, const char *value, const char **out) {
     *out = pml_storage_string(r->b->storage, value, strlen(value));
-    return *out ? 0 : pml_builder_memory(r->b, offset_of(r), strlen(value) + 1, "an attribute");
+    return *out ? 0 : pml_builder_memory(r->b, reading_offset_of(r), strlen(value) + 1, "an attribute");
 }
 
-static const element_rule *find_rule(const char *name);
+static const element_rule *document_elements_find_rule(const char *name);
 
 static int read_name(reading *r, const char *value) {
     int rc = pml_name_check(value);
-    if (rc == RP_ERR_MEMORY) return pml_builder_memory(r->b, offset_of(r), strlen(value), "a name");
+    if (rc == RP_ERR_MEMORY) return pml_builder_memory(r->b, reading_offset_of(r), strlen(value), "a name");
     if (rc != 0) return fail_value(r, value, "write an XML name: a letter or _, then letters, digits, '-', '_' or '.'");
-    return keep(r, value, &r->node->name);
+    return reading_keep(r, value, &r->node->name);
 }
 
 static int read_module_name(reading *r, const char *value) {
-    if (find_rule(value)) return fail_value(r, value, "the name is taken by PML itself: choose another");
+    if (document_elements_find_rule(value)) return fail_value(r, value, "the name is taken by PML itself: choose another");
     return read_name(r, value);
 }
 
@@ -105,7 +105,7 @@ static int read_anchor(reading *r, const char *value) {
     return 0;
 }
 
-static int read_quality(reading *r, const char *value) {
+static int reading_read_quality(reading *r, const char *value) {
     if (pml_quality_read(value, &r->node->quality)) return 0;
     return fail_value(r, value, PML_QUALITY_ADVICE);
 }
@@ -121,7 +121,7 @@ static int read_preserve(reading *r, const char *value) {
 }
 
 /* Digits at *s, at most max; moves *s behind them. -1 if there are none or it is more. */
-static int64_t take_number(const char **s, int64_t max) {
+static int64_t document_elements_take_number(const char **s, int64_t max) {
     int64_t n = 0;
     const char *start = *s;
     for (; **s >= '0' && **s <= '9'; ++*s) {
@@ -131,11 +131,11 @@ static int64_t take_number(const char **s, int64_t max) {
     return *s == start ? -1 : n;
 }
 
-static int read_ttl(reading *r, const char *value) {
+static int reading_read_ttl(reading *r, const char *value) {
     static const char units[] = "smhd";
     static const int64_t seconds[] = {1, 60, 3600, 86400};
     const char *s = value;
-    int64_t n = take_number(&s, INT64_C(1000000000)), unit = 1;
+    int64_t n = document_elements_take_number(&s, INT64_C(1000000000)), unit = 1;
     const char *letter = *s ? strchr(units, *s) : NULL;
     if (letter) {
         unit = seconds[letter - units];
@@ -146,18 +146,18 @@ static int read_ttl(reading *r, const char *value) {
     return 0;
 }
 
-static int read_length(reading *r, const char *value) {
+static int reading_read_length(reading *r, const char *value) {
     const char *s = value;
-    int64_t n = take_number(&s, PML_MAX_PARAM_TOKENS);
+    int64_t n = document_elements_take_number(&s, PML_MAX_PARAM_TOKENS);
     if (r->node->param_len > 0) return fail_value(r, value, "len and length are the same: give one of them");
     if (n <= 0 || *s) return fail_value(r, value, "write a number of tokens from 1 to 4096");
     r->node->param_len = (int32_t)n;
     return 0;
 }
 
-static int read_src(reading *r, const char *value) { return keep(r, value, &r->src); }
+static int read_src(reading *r, const char *value) { return reading_keep(r, value, &r->src); }
 
-static int read_scaffold(reading *r, const char *value) { return keep(r, value, &r->node->scaffold); }
+static int read_scaffold(reading *r, const char *value) { return reading_keep(r, value, &r->node->scaffold); }
 
 /* ---- The language ---- */
 
@@ -165,19 +165,19 @@ static int read_scaffold(reading *r, const char *value) { return keep(r, value, 
 #define PLACE_ROLE "roles stand in the schema or in a module, never inside one another"
 #define IN_PROMPT_PARAM "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
 #define PARAM_ATTRIBUTES \
-    {{"name", read_param_name, true}, {"len", read_length, false}, {"length", read_length, false}, {"scaffold", read_scaffold, false}, \
+    {{"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, {"scaffold", read_scaffold, false}, \
      {"required", read_required, false}}
 
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "one document holds one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
      {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
-      {"quality", read_quality, false}}},
+      {"quality", reading_read_quality, false}}},
     {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "one document holds one prompt: remove the tag",
-     {{"schema", read_name, true}, {"quality", read_quality, false}}},
+     {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
     {"module", PML_MODULE, -1, "modules stand in the schema, in modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
-      {"anchor", read_anchor, false}, {"ttl", read_ttl, false}, {"pin", read_pin, false}, {"quality", read_quality, false}}},
+      {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false}}},
     {"union", PML_UNION, -1, "unions stand in the schema, in modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
@@ -190,7 +190,7 @@ static const element_rule elements[] = {
     {"tool", PML_ROLE, 3, PLACE_ROLE, NULL, {{0}}},
 };
 
-static const element_rule *find_rule(const char *name) {
+static const element_rule *document_elements_find_rule(const char *name) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
         if (strcmp(name, elements[i].name) == 0) return &elements[i];
     return NULL;
@@ -204,7 +204,7 @@ static const attribute_rule *find_attribute(const element_rule *rule, const char
 
 /* ---- Places ---- */
 
-static const pml_frame *top(const pml_builder *b) { return b->depth > 0 ? &b->frames[b->depth - 1] : NULL; }
+static const pml_frame *pml_builder_top(const pml_builder *b) { return b->depth > 0 ? &b->frames[b->depth - 1] : NULL; }
 
 static const pml_draft *top_draft(const pml_builder *b) { return &b->drafts[b->frames[b->depth - 1].draft]; }
 
@@ -214,7 +214,7 @@ static const char *role_name(int role) {
     return "";
 }
 
-static int fail_unknown(pml_builder *b, size_t offset, const char *name) {
+static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *name) {
     base_guess guess = {.name = name};
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
         if (elements[i].kind != PML_PROMPT) base_guess_offer(&guess, elements[i].name);
@@ -234,14 +234,14 @@ static int check_parent(pml_builder *b, size_t offset, const char *name) {
     if (parent->node.kind == PML_PARAM || parent->node.kind == PML_SCAFFOLD)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a %s, which stays empty: close that first, with />",
                                 PML_SHOWN(name), parent->node.kind == PML_PARAM ? "parameter" : "scaffold");
-    if (parent->node.kind == PML_MODULE && !top(b)->takes_text)
+    if (parent->node.kind == PML_MODULE && !pml_builder_top(b)->takes_text)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a module with src, which stays empty: remove it or the src",
                                 PML_SHOWN(name));
     return 0;
 }
 
 static int check_schema_place(pml_builder *b, size_t offset, const element_rule *rule) {
-    const pml_frame *f = top(b);
+    const pml_frame *f = pml_builder_top(b);
     const pml_kind parent = top_draft(b)->node.kind;
     bool good = rule->kind != PML_SCHEMA && rule->kind != PML_PROMPT;
     if (rule->kind == PML_SCAFFOLD) good = parent == PML_SCHEMA;
@@ -278,7 +278,7 @@ static int check_place(pml_builder *b, size_t offset, const char *name, const el
     if (b->depth == PML_MAX_DEPTH)
         return pml_builder_fail(b, offset, RP_ERR_LIMIT, "elements are nested more than %d deep: flatten the document", PML_MAX_DEPTH);
     if (b->is_prompt) return check_prompt_place(b, offset, rule);
-    if (!rule) return fail_unknown(b, offset, name);
+    if (!rule) return pml_builder_fail_unknown(b, offset, name);
     return check_parent(b, offset, rule->name) != 0 ? b->rc : check_schema_place(b, offset, rule);
 }
 
@@ -310,14 +310,14 @@ static int fail_attribute(const reading *r, const element_rule *rule) {
         assert(used < sizeof all);
     }
     if (guess.best)
-        return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
+        return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
                                 PML_SHOWN(r->attribute), rule->name, guess.best);
-    return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: it has %s; remove it",
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: it has %s; remove it",
                             PML_SHOWN(r->attribute), rule->name, all[0] ? all : "none");
 }
 
 static int fail_missing(const reading *r, const char *attribute) {
-    return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX, "<%s> has no %s: write <%s %s=\"...\">", r->element, attribute, r->element,
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "<%s> has no %s: write <%s %s=\"...\">", r->element, attribute, r->element,
                             attribute);
 }
 
@@ -327,7 +327,7 @@ static bool has_attribute(const char **attributes, const char *name) {
     return false;
 }
 
-static int read_attributes(reading *r, const element_rule *rule, const char **attributes) {
+static int reading_read_attributes(reading *r, const element_rule *rule, const char **attributes) {
     for (const char **a = attributes; *a; a += 2) {
         const attribute_rule *found = find_attribute(rule, a[0]);
         r->attribute = a[0];
@@ -341,7 +341,7 @@ static int read_attributes(reading *r, const element_rule *rule, const char **at
             return fail_missing(r, rule->attributes[i].name);
     if (rule->kind == PML_PARAM && r->node->param_len == 0) return fail_missing(r, "len");
     if (r->says_path && r->node->anchor == PML_ANCHOR_BOS)
-        return pml_builder_fail(r->b, offset_of(r), RP_ERR_SYNTAX,
+        return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX,
                                 "anchor=\"bos\" beside scope=\"path\" in <%s>: what has scope path has seen the beginning anyway; write "
                                 "scope=\"module\", or remove the anchor",
                                 rule->name);
@@ -349,12 +349,12 @@ static int read_attributes(reading *r, const element_rule *rule, const char **at
 }
 
 /* All attributes of an import but xml:space are arguments. */
-static int read_arguments(reading *r, const char *name, const char **attributes) {
+static int reading_read_arguments(reading *r, const char *name, const char **attributes) {
     size_t n = 0;
-    if (keep(r, name, &r->node->name) != 0) return r->b->rc;
+    if (reading_keep(r, name, &r->node->name) != 0) return r->b->rc;
     while (attributes[2 * n]) n++;
     pml_argument *arguments = n > 0 ? pml_storage_take(r->b->storage, n * sizeof *arguments) : NULL;
-    if (n > 0 && !arguments) return pml_builder_memory(r->b, offset_of(r), n * sizeof *arguments, "arguments");
+    if (n > 0 && !arguments) return pml_builder_memory(r->b, reading_offset_of(r), n * sizeof *arguments, "arguments");
     r->node->arguments = arguments;
     for (const char **a = attributes; *a; a += 2) {
         r->attribute = a[0];
@@ -364,7 +364,7 @@ static int read_arguments(reading *r, const char *name, const char **attributes)
         }
         pml_argument *out = &arguments[r->node->n_arguments++];
         out->n_value = strlen(a[1]);
-        if (keep(r, a[0], &out->name) != 0 || keep(r, a[1], &out->value) != 0) return r->b->rc;
+        if (reading_keep(r, a[0], &out->name) != 0 || reading_keep(r, a[1], &out->value) != 0) return r->b->rc;
     }
     return 0;
 }
@@ -372,7 +372,7 @@ static int read_arguments(reading *r, const char *name, const char **attributes)
 /* ---- Begin and end ---- */
 
 static void open_frame(pml_builder *b, int32_t draft, bool takes_text) {
-    const pml_frame *outer = top(b);
+    const pml_frame *outer = pml_builder_top(b);
     const pml_kind kind = b->drafts[draft].node.kind;
     assert(b->depth < PML_MAX_DEPTH);
     b->frames[b->depth] = (pml_frame){
@@ -416,7 +416,7 @@ static int add_scaffold(pml_builder *b, size_t offset, const char *modules) {
 }
 
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes) {
-    const element_rule *rule = find_rule(name);
+    const element_rule *rule = document_elements_find_rule(name);
     int32_t i;
     if (check_place(b, offset, name, rule) != 0) return b->rc;
     if (pml_builder_add(b, rule ? rule->kind : PML_IMPORT, offset, &i) != 0) return b->rc;
@@ -425,7 +425,7 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     r.node->cache = r.node->kind == PML_MODULE;
     r.node->scope = r.node->kind == PML_SCHEMA ? PML_SCOPE_PATH : PML_SCOPE_INHERIT;
     r.node->anchor = r.node->kind == PML_SCHEMA ? PML_ANCHOR_NONE : PML_ANCHOR_INHERIT;
-    int rc = rule ? read_attributes(&r, rule, attributes) : read_arguments(&r, name, attributes);
+    int rc = rule ? reading_read_attributes(&r, rule, attributes) : reading_read_arguments(&r, name, attributes);
     if (rc != 0) return rc;
     apply_options(&b->options, r.node);
     open_frame(b, i, r.src == NULL);

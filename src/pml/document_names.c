@@ -11,7 +11,7 @@ static bool is_name_start(unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':' || c >= 0x80;
 }
 
-static bool is_name_byte(unsigned char c) {
+static bool document_names_is_name_byte(unsigned char c) {
     return is_name_start(c) || (c >= '0' && c <= '9') || c == '-' || c == '.';
 }
 
@@ -32,7 +32,7 @@ int pml_name_check(const char *name) {
     bool ascii = true;
     if (n == 0 || !is_name_start((unsigned char)name[0])) return RP_ERR_SYNTAX;
     for (size_t i = 0; i < n; i++) {
-        if (!is_name_byte((unsigned char)name[i])) return RP_ERR_SYNTAX;
+        if (!document_names_is_name_byte((unsigned char)name[i])) return RP_ERR_SYNTAX;
         ascii = ascii && (unsigned char)name[i] < 0x80;
     }
     return ascii ? 0 : ask_expat(name, n);

@@ -122,14 +122,14 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
     if (b->rc == 0 && flush_text(b) == 0) pml_element_begin(b, event_offset(b), name, attributes);
 }
 
-static void XMLCALL on_end(void *user, const XML_Char *name) {
+static void XMLCALL document_parse_on_end(void *user, const XML_Char *name) {
     pml_builder *b = user;
     (void)name;
     if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b, event_offset(b));
 }
 
 /* A piece of text within one line, a line's end, or a character that was written as a reference. */
-static void XMLCALL on_text(void *user, const XML_Char *s, int n_signed) {
+static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_signed) {
     pml_builder *b = user;
     size_t n = (size_t)n_signed, n_white = 0, offset = event_offset(b);
     if (b->rc != 0) return;
@@ -148,7 +148,7 @@ static void XMLCALL on_text(void *user, const XML_Char *s, int n_signed) {
 }
 
 /* expat tells of a DOCTYPE where its name or its brackets end; it is to be shown where it begins. */
-static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
+static void XMLCALL document_parse_on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
     static const char opening[] = "<!DOCTYPE";
     pml_builder *b = user;
     size_t offset = event_offset(b);
@@ -179,7 +179,7 @@ static void XMLCALL on_declaration(void *user, const XML_Char *version, const XM
 /* ---- What expat refuses ---- */
 
 /* What to do about the errors that people make. */
-static const char *advice(enum XML_Error code) {
+static const char *document_parse_advice(enum XML_Error code) {
     switch (code) {
     case XML_ERROR_INVALID_TOKEN: return "write & as &amp; and < as &lt; in text, and attributes as name=\"value\"";
     case XML_ERROR_UNDEFINED_ENTITY: return "there are &amp; &lt; &gt; &quot; &apos; and &#NUMBER; only";
@@ -222,7 +222,7 @@ static int fail_expat(pml_builder *b) {
     if (code == XML_ERROR_NO_ELEMENTS)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is empty: write %s",
                                 b->is_prompt ? "<prompt schema=\"NAME\">...</prompt>" : "<schema name=\"NAME\">...</schema>");
-    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s: %s", XML_ErrorString(code), advice(code));
+    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s: %s", XML_ErrorString(code), document_parse_advice(code));
 }
 
 /* ---- One parse ---- */
@@ -243,9 +243,9 @@ static int run_expat(pml_builder *b) {
     b->parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
     if (!b->parser) return pml_builder_memory(b, 0, b->n, "an XML parser");
     XML_SetUserData(b->parser, b);
-    XML_SetElementHandler(b->parser, on_start, on_end);
-    XML_SetCharacterDataHandler(b->parser, on_text);
-    XML_SetStartDoctypeDeclHandler(b->parser, on_doctype);
+    XML_SetElementHandler(b->parser, on_start, document_parse_on_end);
+    XML_SetCharacterDataHandler(b->parser, document_parse_on_text);
+    XML_SetStartDoctypeDeclHandler(b->parser, document_parse_on_doctype);
     XML_SetProcessingInstructionHandler(b->parser, on_instruction);
     XML_SetXmlDeclHandler(b->parser, on_declaration);
     if (XML_Parse(b->parser, b->n > 0 ? b->bytes : "", (int)b->n, 1) != XML_STATUS_OK && b->rc == 0) fail_expat(b);
@@ -264,7 +264,7 @@ int pml_builder_document(pml_builder *b, pml_document **out) {
     return rc;
 }
 
-static int parse(pml_builder *b, pml_document **out) {
+static int pml_builder_parse(pml_builder *b, pml_document **out) {
     *out = NULL;
     b->line = 1;
     b->pending = BASE_BUFFER(PML_MAX_BYTES);
@@ -291,10 +291,10 @@ int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char
                      const rp_schema_options *options, rp_error *err) {
     pml_builder b = {.bytes = bytes, .n = n, .name = name, .dir = dir, .err = err};
     if (options) b.options = *options;
-    return parse(&b, out);
+    return pml_builder_parse(&b, out);
 }
 
 int pml_prompt_parse(pml_document **out, const char *bytes, size_t n, const char *name, rp_error *err) {
     pml_builder b = {.is_prompt = true, .bytes = bytes, .n = n, .name = name, .err = err};
-    return parse(&b, out);
+    return pml_builder_parse(&b, out);
 }

@@ -59,7 +59,7 @@ static int add_import(assembly *a, int32_t parent, const char *name, size_t n, i
     return b->drafts[*out].node.name ? RP_OK : pml_builder_memory(b, a->number, n + 1, "a name");
 }
 
-static int add_module(assembly *a, const pml_part *part) {
+static int assembly_add_module(assembly *a, const pml_part *part) {
     import_path *path = &a->path;
     int32_t parent = a->b.frames[a->b.depth - 1].draft, holder = 0;
     path->depth = 0;
@@ -94,7 +94,7 @@ static bool grow_arguments(pml_storage *s, pml_node *n) {
     return more != NULL;
 }
 
-static int add_argument(assembly *a, const pml_part *part) {
+static int assembly_add_argument(assembly *a, const pml_part *part) {
     pml_node *n = &a->b.drafts[import_with(a, part->name)].node;
     for (int32_t i = 0; i < n->n_arguments; i++)
         if (strcmp(n->arguments[i].name, part->name) == 0)
@@ -111,7 +111,7 @@ static int add_argument(assembly *a, const pml_part *part) {
 
 /* ---- all of them ---- */
 
-static int add_role(assembly *a, const pml_part *part) {
+static int assembly_add_role(assembly *a, const pml_part *part) {
     int32_t i;
     if (pml_builder_add(&a->b, PML_ROLE, a->number, &i)) return a->b.rc;
     a->b.drafts[i].node.role = part->role;
@@ -119,7 +119,7 @@ static int add_role(assembly *a, const pml_part *part) {
     return RP_OK;
 }
 
-static int add_part(assembly *a, const pml_part *part) {
+static int assembly_add_part(assembly *a, const pml_part *part) {
     int rc;
     if (part->kind == PML_PART_TEXT) {
         if (a->b.pending.len == 0) a->text_number = a->number;
@@ -129,9 +129,9 @@ static int add_part(assembly *a, const pml_part *part) {
     }
     if ((rc = flush_texts(a))) return rc;
     switch (part->kind) {
-    case PML_PART_MODULE: return add_module(a, part);
-    case PML_PART_ARGUMENT: return add_argument(a, part);
-    case PML_PART_ROLE: return add_role(a, part);
+    case PML_PART_MODULE: return assembly_add_module(a, part);
+    case PML_PART_ARGUMENT: return assembly_add_argument(a, part);
+    case PML_PART_ROLE: return assembly_add_role(a, part);
     default: a->b.depth = 1; return RP_OK;
     }
 }
@@ -147,11 +147,11 @@ static int add_root(assembly *a) {
     return RP_OK;
 }
 
-static int assemble(assembly *a, const pml_part *parts, size_t n) {
+static int assembly_assemble(assembly *a, const pml_part *parts, size_t n) {
     int rc = add_root(a);
     for (size_t i = 0; i < n && !rc; i++) {
         a->number += parts[i].kind != PML_PART_ARGUMENT && parts[i].kind != PML_PART_END;
-        rc = add_part(a, &parts[i]);
+        rc = assembly_add_part(a, &parts[i]);
     }
     return rc ? rc : flush_texts(a);
 }
@@ -162,7 +162,7 @@ int pml_parts_build(pml_document **out, const pml_document *schema, const pml_pa
     *out = NULL;
     a.b.storage = base_calloc(1, sizeof *a.b.storage);
     if (!a.b.storage) pml_builder_memory(&a.b, 0, sizeof *a.b.storage, "a document");
-    if (a.b.rc == 0 && assemble(&a, parts, n) == 0) {
+    if (a.b.rc == 0 && assembly_assemble(&a, parts, n) == 0) {
         pml_space_settle(&a.b);
         a.b.rc = pml_builder_document(&a.b, out);
     }

@@ -43,7 +43,7 @@ static void lay_preserved(pml_draft *d, border *left) {
     *left = (border){.content = true};
 }
 
-static void lay_text(pml_draft *d, border *left) {
+static void pml_draft_lay_text(pml_draft *d, border *left) {
     size_t start = 0, n = d->node.n_text, end = n;
     if (d->preserve) {
         lay_preserved(d, left);
@@ -61,7 +61,7 @@ static void lay_text(pml_draft *d, border *left) {
 }
 
 /* The space goes to the parameter's value: " 3 days" is how a model knows these words inside a sentence. */
-static void lay_param(pml_draft *d, border *left) {
+static void pml_draft_lay_param(pml_draft *d, border *left) {
     d->node.border_space = left->content && left->space;
     *left = (border){.content = true};
 }
@@ -72,7 +72,7 @@ static void lay_import(pml_draft *before, border *left) {
     *left = (border){.content = true};
 }
 
-static void lay_children(pml_builder *b, int32_t parent, border *left);
+static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *left);
 
 /* A module, or all members of a union: what follows meets the ends of those that do not end with a role; without any it meets what
  * precedes them, with the white space on both sides. Thus a text does not depend on which modules a prompt imports. */
@@ -80,7 +80,7 @@ static void lay_modules(pml_builder *b, int32_t first, bool is_union, border *le
     border behind = {0}, passed = *left;
     for (int32_t i = first; i >= 0; i = is_union ? b->drafts[i].node.next : -1) {
         border own = *left;
-        lay_children(b, i, &own);
+        pml_builder_lay_children(b, i, &own);
         border *end = own.content ? &behind : &passed;
         end->content |= own.content;
         end->space |= own.space;
@@ -88,19 +88,19 @@ static void lay_modules(pml_builder *b, int32_t first, bool is_union, border *le
     *left = behind.content ? behind : passed;
 }
 
-static void lay_children(pml_builder *b, int32_t parent, border *left) {
+static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *left) {
     pml_draft *before = NULL;
     for (int32_t i = b->drafts[parent].node.first_child; i >= 0; i = b->drafts[i].node.next) {
         pml_draft *d = &b->drafts[i];
         switch (d->node.kind) {
-        case PML_TEXT: lay_text(d, left); break;
-        case PML_PARAM: lay_param(d, left); break;
+        case PML_TEXT: pml_draft_lay_text(d, left); break;
+        case PML_PARAM: pml_draft_lay_param(d, left); break;
         case PML_IMPORT: lay_import(before, left); break;
         case PML_MODULE: lay_modules(b, i, false, left); break;
         case PML_UNION: lay_modules(b, d->node.first_child, true, left); break;
         case PML_ROLE:
             *left = (border){0};
-            lay_children(b, i, left);
+            pml_builder_lay_children(b, i, left);
             *left = (border){0};
             break;
         default: break; /* scaffolds hold nothing */
@@ -111,5 +111,5 @@ static void lay_children(pml_builder *b, int32_t parent, border *left) {
 
 void pml_space_settle(pml_builder *b) {
     border left = {0};
-    lay_children(b, 0, &left);
+    pml_builder_lay_children(b, 0, &left);
 }

@@ -51,7 +51,7 @@ static int check_spelling(const src_file *s) {
 }
 
 /* The resolved directory, and where in `real` the resolved way to the file continues behind it. */
-static int resolve(const src_file *s, char root[PATH_MAX], char real[PATH_MAX], char **rest) {
+static int src_file_resolve(const src_file *s, char root[PATH_MAX], char real[PATH_MAX], char **rest) {
     char joined[PATH_MAX];
     if (!realpath(s->b->dir[0] ? s->b->dir : ".", root)) return fail_errno(s, "the schema's directory cannot be found");
     int n = snprintf(joined, sizeof joined, "%s/%s", root, s->path);
@@ -83,7 +83,7 @@ static int open_below(const char *root, char *rest) {
 }
 
 /* Reads until the end: the size may have changed since it was looked at. */
-static int read_all(const src_file *s, int fd, base_buffer *out) {
+static int src_file_read_all(const src_file *s, int fd, base_buffer *out) {
     char piece[16384];
     for (;;) {
         ssize_t n = read(fd, piece, sizeof piece);
@@ -103,7 +103,7 @@ static int read_regular(const src_file *s, int fd, base_buffer *out) {
     if (fstat(fd, &st) != 0) return fail_errno(s, "the file cannot be examined");
     if (S_ISDIR(st.st_mode)) return fail_src(s, "a directory: name a text file in it");
     if (!S_ISREG(st.st_mode)) return fail_src(s, "not a regular file: name a text file");
-    return read_all(s, fd, out);
+    return src_file_read_all(s, fd, out);
 }
 
 static int check_utf8(const src_file *s, const base_buffer *text) {
@@ -116,7 +116,7 @@ static int check_utf8(const src_file *s, const base_buffer *text) {
 }
 
 /* Drops a byte order mark, and white space at both ends. */
-static void trim(base_buffer *text) {
+static void document_src_trim(base_buffer *text) {
     size_t start = 0, end = text->len;
     if (end >= 3 && memcmp(text->data, "\xEF\xBB\xBF", 3) == 0) start = 3;
     while (start < end && pml_is_space(text->data[start])) start++;
@@ -132,12 +132,12 @@ int pml_src_read(pml_builder *b, size_t offset, const char *path, base_buffer *o
     src_file s = {.b = b, .offset = offset, .path = path};
     *out = BASE_BUFFER(PML_MAX_BYTES);
     if (!b->dir) return fail_src(&s, "a schema without a directory has no files: write the text into the module");
-    if (check_spelling(&s) != 0 || resolve(&s, root, real, &rest) != 0) return b->rc;
+    if (check_spelling(&s) != 0 || src_file_resolve(&s, root, real, &rest) != 0) return b->rc;
     int fd = open_below(root, rest);
     if (fd < 0) return fail_errno(&s, "the file cannot be opened");
     int rc = read_regular(&s, fd, out);
     close(fd);
     if (rc == 0) rc = check_utf8(&s, out);
-    if (rc == 0) trim(out);
+    if (rc == 0) document_src_trim(out);
     return rc;
 }

@@ -109,7 +109,7 @@ static bool is_in_scope(const pml_layout *l, int32_t holder, int32_t segment) {
 }
 
 /* The canonical position of what comes next in the holder. */
-static int32_t next_position(const walk *w, int32_t holder) {
+static int32_t walk_next_position(const walk *w, int32_t holder) {
     const pml_layout *l = w->l;
     int32_t pos = pml_is_anchored(l, holder) ? 1 : 0;
     if (l->fixed) return w->cursor;
@@ -135,7 +135,7 @@ static int open_segment(walk *w, frame *f) {
         if (rc) return rc;
         s.n_scope++;
     }
-    s.pos = next_position(w, f->node);
+    s.pos = walk_next_position(w, f->node);
     f->open = l->n_segments;
     int rc = pml_layout_add_segment(l, &s, w->err);
     return rc ? rc : certain_push(w, f->open);
@@ -144,7 +144,7 @@ static int open_segment(walk *w, frame *f) {
 static void close_segment(frame *f) { f->open = -1; }
 
 /* The tokens that were added to the list since `before` belong to the holder's open segment, which is opened for them. */
-static int count_tokens(walk *w, frame *f, size_t before) {
+static int walk_count_tokens(walk *w, frame *f, size_t before) {
     size_t n = w->l->tokens.n - before;
     if (n == 0) return RP_OK;
     if (n > (size_t)(INT32_MAX / 2 - w->cursor))
@@ -164,7 +164,7 @@ static int count_tokens(walk *w, frame *f, size_t before) {
 static int walk_text(walk *w, frame *f, const pml_node *node) {
     size_t before = w->l->tokens.n;
     int rc = pml_append_text(w->l->model, node->text, node->n_text, node->text_continues, &w->l->tokens, w->err);
-    return rc ? rc : count_tokens(w, f, before);
+    return rc ? rc : walk_count_tokens(w, f, before);
 }
 
 /* What fills up a placeholder: the unknown token, or what comes nearest to meaning nothing. */
@@ -189,7 +189,7 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
     while (l->tokens.n < before + (size_t)node->param_len)
         if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
             return base_fail_memory(w->err, (uint64_t)node->param_len * 4, "a parameter");
-    if ((rc = count_tokens(w, f, before))) return rc;
+    if ((rc = walk_count_tokens(w, f, before))) return rc;
     pml_segment *s = &l->segments[f->open];
     rc = base_grow((void **)&l->holes, &l->cap_holes, l->n_holes + 1, PML_MAX_NODES, sizeof(pml_hole));
     if (rc) return base_fail_memory(w->err, l->n_holes * sizeof(pml_hole), "parameters");
@@ -203,7 +203,7 @@ static int walk_children(walk *w, frame *f, int32_t node);
 static int walk_role_text(walk *w, frame *f, const char *text) {
     size_t before = w->l->tokens.n;
     int rc = pml_append_role_text(w->l->model, text, &w->l->tokens, w->err);
-    return rc ? rc : count_tokens(w, f, before);
+    return rc ? rc : walk_count_tokens(w, f, before);
 }
 
 static int walk_role(walk *w, frame *f, int32_t node) {
@@ -222,7 +222,7 @@ static int walk_role(walk *w, frame *f, int32_t node) {
 static int walk_module(walk *w, int32_t node, int role) {
     frame f = {.node = node, .open = -1, .role = role};
     w->l->sequence[node] = w->sequence++;
-    w->l->position[node] = next_position(w, node);
+    w->l->position[node] = walk_next_position(w, node);
     return walk_children(w, &f, node);
 }
 
@@ -316,7 +316,7 @@ static int walk_schema(pml_layout *l, rp_error *err) {
     if (!rc && bos >= 0) {
         size_t before = l->tokens.n;
         if (token_list_push(&l->tokens, bos)) rc = base_fail_memory(err, sizeof(bos), "tokens");
-        else rc = count_tokens(&w, &root, before);
+        else rc = walk_count_tokens(&w, &root, before);
     }
     if (!rc) rc = walk_children(&w, &root, 0);
     base_free(w.certain);
@@ -341,7 +341,7 @@ void pml_include_defaults(const pml_document *schema, bool *included) {
     }
 }
 
-static int build(pml_layout *l, const base_key *salt, rp_error *err) {
+static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) {
     size_t n = (size_t)l->schema->n_nodes;
     l->sequence = base_calloc(n, sizeof(int32_t));
     l->position = base_calloc(n, sizeof(int32_t));
@@ -366,7 +366,7 @@ int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model 
     l->model = model;
     pml_layout_kind kind = schema->nodes[0].layout;
     l->fixed = kind == PML_LAYOUT_FIXED || (kind == PML_LAYOUT_DEFAULT && !model_is_movable(model));
-    int rc = build(l, salt, err);
+    int rc = pml_layout_build(l, salt, err);
     if (rc) {
         pml_layout_free(l);
         return rc;

@@ -11,7 +11,7 @@
 #include "pml/layout_internal.h"
 
 /* The module that a path like "plan/miami" names; the parser has checked that there is one. */
-static int32_t find_path(const pml_document *d, const char *path, size_t n) {
+static int32_t layout_joint_find_path(const pml_document *d, const char *path, size_t n) {
     int32_t node = 0;
     while (n > 0 && node >= 0) {
         const char *slash = memchr(path, '/', n);
@@ -32,7 +32,7 @@ static int read_modules(const pml_layout *l, pml_scaffold *s, rp_error *err) {
         size_t n = 0;
         while (p[n] && !pml_is_space(p[n])) n++;
         if (n == 0) break;
-        int32_t m = find_path(l->schema, p, n);
+        int32_t m = layout_joint_find_path(l->schema, p, n);
         if (m <= 0) return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names no module '%.*s'", (int)n, p);
         s->modules[s->n_modules++] = m;
         p += n;
@@ -85,7 +85,7 @@ static int add_twin(pml_layout *l, int32_t index, const pml_scaffold *s, int32_t
     return pml_layout_add_segment(l, &twin, err);
 }
 
-static int join(pml_layout *l, int32_t scaffold, bool *named, bool *included, rp_error *err) {
+static int layout_joint_join(pml_layout *l, int32_t scaffold, bool *named, bool *included, rp_error *err) {
     pml_scaffold *s = &l->scaffolds[scaffold];
     int rc;
     if ((rc = read_modules(l, s, err)) || (rc = mark_included(l, s, named, included, err))) return rc;
@@ -111,7 +111,7 @@ int pml_layout_join(pml_layout *l, rp_error *err) {
         if (d->nodes[i].kind != PML_SCAFFOLD) continue;
         memset(marks, 0, 2 * marks_bytes);
         l->scaffolds[l->n_scaffolds++].node = i;
-        rc = join(l, l->n_scaffolds - 1, marks, marks + d->n_nodes, err);
+        rc = layout_joint_join(l, l->n_scaffolds - 1, marks, marks + d->n_nodes, err);
     }
     base_free(marks);
     return rc;

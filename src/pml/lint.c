@@ -61,7 +61,7 @@ int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t mod
     return RP_OK;
 }
 
-static int compare(const void *a, const void *b) {
+static int lint_compare(const void *a, const void *b) {
     const lint_entry *p = a, *q = b;
     if (p->of_prompt != q->of_prompt) return p->of_prompt - q->of_prompt;
     if (!p->of_prompt && p->f.line != q->f.line) return p->f.line < q->f.line ? -1 : 1;
@@ -94,11 +94,11 @@ bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
 }
 
 /* Both nodes lie behind it and in what it holds. */
-static bool holds(const lint *x, int32_t node, int32_t inside) { return node <= inside && inside < x->end[node]; }
+static bool lint_holds(const lint *x, int32_t node, int32_t inside) { return node <= inside && inside < x->end[node]; }
 
 bool lint_excludes(const lint *x, int32_t a, int32_t b) {
     int32_t common = a;
-    while (!holds(x, common, b)) common = x->d->nodes[common].parent;
+    while (!lint_holds(x, common, b)) common = x->d->nodes[common].parent;
     return x->d->nodes[common].kind == PML_UNION;
 }
 
@@ -131,7 +131,7 @@ bool lint_is_leaf(const lint *x, int32_t module) { return !has_kind(x, module, P
 bool lint_has_params(const lint *x, int32_t module) { return has_kind(x, module, PML_PARAM); }
 
 /* Ends of what each node holds; own tokens and segments of holders. */
-static void measure(lint *x) {
+static void lint_measure(lint *x) {
     for (int32_t i = x->d->n_nodes - 1; i >= 0; i--) {
         x->end[i] = i + 1;
         x->last[i] = -1;
@@ -157,7 +157,7 @@ static const char *slot_bytes(const lint *x, int32_t n, char out[32]) {
     return out;
 }
 
-static int check_size(lint *x, int32_t m) {
+static int lint_check_size(lint *x, int32_t m) {
     char bytes[32];
     int32_t n = x->tokens[m], slots = KV_BLOCK_SLOTS;
     if (!lint_is_leaf(x, m)) return RP_OK;
@@ -173,7 +173,7 @@ static int check_size(lint *x, int32_t m) {
 /* ---- Unions ---- */
 
 /* Positions that a member takes, with all that it holds. */
-static int32_t extent(const lint *x, int32_t node) {
+static int32_t lint_extent(const lint *x, int32_t node) {
     int32_t begin = INT32_MAX, end = 0;
     for (int32_t m = node; m < x->end[node]; m++) {
         if (x->last[m] < 0) continue;
@@ -189,7 +189,7 @@ static int check_union(lint *x, int32_t u) {
     int64_t sum = 0;
     if (!x->l->fixed) return RP_OK;
     for (int32_t m = x->d->nodes[u].first_child; m >= 0; m = x->d->nodes[m].next, n++) {
-        int32_t tokens = extent(x, m);
+        int32_t tokens = lint_extent(x, m);
         sum += tokens;
         if (tokens > longest) longest = tokens, long_one = m;
         if (tokens < shortest) shortest = tokens, short_one = m;
@@ -205,7 +205,7 @@ static int check_union(lint *x, int32_t u) {
 
 /* ---- Positions ---- */
 
-static int check_context(lint *x) {
+static int lint_check_context(lint *x) {
     const pml_layout *l = x->l;
     for (int32_t i = 0; i < l->n_plain; i++) {
         const pml_segment *s = &l->segments[i];
@@ -263,13 +263,13 @@ static int check_scope(lint *x) {
 
 static int check_node(lint *x, int32_t i) {
     switch (x->d->nodes[i].kind) {
-    case PML_MODULE: return check_size(x, i);
+    case PML_MODULE: return lint_check_size(x, i);
     case PML_UNION: return check_union(x, i);
     default: return RP_OK;
     }
 }
 
-static int check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) {
+static int lint_check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) {
     int rc;
     size_t n = (size_t)x->d->n_nodes;
     x->tokens = base_calloc(n, sizeof(int32_t));
@@ -278,11 +278,11 @@ static int check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) {
     x->last = base_calloc(n, sizeof(int32_t));
     x->is_grouped = base_calloc(n, sizeof(bool));
     if (!x->tokens || !x->end || !x->first || !x->last || !x->is_grouped) return base_fail_memory(x->err, n * 17, "a schema's findings");
-    measure(x);
+    lint_measure(x);
     if ((rc = lint_read_use(x, prompts, n_prompts)) || (rc = lint_check_together(x))) return rc;
     for (int32_t i = 1; i < x->d->n_nodes; i++)
         if ((rc = check_node(x, i))) return rc;
-    if ((rc = check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x))) return rc;
+    if ((rc = lint_check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x))) return rc;
     if ((rc = lint_check_params(x)) || (rc = lint_check_space(x))) return rc;
     return lint_check_names(x);
 }
@@ -298,7 +298,7 @@ typedef struct lint_owner {
     size_t n;
 } lint_owner;
 
-static int hand_over(lint *x, rp_lint **out) {
+static int lint_hand_over(lint *x, rp_lint **out) {
     rp_lint *made = base_calloc(1, sizeof(*made));
     lint_owner *owner = base_calloc(1, sizeof(*owner));
     rp_lint_finding *findings = base_calloc(x->n_entries + 1, sizeof(*findings));
@@ -311,7 +311,7 @@ static int hand_over(lint *x, rp_lint **out) {
     *owner = (lint_owner){x->entries, x->n_entries};
     *made = (rp_lint){.findings = findings, .n_findings = x->n_entries, .n_left_out = x->n_left_out,
                       .n_prompts = (size_t)x->use.n_planned, .n_others = x->n_others, .owner = owner};
-    if (x->n_entries > 0) qsort(x->entries, x->n_entries, sizeof(*x->entries), compare);
+    if (x->n_entries > 0) qsort(x->entries, x->n_entries, sizeof(*x->entries), lint_compare);
     for (size_t i = 0; i < x->n_entries; i++) {
         findings[i] = x->entries[i].f;
         made->n_severity[findings[i].severity]++;
@@ -325,8 +325,8 @@ static int hand_over(lint *x, rp_lint **out) {
 int pml_lint(const pml_layout *l, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err) {
     lint x = {.l = l, .d = l->schema, .n_ctx = n_ctx, .err = err};
     *out = NULL;
-    int rc = check(&x, prompts, n_prompts);
-    if (!rc) rc = hand_over(&x, out);
+    int rc = lint_check(&x, prompts, n_prompts);
+    if (!rc) rc = lint_hand_over(&x, out);
     free_entries(x.entries, x.n_entries);
     lint_use_free(&x.use, x.d->n_nodes);
     base_free(x.tokens);

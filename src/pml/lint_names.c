@@ -46,7 +46,7 @@ typedef struct words {
 static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 static bool in_word(char c) { return is_upper(c) || is_lower(c) || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80; }
-static char lower(char c) { return is_upper(c) ? (char)(c - 'A' + 'a') : c; }
+static char lint_names_lower(char c) { return is_upper(c) ? (char)(c - 'A' + 'a') : c; }
 
 static size_t word_bytes(const char *p, const char *end) {
     const char *q = p;
@@ -54,14 +54,14 @@ static size_t word_bytes(const char *p, const char *end) {
     return (size_t)(q - p);
 }
 
-static int compare_bytes(const char *a, size_t n, const char *b, size_t m) {
+static int lint_names_compare_bytes(const char *a, size_t n, const char *b, size_t m) {
     int c = memcmp(a, b, n < m ? n : m);
     return c ? c : (n > m) - (n < m);
 }
 
 static int compare_words(const void *a, const void *b) {
     const word_at *p = a, *q = b;
-    int c = compare_bytes(p->p, (size_t)p->n, q->p, (size_t)q->n);
+    int c = lint_names_compare_bytes(p->p, (size_t)p->n, q->p, (size_t)q->n);
     return c ? c : p->node != q->node ? (p->node > q->node) - (p->node < q->node) : (p->p > q->p) - (p->p < q->p);
 }
 
@@ -87,7 +87,7 @@ out:
 }
 
 static bool is_word_at(const words *w, size_t i, const char *p, size_t n) {
-    return i < w->n && compare_bytes(w->items[i].p, (size_t)w->items[i].n, p, n) == 0;
+    return i < w->n && lint_names_compare_bytes(w->items[i].p, (size_t)w->items[i].n, p, n) == 0;
 }
 
 /* The first of the words that are these bytes, in a text from this node on; w->n: there is none. */
@@ -95,7 +95,7 @@ static size_t find_word(const words *w, const char *p, size_t n, int32_t node) {
     size_t low = 0, high = w->n;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        int c = compare_bytes(w->items[mid].p, (size_t)w->items[mid].n, p, n);
+        int c = lint_names_compare_bytes(w->items[mid].p, (size_t)w->items[mid].n, p, n);
         if (c < 0 || (c == 0 && w->items[mid].node < node)) low = mid + 1;
         else high = mid;
     }
@@ -129,16 +129,16 @@ static const char *const common[] = {
 static bool is_common(const char *p, size_t n) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(common); i++) {
         size_t k = 0;
-        while (k < n && common[i][k] && lower(p[k]) == common[i][k]) k++;
+        while (k < n && common[i][k] && lint_names_lower(p[k]) == common[i][k]) k++;
         if (k == n && !common[i][k]) return true;
     }
     return false;
 }
 
-static int add_name(lint *x, names *list, const char *p, size_t n, int32_t module) {
+static int lint_names_add_name(lint *x, names *list, const char *p, size_t n, int32_t module) {
     if (n < LEAST_NAME_BYTES || n > MOST_NAME_BYTES) return RP_OK;
     for (size_t i = list->n; i > 0 && list->items[i - 1].module == module; i--)
-        if (compare_bytes(list->items[i - 1].p, (size_t)list->items[i - 1].n, p, n) == 0) return RP_OK;
+        if (lint_names_compare_bytes(list->items[i - 1].p, (size_t)list->items[i - 1].n, p, n) == 0) return RP_OK;
     int rc = base_grow((void **)&list->items, &list->cap, list->n + 1, MOST_NAMES, sizeof(introduced));
     if (rc == RP_ERR_LIMIT) return RP_OK;
     if (rc) return base_fail_memory(x->err, list->n * sizeof(introduced), "a schema's names");
@@ -147,13 +147,13 @@ static int add_name(lint *x, names *list, const char *p, size_t n, int32_t modul
 }
 
 /* Is the module called so, letters and digits compared alone? */
-static bool is_called(const lint *x, int32_t module, const char *p, size_t n) {
+static bool lint_names_is_called(const lint *x, int32_t module, const char *p, size_t n) {
     const char *called = x->d->nodes[module].name;
     size_t i = 0;
     for (; *called; called++) {
         if (!in_word(*called) || *called == '_') continue;
         while (i < n && (!in_word(p[i]) || p[i] == '_')) i++;
-        if (i == n || lower(p[i]) != lower(*called)) return false;
+        if (i == n || lint_names_lower(p[i]) != lint_names_lower(*called)) return false;
         i++;
     }
     return i == n;
@@ -177,7 +177,7 @@ static bool is_proper(const words *w, const char *p, size_t n) {
     char small[MOST_NAME_BYTES];
     size_t bytes = word_bytes(p, p + n);
     if (n > MOST_NAME_BYTES || is_common(p, bytes)) return false;
-    for (size_t i = 0; i < bytes; i++) small[i] = lower(p[i]);
+    for (size_t i = 0; i < bytes; i++) small[i] = lint_names_lower(p[i]);
     return find_word(w, small, bytes, 0) == w->n;
 }
 
@@ -200,8 +200,8 @@ static int read_subjects(lint *x, const words *w, names *list, int32_t module, c
         size_t n = is_upper(*p) ? subject_bytes(p, end) : word_bytes(p, end), first = word_bytes(p, end);
         if (n > first && is_common(p, first)) n = first; /* "The Wolqueen": the name comes next */
         if (is_upper(*p) && n >= LEAST_NAME_BYTES && is_proper(w, p, n) &&
-            (count_uses(x, w, p, n, module) > 1 || is_called(x, module, p, n))) {
-            int rc = add_name(x, list, p, n, module);
+            (count_uses(x, w, p, n, module) > 1 || lint_names_is_called(x, module, p, n))) {
+            int rc = lint_names_add_name(x, list, p, n, module);
             if (rc) return rc;
         }
         p += n > 0 ? n : 1;
@@ -214,7 +214,7 @@ static int read_terms(lint *x, names *list, int32_t module, const char *p, const
         const char *close = *p == '`' || *p == '"' ? memchr(p + 1, *p, (size_t)(end - p - 1)) : NULL;
         if (!close) continue;
         bool quoted = close > p + 1 && in_word(p[1]) && in_word(close[-1]);
-        int rc = quoted ? add_name(x, list, p + 1, (size_t)(close - p - 1), module) : RP_OK;
+        int rc = quoted ? lint_names_add_name(x, list, p + 1, (size_t)(close - p - 1), module) : RP_OK;
         if (rc) return rc;
         p = close;
     }
@@ -251,7 +251,7 @@ static int read_definitions(lint *x, names *list, int32_t module, const char *p,
     while (p < end) {
         const char *identifier, *newline = memchr(p, '\n', (size_t)(end - p));
         size_t n = definition_bytes(p, newline ? newline : end, &identifier);
-        int rc = n > LEAST_NAME_BYTES ? add_name(x, list, identifier, n, module) : RP_OK;
+        int rc = n > LEAST_NAME_BYTES ? lint_names_add_name(x, list, identifier, n, module) : RP_OK;
         if (rc) return rc;
         p = newline ? newline + 1 : end;
     }
@@ -277,17 +277,17 @@ static int read_names(lint *x, const words *w, names *list) {
     return rc;
 }
 
-static int compare_names(const void *a, const void *b) {
+static int lint_names_compare_names(const void *a, const void *b) {
     const introduced *p = a, *q = b;
-    int c = compare_bytes(p->p, (size_t)p->n, q->p, (size_t)q->n);
+    int c = lint_names_compare_bytes(p->p, (size_t)p->n, q->p, (size_t)q->n);
     return c ? c : (p->module > q->module) - (p->module < q->module);
 }
 
 static void mark_shared(names *list) {
-    if (list->n > 0) qsort(list->items, list->n, sizeof(introduced), compare_names);
+    if (list->n > 0) qsort(list->items, list->n, sizeof(introduced), lint_names_compare_names);
     for (size_t i = 1; i < list->n; i++) {
         introduced *a = &list->items[i - 1], *b = &list->items[i];
-        if (compare_bytes(a->p, (size_t)a->n, b->p, (size_t)b->n) == 0) a->shared = b->shared = true;
+        if (lint_names_compare_bytes(a->p, (size_t)a->n, b->p, (size_t)b->n) == 0) a->shared = b->shared = true;
     }
 }
 
@@ -304,7 +304,7 @@ typedef struct uses {
 } uses;
 
 /* Is the name known to a module that uses it: does it stand in what the module has seen? */
-static bool is_known(const lint *x, const words *w, const introduced *name, int32_t module) {
+static bool lint_names_is_known(const lint *x, const words *w, const introduced *name, int32_t module) {
     size_t bytes = word_bytes(name->p, name->p + name->n);
     int32_t before = -1;
     for (size_t i = find_word(w, name->p, bytes, 0); is_word_at(w, i, name->p, bytes); i++) {
@@ -321,7 +321,7 @@ static bool is_news(const lint *x, const words *w, const introduced *name, int32
     if (module <= 0 || module == name->module || !lint_is_read_alone(x, module)) return false;
     for (int32_t m = name->module; m > 0; m = pml_holder(x->d, m))
         if (m == module) return false; /* what holds it introduces it, in a way */
-    return !lint_excludes(x, module, name->module) && !lint_is_joint(x, module, name->module) && !is_known(x, w, name, module);
+    return !lint_excludes(x, module, name->module) && !lint_is_joint(x, module, name->module) && !lint_names_is_known(x, w, name, module);
 }
 
 /* How many modules have its first word. */
@@ -356,7 +356,7 @@ static int compare_uses(const void *a, const void *b) {
     const use *p = a, *q = b;
     if (p->module != q->module) return (p->module > q->module) - (p->module < q->module);
     if (p->name->module != q->name->module) return (p->name->module > q->name->module) - (p->name->module < q->name->module);
-    return compare_names(p->name, q->name);
+    return lint_names_compare_names(p->name, q->name);
 }
 
 /* What a module uses: one finding. */
@@ -401,17 +401,17 @@ static const char *const forward[] = {
 };
 
 /* Does a phrase stand at p, as whole words? */
-static bool stands_at(const char *p, const char *end, const char *phrase) {
+static bool lint_names_is_placed_at(const char *p, const char *end, const char *phrase) {
     size_t n = strlen(phrase);
     if ((size_t)(end - p) < n || (p + n < end && in_word(p[n]))) return false;
     for (size_t i = 0; i < n; i++)
-        if (lower(p[i]) != phrase[i] && !(phrase[i] == ' ' && pml_is_space(p[i]))) return false;
+        if (lint_names_lower(p[i]) != phrase[i] && !(phrase[i] == ' ' && pml_is_space(p[i]))) return false;
     return true;
 }
 
 static const char *phrase_at(const char *p, const char *end, const char *const *phrases, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (stands_at(p, end, phrases[i])) return phrases[i];
+        if (lint_names_is_placed_at(p, end, phrases[i])) return phrases[i];
     return NULL;
 }
 
@@ -449,7 +449,7 @@ static int check_forward(lint *x, int32_t i, int32_t m, const char *phrase) {
                     phrase, pml_path(x->d, holder, path, sizeof(path)));
 }
 
-static int check_text(lint *x, int32_t i, int32_t m) {
+static int lint_names_check_text(lint *x, int32_t i, int32_t m) {
     const pml_node *n = &x->d->nodes[i];
     const char *end = n->text + n->n_text;
     bool at_word = true;
@@ -466,7 +466,7 @@ static int check_references(lint *x) {
     int rc = RP_OK;
     for (int32_t i = 1; i < x->d->n_nodes && !rc; i++) {
         int32_t m = x->d->nodes[i].kind == PML_TEXT ? holder_of(x, i) : 0;
-        if (m > 0 && lint_is_read_alone(x, m)) rc = check_text(x, i, m);
+        if (m > 0 && lint_is_read_alone(x, m)) rc = lint_names_check_text(x, i, m);
     }
     return rc;
 }

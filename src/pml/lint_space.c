@@ -46,7 +46,7 @@ typedef struct piece {
 } piece;
 
 /* The end of a text, from a word's beginning on. */
-static piece end_of(const char *text, size_t n, bool continues) {
+static piece lint_space_end_of(const char *text, size_t n, bool continues) {
     size_t from = n > REACH_BYTES ? n - REACH_BYTES : 0;
     while (from > 0 && from < n && text[from] != ' ') from++;
     if (from == n) from = n > REACH_BYTES ? n - REACH_BYTES : 0; /* one long word: cut where it is */
@@ -60,11 +60,11 @@ static piece beginning_of(const char *text, size_t n) {
     return (piece){text, to, true};
 }
 
-static bool is_word(char c) {
+static bool lint_space_is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (unsigned char)c >= 0x80;
 }
 
-static bool is_glued(const piece *a, const piece *b) { return a->n > 0 && b->n > 0 && is_word(a->text[a->n - 1]) && is_word(b->text[0]); }
+static bool is_glued(const piece *a, const piece *b) { return a->n > 0 && b->n > 0 && lint_space_is_word(a->text[a->n - 1]) && lint_space_is_word(b->text[0]); }
 
 /* n_apart, n_joined: tokens of both pieces. *same: they are the same ones. */
 static int compare_tokens(lint *x, const piece *a, const piece *b, int32_t *n_apart, int32_t *n_joined, bool *same) {
@@ -85,7 +85,7 @@ static int compare_tokens(lint *x, const piece *a, const piece *b, int32_t *n_ap
 }
 
 /* A piece's end or beginning as messages show it: in whole characters, white space but the space as \n and the like. */
-static const char *show(const piece *p, bool end, char out[4 * SHOWN_BYTES]) {
+static const char *piece_show(const piece *p, bool end, char out[4 * SHOWN_BYTES]) {
     size_t from = end && p->n > SHOWN_BYTES ? p->n - SHOWN_BYTES : 0, to = end || p->n < SHOWN_BYTES ? p->n : SHOWN_BYTES, used = 0;
     while (from < to && ((unsigned char)p->text[from] & 0xc0) == 0x80) from++;
     while (to < p->n && to > from && ((unsigned char)p->text[to] & 0xc0) == 0x80) to--;
@@ -100,28 +100,28 @@ static const char *show(const piece *p, bool end, char out[4 * SHOWN_BYTES]) {
 }
 
 /* Says what is wrong between two pieces, at a node. *found: something is. what: stands at the border. */
-static int meet(lint *x, int32_t node, const piece *a, const piece *b, const char *what, bool *found) {
+static int lint_space_meet(lint *x, int32_t node, const piece *a, const piece *b, const char *what, bool *found) {
     char left[4 * SHOWN_BYTES], right[4 * SHOWN_BYTES];
     int32_t apart, joined;
     bool same;
     if (a->n == 0 || b->n == 0) return RP_OK;
     *found = true;
     if (is_glued(a, b))
-        return lint_add(x, RP_LINT_GLUED, node, "'%s' and '%s' run together to one word %s: put white space between them", show(a, true, left),
-                        show(b, false, right), what);
+        return lint_add(x, RP_LINT_GLUED, node, "'%s' and '%s' run together to one word %s: put white space between them", piece_show(a, true, left),
+                        piece_show(b, false, right), what);
     int rc = compare_tokens(x, a, b, &apart, &joined, &same);
     *found = !rc && !same;
     if (rc || same) return rc;
     return lint_add(x, RP_LINT_BORDER, node,
                     "'%s' and '%s' meet %s, and their tokens are not those of the same text without a border (%d, not %d): let white space stand behind "
                     "the border and not before it, or put the border between words",
-                    show(a, true, left), show(b, false, right), what, apart, joined);
+                    piece_show(a, true, left), piece_show(b, false, right), what, apart, joined);
 }
 
 /* ---- Texts and parameters ---- */
 
 /* A parameter's value as it stands in the prompt: an argument that was seen, the placeholder text, or any word. */
-static piece value_of(const lint *x, int32_t param, char out[REACH_BYTES]) {
+static piece lint_space_value_of(const lint *x, int32_t param, char out[REACH_BYTES]) {
     const pml_node *n = &x->d->nodes[param];
     const char *value = x->use.params[param].sample ? x->use.params[param].sample : n->scaffold && n->scaffold[0] ? n->scaffold : "one";
     bool space = n->border_space && !pml_is_space(value[0]);
@@ -131,11 +131,11 @@ static piece value_of(const lint *x, int32_t param, char out[REACH_BYTES]) {
 
 static piece text_before(const lint *x, int32_t node, char out[REACH_BYTES]) {
     const pml_node *n = &x->d->nodes[node];
-    if (n->kind == PML_PARAM) return value_of(x, node, out);
-    return end_of(n->text, n->n_text, n->text_continues);
+    if (n->kind == PML_PARAM) return lint_space_value_of(x, node, out);
+    return lint_space_end_of(n->text, n->n_text, n->text_continues);
 }
 
-static int lay_text(lint *x, int32_t i, before *left) {
+static int lint_space_lay_text(lint *x, int32_t i, before *left) {
     const pml_node *n = &x->d->nodes[i];
     char value[REACH_BYTES];
     piece b = beginning_of(n->text, n->n_text);
@@ -145,33 +145,33 @@ static int lay_text(lint *x, int32_t i, before *left) {
         piece a = text_before(x, left->nodes[k], value);
         bool param = x->d->nodes[left->nodes[k]].kind == PML_PARAM;
         if (param && !is_glued(&a, &b)) continue; /* its tokens are its own, whatever stands behind it */
-        rc = meet(x, i, &a, &b, param ? "behind a parameter" : "where one text ends", &found);
+        rc = lint_space_meet(x, i, &a, &b, param ? "behind a parameter" : "where one text ends", &found);
     }
     *left = (before){.nodes = {i}, .n = 1};
     return rc;
 }
 
-static int lay_param(lint *x, int32_t i, before *left) {
+static int lint_space_lay_param(lint *x, int32_t i, before *left) {
     char value[REACH_BYTES], other[REACH_BYTES];
-    piece b = value_of(x, i, value);
+    piece b = lint_space_value_of(x, i, value);
     bool found = false;
     int rc = RP_OK;
     for (int32_t k = 0; k < left->n && !rc && !found; k++) {
         piece a = text_before(x, left->nodes[k], other);
-        rc = meet(x, i, &a, &b, "at a parameter", &found);
+        rc = lint_space_meet(x, i, &a, &b, "at a parameter", &found);
     }
     *left = (before){.nodes = {i}, .n = 1};
     return rc;
 }
 
-static int lay_children(lint *x, int32_t parent, before *left);
+static int lint_space_lay_children(lint *x, int32_t parent, before *left);
 
 static int lay_union(lint *x, int32_t u, before *left) {
     before behind = *left;
     int rc = RP_OK;
     for (int32_t m = x->d->nodes[u].first_child; m >= 0 && !rc; m = x->d->nodes[m].next) {
         before own = *left;
-        rc = lay_children(x, m, &own);
+        rc = lint_space_lay_children(x, m, &own);
         join_before(&behind, &own);
     }
     *left = behind;
@@ -180,23 +180,23 @@ static int lay_union(lint *x, int32_t u, before *left) {
 
 static int lay_module(lint *x, int32_t m, before *left) {
     before own = *left;
-    int rc = lay_children(x, m, &own);
+    int rc = lint_space_lay_children(x, m, &own);
     join_before(left, &own);
     return rc;
 }
 
 static int lay_role(lint *x, int32_t node, before *left) {
     *left = (before){.n = 0};
-    int rc = lay_children(x, node, left);
+    int rc = lint_space_lay_children(x, node, left);
     *left = (before){.n = 0};
     return rc;
 }
 
-static int lay_children(lint *x, int32_t parent, before *left) {
+static int lint_space_lay_children(lint *x, int32_t parent, before *left) {
     int rc = RP_OK;
     for (int32_t i = x->d->nodes[parent].first_child; i >= 0 && !rc; i = x->d->nodes[i].next) switch (x->d->nodes[i].kind) {
-        case PML_TEXT: rc = lay_text(x, i, left); break;
-        case PML_PARAM: rc = lay_param(x, i, left); break;
+        case PML_TEXT: rc = lint_space_lay_text(x, i, left); break;
+        case PML_PARAM: rc = lint_space_lay_param(x, i, left); break;
         case PML_UNION: rc = lay_union(x, i, left); break;
         case PML_MODULE: rc = lay_module(x, i, left); break;
         case PML_ROLE: rc = lay_role(x, i, left); break;
@@ -277,6 +277,6 @@ static int check_indent(lint *x) {
 
 int lint_check_space(lint *x) {
     before left = {.n = 0};
-    int rc = lay_children(x, 0, &left);
+    int rc = lint_space_lay_children(x, 0, &left);
     return rc ? rc : check_indent(x);
 }

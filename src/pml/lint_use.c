@@ -112,7 +112,7 @@ static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     return rc;
 }
 
-static int read_prompt(lint *x, const rp_lint_prompt *p) {
+static int lint_use_read_prompt(lint *x, const rp_lint_prompt *p) {
     rp_error e = {0};
     pml_document *prompt;
     int rc = pml_prompt_parse(&prompt, p->pml, p->n, p->name, &e);
@@ -131,7 +131,7 @@ int lint_read_use(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) {
     x->use.with_next = base_calloc(n, sizeof(int32_t));
     x->use.params = base_calloc(n, sizeof(lint_param));
     if (!x->use.imported || !x->use.with_next || !x->use.params) return base_fail_memory(x->err, n * sizeof(lint_param), "a schema's use");
-    for (size_t i = 0; i < n_prompts && !rc; i++) rc = read_prompt(x, &prompts[i]);
+    for (size_t i = 0; i < n_prompts && !rc; i++) rc = lint_use_read_prompt(x, &prompts[i]);
     return rc;
 }
 
@@ -144,7 +144,7 @@ void lint_use_free(lint_use *use, int32_t n_nodes) {
 
 /* ---- Parameters ---- */
 
-static int check_arguments(lint *x, int32_t i) {
+static int lint_use_check_arguments(lint *x, int32_t i) {
     const pml_node *n = &x->d->nodes[i];
     const lint_param *p = &x->use.params[i];
     int32_t prompts = x->use.imported[pml_holder(x->d, i)];
@@ -161,7 +161,7 @@ static int check_arguments(lint *x, int32_t i) {
 }
 
 /* Tokens of the module's own text behind a hole of this segment. */
-static int32_t tokens_behind(const lint *x, int32_t segment, const pml_hole *hole) {
+static int32_t lint_use_tokens_after(const lint *x, int32_t segment, const pml_hole *hole) {
     const pml_layout *l = x->l;
     const pml_segment *s = &l->segments[segment];
     int32_t n = s->n_tokens - hole->offset - hole->len;
@@ -171,13 +171,13 @@ static int32_t tokens_behind(const lint *x, int32_t segment, const pml_hole *hol
 }
 
 /* Of a module's parameters the first has most behind it. */
-static int check_behind(lint *x, int32_t segment) {
+static int lint_use_check_after(lint *x, int32_t segment) {
     const pml_segment *s = &x->l->segments[segment];
     if (s->n_holes == 0 || !lint_is_reused(x, s->holder)) return RP_OK;
     for (int32_t i = x->first[s->holder]; i < segment; i++)
         if (x->l->segments[i].holder == s->holder && x->l->segments[i].n_holes > 0) return RP_OK;
     const pml_hole *hole = pml_segment_holes(x->l, s);
-    int32_t behind = tokens_behind(x, segment, hole);
+    int32_t behind = lint_use_tokens_after(x, segment, hole);
     if (behind < LINT_BEHIND_TOKENS) return RP_OK;
     return lint_add(x, RP_LINT_BEHIND, hole->param,
                     "%d tokens of the module stand behind '%.40s' and have seen its placeholder, not the argument: move what need not stand "
@@ -189,9 +189,9 @@ int lint_check_params(lint *x) {
     int rc = RP_OK;
     for (int32_t i = 1; i < x->d->n_nodes && !rc; i++) {
         if (x->d->nodes[i].kind != PML_PARAM) continue;
-        rc = check_arguments(x, i);
+        rc = lint_use_check_arguments(x, i);
     }
-    for (int32_t i = 0; i < x->l->n_plain && !rc; i++) rc = check_behind(x, i);
+    for (int32_t i = 0; i < x->l->n_plain && !rc; i++) rc = lint_use_check_after(x, i);
     return rc;
 }
 

@@ -42,7 +42,7 @@ static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t p
 }
 
 /* Adds the run of a hole's argument, if the prompt gives one. base: position of the segment in the prompt. */
-static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, int32_t base) {
+static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hole *hole, int32_t base) {
     pml_plan *p = b->plan;
     int32_t holder = b->layout->segments[segment].holder, import = b->import_of[holder];
     const pml_node *param = &b->schema->nodes[hole->param];
@@ -63,19 +63,19 @@ static int add_argument(plan_build *b, int32_t segment, const pml_hole *hole, in
 
 /* ---- entries to items ---- */
 
-static int add_view(plan_build *b, const plan_entry *e) {
+static int plan_build_add_view(plan_build *b, const plan_entry *e) {
     const pml_segment *s = &b->layout->segments[e->segment];
     const pml_hole *holes = pml_segment_holes(b->layout, s);
     pml_item item = {.is_view = true, .segment = e->segment, .holder = s->holder, .pos = e->pos, .shift = e->pos - s->pos,
                      .n_tokens = s->n_tokens, .n_counted = s->n_tokens, .quality = plan_quality_of(b, s->holder)};
     for (int32_t i = 0; i < s->n_holes; i++) item.n_counted -= holes[i].len;
     int rc = item.n_counted > 0 ? plan_add_item(b->plan, &item, b->err) : RP_OK;
-    for (int32_t i = 0; i < s->n_holes && !rc; i++) rc = add_argument(b, e->segment, &holes[i], e->pos);
+    for (int32_t i = 0; i < s->n_holes && !rc; i++) rc = plan_build_add_argument(b, e->segment, &holes[i], e->pos);
     return rc;
 }
 
 /* Tokens [begin, end) of a segment that is computed anew for this prompt. */
-static int add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
+static int plan_build_add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
     const pml_segment *s = &b->layout->segments[e->segment];
     size_t first = b->plan->tokens.n;
     for (int32_t i = begin; i < end; i++)
@@ -91,11 +91,11 @@ static int add_uncached(plan_build *b, const plan_entry *e) {
     int32_t begin = 0;
     int rc = RP_OK;
     for (int32_t i = 0; i < s->n_holes && !rc; i++) {
-        if ((rc = add_piece(b, e, begin, holes[i].offset))) break;
-        rc = add_argument(b, e->segment, &holes[i], e->pos);
+        if ((rc = plan_build_add_piece(b, e, begin, holes[i].offset))) break;
+        rc = plan_build_add_argument(b, e->segment, &holes[i], e->pos);
         begin = holes[i].offset + holes[i].len;
     }
-    return rc ? rc : add_piece(b, e, begin, s->n_tokens);
+    return rc ? rc : plan_build_add_piece(b, e, begin, s->n_tokens);
 }
 
 static int add_entry_items(plan_build *b, const plan_entry *e) {
@@ -104,7 +104,7 @@ static int add_entry_items(plan_build *b, const plan_entry *e) {
                                              .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;
-    return cached ? add_view(b, e) : add_uncached(b, e);
+    return cached ? plan_build_add_view(b, e) : add_uncached(b, e);
 }
 
 /* ---- the last token ---- */
@@ -146,7 +146,7 @@ static int free_last_token(pml_plan *p, rp_error *err) {
 
 /* Is what a prompt holds what the scope of a segment names? An anchor is there where the anonymous text begins with that token alone,
  * computed in the same way. */
-static bool is_named(const pml_layout *l, const pml_segment *s, int32_t held, int32_t named) {
+static bool pml_layout_is_named(const pml_layout *l, const pml_segment *s, int32_t held, int32_t named) {
     if (held == named) return true;
     const pml_segment *h = &l->segments[held];
     int32_t plain = h->joint_of >= 0 ? h->joint_of : held;
@@ -163,7 +163,7 @@ static bool view_is_exact(const pml_plan *p, size_t index) {
     for (size_t i = 0; i < index; i++) {
         const pml_item *before = &p->items[i];
         int32_t in_frame = pml_scope_position(p->layout, s, (int32_t)i, &cursor);
-        if (!is_named(p->layout, s, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos) return false;
+        if (!pml_layout_is_named(p->layout, s, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos) return false;
     }
     return true;
 }
@@ -178,7 +178,7 @@ static void mark_exact(pml_plan *p) {
     }
 }
 
-static void count_tokens(pml_plan *p) {
+static void pml_plan_count_tokens(pml_plan *p) {
     for (size_t i = 0; i < p->n_items; i++) *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
 }
 
@@ -193,7 +193,7 @@ static int build_items(plan_build *b) {
     if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it gives no token");
     if ((rc = free_last_token(p, b->err))) return rc;
     mark_exact(p);
-    count_tokens(p);
+    pml_plan_count_tokens(p);
     return p->is_flat ? RP_OK : plan_turn_dial(p, b->err);
 }
 
@@ -202,7 +202,7 @@ static int32_t *fill_minus_one(int32_t *p, size_t n) {
     return p;
 }
 
-static int build(plan_build *b) {
+static int plan_build_build(plan_build *b) {
     size_t n_nodes = (size_t)b->schema->n_nodes, n_segments = (size_t)b->layout->n_plain + 1;
     b->import_of = fill_minus_one(base_alloc(n_nodes * sizeof(int32_t)), n_nodes);
     b->taken_of = fill_minus_one(base_alloc(n_nodes * sizeof(int32_t)), n_nodes);
@@ -226,7 +226,7 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
     plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err,
                     .previous_role = CHAT_ROLE_NONE, .open_role = -1, .quality = quality, .least = least};
     int rc = continues ? plan_leave_open(&b) : RP_OK;
-    if (!rc) rc = build(&b);
+    if (!rc) rc = plan_build_build(&b);
     base_free(b.import_of);
     base_free(b.taken_of);
     base_free(b.first_own);
@@ -292,7 +292,7 @@ int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, si
 
 /* ---- conversations ---- */
 
-static bool is_known(const rp_message *message, const pml_recall *recall, token_list *out) {
+static bool message_is_known(const rp_message *message, const pml_recall *recall, token_list *out) {
     return recall && message->role == RP_ROLE_ASSISTANT && recall->find(recall->user, message->text, message->n, out);
 }
 
@@ -304,7 +304,7 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
     chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
     *previous = (int)message->role;
     int rc = pml_append_role_text(m, around.before, out, err);
-    if (!rc && !is_known(message, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
+    if (!rc && !message_is_known(message, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 

@@ -8,7 +8,7 @@
 
 /* ---- order ---- */
 
-static int add_entry(plan_build *b, const plan_entry *e) {
+static int plan_build_add_entry(plan_build *b, const plan_entry *e) {
     int rc = base_grow((void **)&b->entries, &b->cap_entries, b->n_entries + 1, KV_MAX_VIEWS, sizeof(*e));
     if (rc) return base_fail(b->err, rc, "%s: the prompt has too many parts", b->prompt->name);
     b->entries[b->n_entries] = *e;
@@ -18,10 +18,10 @@ static int add_entry(plan_build *b, const plan_entry *e) {
 }
 
 /* Adds the tokens that were appended to the plan's list since `first`. */
-static int add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
+static int plan_build_add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
     size_t n = b->plan->tokens.n - first;
     if (n == 0) return RP_OK;
-    return add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first,
+    return plan_build_add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first,
                                       .opens_answer = opens_answer});
 }
 
@@ -31,7 +31,7 @@ static int emit_own(plan_build *b, int32_t holder, int32_t until) {
     for (i = b->first_own[holder]; i >= 0 && b->layout->segments[i].sequence < until; i = b->next_own[i]) {
         const pml_segment *s = &b->layout->segments[b->instead[i]];
         int32_t import = holder == 0 ? -1 : b->import;
-        int rc = add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
+        int rc = plan_build_add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
         if (rc) return rc;
         if (s->last_role != CHAT_ROLE_NONE) b->previous_role = s->last_role;
     }
@@ -117,13 +117,13 @@ static int emit_text(plan_build *b, int32_t node) {
     text[n->n_text] = ' ';
     int rc = pml_append_text(b->model, text, n->n_text + (spaced ? 1 : 0), n->text_continues, tokens, b->err);
     base_free(text);
-    return rc ? rc : add_tokens(b, node, first, false);
+    return rc ? rc : plan_build_add_tokens(b, node, first, false);
 }
 
 static int emit_role_text(plan_build *b, int32_t node, const char *text, bool opens_answer) {
     size_t first = b->plan->tokens.n;
     int rc = pml_append_role_text(b->model, text, &b->plan->tokens, b->err);
-    return rc ? rc : add_tokens(b, node, first, opens_answer);
+    return rc ? rc : plan_build_add_tokens(b, node, first, opens_answer);
 }
 
 static int emit_children(plan_build *b, int32_t parent);
@@ -155,7 +155,7 @@ static int emit_children(plan_build *b, int32_t parent) {
 }
 
 /* The place in the schema up to which anonymous text comes before a text at the prompt's beginning. */
-static int32_t beginning(const plan_build *b) {
+static int32_t plan_build_beginning(const plan_build *b) {
     for (int32_t i = 0; i < b->prompt->n_nodes; i++)
         if (b->prompt->nodes[i].kind == PML_IMPORT) return b->layout->sequence[imported_module(b, 0, i)];
     for (int32_t i = 0; i < b->schema->n_nodes; i++)
@@ -176,7 +176,7 @@ int plan_leave_open(plan_build *b) {
 int plan_order(plan_build *b) {
     int32_t first = b->prompt->nodes[0].first_child;
     int rc = RP_OK;
-    if (first >= 0 && b->prompt->nodes[first].kind == PML_TEXT) rc = emit_own(b, 0, beginning(b));
+    if (first >= 0 && b->prompt->nodes[first].kind == PML_TEXT) rc = emit_own(b, 0, plan_build_beginning(b));
     if (rc || (rc = emit_children(b, 0)) || (rc = emit_own(b, 0, INT32_MAX))) return rc;
     if (b->previous_role == CHAT_ROLE_NONE || b->open_role >= 0) return RP_OK;
     return emit_role_text(b, 0, chat_format_answer(b->model->chat, b->previous_role), true);
@@ -204,7 +204,7 @@ static int compare_int(const void *a, const void *b) {
 }
 
 /* The smallest of the sorted positions that is at least pos, or -1. */
-static int32_t next_position(const int32_t *sorted, size_t n, int32_t pos) {
+static int32_t plan_order_next_position(const int32_t *sorted, size_t n, int32_t pos) {
     size_t low = 0, high = n;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
@@ -232,14 +232,14 @@ static bool fits_after_imports(const plan_build *b, const plan_entry *e, const f
             const pml_segment *s = &b->layout->segments[b->entries[i].segment];
             start = BASE_MAX(start, s->pos + s->n_tokens);
         }
-    int32_t next = next_position(places->sorted, places->n, start);
+    int32_t next = plan_order_next_position(places->sorted, places->n, start);
     return next <= start || next - start >= e->n_tokens;
 }
 
 /* A text of a fixed layout: into the gap after its predecessor, or after the schema if there is none, as all texts after it. Control
  * tokens, which nobody can shorten, go there as well if they do not fit. */
 static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places *places) {
-    int32_t next = e->opens_answer || places->tail >= 0 ? -1 : next_position(places->sorted, places->n, start);
+    int32_t next = e->opens_answer || places->tail >= 0 ? -1 : plan_order_next_position(places->sorted, places->n, start);
     bool is_text = b->prompt->nodes[e->node].kind == PML_TEXT, fits = e->n_tokens <= next - start;
     if (next <= start || (!fits && !is_text)) {
         e->pos = BASE_MAX(places->tail, b->layout->length);
@@ -255,7 +255,7 @@ static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places 
                     e->n_tokens, next - start, fits_after_imports(b, e, places) ? ", move it after the last import" : "");
 }
 
-static int compare_entries(const void *a, const void *b) {
+static int plan_order_compare_entries(const void *a, const void *b) {
     const plan_entry *x = a, *y = b;
     return x->pos != y->pos ? (x->pos > y->pos) - (x->pos < y->pos) : (x->order > y->order) - (x->order < y->order);
 }
@@ -277,7 +277,7 @@ static int place_fixed(plan_build *b) {
         start = same_import ? BASE_MAX(start, e->pos + e->n_tokens) : e->pos + e->n_tokens;
     }
     base_free(places.sorted);
-    if (!rc) qsort(b->entries, b->n_entries, sizeof(*b->entries), compare_entries);
+    if (!rc) qsort(b->entries, b->n_entries, sizeof(*b->entries), plan_order_compare_entries);
     return rc;
 }
 

@@ -93,7 +93,7 @@ static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int
 }
 
 /* Both lists rise, and differ. */
-static void merge(int32_t *out, const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
+static void plan_quality_merge(int32_t *out, const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
     for (int32_t i = 0, k = 0; i < n_a || k < n_b;) {
         bool first = k == n_b || (i < n_a && a[i] < b[k]);
         assert(i == n_a || k == n_b || a[i] != b[k]);
@@ -106,7 +106,7 @@ static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t
     size_t first = p->n_again, need = first + (size_t)view->n_again + (size_t)n;
     int rc = base_grow((void **)&p->again, &p->cap_again, need, (size_t)1 << 30, sizeof(*p->again));
     if (rc) return base_fail(err, rc, "no room for %zu tokens that are computed again", need);
-    merge(p->again + first, pml_item_again(p, view), view->n_again, slots, n);
+    plan_quality_merge(p->again + first, pml_item_again(p, view), view->n_again, slots, n);
     view->first_again = first;
     view->n_again += n;
     p->n_again = need;

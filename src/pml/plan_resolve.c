@@ -34,7 +34,7 @@ static int unknown_module(plan_build *b, int32_t holder, int32_t node) {
                     inside);
 }
 
-static int check_arguments(plan_build *b, int32_t module, int32_t node) {
+static int plan_build_check_arguments(plan_build *b, int32_t module, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
     for (int32_t i = 0; i < n->n_arguments; i++) {
         const char *name = n->arguments[i].name;
@@ -58,7 +58,7 @@ static int take_import(plan_build *b, int32_t holder, int32_t node) {
     if (u >= 0) b->taken_of[u] = module;
     b->import_of[module] = node;
     b->plan->included[module] = true;
-    int rc = check_arguments(b, module, node);
+    int rc = plan_build_check_arguments(b, module, node);
     for (int32_t c = n->first_child; c >= 0 && !rc; c = b->prompt->nodes[c].next)
         if (b->prompt->nodes[c].kind == PML_IMPORT) rc = take_import(b, module, c);
     return rc;

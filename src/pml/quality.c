@@ -15,7 +15,7 @@ static const struct {
     [RP_QUALITY_BLEND] = {"blend", 100}, [RP_QUALITY_SCAFFOLD] = {"scaffold", 0}, [RP_QUALITY_EXACT] = {"exact", 0},
 };
 
-static bool read_amount(const char *s, int32_t most, int32_t *out) {
+static bool quality_read_amount(const char *s, int32_t most, int32_t *out) {
     int32_t n = 0;
     if (!*s) return false;
     for (; *s >= '0' && *s <= '9' && n <= most; s++) n = 10 * n + (*s - '0');
@@ -28,7 +28,7 @@ bool pml_quality_read(const char *text, rp_quality *out) {
         size_t n = strlen(modes[i].name);
         rp_quality q = {(rp_quality_mode)i, 0};
         if (strncmp(text, modes[i].name, n) != 0) continue;
-        bool good = modes[i].most == 0 ? !text[n] : text[n] == ':' && read_amount(text + n + 1, modes[i].most, &q.amount);
+        bool good = modes[i].most == 0 ? !text[n] : text[n] == ':' && quality_read_amount(text + n + 1, modes[i].most, &q.amount);
         if (good) *out = q;
         return good;
     }

@@ -38,7 +38,7 @@ int pml_split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t
 }
 
 /* A prompt as a row: its messages, each with its role before it and its end behind it; all numbers below those of atoms are free. */
-static void write_row(const split_corpus *c, uint32_t prompt, int32_t *row) {
+static void split_corpus_write_row(const split_corpus *c, uint32_t prompt, int32_t *row) {
     for (uint32_t i = c->prompts[prompt].first; i < c->prompts[prompt].end; i++) {
         const split_message *m = &c->messages[i];
         *row++ = -3 - m->role; /* -2 to -6 */
@@ -65,7 +65,7 @@ static size_t row_bytes(const split_corpus *c, uint32_t prompt, size_t n) {
     return bytes;
 }
 
-static int find_prefixes(pml_split *s, const split_corpus *c, rp_error *err) {
+static int pml_split_find_prefixes(pml_split *s, const split_corpus *c, rp_error *err) {
     size_t total = 0, n = c->n_prompts, used = 0;
     for (uint32_t p = 0; p < n; p++) total += row_length(c, p);
     int32_t *all = base_alloc((total + 1) * sizeof(*all));
@@ -75,7 +75,7 @@ static int find_prefixes(pml_split *s, const split_corpus *c, rp_error *err) {
     for (uint32_t p = 0; p < n && !rc; p++) {
         rows[p] = all + used;
         lengths[p] = row_length(c, p);
-        write_row(c, p, all + used);
+        split_corpus_write_row(c, p, all + used);
         used += lengths[p];
     }
     if (!rc) rc = pml_split_prefixes(rows, lengths, n, shared, err);
@@ -101,7 +101,7 @@ int pml_split_new(pml_split **out, const rp_split_prompt *prompts, size_t n, con
         !(rc = split_shares_find(&shares, &corpus, (size_t)options->min_bytes, err)) &&
         !(rc = split_plan_make(&plan, &corpus, &shares, (size_t)options->min_bytes, err)) &&
         !(rc = split_write(s, &plan, options->name, options->model, err)))
-        rc = find_prefixes(s, &corpus, err);
+        rc = pml_split_find_prefixes(s, &corpus, err);
     split_plan_free(&plan);
     split_shares_free(&shares);
     split_corpus_free(&corpus);

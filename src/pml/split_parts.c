@@ -143,7 +143,7 @@ static void leave_lead(planning *w) {
 }
 
 /* The part that comes next behind the lead in all prompts, with little before it, SPLIT_NONE. */
-static uint32_t part_behind_lead(const planning *w) {
+static uint32_t planning_part_after_lead(const planning *w) {
     uint32_t number = SPLIT_NONE;
     bool varies = false;
     for (uint32_t p = 0; p < w->c->n_prompts; p++) {
@@ -161,7 +161,7 @@ static uint32_t part_behind_lead(const planning *w) {
 /* Anonymous text has no parameters: where the lead ends in a sentence that goes on with one, the sentence's beginning becomes a part. */
 static int cut_sentence(planning *w) {
     split_lead *lead = &w->p->lead;
-    if (lead->n_atoms == 0 || part_behind_lead(w) == SPLIT_NONE) return RP_OK;
+    if (lead->n_atoms == 0 || planning_part_after_lead(w) == SPLIT_NONE) return RP_OK;
     uint32_t end = lead_end(w, 0), start = end - lead->n_atoms, from = end;
     while (from > start && split_border_at(w->c, from) < SPLIT_SENTENCE) from--;
     if (from == end || split_bytes(w->c, from, end) > PML_SPLIT_ARGUMENT_BYTES) return RP_OK;
@@ -187,7 +187,7 @@ static int make_lead(planning *w) {
 /* ---- Joining parts ---- */
 
 /* Atoms between a spot and the next one; SPLIT_NONE: that is in another message, or there is none. */
-static uint32_t gap_behind(const planning *w, size_t i) {
+static uint32_t planning_gap_after(const planning *w, size_t i) {
     const spot *here = &w->spots[i];
     uint32_t end = here->atom + w->s->parts[here->number].n_atoms;
     if (i + 1 == w->n_spots || w->c->message[w->spots[i + 1].atom] != w->c->message[here->atom]) return SPLIT_NONE;
@@ -203,7 +203,7 @@ static size_t part_bytes(const planning *w, uint32_t number) {
 static void find_followers(planning *w) {
     for (uint32_t i = 0; i < w->s->n_parts; i++) w->follow[i] = SPLIT_NONE - 1; /* not seen */
     for (size_t i = 0; i < w->n_spots; i++) {
-        uint32_t a = w->spots[i].number, gap = gap_behind(w, i), b = gap == SPLIT_NONE ? SPLIT_NONE : w->spots[i + 1].number;
+        uint32_t a = w->spots[i].number, gap = planning_gap_after(w, i), b = gap == SPLIT_NONE ? SPLIT_NONE : w->spots[i + 1].number;
         if (b != SPLIT_NONE) {
             uint32_t end = w->spots[i + 1].atom;
             size_t bytes = split_bytes(w->c, end - gap, end);
@@ -228,7 +228,7 @@ static bool gaps_agree(const planning *w, const split_part *a, const split_part 
     return true;
 }
 
-static int add_module(planning *w, uint32_t n_pieces, uint32_t n, split_module **out) {
+static int planning_add_module(planning *w, uint32_t n_pieces, uint32_t n, split_module **out) {
     split_plan *p = w->p;
     int rc = base_grow((void **)&p->modules, &p->cap_modules, (size_t)p->n_modules + 1, PML_SPLIT_MAX_MODULES, sizeof(*p->modules));
     if (rc) return base_fail(w->err, rc, "no room for %u modules: give fewer prompts, or a larger least size", (unsigned)p->n_modules);
@@ -260,7 +260,7 @@ static int join_chain(planning *w, uint32_t first, uint32_t *next) {
         bytes += split_bytes(w->c, parts[begins[k]].at[0], parts[ends[k]].at[0] + parts[ends[k]].n_atoms);
     if (bytes < w->min_bytes) return RP_OK;
     split_module *m;
-    int rc = add_module(w, n_pieces, parts[first].n, &m);
+    int rc = planning_add_module(w, n_pieces, parts[first].n, &m);
     if (rc) return rc;
     m->n_bytes = bytes;
     for (uint32_t k = 0; k < n_pieces; k++) {
@@ -297,7 +297,7 @@ static int close_lead(planning *w) {
     lead->n_atoms = 0;
     if (split_bytes(w->c, first, first + n) < w->min_bytes) return RP_OK;
     split_module *m;
-    int rc = add_module(w, 1, w->c->n_prompts, &m);
+    int rc = planning_add_module(w, 1, w->c->n_prompts, &m);
     if (rc) return rc;
     m->lengths[0] = n;
     m->n_bytes = split_bytes(w->c, first, first + n);

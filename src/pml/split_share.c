@@ -37,18 +37,18 @@ typedef struct sharing {
 
 /* ---- Classes ---- */
 
-static uint32_t find(sharing *s, uint32_t a) {
+static uint32_t sharing_find(sharing *s, uint32_t a) {
     while (s->class[a] != a) a = s->class[a] = s->class[s->class[a]];
     return a;
 }
 
-static void unite(sharing *s, uint32_t a, uint32_t b) {
-    a = find(s, a);
-    b = find(s, b);
+static void sharing_unite(sharing *s, uint32_t a, uint32_t b) {
+    a = sharing_find(s, a);
+    b = sharing_find(s, b);
     s->class[BASE_MAX(a, b)] = BASE_MIN(a, b);
 }
 
-static uint64_t hash_window(const uint32_t *ids) {
+static uint64_t split_share_hash_window(const uint32_t *ids) {
     uint64_t h = 0x243f6a8885a308d3u;
     for (int i = 0; i < SPLIT_WINDOW; i++) {
         h = (h ^ ids[i]) * 0x9e3779b97f4a7c15u;
@@ -60,7 +60,7 @@ static uint64_t hash_window(const uint32_t *ids) {
 /* The first window equal to the one at a, which may be a itself. */
 static uint32_t first_window(const split_corpus *c, uint32_t *table, size_t mask, uint32_t a) {
     const size_t bytes = SPLIT_WINDOW * sizeof(*c->id);
-    size_t slot = hash_window(c->id + a) & mask;
+    size_t slot = split_share_hash_window(c->id + a) & mask;
     while (table[slot] != SPLIT_NONE && memcmp(c->id + table[slot], c->id + a, bytes) != 0) slot = (slot + 1) & mask;
     if (table[slot] == SPLIT_NONE) table[slot] = a;
     return table[slot];
@@ -72,13 +72,13 @@ static void unite_windows(sharing *s, uint32_t *table, size_t mask) {
         uint32_t expected = SPLIT_NONE; /* where the window would be if it went on as the last one */
         for (uint32_t a = c->messages[m].first; a + SPLIT_WINDOW <= c->messages[m].end; a++) {
             uint32_t other = first_window(c, table, mask, a);
-            for (uint32_t i = other == expected ? SPLIT_WINDOW - 1 : 0; i < SPLIT_WINDOW && other != a; i++) unite(s, a + i, other + i);
+            for (uint32_t i = other == expected ? SPLIT_WINDOW - 1 : 0; i < SPLIT_WINDOW && other != a; i++) sharing_unite(s, a + i, other + i);
             expected = other != a ? other + 1 : SPLIT_NONE;
         }
     }
 }
 
-static int make_classes(sharing *s) {
+static int sharing_make_classes(sharing *s) {
     size_t n_slots = 64;
     while (n_slots < 2 * (size_t)s->c->n_atoms) n_slots *= 2;
     uint32_t *table = base_alloc(n_slots * sizeof(*table));
@@ -87,7 +87,7 @@ static int make_classes(sharing *s) {
     for (uint32_t a = 0; a < s->c->n_atoms; a++) s->class[a] = a;
     unite_windows(s, table, n_slots - 1);
     base_free(table);
-    for (uint32_t a = 0; a < s->c->n_atoms; a++) s->class[a] = find(s, a);
+    for (uint32_t a = 0; a < s->c->n_atoms; a++) s->class[a] = sharing_find(s, a);
     return RP_OK;
 }
 
@@ -138,7 +138,7 @@ static int number_passages(sharing *s) {
     return RP_OK;
 }
 
-static uint32_t prompt_of(const sharing *s, uint32_t atom) { return s->c->messages[s->c->message[atom]].prompt; }
+static uint32_t sharing_prompt_of(const sharing *s, uint32_t atom) { return s->c->messages[s->c->message[atom]].prompt; }
 
 /* Gives every part its places, rising, and finds out which repeat. */
 static int place_passages(sharing *s) {
@@ -161,7 +161,7 @@ static int place_passages(sharing *s) {
         end = passage_end(s, a);
         if (number == SPLIT_NONE) continue;
         split_part *part = &out->parts[number];
-        if (part->n > 0 && prompt_of(s, part->at[part->n - 1]) == prompt_of(s, a)) s->repeats[number] = true;
+        if (part->n > 0 && sharing_prompt_of(s, part->at[part->n - 1]) == sharing_prompt_of(s, a)) s->repeats[number] = true;
         part->at[part->n++] = a;
     }
     return RP_OK;
@@ -169,18 +169,18 @@ static int place_passages(sharing *s) {
 
 /* ---- Owners ---- */
 
-static void own(split_shares *out, uint32_t number, uint32_t first, uint32_t n) {
+static void split_shares_own(split_shares *out, uint32_t number, uint32_t first, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) out->owner[first + i] = number;
 }
 
-static bool is_free(const split_shares *out, uint32_t first, uint32_t n) {
+static bool split_shares_is_free(const split_shares *out, uint32_t first, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (out->owner[first + i] != SPLIT_NONE) return false;
     return true;
 }
 
 /* Is the k-th atom before (after: behind) all places of a part one and the same, and nobody's? */
-static bool agrees(const sharing *s, const split_part *part, uint32_t k, bool after) {
+static bool sharing_agrees(const sharing *s, const split_part *part, uint32_t k, bool after) {
     uint32_t id = SPLIT_NONE;
     for (uint32_t i = 0; i < part->n; i++) {
         const split_message *m = &s->c->messages[s->c->message[part->at[i]]];
@@ -197,14 +197,14 @@ static void grow_before(const sharing *s, uint32_t number, uint32_t k) {
     split_part *part = &s->out->parts[number];
     for (uint32_t i = 0; i < part->n; i++) {
         part->at[i] -= k;
-        own(s->out, number, part->at[i], k);
+        split_shares_own(s->out, number, part->at[i], k);
     }
     part->n_atoms += k;
 }
 
-static void grow_behind(const sharing *s, uint32_t number, uint32_t k) {
+static void sharing_grow_after(const sharing *s, uint32_t number, uint32_t k) {
     split_part *part = &s->out->parts[number];
-    for (uint32_t i = 0; i < part->n; i++) own(s->out, number, part->at[i] + part->n_atoms, k);
+    for (uint32_t i = 0; i < part->n; i++) split_shares_own(s->out, number, part->at[i] + part->n_atoms, k);
     part->n_atoms += k;
 }
 
@@ -213,7 +213,7 @@ static void grow_to_border(const sharing *s, uint32_t number) {
     const split_part *part = &s->out->parts[number];
     split_border best = split_border_at(s->c, part->at[0]);
     uint32_t taken = 0;
-    for (uint32_t k = 1; agrees(s, part, k, false); k++) {
+    for (uint32_t k = 1; sharing_agrees(s, part, k, false); k++) {
         split_border border = split_border_at(s->c, part->at[0] - k);
         if (border < best) continue;
         best = border;
@@ -222,11 +222,11 @@ static void grow_to_border(const sharing *s, uint32_t number) {
     grow_before(s, number, taken);
 }
 
-static void grow(const sharing *s, uint32_t number, bool after) {
+static void sharing_grow(const sharing *s, uint32_t number, bool after) {
     const split_part *part = &s->out->parts[number];
     uint32_t k = 0;
-    while (agrees(s, part, k + 1, after)) k++;
-    if (after) grow_behind(s, number, k);
+    while (sharing_agrees(s, part, k + 1, after)) k++;
+    if (after) sharing_grow_after(s, number, k);
     else grow_before(s, number, k);
 }
 
@@ -236,11 +236,11 @@ static void take_first_places(const sharing *s, uint32_t number, size_t min_byte
     uint32_t kept = 0;
     bool pays = split_bytes(s->c, part->at[0], part->at[0] + part->n_atoms) >= min_bytes;
     for (uint32_t i = 0; i < part->n && pays; i++) {
-        if (kept > 0 && prompt_of(s, part->at[kept - 1]) == prompt_of(s, part->at[i])) continue;
-        if (is_free(s->out, part->at[i], part->n_atoms)) part->at[kept++] = part->at[i];
+        if (kept > 0 && sharing_prompt_of(s, part->at[kept - 1]) == sharing_prompt_of(s, part->at[i])) continue;
+        if (split_shares_is_free(s->out, part->at[i], part->n_atoms)) part->at[kept++] = part->at[i];
     }
     part->n = kept > 1 ? kept : 0;
-    for (uint32_t i = 0; i < part->n; i++) own(s->out, number, part->at[i], part->n_atoms);
+    for (uint32_t i = 0; i < part->n; i++) split_shares_own(s->out, number, part->at[i], part->n_atoms);
 }
 
 typedef struct ranked {
@@ -254,7 +254,7 @@ static int compare_ranked(const void *a, const void *b) {
 }
 
 /* Longest first. */
-static int settle(sharing *s, size_t min_bytes) {
+static int sharing_settle(sharing *s, size_t min_bytes) {
     split_shares *out = s->out;
     ranked *order = base_calloc((size_t)out->n_parts + 1, sizeof(*order));
     if (!order) return base_fail_memory(s->err, out->n_parts * sizeof(*order), "shared passages");
@@ -262,12 +262,12 @@ static int settle(sharing *s, size_t min_bytes) {
     for (uint32_t i = 0; i < out->n_parts; i++) {
         if (s->repeats[i]) continue;
         order[n++] = (ranked){out->parts[i].n_atoms, i};
-        for (uint32_t k = 0; k < out->parts[i].n; k++) own(out, i, out->parts[i].at[k], out->parts[i].n_atoms);
+        for (uint32_t k = 0; k < out->parts[i].n; k++) split_shares_own(out, i, out->parts[i].at[k], out->parts[i].n_atoms);
     }
     qsort(order, n, sizeof(*order), compare_ranked);
     for (uint32_t i = 0; i < n; i++) grow_to_border(s, order[i].number);
-    for (uint32_t i = 0; i < n; i++) grow(s, order[i].number, true);
-    for (uint32_t i = 0; i < n; i++) grow(s, order[i].number, false);
+    for (uint32_t i = 0; i < n; i++) sharing_grow(s, order[i].number, true);
+    for (uint32_t i = 0; i < n; i++) sharing_grow(s, order[i].number, false);
     for (uint32_t i = 0; i < out->n_parts; i++)
         if (s->repeats[i]) take_first_places(s, i, min_bytes);
     base_free(order);
@@ -276,15 +276,15 @@ static int settle(sharing *s, size_t min_bytes) {
 
 /* ---- All of it ---- */
 
-static int make(sharing *s, size_t min_bytes) {
+static int sharing_make(sharing *s, size_t min_bytes) {
     int rc;
-    if ((rc = make_classes(s))) return rc;
+    if ((rc = sharing_make_classes(s))) return rc;
     see_neighbours(s);
     if ((rc = number_passages(s)) || (rc = place_passages(s))) return rc;
-    return settle(s, min_bytes);
+    return sharing_settle(s, min_bytes);
 }
 
-static uint32_t *make_row(size_t n, int fill) {
+static uint32_t *split_share_make_row(size_t n, int fill) {
     uint32_t *row = base_alloc((n + 1) * sizeof(*row));
     if (row) memset(row, fill, (n + 1) * sizeof(*row));
     return row;
@@ -292,14 +292,14 @@ static uint32_t *make_row(size_t n, int fill) {
 
 int split_shares_find(split_shares *out, const split_corpus *c, size_t min_bytes, rp_error *err) {
     sharing s = {.c = c, .out = out, .err = err};
-    s.class = make_row(c->n_atoms, 0);
-    s.next = make_row(c->n_atoms, 0xff);
-    s.prev = make_row(c->n_atoms, 0xff);
-    s.size = make_row(c->n_atoms, 0);
-    out->owner = make_row(c->n_atoms, 0xff);
+    s.class = split_share_make_row(c->n_atoms, 0);
+    s.next = split_share_make_row(c->n_atoms, 0xff);
+    s.prev = split_share_make_row(c->n_atoms, 0xff);
+    s.size = split_share_make_row(c->n_atoms, 0);
+    out->owner = split_share_make_row(c->n_atoms, 0xff);
     int rc = RP_OK;
     if (!s.class || !s.next || !s.prev || !s.size || !out->owner) rc = base_fail_memory(err, (uint64_t)c->n_atoms * 20, "shared passages");
-    else rc = make(&s, min_bytes);
+    else rc = sharing_make(&s, min_bytes);
     base_free(s.class);
     base_free(s.next);
     base_free(s.prev);

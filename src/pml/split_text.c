@@ -25,7 +25,7 @@ static int xml_length(const unsigned char *s, size_t n) {
     return control || c == 0xFFFE || c == 0xFFFF ? 0 : length;
 }
 
-static int check_text(const char *name, const char *text, size_t n, rp_error *err) {
+static int split_text_check_text(const char *name, const char *text, size_t n, rp_error *err) {
     for (size_t i = 0; i < n;) {
         int length = xml_length((const unsigned char *)text + i, n - i);
         if (length > 0) {
@@ -46,7 +46,7 @@ static int check_text(const char *name, const char *text, size_t n, rp_error *er
 
 typedef enum letter { SPACE, SIGN, WORD, ALONE } letter;
 
-static letter kind_of(const char *s, size_t n, size_t *length) {
+static letter split_text_kind_of(const char *s, size_t n, size_t *length) {
     unsigned char c = (unsigned char)*s;
     *length = 1;
     if (pml_is_space((char)c)) return SPACE;
@@ -59,14 +59,14 @@ static letter kind_of(const char *s, size_t n, size_t *length) {
 }
 
 /* Does a sign stand within a word: "don't", "e-mail", "3.5"? */
-static bool joins(const char *s, size_t n) {
+static bool split_text_joins(const char *s, size_t n) {
     size_t length;
-    return n > 1 && (*s == '\'' || *s == '-' || *s == '.') && kind_of(s + 1, n - 1, &length) == WORD;
+    return n > 1 && (*s == '\'' || *s == '-' || *s == '.') && split_text_kind_of(s + 1, n - 1, &length) == WORD;
 }
 
 static size_t word_end(const char *s, size_t n, size_t i) {
     size_t length;
-    while (i < n && (kind_of(s + i, n - i, &length) == WORD || joins(s + i, n - i))) i += length;
+    while (i < n && (split_text_kind_of(s + i, n - i, &length) == WORD || split_text_joins(s + i, n - i))) i += length;
     return i;
 }
 
@@ -78,7 +78,7 @@ static size_t atom_length(const char *s, size_t n) {
         if (i == n || i > 1 || *s != ' ') return i;
     }
     char sign = s[i];
-    switch (kind_of(s + i, n - i, &length)) {
+    switch (split_text_kind_of(s + i, n - i, &length)) {
     case WORD: return word_end(s, n, i);
     case ALONE: return i + length;
     default:
@@ -122,7 +122,7 @@ static void number_atoms(split_corpus *c, numbering *t) {
 /* ---- The corpus ---- */
 
 /* Counts; checks texts and limits. */
-static int measure(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp_error *err) {
+static int split_corpus_measure(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp_error *err) {
     size_t n_messages = 0;
     for (size_t p = 0; p < n; p++) {
         n_messages += prompts[p].n_messages;
@@ -130,7 +130,7 @@ static int measure(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp
             return base_fail(err, RP_ERR_LIMIT, "more than %zu messages: give fewer prompts", PML_SPLIT_MAX_MESSAGES);
         for (size_t m = 0; m < prompts[p].n_messages; m++) {
             const rp_message *message = &prompts[p].messages[m];
-            int rc = check_text(prompts[p].name, message->text, message->n, err);
+            int rc = split_text_check_text(prompts[p].name, message->text, message->n, err);
             if (rc) return rc;
             if (message->n > RP_MAX_SPLIT_BYTES - c->n_text)
                 return base_fail(err, RP_ERR_LIMIT, "more than %zu bytes of prompts: give fewer", RP_MAX_SPLIT_BYTES);
@@ -147,7 +147,7 @@ static uint32_t count_atoms(const char *text, size_t n) {
     return count;
 }
 
-static void cut(split_corpus *c, const char *text, size_t n, size_t *used) {
+static void split_corpus_cut(split_corpus *c, const char *text, size_t n, size_t *used) {
     if (n > 0) memcpy(c->text + *used, text, n);
     for (size_t i = 0; i < n; i += atom_length(text + i, n - i)) {
         c->message[c->n_atoms] = c->n_messages;
@@ -157,7 +157,7 @@ static void cut(split_corpus *c, const char *text, size_t n, size_t *used) {
     c->start[c->n_atoms] = (uint32_t)*used;
 }
 
-static void fill(split_corpus *c, const rp_split_prompt *prompts, size_t n) {
+static void split_corpus_fill(split_corpus *c, const rp_split_prompt *prompts, size_t n) {
     size_t used = 0;
     c->n_messages = c->n_atoms = 0;
     c->start[0] = 0;
@@ -167,7 +167,7 @@ static void fill(split_corpus *c, const rp_split_prompt *prompts, size_t n) {
             const rp_message *in = &prompts[p].messages[m];
             split_message *out = &c->messages[c->n_messages];
             *out = (split_message){.first = c->n_atoms, .prompt = (uint32_t)p, .role = prompts[p].plain ? SPLIT_PLAIN : (int)in->role};
-            cut(c, in->text, in->n, &used);
+            split_corpus_cut(c, in->text, in->n, &used);
             out->end = c->n_atoms;
             c->n_messages++;
         }
@@ -178,7 +178,7 @@ static void fill(split_corpus *c, const rp_split_prompt *prompts, size_t n) {
 int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp_error *err) {
     size_t n_atoms = 0;
     numbering table = {.n_slots = 64};
-    int rc = measure(c, prompts, n, err);
+    int rc = split_corpus_measure(c, prompts, n, err);
     if (rc) return rc;
     for (size_t p = 0; p < n; p++)
         for (size_t m = 0; m < prompts[p].n_messages; m++)
@@ -195,7 +195,7 @@ int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n
     if (!c->text || !c->start || !c->id || !c->message || !c->messages || !c->prompts || !table.first) {
         rc = base_fail_memory(err, n_atoms * 20, "prompts");
     } else {
-        fill(c, prompts, n);
+        split_corpus_fill(c, prompts, n);
         number_atoms(c, &table);
     }
     base_free(table.first);

@@ -43,11 +43,11 @@ typedef struct writing {
 
 /* ---- Names ---- */
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
+static bool split_write_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool split_write_is_digit(char c) { return c >= '0' && c <= '9'; }
+static char split_write_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
 
-static bool is_taken(const char *name) {
+static bool split_write_is_taken(const char *name) {
     static const char *const taken[] = {"schema", "prompt", "module", "union", "param", "parameter",
                                         "scaffold", "system", "user", "assistant", "tool"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(taken); i++)
@@ -59,23 +59,23 @@ static bool is_taken(const char *name) {
 static void name_after(const char *text, size_t n, size_t n_words, char out[NAME_BYTES]) {
     size_t used = 0;
     for (size_t i = 0; i < n && n_words > 0; n_words--) {
-        while (i < n && !is_letter(text[i]) && !(used > 0 && is_digit(text[i]))) i++;
+        while (i < n && !split_write_is_letter(text[i]) && !(used > 0 && split_write_is_digit(text[i]))) i++;
         if (i < n && used > 0 && used + 2 < NAME_BYTES - 8) out[used++] = '-';
-        while (i < n && (is_letter(text[i]) || is_digit(text[i])) && used < NAME_BYTES - 8) out[used++] = lower(text[i++]);
-        while (i < n && (is_letter(text[i]) || is_digit(text[i]))) i++;
+        while (i < n && (split_write_is_letter(text[i]) || split_write_is_digit(text[i])) && used < NAME_BYTES - 8) out[used++] = split_write_lower(text[i++]);
+        while (i < n && (split_write_is_letter(text[i]) || split_write_is_digit(text[i]))) i++;
     }
     while (used > 0 && out[used - 1] == '-') used--;
     out[used] = '\0';
     if (used == 0) strcpy(out, "part");
-    else if (is_taken(out)) strcpy(out + used, "-part");
+    else if (split_write_is_taken(out)) strcpy(out + used, "-part");
 }
 
 /* The last word before a place that has three letters or more: what a parameter there is about. */
 static void name_before(const char *text, size_t n, char out[NAME_BYTES]) {
     size_t from = n > PARAM_REACH ? n - PARAM_REACH : 0, start;
     for (size_t end = n; end > from; end = start) {
-        while (end > from && !is_letter(text[end - 1])) end--;
-        for (start = end; start > from && is_letter(text[start - 1]);) start--;
+        while (end > from && !split_write_is_letter(text[end - 1])) end--;
+        for (start = end; start > from && split_write_is_letter(text[start - 1]);) start--;
         if (end - start < 3) continue;
         name_after(text + start, end - start, 1, out);
         return;
@@ -88,7 +88,7 @@ typedef struct named {
     uint32_t index;
 } named;
 
-static int compare_named(const void *a, const void *b) {
+static int split_write_compare_named(const void *a, const void *b) {
     const named *x = a, *y = b;
     int order = strcmp(x->name, y->name);
     return order ? order : (x->index > y->index) - (x->index < y->index);
@@ -100,7 +100,7 @@ static int number_names(char **names, uint32_t n, rp_error *err) {
     uint32_t same = 1;
     int rc = sorted ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*sorted), "names");
     for (uint32_t i = 0; i < n && !rc; i++) sorted[i] = (named){names[i], i};
-    if (!rc && n > 0) qsort(sorted, n, sizeof(*sorted), compare_named);
+    if (!rc && n > 0) qsort(sorted, n, sizeof(*sorted), split_write_compare_named);
     for (uint32_t i = 1; i < n && !rc; i++) {
         base_buffer name = BASE_BUFFER(NAME_BYTES + 16);
         same = strcmp(sorted[i].name, sorted[i - same].name) == 0 ? same + 1 : 1;
@@ -155,14 +155,14 @@ static int name_all(const writing *w) {
 /* ---- XML ---- */
 
 /* The first failure stays in w->err, and its code is handed on. */
-static int put(writing *w, const char *text, size_t n) {
+static int writing_put(writing *w, const char *text, size_t n) {
     int rc = base_buffer_append(&w->to, text, n);
     return rc ? base_fail(w->err, rc, "no room for a document of %zu bytes", w->to.len) : RP_OK;
 }
 
-static int put_string(writing *w, const char *text) { return put(w, text, strlen(text)); }
+static int writing_put_string(writing *w, const char *text) { return writing_put(w, text, strlen(text)); }
 
-static const char *escape(char c, bool attribute) {
+static const char *split_write_escape(char c, bool attribute) {
     switch (c) {
     case '&': return "&amp;";
     case '<': return "&lt;";
@@ -175,38 +175,38 @@ static const char *escape(char c, bool attribute) {
     }
 }
 
-static int put_escaped(writing *w, const char *text, size_t n, bool attribute) {
+static int writing_put_escaped(writing *w, const char *text, size_t n, bool attribute) {
     size_t from = 0;
     int rc = RP_OK;
     for (size_t i = 0; i < n && !rc; i++) {
-        const char *instead = escape(text[i], attribute);
+        const char *instead = split_write_escape(text[i], attribute);
         if (!instead) continue;
-        if (!(rc = put(w, text + from, i - from))) rc = put_string(w, instead);
+        if (!(rc = writing_put(w, text + from, i - from))) rc = writing_put_string(w, instead);
         from = i + 1;
     }
-    return rc ? rc : put(w, text + from, n - from);
+    return rc ? rc : writing_put(w, text + from, n - from);
 }
 
 static int put_atoms(writing *w, uint32_t first, uint32_t end, bool attribute) {
-    return first < end ? put_escaped(w, w->c->text + w->c->start[first], split_bytes(w->c, first, end), attribute) : RP_OK;
+    return first < end ? writing_put_escaped(w, w->c->text + w->c->start[first], split_bytes(w->c, first, end), attribute) : RP_OK;
 }
 
 static int put_attribute(writing *w, const char *name, const char *value) {
     int rc;
-    if ((rc = put_string(w, " ")) || (rc = put_string(w, name)) || (rc = put_string(w, "=\"")) ||
-        (rc = put_escaped(w, value, strlen(value), true)))
+    if ((rc = writing_put_string(w, " ")) || (rc = writing_put_string(w, name)) || (rc = writing_put_string(w, "=\"")) ||
+        (rc = writing_put_escaped(w, value, strlen(value), true)))
         return rc;
-    return put_string(w, "\"");
+    return writing_put_string(w, "\"");
 }
 
 /* <NAME or </NAME, as `before` says, and what ends the tag. */
 static int put_tag(writing *w, const char *before, const char *name, const char *end) {
     int rc;
-    if ((rc = put_string(w, before)) || (rc = put_string(w, name))) return rc;
-    return put_string(w, end);
+    if ((rc = writing_put_string(w, before)) || (rc = writing_put_string(w, name))) return rc;
+    return writing_put_string(w, end);
 }
 
-static int take_document(writing *w, pml_split_document *out) {
+static int writing_take_document(writing *w, pml_split_document *out) {
     out->n = w->to.len;
     out->bytes = base_buffer_take(&w->to);
     w->to = BASE_BUFFER(PML_MAX_BYTES);
@@ -218,11 +218,11 @@ static int take_document(writing *w, pml_split_document *out) {
 /* Tokens of an argument where no model says: a letter or a space is half of one, any other byte is one, and two more. */
 static size_t guess_tokens(const char *text, size_t n) {
     size_t halves = 5;
-    for (size_t i = 0; i < n; i++) halves += is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
+    for (size_t i = 0; i < n; i++) halves += split_write_is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
     return halves / 2;
 }
 
-static int count_tokens(writing *w, const char *text, size_t n, size_t *out) {
+static int writing_count_tokens(writing *w, const char *text, size_t n, size_t *out) {
     token_list tokens = {0};
     if (!w->model) {
         *out = guess_tokens(text, n);
@@ -245,11 +245,11 @@ static int put_param(writing *w, const split_module *m, uint32_t k) {
     for (uint32_t i = 0; i < m->n; i++) {
         split_range value = argument_at(m, i, k);
         size_t n = 0;
-        int rc = count_tokens(w, w->c->text + w->c->start[value.first], split_bytes(w->c, value.first, value.end), &n);
+        int rc = writing_count_tokens(w, w->c->text + w->c->start[value.first], split_bytes(w->c, value.first, value.end), &n);
         if (rc) return rc;
         longest = BASE_MAX(longest, n);
     }
-    int rc = put_string(w, "<param");
+    int rc = writing_put_string(w, "<param");
     if (!rc) rc = put_attribute(w, "name", m->params[k]);
     if (!rc && base_buffer_printf(&w->to, " len=\"%zu\"/>", longest)) rc = base_fail_memory(w->err, w->to.len, "a schema");
     return rc;
@@ -257,23 +257,23 @@ static int put_param(writing *w, const split_module *m, uint32_t k) {
 
 static int put_module(writing *w, const split_module *m, const char *end) {
     int rc;
-    if ((rc = put_string(w, "<module")) || (rc = put_attribute(w, "name", m->name)) || (rc = put_string(w, ">"))) return rc;
+    if ((rc = writing_put_string(w, "<module")) || (rc = put_attribute(w, "name", m->name)) || (rc = writing_put_string(w, ">"))) return rc;
     for (uint32_t k = 0; k < m->n_pieces && !rc; k++) {
         rc = put_atoms(w, m->places[k], m->places[k] + m->lengths[k], false);
         if (!rc && k + 1 < m->n_pieces) rc = put_param(w, m, k);
     }
-    return rc ? rc : put_string(w, end);
+    return rc ? rc : writing_put_string(w, end);
 }
 
 static int put_union(writing *w, int32_t id) {
-    int rc = put_string(w, "<union>\n");
+    int rc = writing_put_string(w, "<union>\n");
     for (uint32_t i = 0; i < w->p->n_modules && !rc; i++)
         if (w->p->modules[i].union_id == id) rc = put_module(w, &w->p->modules[i], "</module>\n");
-    return rc ? rc : put_string(w, "</union\n>");
+    return rc ? rc : writing_put_string(w, "</union\n>");
 }
 
 /* A union stands where its first member would. */
-static int put_modules(writing *w) {
+static int writing_put_modules(writing *w) {
     bool *written = base_calloc((size_t)w->p->n_unions + 1, sizeof(*written));
     int rc = written ? RP_OK : base_fail_memory(w->err, (uint64_t)w->p->n_unions, "unions");
     for (uint32_t i = 0; i < w->p->n_modules && !rc; i++) {
@@ -293,33 +293,33 @@ static int put_lead_message(writing *w, uint32_t i, bool open) {
     const split_message *m = &w->c->messages[w->c->prompts[0].first + i];
     uint32_t end = open ? m->first + w->p->lead.n_atoms : m->end;
     int rc = m->role != SPLIT_PLAIN ? put_tag(w, "<", role_names[m->role], ">") : RP_OK;
-    if (rc || (rc = put_atoms(w, m->first, end, false)) || (open && (rc = put_modules(w)))) return rc;
+    if (rc || (rc = put_atoms(w, m->first, end, false)) || (open && (rc = writing_put_modules(w)))) return rc;
     return m->role != SPLIT_PLAIN ? put_tag(w, "</", role_names[m->role], "\n>") : RP_OK;
 }
 
-static int write_schema(writing *w) {
+static int writing_write_schema(writing *w) {
     int rc;
-    if ((rc = put_string(w, "<schema")) || (rc = put_attribute(w, "name", w->name)) ||
-        (rc = put_string(w, " layout=\"packed\" xml:space=\"preserve\"\n>")))
+    if ((rc = writing_put_string(w, "<schema")) || (rc = put_attribute(w, "name", w->name)) ||
+        (rc = writing_put_string(w, " layout=\"packed\" xml:space=\"preserve\"\n>")))
         return rc;
     for (uint32_t i = 0; i < w->p->lead.n_messages && !rc; i++) rc = put_lead_message(w, i, false);
-    if (!rc) rc = w->p->lead.n_atoms > 0 ? put_lead_message(w, w->p->lead.n_messages, true) : put_modules(w);
-    if (rc || (rc = put_string(w, "</schema>\n"))) return rc;
-    return take_document(w, &w->out->schema);
+    if (!rc) rc = w->p->lead.n_atoms > 0 ? put_lead_message(w, w->p->lead.n_messages, true) : writing_put_modules(w);
+    if (rc || (rc = writing_put_string(w, "</schema>\n"))) return rc;
+    return writing_take_document(w, &w->out->schema);
 }
 
 /* ---- The prompts ---- */
 
-static int put_import(writing *w, const stand *at) {
+static int writing_put_import(writing *w, const stand *at) {
     const split_module *m = &w->p->modules[at->module];
     int rc = put_tag(w, "<", m->name, "");
     for (uint32_t k = 0; k + 1 < m->n_pieces && !rc; k++) {
         split_range value = argument_at(m, at->place, k);
         if (value.first == value.end) continue;
         if ((rc = put_tag(w, " ", m->params[k], "=\"")) || (rc = put_atoms(w, value.first, value.end, true))) break;
-        rc = put_string(w, "\"");
+        rc = writing_put_string(w, "\"");
     }
-    return rc ? rc : put_string(w, "/>");
+    return rc ? rc : writing_put_string(w, "/>");
 }
 
 /* Atoms of one message: imports and the text between them. */
@@ -330,7 +330,7 @@ static int put_content(writing *w, uint32_t first, uint32_t end, pml_split_figur
         if ((rc = put_atoms(w, first, at ? at->atom : end, false)) || !at) return rc;
         const split_module *m = &w->p->modules[at->module];
         uint32_t last = m->n_pieces - 1;
-        rc = put_import(w, at);
+        rc = writing_put_import(w, at);
         first = m->places[(size_t)at->place * m->n_pieces + last] + m->lengths[last];
         figures->cached += m->n_bytes;
         if (at->place == 0) figures->first += m->n_bytes;
@@ -339,7 +339,7 @@ static int put_content(writing *w, uint32_t first, uint32_t end, pml_split_figur
     return rc;
 }
 
-static int put_message(writing *w, const split_message *m, bool led, pml_split_figures *figures) {
+static int writing_put_message(writing *w, const split_message *m, bool led, pml_split_figures *figures) {
     bool in_role = m->role != SPLIT_PLAIN && !led;
     uint32_t first = m->first + (led ? w->p->lead.n_atoms : 0);
     int rc = in_role ? put_tag(w, "<", role_names[m->role], ">") : RP_OK;
@@ -356,23 +356,23 @@ static int write_prompt(writing *w, uint32_t prompt) {
     for (uint32_t i = messages.first; i < messages.end; i++)
         figures->total += split_bytes(w->c, w->c->messages[i].first, w->c->messages[i].end);
     int rc;
-    if ((rc = put_string(w, "<prompt")) || (rc = put_attribute(w, "schema", w->name)) ||
-        (rc = put_string(w, " xml:space=\"preserve\"\n>")))
+    if ((rc = writing_put_string(w, "<prompt")) || (rc = put_attribute(w, "schema", w->name)) ||
+        (rc = writing_put_string(w, " xml:space=\"preserve\"\n>")))
         return rc;
     for (uint32_t i = messages.first + lead->n_messages; i < messages.end && !rc; i++)
-        rc = put_message(w, &w->c->messages[i], i == messages.first + lead->n_messages && lead->n_atoms > 0, figures);
-    if (rc || (rc = put_string(w, "</prompt>\n"))) return rc;
-    return take_document(w, &w->out->prompts[prompt]);
+        rc = writing_put_message(w, &w->c->messages[i], i == messages.first + lead->n_messages && lead->n_atoms > 0, figures);
+    if (rc || (rc = writing_put_string(w, "</prompt>\n"))) return rc;
+    return writing_take_document(w, &w->out->prompts[prompt]);
 }
 
 /* ---- All of it ---- */
 
-static int compare_stands(const void *a, const void *b) {
+static int split_write_compare_is_placed(const void *a, const void *b) {
     const stand *x = a, *y = b;
     return (x->atom > y->atom) - (x->atom < y->atom);
 }
 
-static int make_row(writing *w) {
+static int writing_make_row(writing *w) {
     for (uint32_t i = 0; i < w->p->n_modules; i++) w->n_row += w->p->modules[i].n;
     w->row = base_calloc(w->n_row + 1, sizeof(*w->row));
     if (!w->row) return base_fail_memory(w->err, w->n_row * sizeof(*w->row), "modules");
@@ -380,7 +380,7 @@ static int make_row(writing *w) {
     for (uint32_t i = 0; i < w->p->n_modules; i++)
         for (uint32_t k = 0; k < w->p->modules[i].n; k++)
             w->row[n++] = (stand){w->p->modules[i].places[(size_t)k * w->p->modules[i].n_pieces], i, k};
-    if (n > 0) qsort(w->row, n, sizeof(*w->row), compare_stands);
+    if (n > 0) qsort(w->row, n, sizeof(*w->row), split_write_compare_is_placed);
     return RP_OK;
 }
 
@@ -414,9 +414,9 @@ int split_write(pml_split *out, split_plan *p, const char *name, const rp_model 
     int rc = RP_OK;
     if (!out->prompts || !out->figures || !out->modules) rc = base_fail_memory(err, (uint64_t)w.c->n_prompts * 64, "prompts");
     out->n_prompts = w.c->n_prompts;
-    if (!rc && !(rc = make_row(&w)) && !(rc = name_all(&w))) {
+    if (!rc && !(rc = writing_make_row(&w)) && !(rc = name_all(&w))) {
         out->n_modules = p->n_modules;
-        rc = write_schema(&w);
+        rc = writing_write_schema(&w);
         for (uint32_t i = 0; i < w.c->n_prompts && !rc; i++) rc = write_prompt(&w, i);
         if (!rc) rc = describe_modules(&w);
     }

@@ -41,7 +41,7 @@ static int count_marks(const json_t *list, const char *name, server_problem *p) 
     return n;
 }
 
-static int add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
+static int anthropic_add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     anthropic_add_content(gen, role, content, name, p);
     int n = count_marks(content, name, p);
     if (n > 0) gen->n_marked = gen->n_messages;
@@ -49,7 +49,7 @@ static int add(generation *gen, rp_role role, const json_t *content, const char 
 }
 
 /* Returns how many of its blocks ask to be cached. */
-static int parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
+static int anthropic_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
     char prefix[48], content[64];
     const char *role = "";
     snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
@@ -62,7 +62,7 @@ static int parse_message(generation *gen, const json_t *message, size_t i, serve
     if (!user && strcmp(role, "assistant") != 0)
         server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
     else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
-    else return add(gen, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    else return anthropic_add(gen, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
     return 0;
 }
 
@@ -112,9 +112,9 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
     int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
     gen->marks_tools = marks > 0;
-    if (system) marks += add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
+    if (system) marks += anthropic_add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
-        marks += parse_message(gen, json_array_get(messages, i), i, f->problem);
+        marks += anthropic_parse_message(gen, json_array_get(messages, i), i, f->problem);
     if (is_marked(f->object, "request", f->problem)) { /* of the request itself: its last block */
         marks++;
         gen->n_marked = gen->n_messages;
@@ -157,7 +157,7 @@ int anthropic_parse(generation *gen, server_problem *p) {
 
 /* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
 
-static size_t count(const server_request *x, size_t n_messages, bool open) {
+static size_t anthropic_count(const server_request *x, size_t n_messages, bool open) {
     int32_t *tokens = NULL;
     size_t n = 0;
     if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->gen.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
@@ -166,13 +166,13 @@ static size_t count(const server_request *x, size_t n_messages, bool open) {
 }
 
 static json_t *usage_of(const server_request *x, server_usage u) {
-    int64_t marked = (int64_t)count(x, x->gen.n_marked, true);
+    int64_t marked = (int64_t)anthropic_count(x, x->gen.n_marked, true);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
 }
 
-static json_t *usage(const server_request *x) { return usage_of(x, report_usage(x)); }
+static json_t *anthropic_usage(const server_request *x) { return usage_of(x, report_usage(x)); }
 
 /* Before there is a result: the first text has come, so the prompt is composed. */
 static json_t *usage_now(const server_request *x) {
@@ -183,35 +183,35 @@ static json_t *usage_now(const server_request *x) {
 
 /* ---- replies ---- */
 
-static const char *reason(const server_choice *c) {
+static const char *server_choice_reason(const server_choice *c) {
     if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
     if (c->finder.n_calls > 0) return "tool_use";
     return c->result->stop ? "stop_sequence" : "end_turn";
 }
 
-static json_t *message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
+static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
     char id[SERVER_ID_BYTES + 8];
     snprintf(id, sizeof(id), "msg_%s", x->id);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
                      x->server->model_name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
 }
 
-static json_t *whole(server_request *x) {
+static json_t *anthropic_whole(server_request *x) {
     const server_choice *c = &x->choices[0];
-    json_t *all = message(x, anthropic_content(x, c), reason(c), c->result->stop, usage(x));
+    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
 
-static int open_stream(server_request *x) {
+static int anthropic_open_stream(server_request *x) {
     int rc = server_request_frame(
         x, "message_start",
-        json_pack("{s:s, s:o}", "type", "message_start", "message", message(x, json_array(), NULL, NULL, usage_now(x))));
+        json_pack("{s:s, s:o}", "type", "message_start", "message", anthropic_message(x, json_array(), NULL, NULL, usage_now(x))));
     if (!rc && !tools_are_on(&x->gen)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
     return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+static int anthropic_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
     if (rc) return rc;
     return server_request_frame(x, "content_block_delta",
@@ -219,19 +219,19 @@ static int tell_piece(server_request *x, server_choice *c, const server_piece *p
                                     "text_delta", "text", server_json_text(piece->text, piece->n)));
 }
 
-static int close_choice(server_request *x, server_choice *c) {
+static int anthropic_close_choice(server_request *x, server_choice *c) {
     int rc = anthropic_end_block(x, c);
-    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", reason(c), "stop_sequence", c->result->stop);
+    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", server_choice_reason(c), "stop_sequence", c->result->stop);
     json_t *all =
-        json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", usage(x), "reprise", report_reprise(x));
+        json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", anthropic_usage(x), "reprise", report_reprise(x));
     return rc || server_request_frame(x, "message_delta", all);
 }
 
-static int end_stream(server_request *x) { return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
+static int anthropic_end_stream(server_request *x) { return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
 
-static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
+static int anthropic_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
 
-static const server_form form = {anthropic_parse, whole, open_stream, tell_piece, close_choice, end_stream, fail_stream, anthropic_tell_call};
+static const server_form form = {anthropic_parse, anthropic_whole, anthropic_open_stream, anthropic_report_piece, anthropic_close_choice, anthropic_end_stream, anthropic_fail_stream, anthropic_tell_call};
 
 void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 

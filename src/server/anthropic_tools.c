@@ -16,7 +16,7 @@ static bool is_block(const json_t *block, const char *type) {
 }
 
 /* {"type": "tool_use", "id": ..., "name": ..., "input": {...}}: a call of the last message. */
-static void add_call(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
+static void anthropic_tools_add_call(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
     const char *id = NULL, *name = NULL;
     server_fields f = {block, p, prefix};
     server_field_text(&f, "id", &id);
@@ -47,7 +47,7 @@ static void add_result(generation *gen, const json_t *block, const char *prefix,
 }
 
 /* The blocks of one type, or those that have none of the two. */
-static void each(generation *gen, const json_t *content, const char *type, const char *name,
+static void anthropic_tools_each(generation *gen, const json_t *content, const char *type, const char *name,
                  void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
     for (size_t i = 0; i < json_array_size(content) && !p->kind; i++) {
         char prefix[96];
@@ -66,16 +66,16 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
     }
     for (size_t i = 0; i < n; i++)
         if (!is_block(json_array_get(content, i), other)) json_array_append(texts, json_array_get(content, i));
-    if (role == RP_ROLE_USER) each(gen, content, other, name, add_result, p);
+    if (role == RP_ROLE_USER) anthropic_tools_each(gen, content, other, name, add_result, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
         generation_message(gen, role, texts, text_types, name, p);
-    if (role == RP_ROLE_ASSISTANT) each(gen, content, other, name, add_call, p);
+    if (role == RP_ROLE_ASSISTANT) anthropic_tools_each(gen, content, other, name, anthropic_tools_add_call, p);
     json_decref(texts);
 }
 
 /* ---- tools ---- */
 
-static void parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
+static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
     char prefix[48], place[64];
     const char *type = "custom";
     server_tool t = {0};
@@ -95,7 +95,7 @@ static void parse_tool(generation *gen, const json_t *tool, size_t i, server_pro
     generation_add_tool(gen, &t, p);
 }
 
-static void parse_choice(generation *gen, const server_fields *f) {
+static void anthropic_tools_parse_choice(generation *gen, const server_fields *f) {
     const json_t *choice = server_field_object(f, "tool_choice");
     server_fields g = {choice, f->problem, "tool_choice."};
     const char *type = "", *name = NULL;
@@ -112,8 +112,8 @@ static void parse_choice(generation *gen, const server_fields *f) {
 
 void anthropic_parse_tools(generation *gen, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(gen, json_array_get(tools, i), i, f->problem);
-    parse_choice(gen, f);
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) anthropic_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    anthropic_tools_parse_choice(gen, f);
 }
 
 /* ---- answers ---- */

@@ -68,7 +68,7 @@ static bool parse_rights(char *text, unsigned *out) {
     return *out != 0;
 }
 
-static bool parse_count(const char *text, int *out) {
+static bool api_keys_parse_count(const char *text, int *out) {
     char *end = NULL;
     errno = 0;
     long v = strtol(text, &end, 10);
@@ -96,7 +96,7 @@ static const char *parse_word(server_key *k, char *word) {
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
         return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, with commas between them";
-    if (strcmp(word, "running") == 0) return parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
+    if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
     if (strcmp(word, "tenant") != 0) return "only tenant, rights, running, ram and disk are known";
@@ -145,7 +145,7 @@ static int add_line(api_keys *keys, const char *path, int number, char *line, rp
     return base_fail_at(err, RP_ERR_FORMAT, where, 0, "%s", wrong);
 }
 
-static int read_file(api_keys *keys, const char *path, rp_error *err) {
+static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
     base_buffer text = {0};
     int rc = base_file_read(path, SERVER_MAX_KEY_FILE, &text, err), number = 1;
     if (rc) return rc;
@@ -167,7 +167,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
     if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
     keys->open = path == NULL;
     keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE | SERVER_PRIORITY;
-    int rc = path ? read_file(keys, path, err) : RP_OK;
+    int rc = path ? api_keys_read_file(keys, path, err) : RP_OK;
     if (rc) api_keys_free(keys);
     else *out = keys;
     return rc;

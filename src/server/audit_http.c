@@ -13,7 +13,7 @@
 /* ---- Prometheus ---- */
 
 /* A schema's name as the value of a label, behind whose it is. */
-static const char *label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
+static const char *audit_schema_label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
     size_t n = 0;
     for (const char *c = s->owner; *c; c++) out[n++] = *c;
     if (n > 0) out[n++] = '/';
@@ -27,25 +27,25 @@ static const char *label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
 
 typedef double (*value_fn)(const rp_audit_schema *s);
 
-static double samples(const rp_audit_schema *s) { return (double)s->all.samples; }
-static double agreed(const rp_audit_schema *s) { return (double)s->all.agreed; }
-static double divergence(const rp_audit_schema *s) { return s->now.mean_kl; }
-static double largest(const rp_audit_schema *s) { return s->now.max_kl; }
-static double distance(const rp_audit_schema *s) { return s->now.mean_distance; }
-static double exceeds(const rp_audit_schema *s) { return s->exceeds; }
-static double raised(const rp_audit_schema *s) { return s->raised_to[0] != '\0'; }
+static double audit_schema_samples(const rp_audit_schema *s) { return (double)s->all.samples; }
+static double audit_schema_agreed(const rp_audit_schema *s) { return (double)s->all.agreed; }
+static double audit_schema_divergence(const rp_audit_schema *s) { return s->now.mean_kl; }
+static double audit_schema_largest(const rp_audit_schema *s) { return s->now.max_kl; }
+static double audit_schema_distance(const rp_audit_schema *s) { return s->now.mean_distance; }
+static double audit_schema_exceeds(const rp_audit_schema *s) { return s->exceeds; }
+static double audit_schema_raised(const rp_audit_schema *s) { return s->raised_to[0] != '\0'; }
 
 static const struct {
     const char *name, *type, *help;
     value_fn value;
 } families[] = {
-    {"samples_total", "counter", "Audited requests of a schema.", samples},
-    {"agreed_total", "counter", "Of them: the first token's likeliest was that of an exact run.", agreed},
-    {"divergence", "gauge", "KL divergence of the first token from an exact run, mean, in nats.", divergence},
-    {"divergence_max", "gauge", "The same, the largest.", largest},
-    {"distance", "gauge", "Root mean square of the logits' differences, mean.", distance},
-    {"exceeds", "gauge", "1: a schema is further from exact than max-divergence.", exceeds},
-    {"raised", "gauge", "1: a schema was moved up the dial.", raised},
+    {"samples_total", "counter", "Audited requests of a schema.", audit_schema_samples},
+    {"agreed_total", "counter", "Of them: the first token's likeliest was that of an exact run.", audit_schema_agreed},
+    {"divergence", "gauge", "KL divergence of the first token from an exact run, mean, in nats.", audit_schema_divergence},
+    {"divergence_max", "gauge", "The same, the largest.", audit_schema_largest},
+    {"distance", "gauge", "Root mean square of the logits' differences, mean.", audit_schema_distance},
+    {"exceeds", "gauge", "1: a schema is further from exact than max-divergence.", audit_schema_exceeds},
+    {"raised", "gauge", "1: a schema was moved up the dial.", audit_schema_raised},
 };
 
 static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
@@ -53,7 +53,7 @@ static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
     int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name, families[f].help,
                                 families[f].name, families[f].type);
     for (size_t i = 0; i < a->n_schemas && !rc; i++)
-        rc = base_buffer_printf(b, "reprise_audit_%s{schema=\"%s\"} %.6g\n", families[f].name, label_of(&a->schemas[i], label),
+        rc = base_buffer_printf(b, "reprise_audit_%s{schema=\"%s\"} %.6g\n", families[f].name, audit_schema_label_of(&a->schemas[i], label),
                                 families[f].value(&a->schemas[i]));
     return rc;
 }
@@ -76,12 +76,12 @@ int audit_append_metrics(base_buffer *b, rp_engine *engine) {
 
 /* ---- GET /v1/audit ---- */
 
-static json_t *figures(const rp_audit_figures *f) {
+static json_t *audit_figures_figures(const rp_audit_figures *f) {
     return json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)f->samples, "agreed", (json_int_t)f->agreed, "mean_kl", f->mean_kl,
                      "max_kl", f->max_kl, "mean_distance", f->mean_distance);
 }
 
-static json_t *text(const char *s) { return server_json_text(s, strlen(s)); }
+static json_t *audit_http_text(const char *s) { return server_json_text(s, strlen(s)); }
 
 static int compare_pairs(const void *a, const void *b) {
     double x = ((const rp_audit_pair *)a)->excess_kl, y = ((const rp_audit_pair *)b)->excess_kl;
@@ -89,24 +89,24 @@ static int compare_pairs(const void *a, const void *b) {
 }
 
 /* Of one schema; sorted, so the worst come first. */
-static json_t *pairs(const rp_audit *a, size_t schema) {
+static json_t *audit_pairs(const rp_audit *a, size_t schema) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_pairs && list; i++) {
         const rp_audit_pair *p = &a->pairs[i];
         if (p->schema == schema)
-            json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", text(p->first), text(p->second), "figures",
-                                                  figures(&p->figures), "excess_kl", p->excess_kl));
+            json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first), audit_http_text(p->second), "figures",
+                                                  audit_figures_figures(&p->figures), "excess_kl", p->excess_kl));
     }
     return list;
 }
 
-static json_t *schemas(const rp_audit *a) {
+static json_t *audit_schemas(const rp_audit *a) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_schemas && list; i++) {
         const rp_audit_schema *s = &a->schemas[i];
-        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o}", "schema", text(s->name), "owner", s->owner, "all",
-                                              figures(&s->all), "now", figures(&s->now), "raised_to", s->raised_to, "exceeds", s->exceeds,
-                                              "pairs", pairs(a, i)));
+        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o}", "schema", audit_http_text(s->name), "owner", s->owner, "all",
+                                              audit_figures_figures(&s->all), "now", audit_figures_figures(&s->now), "raised_to", s->raised_to, "exceeds", s->exceeds,
+                                              "pairs", audit_pairs(a, i)));
     }
     return list;
 }
@@ -122,6 +122,6 @@ void handle_audit(server_request *x) {
     if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
     server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
                                           (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting,
-                                          "schemas", schemas(a)));
+                                          "schemas", audit_schemas(a)));
     rp_audit_free(a);
 }

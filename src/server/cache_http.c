@@ -12,25 +12,25 @@
 
 /* ---- an entry as JSON ---- */
 
-static json_t *tiers(const rp_cache_entry *e) {
+static json_t *cache_entry_tiers(const rp_cache_entry *e) {
     json_t *list = json_array();
     if (e->in_ram) json_array_append_new(list, json_string("ram"));
     if (e->on_disk) json_array_append_new(list, json_string("disk"));
     return list;
 }
 
-static json_t *entry(const rp_cache_entry *e) {
+static json_t *cache_entry(const rp_cache_entry *e) {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object", "cache.entry", "key", e->key,
                      "kind", e->kind == RP_CACHE_MODULE ? "module" : "text", "label", server_json_text(e->label, strlen(e->label)), "tiers",
-                     tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",
+                     cache_entry_tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",
                      (json_int_t)e->uses, "last_use", (json_int_t)e->last_use, "pinned", e->pinned, "in_use", e->in_use, "expires",
                      e->expires > 0 ? json_integer(e->expires) : json_null(), "cost_ms", (double)e->cost_us / 1e3);
 }
 
-static json_t *entries(const rp_cache_listing *l) {
+static json_t *cache_listing_entries(const rp_cache_listing *l) {
     json_t *list = json_array();
     for (size_t i = 0; l && i < l->n_entries && list; i++)
-        if (json_array_append_new(list, entry(&l->entries[i]))) return json_decref(list), NULL;
+        if (json_array_append_new(list, cache_entry(&l->entries[i]))) return json_decref(list), NULL;
     return list;
 }
 
@@ -43,9 +43,9 @@ static rp_cache_selection selection_of(server_request *x) {
     return s;
 }
 
-static void fail(server_request *x, const rp_error *err) { server_fail_library(&x->problem, err); }
+static void cache_http_fail(server_request *x, const rp_error *err) { server_fail_library(&x->problem, err); }
 
-static void reply(server_request *x, json_t *object) {
+static void cache_http_reply(server_request *x, json_t *object) {
     if (!x->problem.kind) server_request_reply_json(x, 200, object);
     else {
         json_decref(object);
@@ -85,20 +85,20 @@ void handle_cache_entries(server_request *x) {
     take_page(x, &page);
     s.all = true;
     int rc = x->problem.kind ? 0 : rp_engine_cache_list(x->server->engine, &s, &page, &l, &err);
-    if (rc && rc != RP_ERR_NAME) fail(x, &err); /* nothing of that name: an empty list */
-    json_t *list = json_pack("{s:s, s:o, s:b}", "object", "list", "data", entries(l), "has_more", l && l->has_more);
+    if (rc && rc != RP_ERR_NAME) cache_http_fail(x, &err); /* nothing of that name: an empty list */
+    json_t *list = json_pack("{s:s, s:o, s:b}", "object", "list", "data", cache_listing_entries(l), "has_more", l && l->has_more);
     rp_cache_listing_free(l);
-    reply(x, list);
+    cache_http_reply(x, list);
 }
 
 void handle_cache_entry(server_request *x) {
     rp_cache_selection s = selection_of(x);
     rp_cache_listing *l = NULL;
     rp_error err;
-    if (!x->problem.kind && rp_engine_cache_list(x->server->engine, &s, NULL, &l, &err)) fail(x, &err);
-    json_t *one = l && l->n_entries > 0 ? entry(&l->entries[0]) : NULL;
+    if (!x->problem.kind && rp_engine_cache_list(x->server->engine, &s, NULL, &l, &err)) cache_http_fail(x, &err);
+    json_t *one = l && l->n_entries > 0 ? cache_entry(&l->entries[0]) : NULL;
     rp_cache_listing_free(l);
-    reply(x, one);
+    cache_http_reply(x, one);
 }
 
 /* ---- PATCH and DELETE ---- */
@@ -113,14 +113,14 @@ static void set_ttl(server_request *x, const rp_cache_selection *s, const server
     int32_t ttl = 0; /* null: none */
     rp_error err;
     server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
-    if (!x->problem.kind && rp_engine_cache_set_ttl(x->server->engine, s, ttl, n, &err)) fail(x, &err);
+    if (!x->problem.kind && rp_engine_cache_set_ttl(x->server->engine, s, ttl, n, &err)) cache_http_fail(x, &err);
 }
 
 static void set_pinned(server_request *x, const rp_cache_selection *s, const server_fields *f, size_t *n) {
     bool pinned = false;
     rp_error err;
     server_field_bool(f, "pinned", &pinned);
-    if (!x->problem.kind && rp_engine_cache_pin(x->server->engine, s, pinned, n, &err)) fail(x, &err);
+    if (!x->problem.kind && rp_engine_cache_pin(x->server->engine, s, pinned, n, &err)) cache_http_fail(x, &err);
 }
 
 void handle_cache_change(server_request *x) {
@@ -133,7 +133,7 @@ void handle_cache_change(server_request *x) {
     if (root && server_field(&f, "pinned")) set_pinned(x, &s, &f, &n);
     if (root && !x->problem.kind && json_object_get(root, "ttl")) set_ttl(x, &s, &f, &n);
     json_decref(root);
-    if (x->problem.kind || s.name) reply(x, json_pack("{s:s, s:I}", "object", "cache.changed", "changed", (json_int_t)n));
+    if (x->problem.kind || s.name) cache_http_reply(x, json_pack("{s:s, s:I}", "object", "cache.changed", "changed", (json_int_t)n));
     else handle_cache_entry(x);
 }
 
@@ -141,6 +141,6 @@ void handle_cache_remove(server_request *x) {
     rp_cache_selection s = selection_of(x);
     rp_error err;
     size_t n = 0;
-    if (is_meant(x, &s) && rp_engine_cache_remove(x->server->engine, &s, &n, &err)) fail(x, &err);
-    reply(x, json_pack("{s:s, s:I}", "object", "cache.removed", "removed", (json_int_t)n));
+    if (is_meant(x, &s) && rp_engine_cache_remove(x->server->engine, &s, &n, &err)) cache_http_fail(x, &err);
+    cache_http_reply(x, json_pack("{s:s, s:I}", "object", "cache.removed", "removed", (json_int_t)n));
 }

@@ -36,7 +36,7 @@ static int64_t now_ms(void) {
 
 /* ---- times ---- */
 
-static void write_time(int64_t ms, char out[TIME_BYTES]) {
+static void cached_contents_http_write_time(int64_t ms, char out[TIME_BYTES]) {
     time_t s = (time_t)(ms / 1000);
     struct tm t;
     gmtime_r(&s, &t);
@@ -66,7 +66,7 @@ static bool read_time(const char *text, int64_t *ms) {
 }
 
 /* "300s", "3.5s" */
-static bool read_ttl(const char *text, int64_t *ms) {
+static bool cached_contents_http_read_ttl(const char *text, int64_t *ms) {
     char *end = NULL;
     double s = strtod(text, &end);
     if (end == text || strcmp(end, "s") != 0 || !(s >= 0.001 && s <= (double)MAX_TTL_S)) return false;
@@ -83,7 +83,7 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
     if (ttl && time) server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' and 'expireTime' are both there: give one");
     else if (!ttl && !time && default_ms == 0)
         server_fail(f->problem, SERVER_INVALID, "ttl", "give 'ttl' or 'expireTime': nothing else of a cached content can be changed");
-    else if (ttl && !read_ttl(ttl, &ms))
+    else if (ttl && !cached_contents_http_read_ttl(ttl, &ms))
         server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' is '%.40s': give seconds as in \"300s\", up to %lld", ttl, MAX_TTL_S);
     else if (time && (!read_time(time, &at) || at <= now || at > now + MAX_TTL_S * 1000))
         server_fail(f->problem, SERVER_INVALID, "expireTime", "'expireTime' is '%.40s': give a time to come, as 2030-01-31T00:00:00Z", time);
@@ -93,12 +93,12 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
 
 /* ---- what is told ---- */
 
-static json_t *resource(const server_request *x, const registry_content *c) {
+static json_t *cached_contents_http_resource(const server_request *x, const registry_content *c) {
     char created[TIME_BYTES], updated[TIME_BYTES], expires[TIME_BYTES], name[SERVER_CONTENT_ID_BYTES + sizeof(PREFIX)];
     char model[SERVER_MODEL_NAME_BYTES + 8];
-    write_time(c->created, created);
-    write_time(c->updated, updated);
-    write_time(c->expires, expires);
+    cached_contents_http_write_time(c->created, created);
+    cached_contents_http_write_time(c->updated, updated);
+    cached_contents_http_write_time(c->expires, expires);
     snprintf(name, sizeof(name), PREFIX "%s", c->id);
     snprintf(model, sizeof(model), "models/%s", x->server->model_name);
     return json_pack("{s:s, s:s, s:s*, s:s, s:s, s:s, s:{s:I}}", "name", name, "model", model, "displayName",
@@ -111,7 +111,7 @@ static void reply_unknown(server_request *x, const char *id) {
     server_request_reply_problem(x);
 }
 
-static json_t *body_of(server_request *x) {
+static json_t *cached_contents_http_body_of(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (!root) server_request_reply_problem(x);
     return root;
@@ -156,7 +156,7 @@ static json_t *created(server_request *x) {
     char *text = kept_text(x);
     int rc = text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
     free(text); /* jansson's */
-    return rc ? NULL : report_unknown(x, resource(x, &c));
+    return rc ? NULL : report_unknown(x, cached_contents_http_resource(x, &c));
 }
 
 static const server_form form = {.parse = gemini_parse_content, .whole = created};
@@ -178,7 +178,7 @@ static void check_creation(server_request *x) {
 }
 
 void handle_contents_create(server_request *x) {
-    json_t *root = body_of(x);
+    json_t *root = cached_contents_http_body_of(x);
     if (!root) return;
     if (!generation_parse(&x->gen, root, gemini_parse_content, &x->problem)) check_creation(x);
     json_decref(root);
@@ -191,18 +191,18 @@ void handle_contents_create(server_request *x) {
 void handle_contents_get(server_request *x) {
     registry_content c;
     if (content_registry_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL)) reply_unknown(x, x->name);
-    else server_request_reply_json(x, 200, resource(x, &c));
+    else server_request_reply_json(x, 200, cached_contents_http_resource(x, &c));
 }
 
 void handle_contents_patch(server_request *x) {
-    json_t *root = body_of(x);
+    json_t *root = cached_contents_http_body_of(x);
     registry_content c;
     if (!root) return;
     int64_t now = now_ms(), expires = read_expiry(&(server_fields){root, &x->problem, ""}, now, 0);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else if (content_registry_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c)) reply_unknown(x, x->name);
-    else server_request_reply_json(x, 200, resource(x, &c));
+    else server_request_reply_json(x, 200, cached_contents_http_resource(x, &c));
 }
 
 void handle_contents_delete(server_request *x) {
@@ -224,7 +224,7 @@ static json_t *page_of(const server_request *x, const registry_content *list, si
     json_t *found = json_array(), *all;
     char token[24];
     for (size_t i = 0; i < n && found; i++)
-        if (json_array_append_new(found, resource(x, &list[i]))) break;
+        if (json_array_append_new(found, cached_contents_http_resource(x, &list[i]))) break;
     all = json_pack("{s:o}", "cachedContents", found);
     snprintf(token, sizeof(token), "%" PRIu64, n > 0 ? list[n - 1].number : 0);
     if (all && more) json_object_set_new(all, "nextPageToken", json_string(token));

@@ -33,11 +33,11 @@ typedef struct composer {
 
 /* ---- writing ---- */
 
-static void put(composer *c, const char *bytes, size_t n) {
+static void composer_put(composer *c, const char *bytes, size_t n) {
     if (!c->rc) c->rc = base_buffer_append(&c->out, bytes, n);
 }
 
-static void put_str(composer *c, const char *s) { put(c, s, strlen(s)); }
+static void put_str(composer *c, const char *s) { composer_put(c, s, strlen(s)); }
 
 /* What stands for a byte of ASCII; NULL: itself. */
 static const char *entity_of(char byte, bool in_attribute) {
@@ -73,7 +73,7 @@ int compose_escape(base_buffer *out, const char *text, size_t n, bool in_attribu
     return rc ? rc : base_buffer_append(out, text + done, n - done);
 }
 
-static void put_escaped(composer *c, const char *text, size_t n, bool in_attribute) {
+static void composer_put_escaped(composer *c, const char *text, size_t n, bool in_attribute) {
     if (!c->rc) c->rc = compose_escape(&c->out, text, n, in_attribute);
 }
 
@@ -140,7 +140,7 @@ static bool holds_roles(const rp_inspection *s, int32_t node) {
 }
 
 /* Where a module without others around it belongs. A message that cannot be the schema's role is refused. */
-static place place_of(composer *c, int32_t node) {
+static place composer_place_of(composer *c, int32_t node) {
     const char *around = role_around(c->schema, node), *own = role_names[c->gen->messages[c->message].role];
     if (!around) return holds_roles(c->schema, node) ? PLACE_OUTSIDE : PLACE_INSIDE;
     if (strcmp(around, own) != 0)
@@ -153,7 +153,7 @@ static place place_of(composer *c, int32_t node) {
     return PLACE_BARE;
 }
 
-static int fail_unknown(composer *c, const char *path) {
+static int composer_fail_unknown(composer *c, const char *path) {
     char list[LISTED_BYTES] = "";
     for (int32_t i = 0; i < c->schema->n_nodes; i++) {
         size_t used = strlen(list);
@@ -182,15 +182,15 @@ static bool same_prefix(const char *a, const char *b, size_t depth) {
     return n == prefix_bytes(b, depth) && memcmp(a, b, n) == 0;
 }
 
-static size_t depth_of(const char *path) {
+static size_t compose_depth_of(const char *path) {
     size_t depth = 1;
     for (; *path; path++) depth += *path == '/';
     return depth;
 }
 
 /* How many names of the path lead to the innermost module with that parameter; 0: none has it. */
-static size_t owner_of(const rp_inspection *s, const char *path, const char *param) {
-    for (size_t depth = depth_of(path); depth > 0; depth--) {
+static size_t compose_owner_of(const rp_inspection *s, const char *path, const char *param) {
+    for (size_t depth = compose_depth_of(path); depth > 0; depth--) {
         size_t n = prefix_bytes(path, depth);
         for (int32_t i = 0; i < s->n_nodes; i++) {
             const rp_inspect_node *node = &s->nodes[i];
@@ -203,7 +203,7 @@ static size_t owner_of(const rp_inspection *s, const char *path, const char *par
 
 static void put_value(composer *c, const char *name, const json_t *value) {
     char *text = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
-    if (json_is_string(value)) put_escaped(c, json_string_value(value), json_string_length(value), true);
+    if (json_is_string(value)) composer_put_escaped(c, json_string_value(value), json_string_length(value), true);
     else if (text) put_str(c, text);
     else server_fail(c->problem, SERVER_INVALID, "messages", "argument '%.60s' is neither a string nor a number", name);
     free(text); /* jansson's */
@@ -214,7 +214,7 @@ static void put_arguments(composer *c, const server_part *part, size_t depth) {
     json_t *args = (json_t *)part->args, *value;
     const char *name;
     json_object_foreach(args, name, value) {
-        size_t owner = owner_of(c->schema, part->name, name);
+        size_t owner = compose_owner_of(c->schema, part->name, name);
         if (owner == 0)
             server_fail(c->problem, SERVER_INVALID, "messages", "module '%.80s' of schema '%.80s' has no parameter '%.60s'", part->name,
                         c->schema->schema, name);
@@ -228,35 +228,35 @@ static void put_arguments(composer *c, const server_part *part, size_t depth) {
 }
 
 /* The import that parts [first, last), whose paths begin with the same `depth` names, share. */
-static void put_import(composer *c, const server_part *first, const server_part *last, size_t depth) {
+static void composer_put_import(composer *c, const server_part *first, const server_part *last, size_t depth) {
     size_t n = prefix_bytes(first->name, depth), before = depth > 1 ? prefix_bytes(first->name, depth - 1) + 1 : 0;
     put_str(c, "<");
-    put(c, first->name + before, n - before);
+    composer_put(c, first->name + before, n - before);
     for (const server_part *p = first; p < last; p++) put_arguments(c, p, depth);
     put_str(c, ">");
     for (const server_part *p = first; p < last;) {
         const server_part *next = p + 1;
-        bool ends_here = depth_of(p->name) == depth;
+        bool ends_here = compose_depth_of(p->name) == depth;
         while (next < last && !ends_here && same_prefix(p->name, next->name, depth + 1)) next++;
-        if (!ends_here) put_import(c, p, next, depth + 1);
+        if (!ends_here) composer_put_import(c, p, next, depth + 1);
         p = next;
     }
     put_str(c, "</");
-    put(c, first->name + before, n - before);
+    composer_put(c, first->name + before, n - before);
     put_str(c, ">");
 }
 
 /* Modules that follow each other and have the outermost one in common are one import. Returns what stands behind them. */
-static const server_part *put_modules(composer *c, const server_part *first, const server_part *end) {
+static const server_part *composer_put_modules(composer *c, const server_part *first, const server_part *end) {
     const server_part *last = first + 1;
     while (last < end && last->kind == SERVER_PART_MODULE && last->begin == first->begin && same_prefix(first->name, last->name, 1)) last++;
     for (const server_part *p = first; p < last; p++)
         if (find_module(c->schema, p->name, strlen(p->name)) < 0) {
-            fail_unknown(c, p->name);
+            composer_fail_unknown(c, p->name);
             return last;
         }
-    begin_piece(c, place_of(c, find_module(c->schema, first->name, prefix_bytes(first->name, 1))));
-    put_import(c, first, last, 1);
+    begin_piece(c, composer_place_of(c, find_module(c->schema, first->name, prefix_bytes(first->name, 1))));
+    composer_put_import(c, first, last, 1);
     return last;
 }
 
@@ -273,7 +273,7 @@ static void on_child(void *user, const char *name) {
     place where = PLACE_OUTSIDE;
     if (!is_role(name)) {
         int32_t node = find_module(s->composer->schema, name, strlen(name));
-        where = node < 0 ? PLACE_INSIDE : place_of(s->composer, node);
+        where = node < 0 ? PLACE_INSIDE : composer_place_of(s->composer, node);
     }
     s->where = BASE_MAX(s->where, where);
 }
@@ -290,41 +290,41 @@ static place place_of_part(composer *c, const server_part *part) {
     compose_markup markup;
     if (part->kind == SERVER_PART_PML) return place_of_pml(c, part, &markup);
     int32_t node = part->kind == SERVER_PART_MODULE ? find_module(c->schema, part->name, prefix_bytes(part->name, 1)) : -1;
-    return node < 0 ? PLACE_INSIDE : place_of(c, node);
+    return node < 0 ? PLACE_INSIDE : composer_place_of(c, node);
 }
 
 static void put_text(composer *c, size_t begin, size_t end) {
     if (end <= begin) return;
     begin_piece(c, PLACE_INSIDE);
-    put_escaped(c, c->gen->messages[c->message].text + begin, end - begin, false);
+    composer_put_escaped(c, c->gen->messages[c->message].text + begin, end - begin, false);
 }
 
 /* Is the part the next of the documents? */
-static const server_document *take_document(composer *c, const server_part *part) {
+static const server_document *composer_take_document(composer *c, const server_part *part) {
     if (c->next_document == c->n_documents || &c->gen->parts[c->documents[c->next_document].part] != part) return NULL;
     return &c->documents[c->next_document++];
 }
 
 /* Writes a part. Returns the one behind it; *at: up to where the message's text is written. */
 static const server_part *put_part(composer *c, const server_part *part, const server_part *end, size_t *at) {
-    const server_document *document = take_document(c, part);
+    const server_document *document = composer_take_document(c, part);
     compose_markup markup;
     if (part->kind <= SERVER_PART_DOCUMENT && !document) return part + 1; /* text among text */
     put_text(c, *at, part->begin);
     *at = part->end;
-    if (part->kind == SERVER_PART_MODULE) return put_modules(c, part, end);
+    if (part->kind == SERVER_PART_MODULE) return composer_put_modules(c, part, end);
     place where = document ? PLACE_INSIDE : place_of_pml(c, part, &markup);
     begin_piece(c, where);
     if (document) {
         put_str(c, "<");
         put_str(c, document->name);
         put_str(c, "/>");
-    } else if (!c->problem->kind) put(c, part->pml + markup.begin, markup.end - markup.begin);
+    } else if (!c->problem->kind) composer_put(c, part->pml + markup.begin, markup.end - markup.begin);
     return part + 1;
 }
 
 /* Writes a message whose parts are [part, end). */
-static void put_message(composer *c, const server_part *part, const server_part *end) {
+static void composer_put_message(composer *c, const server_part *part, const server_part *end) {
     size_t at = 0;
     c->is_bare = c->wrote = false;
     for (const server_part *p = part; p < end && c->schema && !c->problem->kind; p++)
@@ -339,12 +339,12 @@ static void put_message(composer *c, const server_part *part, const server_part 
 static void put_prompt(composer *c, const char *schema) {
     const server_part *part = c->gen->parts, *end = part + c->gen->n_parts;
     put_str(c, "<prompt schema=\"");
-    put_escaped(c, schema, strlen(schema), true);
+    composer_put_escaped(c, schema, strlen(schema), true);
     put_str(c, c->has_pml ? "\">" : "\" xml:space=\"preserve\">");
     for (c->message = 0; c->message < c->gen->n_messages && !c->problem->kind && !c->rc; c->message++) {
         const server_part *next = part;
         while (next < end && next->message == c->message) next++;
-        put_message(c, part, next);
+        composer_put_message(c, part, next);
         part = next;
     }
     put_str(c, "</prompt>");
@@ -353,7 +353,7 @@ static void put_prompt(composer *c, const char *schema) {
 /* ---- all of it ---- */
 
 /* The name of the one schema that all parts are of; `name` has room for SERVER_SCHEMA_NAME_BYTES. */
-static int find_schema(composer *c, char *name) {
+static int composer_find_schema(composer *c, char *name) {
     name[0] = '\0';
     for (size_t i = 0; i < c->gen->n_parts && !c->problem->kind; i++) {
         const server_part *part = &c->gen->parts[i];
@@ -375,7 +375,7 @@ static int find_schema(composer *c, char *name) {
 }
 
 /* Gives what was written to the ask. */
-static int finish(composer *c) {
+static int composer_finish(composer *c) {
     if (!c->problem->kind && c->rc == RP_ERR_INVALID)
         server_fail(c->problem, SERVER_INVALID, "messages", "a text has a control character, which PML cannot hold: leave it out");
     else if (!c->problem->kind && c->rc == RP_ERR_LIMIT)
@@ -398,12 +398,12 @@ static int compose_markup_of(server_request *x, const char *tenant) {
     if (x->gen.modular)
         return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema of the parts: leave it out where messages have "
                                                                  "modules of their own");
-    if (find_schema(&c, name)) return (int)x->problem.kind;
+    if (composer_find_schema(&c, name)) return (int)x->problem.kind;
     if (rp_engine_inspect(x->server->engine, tenant, name, NULL, NULL, &schema, &err)) return server_fail_library(&x->problem, &err);
     c.schema = schema;
     put_prompt(&c, name);
     rp_inspection_free(schema);
-    return finish(&c);
+    return composer_finish(&c);
 }
 
 /* Where PML cannot hold a text the conversation stays what it is: found by its beginning. */
@@ -413,7 +413,7 @@ static int compose_documents(server_request *x) {
     if (modular_choose(x, &documents, &c.n_documents) || c.n_documents == 0) return (int)x->problem.kind;
     c.documents = documents;
     put_prompt(&c, MODULAR_SCHEMA);
-    if (c.rc != RP_ERR_INVALID && c.rc != RP_ERR_LIMIT) return finish(&c);
+    if (c.rc != RP_ERR_INVALID && c.rc != RP_ERR_LIMIT) return composer_finish(&c);
     base_buffer_free(&c.out);
     x->gen.schema = NULL;
     return SERVER_FINE;

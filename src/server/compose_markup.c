@@ -16,17 +16,17 @@ typedef struct scan {
     void *user;
 } scan;
 
-static void refuse(scan *s, const char *why) {
+static void scan_refuse(scan *s, const char *why) {
     if (!s->wrong) s->wrong = why;
     XML_StopParser(s->parser, XML_FALSE);
 }
 
 static void begin_prompt(scan *s, const char *name, const char **attributes) {
     if (strcmp(name, "prompt") != 0 || !attributes[0] || strcmp(attributes[0], "schema") != 0 || attributes[2]) {
-        refuse(s, "it has to be <prompt schema=\"...\">...</prompt>, without other attributes");
+        scan_refuse(s, "it has to be <prompt schema=\"...\">...</prompt>, without other attributes");
         return;
     }
-    if (strlen(attributes[1]) >= sizeof(s->out->schema)) refuse(s, "the schema's name is too long");
+    if (strlen(attributes[1]) >= sizeof(s->out->schema)) scan_refuse(s, "the schema's name is too long");
     else snprintf(s->out->schema, sizeof(s->out->schema), "%s", attributes[1]);
     s->out->begin = (size_t)XML_GetCurrentByteIndex(s->parser) + (size_t)XML_GetCurrentByteCount(s->parser);
 }
@@ -38,15 +38,15 @@ static void XMLCALL on_begin(void *user, const XML_Char *name, const XML_Char **
     s->depth++;
 }
 
-static void XMLCALL on_end(void *user, const XML_Char *name) {
+static void XMLCALL compose_markup_on_end(void *user, const XML_Char *name) {
     scan *s = user;
     (void)name;
     if (--s->depth == 0) s->out->end = (size_t)XML_GetCurrentByteIndex(s->parser);
 }
 
-static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
+static void XMLCALL compose_markup_on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
     (void)name, (void)system, (void)public, (void)has_subset;
-    refuse(user, "a DTD is not allowed");
+    scan_refuse(user, "a DTD is not allowed");
 }
 
 int compose_scan(const char *pml, compose_markup *out, void (*child)(void *user, const char *name), void *user, server_problem *p) {
@@ -56,8 +56,8 @@ int compose_scan(const char *pml, compose_markup *out, void (*child)(void *user,
     *out = (compose_markup){0};
     if (!s.parser) return server_fail_memory(p);
     XML_SetUserData(s.parser, &s);
-    XML_SetElementHandler(s.parser, on_begin, on_end);
-    XML_SetStartDoctypeDeclHandler(s.parser, on_doctype);
+    XML_SetElementHandler(s.parser, on_begin, compose_markup_on_end);
+    XML_SetStartDoctypeDeclHandler(s.parser, compose_markup_on_doctype);
     enum XML_Status status = n <= SERVER_MAX_COMPOSED_BYTES ? XML_Parse(s.parser, pml, (int)n, 1) : XML_STATUS_ERROR;
     if (status != XML_STATUS_OK) {
         enum XML_Error code = XML_GetErrorCode(s.parser);

@@ -28,14 +28,14 @@ int content_registry_new(content_registry **out, rp_error *err) {
     return RP_OK;
 }
 
-static void free_item(registry_item *item) {
+static void registry_item_free_item(registry_item *item) {
     base_free(item->tenant);
     base_free(item->json);
 }
 
 void content_registry_free(content_registry *s) {
     if (!s) return;
-    for (size_t i = 0; i < s->n; i++) free_item(&s->items[i]);
+    for (size_t i = 0; i < s->n; i++) registry_item_free_item(&s->items[i]);
     base_free(s->items);
     pthread_mutex_destroy(&s->lock);
     base_free(s);
@@ -51,17 +51,17 @@ static void drop_expired(content_registry *s, int64_t now) {
             continue;
         }
         s->bytes -= s->items[i].n;
-        free_item(&s->items[i]);
+        registry_item_free_item(&s->items[i]);
     }
     s->n = kept;
 }
 
-static bool is_of(const registry_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
+static bool registry_item_is_of(const registry_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
 
-static registry_item *find(content_registry *s, const char *tenant, const char *id, int64_t now) {
+static registry_item *content_registry_find(content_registry *s, const char *tenant, const char *id, int64_t now) {
     drop_expired(s, now);
     for (size_t i = 0; i < s->n; i++)
-        if (is_of(&s->items[i], tenant) && strcmp(s->items[i].content.id, id) == 0) return &s->items[i];
+        if (registry_item_is_of(&s->items[i], tenant) && strcmp(s->items[i].content.id, id) == 0) return &s->items[i];
     return NULL;
 }
 
@@ -69,11 +69,11 @@ static bool has_room(content_registry *s, const char *tenant, size_t bytes, int6
     size_t own = 0, own_bytes = 0;
     drop_expired(s, now);
     for (size_t i = 0; i < s->n; i++)
-        if (is_of(&s->items[i], tenant)) own++, own_bytes += s->items[i].n;
+        if (registry_item_is_of(&s->items[i], tenant)) own++, own_bytes += s->items[i].n;
     return own < SERVER_MAX_TENANT_CONTENTS && own_bytes + bytes <= SERVER_MAX_TENANT_CONTENTS_BYTES && s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
 }
 
-static int add(content_registry *s, const registry_item *item, int64_t now) {
+static int content_registry_add(content_registry *s, const registry_item *item, int64_t now) {
     if (!has_room(s, item->tenant, item->n, now)) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_CONTENTS, sizeof(*s->items));
     if (rc) return rc;
@@ -97,18 +97,18 @@ int content_registry_put(content_registry *s, const char *tenant, registry_conte
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.json) {
         pthread_mutex_lock(&s->lock);
-        rc = add(s, &item, now);
+        rc = content_registry_add(s, &item, now);
         content->number = s->last_number;
         pthread_mutex_unlock(&s->lock);
     }
-    if (rc) free_item(&item);
+    if (rc) registry_item_free_item(&item);
     return rc;
 }
 
 int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json) {
     int rc = RP_ERR_NAME;
     pthread_mutex_lock(&s->lock);
-    const registry_item *item = find(s, tenant, id, now);
+    const registry_item *item = content_registry_find(s, tenant, id, now);
     if (item) {
         *out = item->content;
         rc = json ? base_buffer_append(json, item->json, item->n) : RP_OK;
@@ -119,7 +119,7 @@ int content_registry_get(content_registry *s, const char *tenant, const char *id
 
 int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out) {
     pthread_mutex_lock(&s->lock);
-    registry_item *item = find(s, tenant, id, now);
+    registry_item *item = content_registry_find(s, tenant, id, now);
     if (item) {
         item->content.expires = expires;
         item->content.updated = now;
@@ -131,7 +131,7 @@ int content_registry_extend(content_registry *s, const char *tenant, const char 
 
 bool content_registry_remove(content_registry *s, const char *tenant, const char *id, int64_t now) {
     pthread_mutex_lock(&s->lock);
-    registry_item *item = find(s, tenant, id, now);
+    registry_item *item = content_registry_find(s, tenant, id, now);
     if (item) {
         item->content.expires = now;
         drop_expired(s, now);
@@ -147,7 +147,7 @@ size_t content_registry_list(content_registry *s, const char *tenant, uint64_t a
     drop_expired(s, now);
     for (size_t i = 0; i < s->n && !*more; i++) {
         const registry_item *item = &s->items[i];
-        if (item->content.number <= after || !is_of(item, tenant)) continue;
+        if (item->content.number <= after || !registry_item_is_of(item, tenant)) continue;
         if (found < n) out[found++] = item->content;
         else *more = true;
     }

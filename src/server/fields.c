@@ -67,7 +67,7 @@ void server_field_bool(const server_fields *f, const char *name, bool *out) {
 }
 
 /* 3.0 is a whole number, too: some languages write it so. */
-static bool whole(const json_t *value, double *out) {
+static bool fields_whole(const json_t *value, double *out) {
     *out = json_number_value(value);
     return json_is_number(value) && *out == floor(*out);
 }
@@ -76,7 +76,7 @@ void server_field_int(const server_fields *f, const char *name, int64_t min, int
     const json_t *value = server_field(f, name);
     double v;
     if (!value) return;
-    if (!whole(value, &v)) server_field_wrong(f, name, value, "a whole number");
+    if (!fields_whole(value, &v)) server_field_wrong(f, name, value, "a whole number");
     else if (!(v >= (double)min && v <= (double)max)) out_of_range(f, name, (double)min, (double)max);
     else *out = (int32_t)v;
 }

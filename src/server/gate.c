@@ -78,7 +78,7 @@ static bool end_watch(server_gate *g, gate_end *e, uint32_t events) {
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, e->fd, &event) == 0;
 }
 
-static void end_change(server_gate *g, gate_end *e, uint32_t events) {
+static void server_gate_end_change(server_gate *g, gate_end *e, uint32_t events) {
     struct epoll_event event = {.events = events, .data.ptr = e};
     if (e->events == events || e->fd < 0) return;
     e->events = events;
@@ -183,8 +183,8 @@ static void link_forward(server_gate *g, gate_link *l) {
         l->in_at = 0;
     }
     if (l->client_ended && !blocked) inner_end(l);
-    end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP : (uint32_t)EPOLLIN) | (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
-    end_change(g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
+    server_gate_end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP : (uint32_t)EPOLLIN) | (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
+    server_gate_end_change(g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
 }
 
 static void client_read(server_gate *g, gate_link *l) {
@@ -305,7 +305,7 @@ static void gate_accept(server_gate *g) {
 
 /* ---- the thread ---- */
 
-static void gate_look_at_deadlines(server_gate *g) {
+static void server_gate_examine_deadlines(server_gate *g) {
     uint64_t now = base_clock_us();
     for (gate_link *l = g->links, *next; l; l = next) {
         next = l->next;
@@ -338,16 +338,16 @@ static void gate_round(server_gate *g) {
         else if (e == &g->wake) gate_awake(g);
     }
     if (g->daemon) MHD_run(g->daemon);
-    if (g->n_lingering > 0) gate_look_at_deadlines(g);
+    if (g->n_lingering > 0) server_gate_examine_deadlines(g);
     links_bury(g);
     if (g->paused && n == 0) g->paused = g->n_links >= g->max_connections; /* descriptors: TICK_MS later is soon enough */
-    if (g->daemon) end_change(g, &g->listener, g->paused ? 0 : EPOLLIN);
+    if (g->daemon) server_gate_end_change(g, &g->listener, g->paused ? 0 : EPOLLIN);
 }
 
 /* The daemon closes its connections; clients still get what it wrote to them. */
 static void gate_stop(server_gate *g) {
     uint64_t until = base_clock_us() + (uint64_t)STOP_MS * 1000;
-    end_change(g, &g->listener, 0);
+    server_gate_end_change(g, &g->listener, 0);
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, g->daemon_end.fd, NULL);
     MHD_stop_daemon(g->daemon);
     g->daemon = NULL;

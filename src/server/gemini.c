@@ -35,7 +35,7 @@ static void parse_contents(generation *gen, const server_fields *f) {
     }
 }
 
-static void parse_config(generation *gen, const server_fields *f) {
+static void gemini_parse_config(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
     server_fields g = {config, f->problem, "generationConfig."};
     rp_sampling *s = &gen->sampling;
@@ -101,7 +101,7 @@ int gemini_parse(generation *gen, server_problem *p) {
     gemini_parse_conversation(gen, &f);
     if (json_array_size(json_object_get(gen->root, "contents")) == 0)
         server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
-    parse_config(gen, &f);
+    gemini_parse_config(gen, &f);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);
     generation_known(gen, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
@@ -112,7 +112,7 @@ int gemini_parse(generation *gen, server_problem *p) {
 /* ---- replies ---- */
 
 /* Takes the parts over. */
-static json_t *candidate(const server_choice *c, json_t *parts, const char *finish) {
+static json_t *server_choice_candidate(const server_choice *c, json_t *parts, const char *finish) {
     json_t *all = json_pack("{s:{s:o, s:s}, s:i}", "content", "parts", parts, "role", "model", "index", (int)c->index);
     if (all && finish) json_object_set_new(all, "finishReason", json_string(finish));
     return all;
@@ -120,55 +120,55 @@ static json_t *candidate(const server_choice *c, json_t *parts, const char *fini
 
 static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
 
-static json_t *usage(const server_request *x) {
+static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
                      "candidatesTokenCount", (json_int_t)u.answer, "totalTokenCount", (json_int_t)(u.prompt + u.answer));
 }
 
-static json_t *response(const server_request *x, json_t *candidates) {
+static json_t *gemini_response(const server_request *x, json_t *candidates) {
     return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->server->model_name, "responseId", x->id);
 }
 
-static json_t *whole(server_request *x) {
+static json_t *gemini_whole(server_request *x) {
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++) {
         const server_choice *c = &x->choices[i];
-        json_array_append_new(list, candidate(c, gemini_parts(c), finish_of(c)));
+        json_array_append_new(list, server_choice_candidate(c, gemini_parts(c), finish_of(c)));
     }
-    json_t *all = response(x, list);
-    if (all) json_object_set_new(all, "usageMetadata", usage(x));
+    json_t *all = gemini_response(x, list);
+    if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     return all;
 }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+static int gemini_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
-    return server_request_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }
 
 /* A call is told when it is whole: its arguments are an object. */
-static int tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
     json_t *parts = json_pack("[o]", gemini_part_of(c, item));
-    return server_request_frame(x, NULL, response(x, json_pack("[o]", candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }
 
-static int close_choice(server_request *x, server_choice *c) {
-    json_t *all = response(x, json_pack("[o]", candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
-    if (all) json_object_set_new(all, "usageMetadata", usage(x));
+static int gemini_close_choice(server_request *x, server_choice *c) {
+    json_t *all = gemini_response(x, json_pack("[o]", server_choice_candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
+    if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
     return server_request_frame(x, NULL, all);
 }
 
-static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
+static int gemini_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
 
-static const server_form form = {gemini_parse, whole, NULL, tell_piece, close_choice, NULL, fail_stream, tell_call};
+static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report_piece, gemini_close_choice, NULL, gemini_fail_stream, gemini_report_call};
 
 /* ---- verbs ---- */
 
-static void count_tokens(server_request *x) {
+static void gemini_count_tokens(server_request *x) {
     size_t n = 0;
     if (generate_check_fields(x) || compose_count(x, &n)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
@@ -194,6 +194,6 @@ void handle_gemini(server_request *x) {
     x->gen.stream = streams;
     if (counts) tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
     if (x->problem.kind) server_request_reply_problem(x);
-    else if (counts) count_tokens(x);
+    else if (counts) gemini_count_tokens(x);
     else generate_begin(x, &form);
 }

@@ -6,14 +6,14 @@
 #include <string.h>
 
 /* A field by its name in JSON, or as Python's clients may write it. */
-static const json_t *either(const json_t *object, const char *name, const char *snake) {
+static const json_t *gemini_tools_either(const json_t *object, const char *name, const char *snake) {
     const json_t *value = json_object_get(object, name);
     return value ? value : json_object_get(object, snake);
 }
 
 /* ---- contents ---- */
 
-static const char *text_of(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
+static const char *gemini_tools_text_of(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
     char *text = json_is_object(value) ? json_dumps(value, 0) : NULL;
     const char *kept = generation_keep(gen, text ? text : otherwise, p);
     free(text); /* jansson's */
@@ -21,14 +21,14 @@ static const char *text_of(generation *gen, const json_t *value, const char *oth
 }
 
 /* {"functionCall": {"id": ..., "name": ..., "args": {...}}}: a call of the last message. */
-static void add_call(generation *gen, const json_t *call, const char *prefix, server_problem *p) {
+static void gemini_tools_add_call(generation *gen, const json_t *call, const char *prefix, server_problem *p) {
     const char *id = NULL, *name = NULL;
     server_fields f = {call, p, prefix};
     server_field_text(&f, "id", &id);
     server_field_text(&f, "name", &name);
     const json_t *args = server_field_object(&f, "args");
     if (!name) server_fail(p, SERVER_INVALID, prefix, "'%sname' is missing", prefix);
-    else generation_add_call(gen, id, name, text_of(gen, args, "{}", p), p);
+    else generation_add_call(gen, id, name, gemini_tools_text_of(gen, args, "{}", p), p);
 }
 
 /* {"functionResponse": {"id": ..., "name": ..., "response": {...}}}: a message. */
@@ -40,17 +40,17 @@ static void add_response(generation *gen, const json_t *response, const char *pr
     server_field_text(&f, "name", &name);
     const json_t *content = server_field_object(&f, "response");
     snprintf(field, sizeof(field), "%.90sid", prefix);
-    generation_text_message(gen, RP_ROLE_TOOL, text_of(gen, content, "{}", p), p);
+    generation_text_message(gen, RP_ROLE_TOOL, gemini_tools_text_of(gen, content, "{}", p), p);
     generation_add_result(gen, id, false, field, p);
 }
 
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
-static void each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
+static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
                  server_problem *p) {
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
         char prefix[96];
-        const json_t *value = either(json_array_get(parts, i), key, snake);
+        const json_t *value = gemini_tools_either(json_array_get(parts, i), key, snake);
         snprintf(prefix, sizeof(prefix), "%.40s.parts[%zu].%.24s.", name, i, key);
         if (!value) continue;
         if (json_is_object(value)) add(gen, value, prefix, p);
@@ -58,8 +58,8 @@ static void each(generation *gen, const json_t *parts, const char *key, const ch
     }
 }
 
-static bool is_text(const json_t *part) {
-    return !either(part, "functionCall", "function_call") && !either(part, "functionResponse", "function_response");
+static bool gemini_tools_is_text(const json_t *part) {
+    return !gemini_tools_either(part, "functionCall", "function_call") && !gemini_tools_either(part, "functionResponse", "function_response");
 }
 
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p) {
@@ -68,16 +68,16 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
     json_t *texts = json_array();
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++)
-        if (is_text(json_array_get(parts, i))) json_array_append(texts, json_array_get(parts, i));
-    if (role == RP_ROLE_USER) each(gen, parts, "functionResponse", "function_response", name, add_response, p);
+        if (gemini_tools_is_text(json_array_get(parts, i))) json_array_append(texts, json_array_get(parts, i));
+    if (role == RP_ROLE_USER) gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before) generation_message(gen, role, texts, types, name, p);
-    if (role == RP_ROLE_ASSISTANT) each(gen, parts, "functionCall", "function_call", name, add_call, p);
+    if (role == RP_ROLE_ASSISTANT) gemini_tools_each(gen, parts, "functionCall", "function_call", name, gemini_tools_add_call, p);
     json_decref(texts);
 }
 
 /* ---- tools ---- */
 
-static void add_function(generation *gen, const json_t *function, const char *prefix, server_problem *p) {
+static void gemini_tools_add_function(generation *gen, const json_t *function, const char *prefix, server_problem *p) {
     static const char *const schemas[] = {"parameters", "parametersJsonSchema", "parameters_json_schema"};
     server_fields f = {function, p, prefix};
     server_tool t = {0};
@@ -93,8 +93,8 @@ static void add_function(generation *gen, const json_t *function, const char *pr
 }
 
 /* {"functionDeclarations": [...]}, and nothing else. */
-static void parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
-    const json_t *functions = either(tool, "functionDeclarations", "function_declarations");
+static void gemini_tools_parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
+    const json_t *functions = gemini_tools_either(tool, "functionDeclarations", "function_declarations");
     json_t *value;
     const char *name;
     json_object_foreach((json_t *)tool, name, value) {
@@ -104,7 +104,7 @@ static void parse_tool(generation *gen, const json_t *tool, size_t i, server_pro
     for (size_t k = 0; k < json_array_size(functions) && !p->kind; k++) {
         char prefix[80];
         snprintf(prefix, sizeof(prefix), "tools[%zu].functionDeclarations[%zu].", i, k);
-        add_function(gen, json_array_get(functions, k), prefix, p);
+        gemini_tools_add_function(gen, json_array_get(functions, k), prefix, p);
     }
 }
 
@@ -120,20 +120,20 @@ static void parse_allowed(generation *gen, const json_t *allowed, server_problem
 }
 
 /* {"functionCallingConfig": {"mode": "AUTO" | "ANY" | "NONE", "allowedFunctionNames": [...]}} */
-static void parse_config(generation *gen, const json_t *config, server_problem *p) {
-    const json_t *calling = either(config, "functionCallingConfig", "function_calling_config");
+static void gemini_tools_parse_config(generation *gen, const json_t *config, server_problem *p) {
+    const json_t *calling = gemini_tools_either(config, "functionCallingConfig", "function_calling_config");
     const char *mode = json_string_value(json_object_get(calling, "mode"));
     if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) gen->tool_choice = SERVER_TOOLS_AUTO;
     else if (strcmp(mode, "ANY") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
     else if (strcmp(mode, "NONE") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
     else server_fail(p, SERVER_INVALID, "toolConfig", "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
-    parse_allowed(gen, either(calling, "allowedFunctionNames", "allowed_function_names"), p);
+    parse_allowed(gen, gemini_tools_either(calling, "allowedFunctionNames", "allowed_function_names"), p);
 }
 
 void gemini_parse_tools(generation *gen, const server_fields *f) {
-    const json_t *tools = server_field_array(f, "tools"), *config = either(f->object, "toolConfig", "tool_config");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_tool(gen, json_array_get(tools, i), i, f->problem);
-    if (config) parse_config(gen, config, f->problem);
+    const json_t *tools = server_field_array(f, "tools"), *config = gemini_tools_either(f->object, "toolConfig", "tool_config");
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) gemini_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    if (config) gemini_tools_parse_config(gen, config, f->problem);
 }
 
 /* ---- forms ---- */

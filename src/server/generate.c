@@ -30,7 +30,7 @@ static void wake_reader(server_request *x) {
 #define FRAME_EVERY_US 20000
 
 /* There is more of an answer. Locked. */
-static void tell_reader(server_request *x) {
+static void generate_report_reader(server_request *x) {
     if (x->stage != SERVER_STREAMING || base_clock_us() - x->told_us >= FRAME_EVERY_US) wake_reader(x);
     else x->has_news = true;
 }
@@ -61,14 +61,14 @@ static void forget_pending(server_choice *c) {
     c->paused = false;
 }
 
-static bool on_text(void *user, const char *text, size_t n) {
+static bool generate_on_text(void *user, const char *text, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
     bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
     if (goes_on) {
         count_pending(c);
-        tell_reader(x);
+        generate_report_reader(x);
     }
     pthread_mutex_unlock(&x->lock);
     return goes_on;
@@ -80,7 +80,7 @@ static void count_time(server_choice *c) {
     c->token_us = now;
 }
 
-static bool on_token(void *user, const rp_token *token) {
+static bool generate_on_token(void *user, const rp_token *token) {
     server_choice *c = user;
     server_request *x = c->x;
     count_time(c);
@@ -93,7 +93,7 @@ static bool on_token(void *user, const rp_token *token) {
         goes_on =
             base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
         count_pending(c);
-        tell_reader(x);
+        generate_report_reader(x);
     }
     pthread_mutex_unlock(&x->lock);
     return goes_on;
@@ -105,7 +105,7 @@ static void finish(server_request *x) {
     work_queue_put(x->server->work, &x->work);
 }
 
-static void on_done(void *user) {
+static void generate_on_done(void *user) {
     server_choice *c = user;
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
@@ -156,7 +156,7 @@ const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_B
     return salted;
 }
 
-static rp_request make_request(const server_request *x, const char *tenant) {
+static rp_request generate_make_request(const server_request *x, const char *tenant) {
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
@@ -184,9 +184,9 @@ static rp_request make_request(const server_request *x, const char *tenant) {
     q.reuse = (rp_reuse)a->reuse;
     q.quality = a->quality;
     q.ignore_eos = a->ignore_eos;
-    q.on_text = a->stream ? on_text : NULL;
-    q.on_token = on_token;
-    q.on_done = on_done;
+    q.on_text = a->stream ? generate_on_text : NULL;
+    q.on_token = generate_on_token;
+    q.on_done = generate_on_done;
     return q;
 }
 
@@ -196,9 +196,9 @@ static void set_prompt(rp_request *q, const server_prompt *prompt) {
     q->n_tokens = (int32_t)prompt->n_tokens;
 }
 
-static int submit(server_request *x, int32_t i, const char *tenant) {
+static int generate_submit(server_request *x, int32_t i, const char *tenant) {
     server_choice *c = &x->choices[i];
-    rp_request q = make_request(x, tenant);
+    rp_request q = generate_make_request(x, tenant);
     rp_error err;
     rp_job *call;
     if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[i / x->gen.n]);
@@ -277,7 +277,7 @@ void generate_begin(server_request *x, const server_form *form) {
     if (!kind) kind = tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
     if (!kind) kind = compose_conversation(x, tenant);
     if (!kind) kind = make_choices(x);
-    for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = submit(x, i, tenant);
+    for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = generate_submit(x, i, tenant);
     if (!kind) {
         begin_running(x);
         return;
@@ -306,7 +306,7 @@ static void count_from_arrival(const server_choice *c) {
 }
 
 /* Takes a call's result, once; its call is over, or is about to be. */
-static void collect(server_choice *c) {
+static void server_choice_collect(server_choice *c) {
     rp_error err;
     if (c->collected || !c->call) return;
     c->collected = true;
@@ -326,7 +326,7 @@ static void find_calls(server_choice *c) {
 
 void generate_finish(server_request *x) {
     for (int32_t i = 0; i < x->n_choices; i++) {
-        collect(&x->choices[i]);
+        server_choice_collect(&x->choices[i]);
         find_calls(&x->choices[i]);
         if (x->choices[i].problem.kind && !x->problem.kind) x->problem = x->choices[i].problem;
     }
@@ -367,7 +367,7 @@ static bool take_pending(server_request *x, server_choice *c) {
     return done;
 }
 
-static int tell_piece(server_request *x, server_choice *c) {
+static int generate_report_piece(server_request *x, server_choice *c) {
     server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
     if (c->taken_tokens.len > 0) {
         piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
@@ -384,13 +384,13 @@ static int tell_piece(server_request *x, server_choice *c) {
     return x->form->piece(x, c, &piece);
 }
 
-static int tell_choice(server_request *x, server_choice *c) {
+static int generate_report_choice(server_request *x, server_choice *c) {
     if (c->ended) return 0;
     bool done = take_pending(x, c);
-    int rc = tell_piece(x, c);
+    int rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     c->ended = true;
-    collect(c);
+    server_choice_collect(c);
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     if (c->result && has_finder(c)) rc = tool_finder_finish(&c->finder);
     if (rc) return rc;
@@ -415,7 +415,7 @@ void generate_look(server_request *x, uint64_t keep_alive_us) {
 }
 
 /* Is there nothing to tell but that the calls go on? */
-static bool only_goes_on(server_request *x) {
+static bool generate_only_continues(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool idle = x->is_idle && x->n_done < x->n_choices;
     for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
@@ -427,13 +427,13 @@ static bool only_goes_on(server_request *x) {
 
 void generate_take(server_request *x) {
     int rc = 0;
-    if (only_goes_on(x)) {
+    if (generate_only_continues(x)) {
         if (base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
         return;
     }
     if (!x->stream_began && x->form->open) rc = x->form->open(x);
     x->stream_began = true;
-    for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = tell_choice(x, &x->choices[i]);
+    for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = generate_report_choice(x, &x->choices[i]);
     if (rc) server_fail_memory(&x->problem);
     if (!x->problem.kind && !all_ended(x)) return;
     x->stream_ended = true;

@@ -49,7 +49,7 @@ const char *generation_own(generation *gen, char *text, server_problem *p) {
     return gen->owned[gen->n_owned++] = text;
 }
 
-static void add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
+static void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
     int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*gen->prompts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
@@ -69,7 +69,7 @@ static void add_ids(generation *gen, const server_fields *f, const char *name, c
                         mixed ? " and strings" : "");
     }
     if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
-    if (!f->problem->kind) add_prompt(gen, NULL, list, f->problem);
+    if (!f->problem->kind) generation_add_prompt(gen, NULL, list, f->problem);
 }
 
 static bool has_number(const json_t *list) {
@@ -81,7 +81,7 @@ static bool has_number(const json_t *list) {
 static void add_prompts(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
     for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
-        if (json_is_string(one)) add_prompt(gen, json_string_value(one), NULL, f->problem);
+        if (json_is_string(one)) generation_add_prompt(gen, json_string_value(one), NULL, f->problem);
         else if (json_is_array(one)) add_ids(gen, f, name, one, mixed);
         else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' is neither a string nor an array of token ids", name, i);
     }
@@ -90,21 +90,21 @@ static void add_prompts(generation *gen, const server_fields *f, const char *nam
 void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed) {
     const json_t *all = server_field(f, name);
     if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
-    else if (json_is_string(all)) add_prompt(gen, json_string_value(all), NULL, f->problem);
+    else if (json_is_string(all)) generation_add_prompt(gen, json_string_value(all), NULL, f->problem);
     else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
     else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
     else if (has_number(all)) add_ids(gen, f, name, all, mixed);
     else add_prompts(gen, f, name, all, mixed);
 }
 
-static void add_message(generation *gen, rp_role role, const char *text, size_t n, server_problem *p) {
+static void generation_add_message(generation *gen, rp_role role, const char *text, size_t n, server_problem *p) {
     int rc = base_grow((void **)&gen->messages, &gen->cap_messages, gen->n_messages + 1, RP_MAX_MESSAGES, sizeof(*gen->messages));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
     else if (rc) server_fail_memory(p);
     else gen->messages[gen->n_messages++] = (rp_message){role, text, n};
 }
 
-static bool is_listed(const char *type, const char *const *types) {
+static bool generation_is_listed(const char *type, const char *const *types) {
     for (; *types; types++)
         if (strcmp(*types, type) == 0) return true;
     return false;
@@ -164,7 +164,7 @@ static void append_pml(generation *gen, const base_buffer *joined, const server_
     if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
-static void append_module(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+static void generation_append_module(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_MODULE);
     server_field_text(f, "schema", &part.schema);
     server_field_text(f, "name", &part.name);
@@ -186,9 +186,9 @@ static void append_part(generation *gen, base_buffer *joined, const json_t *part
     server_fields f = {part, p, prefix};
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (is_listed(type, types)) append_text(gen, joined, &f, name);
+    if (generation_is_listed(type, types)) append_text(gen, joined, &f, name);
     else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
-    else if (strcmp(type, "module") == 0) append_module(gen, joined, &f, name);
+    else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
     else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
     else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
 }
@@ -200,21 +200,21 @@ static void join_parts(generation *gen, rp_role role, const json_t *parts, const
     for (size_t i = 0; i < n && !p->kind; i++) append_part(gen, &joined, json_array_get(parts, i), types, name, p);
     size_t bytes = joined.len;
     const char *text = p->kind ? NULL : generation_own(gen, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
-    if (text) add_message(gen, role, text, bytes, p);
+    if (text) generation_add_message(gen, role, text, bytes, p);
     base_buffer_free(&joined);
 }
 
 void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p) {
     if (p->kind) return;
-    if (!content || json_is_null(content)) add_message(gen, role, "", 0, p);
-    else if (json_is_string(content)) add_message(gen, role, json_string_value(content), json_string_length(content), p);
+    if (!content || json_is_null(content)) generation_add_message(gen, role, "", 0, p);
+    else if (json_is_string(content)) generation_add_message(gen, role, json_string_value(content), json_string_length(content), p);
     else if (json_is_array(content)) join_parts(gen, role, content, types, name, p);
     else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
 }
 
 void generation_text_message(generation *gen, rp_role role, const char *text, server_problem *p) {
-    if (!p->kind) add_message(gen, role, text, strlen(text), p);
+    if (!p->kind) generation_add_message(gen, role, text, strlen(text), p);
 }
 
 const char *generation_keep(generation *gen, const char *text, server_problem *p) {
@@ -230,7 +230,7 @@ static bool is_tool_name(const char *name) {
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
 }
 
-static server_tool *find_tool(const generation *gen, const char *name) {
+static server_tool *generation_find_tool(const generation *gen, const char *name) {
     for (size_t i = 0; i < gen->n_tools; i++)
         if (strcmp(gen->tools[i].name, name) == 0) return &gen->tools[i];
     return NULL;
@@ -243,7 +243,7 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
                     SERVER_MAX_TOOL_NAME);
         return;
     }
-    if (find_tool(gen, tool->name)) {
+    if (generation_find_tool(gen, tool->name)) {
         server_fail(p, SERVER_INVALID, "tools", "there are two tools '%.80s': give one", tool->name);
         return;
     }
@@ -256,7 +256,7 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
 void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p) {
     for (size_t i = 0; i < gen->n_tools; i++) gen->tools[i].barred = true;
     for (size_t i = 0; i < n && !p->kind; i++) {
-        server_tool *tool = find_tool(gen, names[i]);
+        server_tool *tool = generation_find_tool(gen, names[i]);
         if (tool) tool->barred = false;
         else server_fail(p, SERVER_INVALID, field, "'%s': there is no tool '%.80s'", field, names[i]);
     }
@@ -270,7 +270,7 @@ void generation_add_call(generation *gen, const char *id, const char *name, cons
     else gen->calls[gen->n_calls++] = (generation_call){gen->n_messages - 1, id, name, arguments};
 }
 
-static bool is_called(const generation *gen, const char *id) {
+static bool generation_is_called(const generation *gen, const char *id) {
     for (size_t i = gen->n_calls; i-- > 0;)
         if (gen->calls[i].id && strcmp(gen->calls[i].id, id) == 0) return true;
     return false;
@@ -278,7 +278,7 @@ static bool is_called(const generation *gen, const char *id) {
 
 void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p) {
     if (p->kind) return;
-    if (id && !is_called(gen, id)) {
+    if (id && !generation_is_called(gen, id)) {
         server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no call before it has that id", field, id);
         return;
     }
@@ -289,7 +289,7 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
 
 /* ---- unknown fields ---- */
 
-static bool is_known(const char *name, const char *known) {
+static bool generation_is_known(const char *name, const char *known) {
     size_t n = strlen(name);
     for (; *known != '\0'; known += strspn(known, " ")) {
         size_t length = strcspn(known, " ");
@@ -299,7 +299,7 @@ static bool is_known(const char *name, const char *known) {
     return false;
 }
 
-static void add_unknown(generation *gen, const server_fields *f, const char *name) {
+static void generation_add_unknown(generation *gen, const server_fields *f, const char *name) {
     char full[2 * NAME_BYTES];
     if (gen->n_unknown++ >= SERVER_MAX_UNKNOWN) return;
     size_t cut = BASE_MIN(strlen(name), (size_t)NAME_BYTES - 1);
@@ -313,7 +313,7 @@ void generation_known(generation *gen, const server_fields *f, const char *known
     json_t *value;
     if (f->problem->kind || !f->object) return;
     json_object_foreach((json_t *)f->object, name, value) {
-        if (!is_known(name, known)) add_unknown(gen, f, name);
+        if (!generation_is_known(name, known)) generation_add_unknown(gen, f, name);
     }
 }
 
@@ -337,7 +337,7 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
     for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(gen, f, name, json_array_get(stop, i));
 }
 
-static void add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
+static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
     bool never = json_is_false(weight);
     double bias = never ? (double)-INFINITY : json_number_value(weight);
     if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
@@ -366,13 +366,13 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     if (f->problem->kind || n == 0) return;
     if (json_is_object(bias)) {
         json_object_foreach(bias, key, weight) {
-            if (!f->problem->kind) add_bias(gen, f, name, number_of(key), weight);
+            if (!f->problem->kind) generation_add_bias(gen, f, name, number_of(key), weight);
         }
         return;
     }
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
-        add_bias(gen, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+        generation_add_bias(gen, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
     }
 }
 

@@ -30,14 +30,14 @@ typedef struct divergent {
     volatile_piece piece; /* in the message, or in `text` */
 } divergent;
 
-static json_t *shown(const char *text, size_t n) {
+static json_t *hints_shown(const char *text, size_t n) {
     size_t cut = BASE_MIN(n, (size_t)SHOWN_BYTES);
     while (cut < n && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80) cut--;
     return server_json_text(text, cut);
 }
 
 static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch, bool moved) {
-    json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text", shown(text, n),
+    json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text", hints_shown(text, n),
                              "at_mismatch", at_mismatch, "do", moved ? done : advice);
     json_array_append_new(array, hint);
 }
@@ -54,7 +54,7 @@ static size_t find_message(const generation *a, const char *name) {
 }
 
 /* A piece that ends behind `at` and begins before `end`; looked for from `from` on. */
-static bool find_piece(const char *text, size_t n, size_t from, size_t at, size_t end, volatile_piece *piece) {
+static bool hints_find_piece(const char *text, size_t n, size_t from, size_t at, size_t end, volatile_piece *piece) {
     for (; volatile_find(text, n, from, piece) && piece->begin < end; from = piece->end)
         if (piece->end > at) return true;
     return false;
@@ -70,8 +70,8 @@ static divergent find_mismatch(const generation *a, const rp_mismatch *d) {
     if (where) {
         size_t begin = (size_t)(where - a->messages[i].text), at = begin + before, n = BASE_MIN(a->messages[i].n, at + SHOWN_BYTES);
         found.message = i;
-        found.is_there = find_piece(a->messages[i].text, n, begin > SHOWN_BYTES ? begin - SHOWN_BYTES : 0, at, begin + strlen(found.text), &found.piece);
-    } else found.is_there = find_piece(found.text, strlen(found.text), 0, before, strlen(found.text), &found.piece);
+        found.is_there = hints_find_piece(a->messages[i].text, n, begin > SHOWN_BYTES ? begin - SHOWN_BYTES : 0, at, begin + strlen(found.text), &found.piece);
+    } else found.is_there = hints_find_piece(found.text, strlen(found.text), 0, before, strlen(found.text), &found.piece);
     return found;
 }
 
@@ -82,18 +82,18 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
     return memcmp(d->text + d->piece.begin, text + piece->begin, BASE_MIN(own, piece->end - piece->begin)) == 0;
 }
 
-static void name_message(const generation *a, size_t i, char *out, size_t bytes) {
+static void hints_name_message(const generation *a, size_t i, char *out, size_t bytes) {
     int count = 0;
     for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
     snprintf(out, bytes, "%s %d", role_names[a->messages[i].role], count);
 }
 
-static void look_at_message(const generation *a, size_t i, json_t *array, divergent *at) {
+static void hints_examine_message(const generation *a, size_t i, json_t *array, divergent *at) {
     const rp_message *m = &a->messages[i];
     size_t n = BASE_MIN(m->n, (size_t)LOOKED_AT_BYTES);
     char name[24];
     volatile_piece piece;
-    name_message(a, i, name, sizeof(name));
+    hints_name_message(a, i, name, sizeof(name));
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
         bool is_it = is_same_piece(at, i, m->text, &piece), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
         add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it, moved);
@@ -112,7 +112,7 @@ json_t *hints_of(const server_request *x) {
     json_t *array = json_array();
     divergent at = find_mismatch(&x->gen, &r->mismatch);
     for (size_t i = 0; i < x->gen.n_messages && array; i++)
-        if (is_early(&x->gen, i)) look_at_message(&x->gen, i, array, &at);
+        if (is_early(&x->gen, i)) hints_examine_message(&x->gen, i, array, &at);
     if (array && at.is_there)
         add_hint(array, at.piece.kind, r->mismatch.message[0] ? r->mismatch.message : r->mismatch.module,
                  (at.message < SIZE_MAX ? x->gen.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true, false);

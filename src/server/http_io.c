@@ -75,7 +75,7 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     add_cors(x->server, r);
 }
 
-static enum MHD_Result queue(server_request *x, int status, struct MHD_Response *r) {
+static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_Response *r) {
     if (!r) return MHD_NO;
     add_headers(x, r);
     enum MHD_Result queued = MHD_queue_response(x->connection, (unsigned)status, r);
@@ -87,12 +87,12 @@ static enum MHD_Result queue(server_request *x, int status, struct MHD_Response 
 static enum MHD_Result queue_reply(server_request *x) {
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
-    return queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
+    return http_io_queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
 }
 
 /* ---- streams ---- */
 
-static ssize_t take_bytes(server_request *x, char *to, size_t max) {
+static ssize_t http_io_take_bytes(server_request *x, char *to, size_t max) {
     size_t n = BASE_MIN(x->reply.len - x->reply_at, max);
     memcpy(to, x->reply.data + x->reply_at, n);
     x->reply_at += n;
@@ -117,7 +117,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
     ssize_t result;
     (void)pos;
     for (;;) {
-        if (x->reply_at < x->reply.len) return take_bytes(x, to, max);
+        if (x->reply_at < x->reply.len) return http_io_take_bytes(x, to, max);
         base_buffer_clear(&x->reply);
         x->reply_at = 0;
         if (x->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -129,7 +129,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
 static enum MHD_Result queue_stream(server_request *x) {
     x->status = 200;
     atomic_fetch_add(&x->server->counts.streams, 1);
-    return queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
+    return http_io_queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
 }
 
 /* ---- heads ---- */
@@ -162,7 +162,7 @@ static void check_key(server_request *x) {
     } else x->key = key;
 }
 
-static void check_size(server_request *x) {
+static void http_io_check_size(server_request *x) {
     const char *length = server_request_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     uint64_t most = x->server->options.max_body_bytes;
     if (length && strtoull(length, NULL, 10) > most)
@@ -210,14 +210,14 @@ static void judge_head(server_request *x, const char *method, const char *url) {
         check_state(x);
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
-    check_size(x);
+    http_io_check_size(x);
     if (x->route && !x->problem.kind) request_check_media(x);
 }
 
 /* ---- bodies ---- */
 
 /* Keeps what comes, as far as there is room. What is refused is read on for a while, so that the client reads why. */
-static enum MHD_Result take_body(server_request *x, const char *bytes, size_t n) {
+static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, size_t n) {
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
     x->body_bytes += n;
@@ -235,7 +235,7 @@ static enum MHD_Result take_body(server_request *x, const char *bytes, size_t n)
 
 /* ---- the way of an exchange ---- */
 
-static enum MHD_Result refuse(server_request *x) {
+static enum MHD_Result http_io_refuse(server_request *x) {
     server_request_reply_problem(x);
     return queue_reply(x);
 }
@@ -254,10 +254,10 @@ static void count_active(rp_server *s, int by) {
 }
 
 /* Gives the exchange to a worker. */
-static enum MHD_Result dispatch(server_request *x) {
+static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
-    if (x->problem.kind) return refuse(x);
+    if (x->problem.kind) return http_io_refuse(x);
     count_active(s, 1);
     x->is_active = true;
     watchdog_watch(s->watchdog, x->peer, x);
@@ -272,22 +272,22 @@ static enum MHD_Result dispatch(server_request *x) {
 }
 
 /* Head and body are there. */
-static enum MHD_Result begin(server_request *x) {
+static enum MHD_Result http_io_begin(server_request *x) {
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
-    if (x->problem.kind || !x->route) return refuse(x);
-    if (!x->route->is_quick) return dispatch(x);
+    if (x->problem.kind || !x->route) return http_io_refuse(x);
+    if (!x->route->is_quick) return http_io_dispatch(x);
     x->route->handle(x);
     return queue_reply(x);
 }
 
-static enum MHD_Result go_on(server_request *x) {
+static enum MHD_Result http_io_advance(server_request *x) {
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     pthread_mutex_unlock(&x->lock);
     switch (stage) {
-    case SERVER_READING: return begin(x);
+    case SERVER_READING: return http_io_begin(x);
     case SERVER_REPLYING: return queue_reply(x);
     case SERVER_STREAMING: return queue_stream(x);
     default: return MHD_NO;
@@ -305,7 +305,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     watchdog_set_busy(s->watchdog, peer, true);
     watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
     judge_head(x, method, url);
-    return x->problem.kind == SERVER_TOO_LARGE ? refuse(x) : MHD_YES;
+    return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
 
 enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
@@ -313,8 +313,8 @@ enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, con
     server_request *x = *request;
     (void)version;
     if (!x) return begin_exchange(cls, connection, url, method, request);
-    if (*upload_data_size == 0) return go_on(x);
-    enum MHD_Result result = take_body(x, upload_data, *upload_data_size);
+    if (*upload_data_size == 0) return http_io_advance(x);
+    enum MHD_Result result = http_io_take_body(x, upload_data, *upload_data_size);
     *upload_data_size = 0;
     return result;
 }

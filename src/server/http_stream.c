@@ -17,11 +17,11 @@ typedef struct text {
     size_t n;
 } text;
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool http_stream_is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 /* tchar of RFC 9110, 5.6.2. */
-static bool is_token(char c) { return is_digit(c) || is_alpha(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
-static bool is_text(const text *t, const char *wanted) { return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0; }
+static bool is_token(char c) { return http_stream_is_digit(c) || is_alpha(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
+static bool http_stream_is_text(const text *t, const char *wanted) { return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0; }
 
 /* ---- lines ---- */
 
@@ -66,13 +66,13 @@ static const char *const once_why[] = {"it has two Host fields", "it has two Con
 
 static const char *check_once(fields *f, const text *name, const text *value) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(once); i++) {
-        if (!is_text(name, once[i])) continue;
+        if (!http_stream_is_text(name, once[i])) continue;
         if (f->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "it has a field twice that it may have once";
         f->seen |= 1u << i;
         if (i == LENGTH) f->length = *value;
         if (i == CODING) f->coding = *value;
     }
-    return is_text(name, HTTP_REFUSED) ? "it has a field that no client may send" : NULL;
+    return http_stream_is_text(name, HTTP_REFUSED) ? "it has a field that no client may send" : NULL;
 }
 
 static const char *check_field(fields *f, const text *line) {
@@ -92,7 +92,7 @@ static const char *check_field(fields *f, const text *line) {
 }
 
 /* Fields up to the empty line. NULL: they are right. */
-static const char *check_fields(fields *f, text rest) {
+static const char *http_stream_check_fields(fields *f, text rest) {
     const char *why = NULL;
     while (!why && rest.n > 2 && f->n <= HTTP_MAX_FIELDS) {
         text line = next_line(&rest);
@@ -119,10 +119,10 @@ static const char *check_request_line(const text *line, int *minor) {
     return NULL;
 }
 
-static const char *take_length(http_stream *s, const text *value) {
+static const char *http_stream_take_length(http_stream *s, const text *value) {
     s->left = 0;
     for (size_t i = 0; i < value->n; i++) {
-        if (!is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "its Content-Length is not a number of bytes";
+        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "its Content-Length is not a number of bytes";
         s->left = s->left * 10 + (uint64_t)(value->at[i] - '0');
     }
     if (value->n == 0) return "its Content-Length is not a number of bytes";
@@ -135,9 +135,9 @@ static const char *take_framing(http_stream *s, const fields *f, int minor) {
     bool has_length = f->seen >> LENGTH & 1, has_coding = f->seen >> CODING & 1;
     if (minor == 1 && !(f->seen >> HOST & 1)) return "it has no Host field";
     if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
-    if (has_coding && (minor == 0 || !is_text(&f->coding, "chunked"))) return "its Transfer-Encoding is not chunked (of HTTP/1.1)";
+    if (has_coding && (minor == 0 || !http_stream_is_text(&f->coding, "chunked"))) return "its Transfer-Encoding is not chunked (of HTTP/1.1)";
     s->state = has_coding ? HTTP_SIZE : HTTP_HEAD;
-    return has_length ? take_length(s, &f->length) : NULL;
+    return has_length ? http_stream_take_length(s, &f->length) : NULL;
 }
 
 static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
@@ -151,7 +151,7 @@ static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_
     text rest = {bytes, end}, line = next_line(&rest);
     fields f = {0};
     int minor = 1;
-    if ((*why = check_request_line(&line, &minor)) || (*why = check_fields(&f, rest))) return HTTP_REFUSE;
+    if ((*why = check_request_line(&line, &minor)) || (*why = http_stream_check_fields(&f, rest))) return HTTP_REFUSE;
     if (f.n > HTTP_MAX_FIELDS) return *why = "its head has more than 128 fields", HTTP_TOO_LARGE;
     if ((*why = take_framing(s, &f, minor))) return HTTP_REFUSE;
     s->scanned = 0;
@@ -160,7 +160,7 @@ static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_
 
 /* ---- bodies ---- */
 
-static int hex_digit(char c) { return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
 
 /* Digits and CR LF, nothing else: a chunk extension is something that nobody uses and that readers have read in several ways. */
 static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
@@ -171,8 +171,8 @@ static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_
     uint64_t size = 0;
     size_t digits = end - 2;
     for (size_t i = 0; i < digits; i++) {
-        if (hex_digit(bytes[i]) < 0) return *why = wrong, HTTP_REFUSE;
-        size = size << 4 | (uint64_t)hex_digit(bytes[i]);
+        if (http_stream_hex_digit(bytes[i]) < 0) return *why = wrong, HTTP_REFUSE;
+        size = size << 4 | (uint64_t)http_stream_hex_digit(bytes[i]);
     }
     if (digits == 0 || digits > MAX_SIZE_DIGITS) return *why = wrong, HTTP_REFUSE;
     *s = (http_stream){.state = size > 0 ? HTTP_DATA : HTTP_TRAILER, .left = size};
@@ -198,7 +198,7 @@ static http_verdict next_trailer(http_stream *s, const char *bytes, size_t n, si
     if (*why) return HTTP_REFUSE;
     if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "its trailer has more than 8 KiB", HTTP_REFUSE);
     fields f = {0};
-    *why = check_fields(&f, (text){bytes, end});
+    *why = http_stream_check_fields(&f, (text){bytes, end});
     if (!*why && (f.seen || f.n > HTTP_MAX_FIELDS)) *why = "its trailer has a field that belongs into the head";
     if (*why) return HTTP_REFUSE;
     *s = (http_stream){.state = HTTP_HEAD};

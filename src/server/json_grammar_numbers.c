@@ -17,32 +17,32 @@ static bool is_all(const char *digits, char digit) { return digits[strspn(digits
 
 static int any_digits(base_buffer *out, size_t n) { return n == 0 ? 0 : base_buffer_printf(out, " [0-9]{%zu}", n); }
 
-static int between(base_buffer *out, const char *lo, const char *hi);
+static int json_grammar_numbers_between(base_buffer *out, const char *lo, const char *hi);
 
 /* One branch of `between`: a digit, and then what is from lo to hi. */
-static int branch(base_buffer *out, char digit, const char *lo, const char *hi) {
+static int json_grammar_numbers_branch(base_buffer *out, char digit, const char *lo, const char *hi) {
     int rc = base_buffer_printf(out, " [%c]", digit);
-    return rc ? rc : between(out, lo, hi);
+    return rc ? rc : json_grammar_numbers_between(out, lo, hi);
 }
 
 /* Texts of one length. */
-static int between(base_buffer *out, const char *lo, const char *hi) {
+static int json_grammar_numbers_between(base_buffer *out, const char *lo, const char *hi) {
     static const char nines[] = "999999999999999999", zeros[] = "000000000000000000";
     size_t rest = strlen(lo) - (lo[0] != '\0');
     const char *low_end = nines + strlen(nines) - rest, *high_begin = zeros + strlen(zeros) - rest;
     int rc = 0;
     if (!lo[0]) return 0;
     if (is_all(lo, '0') && is_all(hi, '9')) return any_digits(out, rest + 1);
-    if (lo[0] == hi[0]) return branch(out, lo[0], lo + 1, hi + 1);
+    if (lo[0] == hi[0]) return json_grammar_numbers_branch(out, lo[0], lo + 1, hi + 1);
     bool low = !is_all(lo + 1, '0'), high = !is_all(hi + 1, '9'); /* the first or last digit is not free in what follows it */
     char first = (char)(lo[0] + low), last = (char)(hi[0] - high);
     rc = base_buffer_append_str(out, " (");
-    if (!rc && low) rc = branch(out, lo[0], lo + 1, low_end);
+    if (!rc && low) rc = json_grammar_numbers_branch(out, lo[0], lo + 1, low_end);
     if (!rc && low && first <= last) rc = base_buffer_append_str(out, " | ");
     if (!rc && first <= last) rc = base_buffer_printf(out, "[%c-%c]", first, last);
     if (!rc && first <= last) rc = any_digits(out, rest);
     if (!rc && high) rc = base_buffer_append_str(out, " | ");
-    if (!rc && high) rc = branch(out, hi[0], high_begin, hi + 1);
+    if (!rc && high) rc = json_grammar_numbers_branch(out, hi[0], high_begin, hi + 1);
     return rc ? rc : base_buffer_append_str(out, ")");
 }
 
@@ -57,7 +57,7 @@ static int without_sign(base_buffer *out, int64_t lo, int64_t hi) {
         snprintf(to, sizeof(to), "%" PRId64, BASE_MIN(last, hi));
         if (any) rc = base_buffer_append_str(out, " |");
         any = true;
-        if (!rc) rc = between(out, from, to);
+        if (!rc) rc = json_grammar_numbers_between(out, from, to);
     }
     return rc ? rc : base_buffer_append_str(out, ")");
 }

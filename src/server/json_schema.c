@@ -10,19 +10,19 @@
 
 /* ---- references ---- */
 
-static int hex(char c) {
+static int json_schema_hex(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     c = (char)(c | 0x20);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* One segment of a JSON pointer in a URI: ~0, ~1 and %XX are other characters. Returns what is behind it, NULL: it is too long. */
-static const char *segment(const char *s, char out[SEGMENT_BYTES]) {
+static const char *json_schema_segment(const char *s, char out[SEGMENT_BYTES]) {
     size_t n = 0;
     while (*s && *s != '/') {
         char c = *s++;
-        if (c == '%' && hex(s[0]) >= 0 && hex(s[1]) >= 0) {
-            c = (char)(hex(s[0]) * 16 + hex(s[1]));
+        if (c == '%' && json_schema_hex(s[0]) >= 0 && json_schema_hex(s[1]) >= 0) {
+            c = (char)(json_schema_hex(s[0]) * 16 + json_schema_hex(s[1]));
             s += 2;
         }
         if (c == '~' && (*s == '0' || *s == '1')) c = *s++ == '0' ? '~' : '/';
@@ -33,7 +33,7 @@ static const char *segment(const char *s, char out[SEGMENT_BYTES]) {
     return s;
 }
 
-static const json_t *step(const json_t *at, const char *name) {
+static const json_t *json_schema_step(const json_t *at, const char *name) {
     char *end = NULL;
     if (!json_is_array(at)) return json_object_get(at, name);
     unsigned long i = strtoul(name, &end, 10);
@@ -45,8 +45,8 @@ const json_t *json_schema_resolve(const json_t *document, const char *ref) {
     const json_t *at = document;
     if (*ref++ != '#') return NULL;
     while (ref && *ref == '/' && at) {
-        ref = segment(ref + 1, name);
-        if (ref) at = step(at, name);
+        ref = json_schema_segment(ref + 1, name);
+        if (ref) at = json_schema_step(at, name);
     }
     return ref && !*ref ? at : NULL;
 }
@@ -75,7 +75,7 @@ bool json_schema_constrains(const json_t *schema, const char *but) {
 
 /* ---- two as one ---- */
 
-static bool holds(const json_t *array, const json_t *value) {
+static bool json_schema_holds(const json_t *array, const json_t *value) {
     for (size_t i = 0; i < json_array_size(array); i++)
         if (json_equal(json_array_get(array, i), value)) return true;
     return false;
@@ -84,18 +84,18 @@ static bool holds(const json_t *array, const json_t *value) {
 /* A string as an array of one. */
 static json_t *as_array(const json_t *types) { return json_is_array(types) ? json_incref((json_t *)types) : json_pack("[O]", types); }
 
-static bool is_type(const json_t *value, const char *name) { return json_is_string(value) && strcmp(json_string_value(value), name) == 0; }
+static bool json_schema_is_type(const json_t *value, const char *name) { return json_is_string(value) && strcmp(json_string_value(value), name) == 0; }
 
 /* What is in both; an integer is a number. NULL: nothing. */
-static json_t *common(const json_t *a, const json_t *b) {
+static json_t *json_schema_common(const json_t *a, const json_t *b) {
     json_t *left = as_array(a), *right = as_array(b), *both = json_array(), *number = json_string("number");
     for (size_t i = 0; i < json_array_size(left); i++) {
         json_t *value = json_array_get(left, i);
-        if (holds(right, value) || (is_type(value, "integer") && holds(right, number))) json_array_append(both, value);
+        if (json_schema_holds(right, value) || (json_schema_is_type(value, "integer") && json_schema_holds(right, number))) json_array_append(both, value);
     }
     for (size_t i = 0; i < json_array_size(right); i++) {
         json_t *value = json_array_get(right, i);
-        if (is_type(value, "integer") && holds(left, number) && !holds(both, value)) json_array_append(both, value);
+        if (json_schema_is_type(value, "integer") && json_schema_holds(left, number) && !json_schema_holds(both, value)) json_array_append(both, value);
     }
     json_decref(left);
     json_decref(right);
@@ -105,10 +105,10 @@ static json_t *common(const json_t *a, const json_t *b) {
     return NULL;
 }
 
-static json_t *united(const json_t *a, const json_t *b) {
+static json_t *json_schema_united(const json_t *a, const json_t *b) {
     json_t *both = json_copy((json_t *)a);
     for (size_t i = 0; i < json_array_size(b); i++)
-        if (!holds(both, json_array_get(b, i))) json_array_append(both, json_array_get(b, i));
+        if (!json_schema_holds(both, json_array_get(b, i))) json_array_append(both, json_array_get(b, i));
     return both;
 }
 
@@ -124,20 +124,20 @@ static json_t *all_properties(const json_t *a, const json_t *b) {
     return both;
 }
 
-static json_t *bound(const json_t *a, const json_t *b, bool upper) {
+static json_t *json_schema_bound(const json_t *a, const json_t *b, bool upper) {
     bool first = upper ? json_number_value(a) <= json_number_value(b) : json_number_value(a) >= json_number_value(b);
     return json_incref((json_t *)(first ? a : b));
 }
 
 /* A value of a name that both have. NULL: they cannot be combined. */
-static json_t *combined(const char *name, const json_t *a, const json_t *b) {
+static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
     if (json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
-    if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) return common(a, b);
-    if (strcmp(name, "required") == 0 && json_is_array(a) && json_is_array(b)) return united(a, b);
+    if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) return json_schema_common(a, b);
+    if (strcmp(name, "required") == 0 && json_is_array(a) && json_is_array(b)) return json_schema_united(a, b);
     if (strcmp(name, "properties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
     if (json_is_number(a) && json_is_number(b) && (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0))
-        return bound(a, b, upper);
+        return json_schema_bound(a, b, upper);
     if (strcmp(name, "nullable") == 0) return json_false();
     if (strcmp(name, "additionalProperties") == 0 && json_is_true(a)) return json_incref((json_t *)b);
     if (strcmp(name, "additionalProperties") == 0 && json_is_true(b)) return json_incref((json_t *)a);
@@ -163,7 +163,7 @@ json_t *json_schema_merge(const json_t *a, const json_t *b, const char **conflic
     if (!all) return NULL;
     json_object_foreach((json_t *)b, name, value) {
         const json_t *own = json_object_get(all, name);
-        json_t *set = *conflict ? NULL : own ? combined(name, own, value) : json_incref(value);
+        json_t *set = *conflict ? NULL : own ? json_schema_combined(name, own, value) : json_incref(value);
         if (!set && !*conflict) *conflict = name;
         if (set) json_object_set_new(all, name, set);
     }

@@ -45,7 +45,7 @@ static bool is_loopback(const struct sockaddr *a) {
 }
 
 /* What a socket is bound to. */
-static void describe(server_listeners *l, server_listener *x) {
+static void server_listeners_describe(server_listeners *l, server_listener *x) {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof(a);
     char host[80], port[16];
@@ -81,7 +81,7 @@ static int open_tcp(server_listeners *l, const char *host, int port, rp_error *e
     int why = errno;
     freeaddrinfo(all);
     if (x->fd < 0) return base_fail(err, RP_ERR_IO, "cannot listen on '%s' port %d: %s", host, port, strerror(why));
-    describe(l, x);
+    server_listeners_describe(l, x);
     l->n++;
     return RP_OK;
 }
@@ -114,7 +114,7 @@ static int open_unix(server_listeners *l, const char *path, rp_error *err) {
         return RP_ERR_IO;
     }
     memcpy(x->unlink_path, a.sun_path, sizeof(x->unlink_path));
-    describe(l, x);
+    server_listeners_describe(l, x);
     l->n++;
     return RP_OK;
 }
@@ -140,7 +140,7 @@ static int open_inherited(server_listeners *l, int n, rp_error *err) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, flags | O_NONBLOCK);
         x->fd = fd;
-        describe(l, x);
+        server_listeners_describe(l, x);
         l->n++;
     }
     return RP_OK;
@@ -164,7 +164,7 @@ static void ignore_log(void *cls, const char *fmt, va_list ap) {
 }
 
 /* "%00" stays as it is: the name of a file or a schema that has it is no name at all, not the one that ends there. */
-static size_t unescape(void *cls, struct MHD_Connection *connection, char *text) {
+static size_t listeners_unescape(void *cls, struct MHD_Connection *connection, char *text) {
     size_t n = 0;
     (void)cls;
     (void)connection;
@@ -186,7 +186,7 @@ int listeners_start(server_listeners *l, rp_server *server, const rp_server_opti
         server_listener *x = &l->items[i];
         struct MHD_Daemon *daemon = MHD_start_daemon(
             flags, 0, NULL, NULL, http_io_access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
-            MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_io_completed, server,
+            MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_io_completed, server,
             MHD_OPTION_NOTIFY_CONNECTION, http_io_connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
             MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
             (unsigned)((o->idle_timeout_ms + 999) / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,

@@ -51,29 +51,29 @@ int llamacpp_parse_completion(generation *gen, server_problem *p) {
 
 /* ---- replies ---- */
 
-static double per(double a, double b) { return b > 0 ? a / b : 0; }
+static double llamacpp_per(double a, double b) { return b > 0 ? a / b : 0; }
 
 /* prompt_ms is llama.cpp's: the time to first token without the waiting. */
-static json_t *timings(const rp_result *r) {
+static json_t *result_timings(const rp_result *r) {
     double prompt_ms = r->timings.ttft_ms - r->timings.queue_ms, decode_ms = r->timings.decode_ms;
     return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n", (int)r->fresh_tokens,
-                     "prompt_ms", prompt_ms, "prompt_per_token_ms", per(prompt_ms, r->fresh_tokens), "prompt_per_second",
-                     per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,
-                     "predicted_per_token_ms", per(decode_ms, r->n_tokens), "predicted_per_second", per(1e3 * r->n_tokens, decode_ms));
+                     "prompt_ms", prompt_ms, "prompt_per_token_ms", llamacpp_per(prompt_ms, r->fresh_tokens), "prompt_per_second",
+                     llamacpp_per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,
+                     "predicted_per_token_ms", llamacpp_per(decode_ms, r->n_tokens), "predicted_per_second", llamacpp_per(1e3 * r->n_tokens, decode_ms));
 }
 
-static json_t *probability(const server_request *x, int32_t token, float logprob) {
+static json_t *llamacpp_probability(const server_request *x, int32_t token, float logprob) {
     return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)token, "token", openai_token_text(x, token), "logprob",
                      isfinite(logprob) ? (double)logprob : -9999.0, "bytes", openai_token_bytes(x, token));
 }
 
-static json_t *probabilities(const server_request *x, const rp_result *r) {
+static json_t *llamacpp_probabilities(const server_request *x, const rp_result *r) {
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_tokens && list && x->gen.n_logprobs > 0; i++) {
-        json_t *one = probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
+        json_t *one = llamacpp_probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
         const rp_token_logprob *likeliest = r->top_logprobs + (size_t)i * (size_t)r->n_top;
         for (int32_t k = 0; k < BASE_MIN(r->n_top, x->gen.n_logprobs); k++)
-            json_array_append_new(top, probability(x, likeliest[k].token, likeliest[k].logprob));
+            json_array_append_new(top, llamacpp_probability(x, likeliest[k].token, likeliest[k].logprob));
         json_object_set_new(one, "top_logprobs", top);
         json_array_append_new(list, one);
     }
@@ -81,24 +81,24 @@ static json_t *probabilities(const server_request *x, const rp_result *r) {
 }
 
 /* content: what is told now, taken over. */
-static json_t *end_of(const server_request *x, const server_choice *c, json_t *content) {
+static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, json_t *content) {
     const rp_result *r = c->result;
     const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
     json_t *word = json_string(r->stop ? r->stop : "");
     json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
                             "id_slot", 0, "stop", 1, "model", x->server->model_name, "tokens_predicted", (int)r->n_tokens,
                             "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
-                            0, "stop_type", type, "stopping_word", word, "timings", timings(r), "reprise", report_reprise(x));
-    if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", probabilities(x, r));
+                            0, "stop_type", type, "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
+    if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
     return all;
 }
 
 static json_t *whole_of(const server_request *x, const server_choice *c) {
-    return end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+    return llamacpp_end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
 }
 
 /* Several prompts have a list of answers. */
-static json_t *whole(server_request *x) {
+static json_t *llamacpp_whole(server_request *x) {
     if (x->n_choices == 1) return whole_of(x, &x->choices[0]);
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++)
@@ -106,17 +106,17 @@ static json_t *whole(server_request *x) {
     return list;
 }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+static int llamacpp_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     if (piece->n == 0) return 0;
     return server_request_frame(x, NULL,
                           json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", server_json_text(piece->text, piece->n),
                                     "stop", 0, "id_slot", 0));
 }
 
-static int close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, end_of(x, c, json_string(""))); }
+static int llamacpp_close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, llamacpp_end_of(x, c, json_string(""))); }
 
-static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
+static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
-static const server_form form = {llamacpp_parse_completion, whole, NULL, tell_piece, close_choice, NULL, fail_stream, NULL};
+static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL};
 
 void handle_llamacpp_completion(server_request *x) { generate_handle(x, &form); }

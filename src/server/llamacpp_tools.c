@@ -13,13 +13,13 @@
 #define MAX_SLOTS 4096 /* told */
 
 /* The body, or NULL and the reply is there. */
-static json_t *body_of(server_request *x) {
+static json_t *llamacpp_tools_body_of(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (!root) server_request_reply_problem(x);
     return root;
 }
 
-static void reply(server_request *x, json_t *root, json_t *object) {
+static void llamacpp_tools_reply(server_request *x, json_t *root, json_t *object) {
     json_decref(root); /* first: the exchange may be gone with the reply, and the ask shares it */
     if (x->problem.kind) {
         json_decref(object);
@@ -29,7 +29,7 @@ static void reply(server_request *x, json_t *root, json_t *object) {
 
 /* ---- tokens ---- */
 
-static json_t *token_list(const server_request *x, const int32_t *tokens, size_t n, bool pieces) {
+static json_t *llamacpp_tools_token_list(const server_request *x, const int32_t *tokens, size_t n, bool pieces) {
     json_t *list = json_array();
     for (size_t i = 0; i < n && list; i++) {
         json_t *one =
@@ -40,7 +40,7 @@ static json_t *token_list(const server_request *x, const int32_t *tokens, size_t
 }
 
 void handle_llamacpp_tokenize(server_request *x) {
-    json_t *root = body_of(x);
+    json_t *root = llamacpp_tools_body_of(x);
     server_fields f = {root, &x->problem, ""};
     const char *content = NULL;
     bool special = false, parse = false, pieces = false;
@@ -55,12 +55,12 @@ void handle_llamacpp_tokenize(server_request *x) {
     if (!content) server_fail(&x->problem, SERVER_INVALID, "content", "'content' is missing: give a string");
     if (!x->problem.kind && rp_tokenize(x->server->model, content, strlen(content), parse, special, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
-    json_t *list = x->problem.kind ? NULL : token_list(x, tokens, n, pieces);
+    json_t *list = x->problem.kind ? NULL : llamacpp_tools_token_list(x, tokens, n, pieces);
     rp_free(tokens);
-    reply(x, root, json_pack("{s:o*}", "tokens", list));
+    llamacpp_tools_reply(x, root, json_pack("{s:o*}", "tokens", list));
 }
 
-static void detokenize(server_request *x, const json_t *tokens, base_buffer *out) {
+static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, base_buffer *out) {
     size_t n = json_array_size(tokens);
     if (n > MAX_DETOKENIZE)
         server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n, MAX_DETOKENIZE);
@@ -75,21 +75,21 @@ static void detokenize(server_request *x, const json_t *tokens, base_buffer *out
 }
 
 void handle_llamacpp_detokenize(server_request *x) {
-    json_t *root = body_of(x);
+    json_t *root = llamacpp_tools_body_of(x);
     server_fields f = {root, &x->problem, ""};
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     if (!root) return;
     const json_t *tokens = server_field_array(&f, "tokens");
     if (!tokens) server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' is missing: give an array of ids");
-    detokenize(x, tokens, &text);
+    llamacpp_tools_detokenize(x, tokens, &text);
     json_t *content = server_json_text(text.data, text.len);
     base_buffer_free(&text);
-    reply(x, root, json_pack("{s:o}", "content", content));
+    llamacpp_tools_reply(x, root, json_pack("{s:o}", "content", content));
 }
 
 /* ---- templates ---- */
 
-static json_t *render(server_request *x) {
+static json_t *llamacpp_tools_render(server_request *x) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     int32_t *tokens = NULL;
     size_t n = 0;
@@ -111,12 +111,12 @@ int llamacpp_parse_messages(generation *gen, server_problem *p) {
 }
 
 void handle_llamacpp_template(server_request *x) {
-    json_t *root = body_of(x), *object = NULL;
+    json_t *root = llamacpp_tools_body_of(x), *object = NULL;
     if (!root) return;
     if (!generation_parse(&x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
         !tools_prepare(&x->gen, x->server->info.chat_format, &x->problem))
-        object = render(x);
-    reply(x, root, object);
+        object = llamacpp_tools_render(x);
+    llamacpp_tools_reply(x, root, object);
 }
 
 /* ---- the server ---- */

@@ -10,24 +10,24 @@
 
 #define TIME_BYTES 32
 
-static void write_time(int64_t seconds, char text[TIME_BYTES]) {
+static void models_http_write_time(int64_t seconds, char text[TIME_BYTES]) {
     time_t at = (time_t)seconds;
     struct tm utc;
     if (!gmtime_r(&at, &utc) || strftime(text, TIME_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) text[0] = '\0';
 }
 
-static json_t *meta(const rp_model_info *info) {
+static json_t *model_info_meta(const rp_model_info *info) {
     return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s}", "architecture", info->architecture, "n_params", (json_int_t)info->parameters,
                      "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint",
                      info->fingerprint);
 }
 
-static json_t *model(const rp_server *s) {
+static json_t *models_http_model(const rp_server *s) {
     char created[TIME_BYTES];
-    write_time(s->created, created);
+    models_http_write_time(s->created, created);
     return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", s->model_name, "object", "model", "type", "model", "created",
                      (json_int_t)s->created, "created_at", created, "owned_by", "reprise", "display_name", s->model_name, "meta",
-                     meta(&s->info));
+                     model_info_meta(&s->info));
 }
 
 static json_t *gemini_model(const rp_server *s) {
@@ -50,11 +50,11 @@ static void reply_model(server_request *x, json_t *(*describe)(const rp_server *
 void handle_models(server_request *x) {
     const char *name = x->server->model_name;
     server_request_reply_json(x, 200,
-                        json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", model(x->server), "has_more", 0, "first_id",
+                        json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", models_http_model(x->server), "has_more", 0, "first_id",
                                   name, "last_id", name));
 }
 
-void handle_model(server_request *x) { reply_model(x, model); }
+void handle_model(server_request *x) { reply_model(x, models_http_model); }
 
 void handle_gemini_models(server_request *x) { server_request_reply_json(x, 200, json_pack("{s:[o]}", "models", gemini_model(x->server))); }
 

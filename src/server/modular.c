@@ -54,7 +54,7 @@ static void name_document(server_document *d, const char *text, size_t n) {
 }
 
 /* PML imports a module once. */
-static bool is_there(const server_document *list, size_t n, const char *name) {
+static bool server_document_is_there(const server_document *list, size_t n, const char *name) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(list[i].name, name) == 0) return true;
     return false;
@@ -70,25 +70,25 @@ static size_t list_documents(server_request *x, server_document *list) {
         if (!is_candidate(a, i) || !is_long(x->server->model, text, bytes)) continue;
         list[n].part = i;
         name_document(&list[n], text, bytes);
-        if (!is_there(list, n, list[n].name)) n++;
+        if (!server_document_is_there(list, n, list[n].name)) n++;
     }
     return n;
 }
 
 /* ---- their schema ---- */
 
-static int append_module(base_buffer *out, const generation *a, const server_document *d) {
+static int modular_append_module(base_buffer *out, const generation *a, const server_document *d) {
     const server_part *part = &a->parts[d->part];
     int rc = base_buffer_printf(out, "<module name=\"%s\">", d->name);
     if (!rc) rc = compose_escape(out, a->messages[part->message].text + part->begin, part->end - part->begin, false);
     return rc ? rc : base_buffer_append_str(out, "</module>");
 }
 
-static int make_schema(server_request *x, const server_document *list, size_t *n) {
+static int modular_make_schema(server_request *x, const server_document *list, size_t *n) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_COMPOSED_BYTES);
     int rc = base_buffer_append_str(&out, "<schema name=\"" MODULAR_SCHEMA "\" layout=\"packed\" xml:space=\"preserve\">"
                                           "<module name=\"first\">.</module>");
-    for (size_t i = 0; i < *n && !rc; i++) rc = append_module(&out, &x->gen, &list[i]);
+    for (size_t i = 0; i < *n && !rc; i++) rc = modular_append_module(&out, &x->gen, &list[i]);
     if (!rc) rc = base_buffer_append_str(&out, "</schema>");
     if (!rc) x->gen.schema = generation_own(&x->gen, base_buffer_take(&out), &x->problem);
     else if (rc == RP_ERR_MEMORY) server_fail_memory(&x->problem);
@@ -104,5 +104,5 @@ int modular_choose(server_request *x, server_document **documents, size_t *n_doc
     if (most == 0) return SERVER_FINE;
     if (!generation_own(&x->gen, (char *)*documents, &x->problem)) return (int)x->problem.kind;
     *n_documents = list_documents(x, *documents);
-    return *n_documents > 0 ? make_schema(x, *documents, n_documents) : SERVER_FINE;
+    return *n_documents > 0 ? modular_make_schema(x, *documents, n_documents) : SERVER_FINE;
 }

@@ -28,7 +28,7 @@ static void parse_calls_and_results(generation *gen, rp_role role, const server_
     generation_add_result(gen, id, false, name, f->problem);
 }
 
-static void parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
+static void openai_chat_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
     static const char *const types[] = {"text", "input_text", "output_text", "refusal", NULL};
     static const char *const unknown[] = {"function_call", NULL};
     char prefix[48], content[64];
@@ -58,7 +58,7 @@ static void parse_messages(generation *gen, const server_fields *f) {
     if (!messages || json_array_size(messages) == 0)
         server_fail(f->problem, SERVER_INVALID, "messages", "'messages' is missing: give one at least");
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
-        parse_message(gen, json_array_get(messages, i), i, f->problem);
+        openai_chat_parse_message(gen, json_array_get(messages, i), i, f->problem);
 }
 
 static void parse_logprobs(generation *gen, const server_fields *f) {
@@ -116,24 +116,24 @@ static json_t *logprobs_object(json_t *list) { return json_pack("{s:o, s:n}", "c
 
 /* ---- whole ---- */
 
-static json_t *choice_of(const server_request *x, const server_choice *c) {
+static json_t *openai_chat_choice_of(const server_request *x, const server_choice *c) {
     json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
     return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs", logprobs, "finish_reason",
                      openai_finish(c));
 }
 
-static json_t *head(const server_request *x, const char *object, json_t *choices) {
+static json_t *openai_chat_head(const server_request *x, const char *object, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)openai_created(x), "model",
                      x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
 }
 
-static json_t *whole(server_request *x) {
+static json_t *openai_chat_whole(server_request *x) {
     json_t *choices = json_array();
     for (int32_t i = 0; i < x->n_choices && choices; i++)
-        if (json_array_append_new(choices, choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
-    json_t *all = head(x, "chat.completion", choices);
+        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    json_t *all = openai_chat_head(x, "chat.completion", choices);
     if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
         return json_decref(all), NULL;
     return all;
@@ -142,36 +142,36 @@ static json_t *whole(server_request *x) {
 /* ---- streams ---- */
 
 /* A chunk of one choice. finish: NULL while it goes on. Takes delta and logprobs over. */
-static int chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
+static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
     json_t *choice =
         json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);
-    json_t *all = head(x, "chat.completion.chunk", choice);
+    json_t *all = openai_chat_head(x, "chat.completion.chunk", choice);
     if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
     return server_request_frame(x, NULL, all);
 }
 
-static int open_stream(server_request *x) {
+static int openai_chat_open_stream(server_request *x) {
     int rc = 0;
     for (int32_t i = 0; i < x->n_choices && !rc; i++)
-        rc = chunk(x, &x->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
+        rc = openai_chat_chunk(x, &x->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
     return rc;
 }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+static int openai_chat_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
-    return chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
 }
 
-static int tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
-    return event == TOOL_END ? 0 : chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
+static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    return event == TOOL_END ? 0 : openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
 }
 
-static int close_choice(server_request *x, server_choice *c) { return chunk(x, c, json_object(), json_null(), openai_finish(c)); }
+static int openai_chat_close_choice(server_request *x, server_choice *c) { return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c)); }
 
 /* The usage, where it is asked for, comes in a chunk of its own without choices. */
-static int end_stream(server_request *x) {
+static int openai_chat_end_stream(server_request *x) {
     if (x->gen.include_usage) {
-        json_t *all = head(x, "chat.completion.chunk", json_array());
+        json_t *all = openai_chat_head(x, "chat.completion.chunk", json_array());
         if (all) json_object_set_new(all, "usage", openai_usage(x));
         if (all) json_object_set_new(all, "reprise", report_reprise(x));
         if (server_request_frame(x, NULL, all)) return 1;
@@ -179,6 +179,6 @@ static int end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_chat, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, tell_call};
+static const server_form form = {openai_parse_chat, openai_chat_whole, openai_chat_open_stream, openai_chat_report_piece, openai_chat_close_choice, openai_chat_end_stream, openai_fail, openai_chat_report_call};
 
 void handle_openai_chat(server_request *x) { generate_handle(x, &form); }

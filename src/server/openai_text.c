@@ -61,14 +61,14 @@ static json_t *end_columns(const columns *c) {
                      c->offsets);
 }
 
-static const char *prompt_of(const server_request *x, const server_choice *c) {
+static const char *openai_text_prompt_of(const server_request *x, const server_choice *c) {
     return x->gen.echo ? x->gen.prompts[c->index / x->gen.n].text : "";
 }
 
 static json_t *logprobs_of_result(const server_request *x, const server_choice *choice) {
     const rp_result *r = choice->result;
     if (x->gen.n_logprobs < 0) return json_null();
-    columns c = begin_columns(strlen(prompt_of(x, choice)));
+    columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)));
     for (int32_t i = 0; i < r->n_tokens; i++)
         add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
     return end_columns(&c);
@@ -76,7 +76,7 @@ static json_t *logprobs_of_result(const server_request *x, const server_choice *
 
 static json_t *logprobs_of_piece(const server_request *x, server_choice *choice, const server_piece *piece) {
     if (x->gen.n_logprobs < 0) return json_null();
-    columns c = begin_columns(strlen(prompt_of(x, choice)) + choice->told_bytes);
+    columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)) + choice->told_bytes);
     size_t before = c.offset;
     for (const server_token *t = piece->tokens; t != piece->tokens_end; t = server_token_next(t))
         add_row(&c, x, t->id, t->logprob, server_token_top(t), t->n_top);
@@ -86,56 +86,56 @@ static json_t *logprobs_of_piece(const server_request *x, server_choice *choice,
 
 /* ---- replies ---- */
 
-static json_t *head(const server_request *x, json_t *choices) {
+static json_t *openai_text_head(const server_request *x, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "cmpl-%s", x->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)openai_created(x),
                      "model", x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
 }
 
-static json_t *choice_of(const server_request *x, const server_choice *c) {
+static json_t *openai_text_choice_of(const server_request *x, const server_choice *c) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *joined = NULL;
-    if (base_buffer_append_str(&text, prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
+    if (base_buffer_append_str(&text, openai_text_prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
         joined = server_json_text(text.data, text.len);
     base_buffer_free(&text);
     return json_pack("{s:o, s:i, s:o, s:s}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
                      openai_finish(c));
 }
 
-static json_t *whole(server_request *x) {
+static json_t *openai_text_whole(server_request *x) {
     json_t *choices = json_array();
     for (int32_t i = 0; i < x->n_choices && choices; i++)
-        if (json_array_append_new(choices, choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
-    json_t *all = head(x, choices);
+        if (json_array_append_new(choices, openai_text_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    json_t *all = openai_text_head(x, choices);
     if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
         return json_decref(all), NULL;
     return all;
 }
 
-static int chunk(server_request *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
+static int openai_text_chunk(server_request *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
     json_t *all =
-        head(x, json_pack("[{s:o, s:i, s:o, s:s?}]", "text", text, "index", (int)c->index, "logprobs", logprobs, "finish_reason", finish));
+        openai_text_head(x, json_pack("[{s:o, s:i, s:o, s:s?}]", "text", text, "index", (int)c->index, "logprobs", logprobs, "finish_reason", finish));
     if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
     return server_request_frame(x, NULL, all);
 }
 
-static int open_stream(server_request *x) {
+static int openai_text_open_stream(server_request *x) {
     int rc = 0;
     for (int32_t i = 0; i < x->n_choices && x->gen.echo && !rc; i++)
-        rc = chunk(x, &x->choices[i], server_json_text(prompt_of(x, &x->choices[i]), strlen(prompt_of(x, &x->choices[i]))), json_null(), NULL);
+        rc = openai_text_chunk(x, &x->choices[i], server_json_text(openai_text_prompt_of(x, &x->choices[i]), strlen(openai_text_prompt_of(x, &x->choices[i]))), json_null(), NULL);
     return rc;
 }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    return chunk(x, c, server_json_text(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
+static int openai_text_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    return openai_text_chunk(x, c, server_json_text(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
 }
 
-static int close_choice(server_request *x, server_choice *c) { return chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
+static int openai_text_close_choice(server_request *x, server_choice *c) { return openai_text_chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
 
-static int end_stream(server_request *x) {
+static int openai_text_end_stream(server_request *x) {
     if (x->gen.include_usage) {
-        json_t *all = head(x, json_array());
+        json_t *all = openai_text_head(x, json_array());
         if (all) json_object_set_new(all, "usage", openai_usage(x));
         if (all) json_object_set_new(all, "reprise", report_reprise(x));
         if (server_request_frame(x, NULL, all)) return 1;
@@ -143,6 +143,6 @@ static int end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_text, whole, open_stream, tell_piece, close_choice, end_stream, openai_fail, NULL};
+static const server_form form = {openai_parse_text, openai_text_whole, openai_text_open_stream, openai_text_report_piece, openai_text_close_choice, openai_text_end_stream, openai_fail, NULL};
 
 void handle_openai_text(server_request *x) { generate_handle(x, &form); }

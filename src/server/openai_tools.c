@@ -6,7 +6,7 @@
 
 /* ---- tools ---- */
 
-static void add_function(generation *gen, const server_fields *f) {
+static void openai_tools_add_function(generation *gen, const server_fields *f) {
     char place[128];
     server_tool tool = {0};
     server_field_text(f, "name", &tool.name);
@@ -19,7 +19,7 @@ static void add_function(generation *gen, const server_fields *f) {
     generation_add_tool(gen, &tool, f->problem);
 }
 
-static void parse_tool(generation *gen, const json_t *tool, size_t i, openai_nesting nesting, server_problem *p) {
+static void openai_tools_parse_tool(generation *gen, const json_t *tool, size_t i, openai_nesting nesting, server_problem *p) {
     char prefix[64], inside[96];
     const char *type = NULL;
     snprintf(prefix, sizeof(prefix), "tools[%zu].", i);
@@ -29,11 +29,11 @@ static void parse_tool(generation *gen, const json_t *tool, size_t i, openai_nes
     server_field_text(&f, "type", &type);
     if (!p->kind && !(type && strcmp(type, "function") == 0))
         server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu]' is of type '%.40s': this server has functions alone", i, type ? type : "");
-    if (nesting == OPENAI_FLAT) add_function(gen, &f);
+    if (nesting == OPENAI_FLAT) openai_tools_add_function(gen, &f);
     else {
         const json_t *function = server_field_object(&f, "function");
         if (!function) server_fail(p, SERVER_INVALID, "tools", "'%sfunction' is missing", prefix);
-        else add_function(gen, &(server_fields){function, p, inside});
+        else openai_tools_add_function(gen, &(server_fields){function, p, inside});
     }
 }
 
@@ -65,7 +65,7 @@ static void choose_allowed(generation *gen, const json_t *allowed, openai_nestin
     choose_mode(gen, mode ? mode : "auto", p);
 }
 
-static void parse_choice(generation *gen, const server_fields *f, openai_nesting nesting) {
+static void openai_tools_parse_choice(generation *gen, const server_fields *f, openai_nesting nesting) {
     const json_t *choice = server_field(f, "tool_choice");
     const char *type = json_string_value(json_object_get(choice, "type"));
     server_problem *p = f->problem;
@@ -88,10 +88,10 @@ void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting 
     const json_t *tools = server_field_array(f, "tools");
     bool parallel = true;
     for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++)
-        parse_tool(gen, json_array_get(tools, i), i, nesting, f->problem);
+        openai_tools_parse_tool(gen, json_array_get(tools, i), i, nesting, f->problem);
     server_field_bool(f, "parallel_tool_calls", &parallel);
     gen->one_call = !parallel;
-    parse_choice(gen, f, nesting);
+    openai_tools_parse_choice(gen, f, nesting);
 }
 
 /* ---- forms ---- */

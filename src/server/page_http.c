@@ -14,7 +14,7 @@
 extern const base_embedded server_page[];
 
 /* By the end of the name; each kind of file that CMakeLists.txt takes is here. */
-static const char *type_of(const char *name) {
+static const char *page_http_type_of(const char *name) {
     static const struct {
         const char *end, *type;
     } types[] = {{".html", "text/html; charset=utf-8"},
@@ -37,7 +37,7 @@ static void make_tag(char tag[SERVER_PAGE_TAG_BYTES], const base_embedded *file)
 }
 
 /* Has the client these very bytes? */
-static bool is_known(const server_request *x) {
+static bool page_http_is_known(const server_request *x) {
     const char *tags = server_request_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
     return tags && (strstr(tags, x->page_tag) || strcmp(tags, "*") == 0);
 }
@@ -49,9 +49,9 @@ void handle_page(server_request *x) {
     if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no '%.100s' here", x->path);
     else {
         make_tag(x->page_tag, file);
-        known = is_known(x);
+        known = page_http_is_known(x);
         if (!known && base_buffer_append(&bytes, file->bytes, file->n)) server_fail_memory(&x->problem);
     }
     if (x->problem.kind) server_request_reply_problem(x);
-    else server_request_reply_text(x, known ? 304 : 200, type_of(file->name), &bytes);
+    else server_request_reply_text(x, known ? 304 : 200, page_http_type_of(file->name), &bytes);
 }

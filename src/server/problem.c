@@ -56,7 +56,7 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
 
 int server_fail_memory(server_problem *p) { return server_fail(p, SERVER_INTERNAL, NULL, "out of memory"); }
 
-static server_problem_kind kind_of(rp_code code) {
+static server_problem_kind problem_kind_of(rp_code code) {
     switch (code) {
     case RP_ERR_NAME: return SERVER_NOT_FOUND;
     case RP_ERR_BUDGET: /* it never will have any here: as a prompt that is too long */
@@ -74,7 +74,7 @@ static server_problem_kind kind_of(rp_code code) {
 }
 
 int server_fail_library(server_problem *p, const rp_error *err) {
-    server_fail(p, kind_of(err->code), NULL, "%s", err->message);
+    server_fail(p, problem_kind_of(err->code), NULL, "%s", err->message);
     p->retry_after_ms = err->retry_after_ms;
     return (int)p->kind;
 }

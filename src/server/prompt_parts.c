@@ -13,17 +13,17 @@
 
 #define PREFIX_BYTES 64
 
-static void add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
+static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
 
 /* What rp_prompt refuses is told again at submission; here it only ends the list. */
-static void add_text(generation *gen, const server_fields *f) {
+static void prompt_parts_add_text(generation *gen, const server_fields *f) {
     const json_t *text = server_field(f, "text");
     if (json_is_string(text)) rp_prompt_append_text(gen->built, json_string_value(text), json_string_length(text));
     else if (text) server_field_wrong(f, "text", text, "a string");
     else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
 }
 
-static void add_argument(generation *gen, const server_fields *f, const char *name, const json_t *value) {
+static void prompt_parts_add_argument(generation *gen, const server_fields *f, const char *name, const json_t *value) {
     char *number = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
     if (json_is_string(value)) rp_prompt_set_argument(gen->built, name, json_string_value(value), json_string_length(value));
     else if (number) rp_prompt_set_argument(gen->built, name, number, strlen(number));
@@ -31,7 +31,7 @@ static void add_argument(generation *gen, const server_fields *f, const char *na
     free(number); /* jansson's */
 }
 
-static void add_module(generation *gen, const server_fields *f, const char *schema) {
+static void prompt_parts_add_module(generation *gen, const server_fields *f, const char *schema) {
     const char *name = NULL, *of = schema, *param;
     json_t *args = (json_t *)server_field_object(f, "args"), *value;
     server_field_text(f, "name", &name);
@@ -43,11 +43,11 @@ static void add_module(generation *gen, const server_fields *f, const char *sche
                     schema);
     else rp_prompt_import(gen->built, name);
     json_object_foreach(args, param, value) {
-        if (!f->problem->kind) add_argument(gen, &(server_fields){args, f->problem, f->prefix}, param, value);
+        if (!f->problem->kind) prompt_parts_add_argument(gen, &(server_fields){args, f->problem, f->prefix}, param, value);
     }
 }
 
-static void add_role(generation *gen, const server_fields *f, bool in_role) {
+static void prompt_parts_add_role(generation *gen, const server_fields *f, bool in_role) {
     static const char *const names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     const char *name = "";
     const json_t *parts = server_field_array(f, "parts");
@@ -60,12 +60,12 @@ static void add_role(generation *gen, const server_fields *f, bool in_role) {
     else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside of a role: roles do not nest", f->prefix);
     else {
         rp_prompt_begin_role(gen->built, (rp_role)role);
-        add_parts(gen, parts, f->prefix, true, f->problem);
+        prompt_parts_add_parts(gen, parts, f->prefix, true, f->problem);
         rp_prompt_end_role(gen->built);
     }
 }
 
-static void add_part(generation *gen, const json_t *part, const char *place, bool in_role, server_problem *p) {
+static void prompt_parts_add_part(generation *gen, const json_t *part, const char *place, bool in_role, server_problem *p) {
     const char *type = NULL;
     server_fields f = {part, p, place};
     if (!json_is_object(part)) {
@@ -75,20 +75,20 @@ static void add_part(generation *gen, const json_t *part, const char *place, boo
     server_field_text(&f, "type", &type);
     if (p->kind) return;
     if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, module or role", place);
-    else if (strcmp(type, "text") == 0) add_text(gen, &f);
-    else if (strcmp(type, "module") == 0) add_module(gen, &f, gen->built_schema);
-    else if (strcmp(type, "role") == 0) add_role(gen, &f, in_role);
+    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f);
+    else if (strcmp(type, "module") == 0) prompt_parts_add_module(gen, &f, gen->built_schema);
+    else if (strcmp(type, "role") == 0) prompt_parts_add_role(gen, &f, in_role);
     else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, module or role", place, type);
 }
 
 /* place: "" or the role's, "parts[2]." */
-static void add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p) {
+static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p) {
     char here[PREFIX_BYTES];
     size_t n = json_array_size(parts);
     if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, "parts", "'%sparts' has %zu parts: give at most %d", place, n, SERVER_MAX_PARTS);
     for (size_t i = 0; i < n && !p->kind; i++) {
         snprintf(here, sizeof(here), "%sparts[%zu].", place, i);
-        add_part(gen, json_array_get(parts, i), here, in_role, p);
+        prompt_parts_add_part(gen, json_array_get(parts, i), here, in_role, p);
     }
 }
 
@@ -102,5 +102,5 @@ void generation_parts(generation *gen, const server_fields *f) {
     if (!gen->built_schema || !gen->built_schema[0])
         server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is missing: give the name of the schema that the parts are for");
     else if (rp_prompt_new(&gen->built, gen->built_schema, &err)) server_fail_memory(f->problem);
-    else add_parts(gen, parts, "", false, f->problem);
+    else prompt_parts_add_parts(gen, parts, "", false, f->problem);
 }

@@ -31,31 +31,31 @@ int pml_parse_prompt(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static json_t *usage(const server_request *x) {
+static json_t *prompts_http_usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "fresh_tokens",
                      (json_int_t)(u.prompt - u.cached), "answer_tokens", (json_int_t)u.answer);
 }
 
 /* "o*": what was not asked for is left out. */
-static json_t *answer(const server_request *x, const server_choice *c) {
+static json_t *prompts_http_answer(const server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
     json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
     return json_pack("{s:i, s:o, s:s, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
                      r->finish_reason, "logprobs", logprobs);
 }
 
-static json_t *report(const server_request *x) {
+static json_t *prompts_http_report(const server_request *x) {
     json_t *answers = json_array();
     for (int32_t i = 0; i < x->n_choices && answers; i++)
-        if (json_array_append_new(answers, answer(x, &x->choices[i]))) return json_decref(answers), NULL;
+        if (json_array_append_new(answers, prompts_http_answer(x, &x->choices[i]))) return json_decref(answers), NULL;
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", x->server->model_name, "answers", answers,
-                     "usage", usage(x), "reprise", report_reprise(x));
+                     "usage", prompts_http_usage(x), "reprise", report_reprise(x));
 }
 
-static json_t *whole(server_request *x) { return report(x); }
+static json_t *prompts_http_whole(server_request *x) { return prompts_http_report(x); }
 
-static int tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+static int prompts_http_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     bool has_tokens = piece->tokens != piece->tokens_end;
     if (piece->n == 0 && !has_tokens) return 0;
     json_t *logprobs = has_tokens ? openai_piece_logprobs(x, piece) : NULL;
@@ -63,11 +63,11 @@ static int tell_piece(server_request *x, server_choice *c, const server_piece *p
                                                "logprobs", logprobs));
 }
 
-static int end_stream(server_request *x) { return server_request_frame(x, "done", report(x)); }
+static int prompts_http_end_stream(server_request *x) { return server_request_frame(x, "done", prompts_http_report(x)); }
 
-static int fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_openai(p)); }
+static int prompts_http_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_openai(p)); }
 
-static const server_form form = {pml_parse_prompt, whole, NULL, tell_piece, NULL, end_stream, fail_stream, NULL};
+static const server_form form = {pml_parse_prompt, prompts_http_whole, NULL, prompts_http_report_piece, NULL, prompts_http_end_stream, prompts_http_fail_stream, NULL};
 
 /* The document itself, with defaults for everything. */
 static void handle_document(server_request *x) {

@@ -51,7 +51,7 @@ static void add_bytes(chunker *c, const char *bytes, size_t n) {
     }
 }
 
-static void add_message(chunker *c, const rp_message *m) {
+static void chunker_add_message(chunker *c, const rp_message *m) {
     add_bytes(c, role_names[m->role], strlen(role_names[m->role]));
     add_bytes(c, "\n", 1);
     add_bytes(c, m->text, m->n);
@@ -59,7 +59,7 @@ static void add_message(chunker *c, const rp_message *m) {
 }
 
 /* Of token ids: as they lie in memory. */
-static void add_prompt(chunker *c, const server_prompt *p) {
+static void chunker_add_prompt(chunker *c, const server_prompt *p) {
     if (p->ids) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
     else add_bytes(c, p->text, strlen(p->text));
 }
@@ -70,7 +70,7 @@ static int add_dumped(const char *bytes, size_t n, void *chunks) {
 }
 
 /* Of a prompt made of parts: the JSON that they came as. */
-static void add_parts(chunker *c, const json_t *root) {
+static void chunker_add_parts(chunker *c, const json_t *root) {
     json_dump_callback(json_object_get(root, "parts"), add_dumped, c, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
@@ -88,9 +88,9 @@ json_t *report_prompt(const server_request *x) {
     chunker c = {.total = 0};
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
-    if (a->built) add_parts(&c, a->root);
-    for (size_t i = 0; i < a->n_messages && !a->pml; i++) add_message(&c, &a->messages[i]);
-    if (a->n_prompts > 0) add_prompt(&c, &a->prompts[0]);
+    if (a->built) chunker_add_parts(&c, a->root);
+    for (size_t i = 0; i < a->n_messages && !a->pml; i++) chunker_add_message(&c, &a->messages[i]);
+    if (a->n_prompts > 0) chunker_add_prompt(&c, &a->prompts[0]);
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)
         if (json_array_append_new(messages, describe_message(&a->messages[i]))) break;

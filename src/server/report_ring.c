@@ -34,7 +34,7 @@ void report_ring_free(report_ring *r) {
 }
 
 /* Copies a string to *at, which moves behind it. */
-static const char *copy(char **at, const char *text) {
+static const char *report_ring_copy(char **at, const char *text) {
     size_t n = strlen(text) + 1;
     char *to = *at;
     memcpy(to, text, n);
@@ -42,21 +42,21 @@ static const char *copy(char **at, const char *text) {
     return to;
 }
 
-static bool make(kept_report *k, const char *id, const char *tenant, const char *text, const char *line) {
+static bool kept_report_make(kept_report *k, const char *id, const char *tenant, const char *text, const char *line) {
     size_t n = strlen(text);
     char *at = n <= SERVER_MAX_REPORT_BYTES ? base_alloc(strlen(id) + strlen(tenant) + n + strlen(line) + 4) : NULL;
     if (!at) return false;
     k->id = at;
-    copy(&at, id);
-    k->tenant = copy(&at, tenant);
-    k->text = copy(&at, text);
-    k->line = copy(&at, line);
+    report_ring_copy(&at, id);
+    k->tenant = report_ring_copy(&at, tenant);
+    k->text = report_ring_copy(&at, text);
+    k->line = report_ring_copy(&at, line);
     return true;
 }
 
 void report_ring_put(report_ring *r, const char *id, const char *tenant, const char *text, const char *line) {
     kept_report kept;
-    if (!make(&kept, id, tenant ? tenant : "", text, line)) return;
+    if (!kept_report_make(&kept, id, tenant ? tenant : "", text, line)) return;
     pthread_mutex_lock(&r->lock);
     kept_report old = r->items[r->next];
     r->items[r->next] = kept;
@@ -65,14 +65,14 @@ void report_ring_put(report_ring *r, const char *id, const char *tenant, const c
     base_free(old.id);
 }
 
-static bool is_of(const kept_report *k, const char *tenant) { return k->id && strcmp(k->tenant, tenant ? tenant : "") == 0; }
+static bool kept_report_is_of(const kept_report *k, const char *tenant) { return k->id && strcmp(k->tenant, tenant ? tenant : "") == 0; }
 
 int report_ring_get(report_ring *r, const char *id, const char *tenant, base_buffer *out) {
     int rc = RP_ERR_NAME;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < SERVER_MAX_REPORTS && rc == RP_ERR_NAME; i++) {
         const kept_report *k = &r->items[i];
-        if (is_of(k, tenant) && strcmp(k->id, id) == 0) rc = base_buffer_append_str(out, k->text);
+        if (kept_report_is_of(k, tenant) && strcmp(k->id, id) == 0) rc = base_buffer_append_str(out, k->text);
     }
     pthread_mutex_unlock(&r->lock);
     return rc;
@@ -85,7 +85,7 @@ int report_ring_list(report_ring *r, const char *tenant, size_t n, base_buffer *
     pthread_mutex_lock(&r->lock);
     for (size_t i = 1; i <= SERVER_MAX_REPORTS && !*more && !rc; i++) {
         const kept_report *k = &r->items[(r->next + SERVER_MAX_REPORTS - i) % SERVER_MAX_REPORTS];
-        if (!is_of(k, tenant)) continue;
+        if (!kept_report_is_of(k, tenant)) continue;
         *more = found == n;
         if (*more) break;
         if (found++ > 0) rc = base_buffer_append_str(out, ",");

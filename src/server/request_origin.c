@@ -21,7 +21,7 @@ static bool names_have(const server_names *names, const char *name) {
 }
 
 /* The name of n bytes in lower case, without the dot of the root at its end. false: empty or too long. */
-static bool copy_name(char out[SERVER_HOST_BYTES], const char *name, size_t n) {
+static bool request_origin_copy_name(char out[SERVER_HOST_BYTES], const char *name, size_t n) {
     if (n > 1 && name[n - 1] == '.') n--;
     if (n == 0 || n >= SERVER_HOST_BYTES) return false;
     for (size_t i = 0; i < n; i++) out[i] = (char)tolower((unsigned char)name[i]);
@@ -31,7 +31,7 @@ static bool copy_name(char out[SERVER_HOST_BYTES], const char *name, size_t n) {
 
 static int names_add(server_names *names, const char *name, size_t n, rp_error *err) {
     char lower[SERVER_HOST_BYTES];
-    if (!copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
+    if (!request_origin_copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
     if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
         return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
     if (names_have(names, lower)) return RP_OK;
@@ -95,7 +95,7 @@ static bool is_address(const char *name) { return name[0] == '[' || name[strspn(
 bool server_names_accept(const server_names *names, const char *host) {
     char name[SERVER_HOST_BYTES];
     size_t n = name_length(host, strlen(host));
-    if (n == SIZE_MAX || !copy_name(name, host, n)) return false;
+    if (n == SIZE_MAX || !request_origin_copy_name(name, host, n)) return false;
     return names_have(names, name) || (names->any_address && is_address(name));
 }
 
@@ -146,7 +146,7 @@ void request_check_origin(server_request *x) {
 }
 
 /* Is it this media type, with or without parameters? */
-static bool is_type(const char *type, const char *wanted) {
+static bool request_origin_is_type(const char *type, const char *wanted) {
     size_t n = strlen(wanted);
     return strncasecmp(type, wanted, n) == 0 && (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
 }
@@ -160,8 +160,8 @@ void request_check_media(server_request *x) {
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
     bool posts = strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0, puts = strcmp(r->method, "PUT") == 0;
     bool takes_xml = puts || posts_documents(r);
-    if ((!posts && !puts) || (puts && !type) || (posts && type && is_type(type, "application/json")) ||
-        (takes_xml && type && (is_type(type, "application/xml") || is_type(type, "text/xml"))))
+    if ((!posts && !puts) || (puts && !type) || (posts && type && request_origin_is_type(type, "application/json")) ||
+        (takes_xml && type && (request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml"))))
         return;
     server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H 'Content-Type: %s'): the body came %s%.80s%s",
                 puts ? "application/xml" : "application/json", posts && takes_xml ? ", or application/xml for a PML document" : "",

@@ -50,7 +50,7 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
 
 /* ---- the object ---- */
 
-static json_t *usage(const server_request *x) {
+static json_t *responses_usage(const server_request *x) {
     server_usage u = report_usage(x);
     return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
                      (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", 0,
@@ -62,14 +62,14 @@ const char *responses_status(const server_choice *c) {
 }
 
 /* What the client gave, or what counts where it gave nothing (taken over). */
-static json_t *given(const server_request *x, const char *name, json_t *otherwise) {
+static json_t *responses_given(const server_request *x, const char *name, json_t *otherwise) {
     json_t *value = json_object_get(x->gen.root, name);
     if (!value || json_is_null(value)) return otherwise;
     json_decref(otherwise);
     return json_incref(value);
 }
 
-static json_t *output(const server_request *x, const server_choice *c) {
+static json_t *responses_output(const server_request *x, const server_choice *c) {
     json_t *items = json_array();
     for (size_t i = 0; i < responses_count_items(c) && items; i++)
         if (json_array_append_new(items, responses_item(x, c, i, true))) return json_decref(items), NULL;
@@ -84,15 +84,15 @@ json_t *responses_object(const server_request *x, const char *status) {
     json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
                             (json_int_t)openai_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", x->server->model_name, "output",
-                            is_over ? output(x, c) : json_array(), "usage", is_over ? usage(x) : json_null());
+                            is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
     json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:n, s:n}, s:s}", "instructions",
-                             given(x, "instructions", json_null()), "max_output_tokens", given(x, "max_output_tokens", json_null()),
-                             "previous_response_id", given(x, "previous_response_id", json_null()), "parallel_tool_calls",
-                             given(x, "parallel_tool_calls", json_true()), "store", given(x, "store", json_true()), "temperature",
-                             given(x, "temperature", json_real(1)), "top_p", given(x, "top_p", json_real(1)), "tools",
-                             given(x, "tools", json_array()), "tool_choice", given(x, "tool_choice", json_string("auto")), "text",
-                             given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
-                             given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", "disabled");
+                             responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
+                             "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
+                             responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
+                             responses_given(x, "temperature", json_real(1)), "top_p", responses_given(x, "top_p", json_real(1)), "tools",
+                             responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
+                             responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
+                             responses_given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", "disabled");
     if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
     json_decref(more);
     return all;
@@ -120,7 +120,7 @@ void responses_keep(const server_request *x, const json_t *object) {
 }
 
 /* What was kept under an id, for its tenant; NULL: a problem. */
-static json_t *kept_of(server_request *x, const char *id, const char *field) {
+static json_t *responses_kept_of(server_request *x, const char *id, const char *field) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
     json_t *kept = NULL;
     if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
@@ -131,10 +131,10 @@ static json_t *kept_of(server_request *x, const char *id, const char *field) {
 }
 
 /* The input goes on where the response of previous_response_id ended. */
-static void go_on(server_request *x, json_t *root) {
+static void responses_advance(server_request *x, json_t *root) {
     const json_t *previous = json_object_get(root, "previous_response_id");
     if (!json_is_string(previous)) return;
-    json_t *kept = kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
+    json_t *kept = responses_kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
     json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
     if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);
     json_decref(items);
@@ -144,18 +144,18 @@ static void go_on(server_request *x, json_t *root) {
 
 /* ---- routes ---- */
 
-static json_t *whole(server_request *x) {
+static json_t *responses_whole(server_request *x) {
     json_t *all = responses_object(x, responses_status(&x->choices[0]));
     if (all) responses_keep(x, all);
     return all;
 }
 
-static const server_form form = {responses_parse, whole,          responses_open, responses_tell_piece,
+static const server_form form = {responses_parse, responses_whole,          responses_open, responses_tell_piece,
                                  responses_close, responses_end, responses_fail, responses_tell_call};
 
 void handle_response_create(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
-    if (root) go_on(x, root);
+    if (root) responses_advance(x, root);
     if (root && !x->problem.kind) generation_parse(&x->gen, root, responses_parse, &x->problem);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
@@ -163,7 +163,7 @@ void handle_response_create(server_request *x) {
 }
 
 void handle_response_get(server_request *x) {
-    json_t *kept = kept_of(x, x->name, NULL), *object = json_incref(json_object_get(kept, "response"));
+    json_t *kept = responses_kept_of(x, x->name, NULL), *object = json_incref(json_object_get(kept, "response"));
     json_decref(kept);
     if (x->problem.kind) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, object);

@@ -10,7 +10,7 @@ static const char *const text_types[] = {"input_text", "output_text", "text", "r
 
 /* ---- items ---- */
 
-static void add_message(generation *gen, const server_fields *f) {
+static void responses_ask_add_message(generation *gen, const server_fields *f) {
     static const struct {
         const char *name;
         rp_role role;
@@ -28,7 +28,7 @@ static void add_message(generation *gen, const server_fields *f) {
 }
 
 /* Calls that follow each other, or a text of the assistant, are one message. */
-static void add_call(generation *gen, const server_fields *f) {
+static void responses_ask_add_call(generation *gen, const server_fields *f) {
     const char *id = NULL, *name = NULL, *arguments = "";
     server_field_text(f, "call_id", &id);
     server_field_text(f, "name", &name);
@@ -51,7 +51,7 @@ static void add_output(generation *gen, const server_fields *f) {
     generation_add_result(gen, id, false, name, f->problem);
 }
 
-static void add_item(generation *gen, const json_t *item, size_t i, server_problem *p) {
+static void responses_ask_add_item(generation *gen, const json_t *item, size_t i, server_problem *p) {
     const char *type = "message";
     char prefix[48];
     snprintf(prefix, sizeof(prefix), "input[%zu].", i);
@@ -59,8 +59,8 @@ static void add_item(generation *gen, const json_t *item, size_t i, server_probl
     if (!json_is_object(item)) server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is no object", i);
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (strcmp(type, "message") == 0) add_message(gen, &f);
-    else if (strcmp(type, "function_call") == 0) add_call(gen, &f);
+    if (strcmp(type, "message") == 0) responses_ask_add_message(gen, &f);
+    else if (strcmp(type, "function_call") == 0) responses_ask_add_call(gen, &f);
     else if (strcmp(type, "function_call_output") == 0) add_output(gen, &f);
     else if (strcmp(type, "reasoning") != 0) /* what another model thought: clients send it back */
         server_fail(p, SERVER_UNSUPPORTED, "input", "'%stype' is '%.40s': give message, function_call or function_call_output", prefix, type);
@@ -75,7 +75,7 @@ static void parse_input(generation *gen, const server_fields *f) {
     if (json_is_string(input)) generation_text_message(gen, RP_ROLE_USER, json_string_value(input), f->problem);
     else if (input && !json_is_array(input)) server_field_wrong(f, "input", input, "a string or an array of items");
     for (size_t i = 0; json_is_array(input) && i < json_array_size(input) && !f->problem->kind; i++)
-        add_item(gen, json_array_get(input, i), i, f->problem);
+        responses_ask_add_item(gen, json_array_get(input, i), i, f->problem);
     if (gen->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string or items");
 }
 

@@ -14,7 +14,7 @@
 #include "server/responses.h"
 
 /* An event of that type; takes the object over, which gets type and number. */
-static int event(server_request *x, const char *type, json_t *object) {
+static int responses_stream_event(server_request *x, const char *type, json_t *object) {
     server_choice *c = &x->choices[0];
     json_t *all = json_pack("{s:s, s:i}", "type", type, "sequence_number", (int)c->n_events++);
     if (!object || !all || json_object_update(all, object)) {
@@ -31,17 +31,17 @@ static int item_event(server_request *x, const server_choice *c, const char *typ
     responses_item_id(x, c, (size_t)c->n_blocks - 1, id);
     json_t *all = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", (int)c->n_blocks - 1, name, value);
     if (all && has_part) json_object_set_new(all, "content_index", json_integer(0));
-    return event(x, type, all);
+    return responses_stream_event(x, type, all);
 }
 
-static json_t *item_at(const server_request *x, const server_choice *c, bool is_whole) {
+static json_t *responses_stream_item_at(const server_request *x, const server_choice *c, bool is_whole) {
     return json_pack("{s:i, s:o}", "output_index", (int)c->n_blocks - 1, "item", responses_item(x, c, (size_t)c->n_blocks - 1, is_whole));
 }
 
 static int begin_item(server_request *x, server_choice *c) {
     c->n_blocks++;
     c->block_is_open = true;
-    return event(x, "response.output_item.added", item_at(x, c, false));
+    return responses_stream_event(x, "response.output_item.added", responses_stream_item_at(x, c, false));
 }
 
 static int begin_message(server_request *x, server_choice *c) {
@@ -59,12 +59,12 @@ static int end_item(server_request *x, server_choice *c) {
         rc = item_event(x, c, "response.output_text.done", true, "text", responses_text(c, i));
         if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(responses_text(c, i)));
     }
-    return rc ? rc : event(x, "response.output_item.done", item_at(x, c, true));
+    return rc ? rc : responses_stream_event(x, "response.output_item.done", responses_stream_item_at(x, c, true));
 }
 
 int responses_open(server_request *x) {
-    int rc = event(x, "response.created", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
-    return rc ? rc : event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+    int rc = responses_stream_event(x, "response.created", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+    return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
 }
 
 int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
@@ -93,7 +93,7 @@ int responses_end(server_request *x) {
     json_t *object = responses_object(x, status);
     if (object) responses_keep(x, object);
     snprintf(type, sizeof(type), "response.%s", status);
-    return event(x, type, json_pack("{s:o}", "response", object));
+    return responses_stream_event(x, type, json_pack("{s:o}", "response", object));
 }
 
 int responses_fail(server_request *x, const server_problem *p) {
@@ -101,5 +101,5 @@ int responses_fail(server_request *x, const server_problem *p) {
     json_t *code = json_object_get(json_object_get(said, "error"), "code");
     if (object && code) json_object_set_new(object, "error", json_pack("{s:O, s:s}", "code", code, "message", p->message));
     json_decref(said);
-    return event(x, "response.failed", json_pack("{s:o}", "response", object));
+    return responses_stream_event(x, "response.failed", json_pack("{s:o}", "response", object));
 }

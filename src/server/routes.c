@@ -63,7 +63,7 @@ static const server_route routes[] = {
 };
 
 /* Does the path have the pattern? The segment in the place of {} goes into name; one that is empty or does not fit matches nothing. */
-static bool matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
+static bool routes_matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
     const char *hole = strstr(pattern, "{}");
     if (!hole) return strcmp(pattern, path) == 0;
     size_t before = (size_t)(hole - pattern), after = strlen(hole + 2);
@@ -86,7 +86,7 @@ const server_route *routes_find(const char *method, const char *path, char *name
     allow[0] = '\0';
     *problem = server_problem_openai;
     for (size_t i = 0; i < BASE_ARRAY_LEN(routes); i++) {
-        if (!matches(routes[i].path, path, name, name_bytes)) continue;
+        if (!routes_matches(routes[i].path, path, name, name_bytes)) continue;
         if (strcmp(routes[i].method, wanted) == 0) return &routes[i];
         *problem = routes[i].problem;
         add_method(allow, routes[i].method);

@@ -114,7 +114,7 @@ typedef struct visit {
     void *user;
 } visit;
 
-static int parse(const visit *v, const char *path, const base_buffer *bytes, rp_error *err) {
+static int visit_parse(const visit *v, const char *path, const base_buffer *bytes, rp_error *err) {
     json_t *object = json_loadb(bytes->data ? bytes->data : "", bytes->len, 0, NULL);
     const char *tenant, *name, *text;
     size_t n;
@@ -131,7 +131,7 @@ static int read_one(const visit *v, const char *file, rp_error *err) {
     char *path = NULL;
     int rc = path_to(v->folder, file, &path, err);
     if (!rc) rc = base_file_read(path, MAX_FILE_BYTES, &bytes, err);
-    if (!rc) rc = parse(v, path, &bytes, err);
+    if (!rc) rc = visit_parse(v, path, &bytes, err);
     base_buffer_free(&bytes);
     base_free(path);
     return rc;

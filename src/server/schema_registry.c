@@ -26,7 +26,7 @@ int schema_registry_new(schema_registry **out, rp_error *err) {
     return RP_OK;
 }
 
-static void free_item(registry_item *item) {
+static void schema_registry_free_item(registry_item *item) {
     base_free(item->tenant);
     base_free(item->name);
     base_free(item->text);
@@ -34,14 +34,14 @@ static void free_item(registry_item *item) {
 
 void schema_registry_free(schema_registry *s) {
     if (!s) return;
-    for (size_t i = 0; i < s->n; i++) free_item(&s->items[i]);
+    for (size_t i = 0; i < s->n; i++) schema_registry_free_item(&s->items[i]);
     base_free(s->items);
     pthread_mutex_destroy(&s->lock);
     base_free(s);
 }
 
 /* Locked; NULL: it is not there. */
-static registry_item *find(schema_registry *s, const char *tenant, const char *name) {
+static registry_item *schema_registry_find(schema_registry *s, const char *tenant, const char *name) {
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->items[i].tenant, tenant ? tenant : "") == 0 && strcmp(s->items[i].name, name) == 0) return &s->items[i];
     return NULL;
@@ -50,13 +50,13 @@ static registry_item *find(schema_registry *s, const char *tenant, const char *n
 /* Locked. */
 static void remove_item(schema_registry *s, registry_item *item) {
     s->bytes -= item->n;
-    free_item(item);
+    schema_registry_free_item(item);
     *item = s->items[--s->n];
 }
 
 /* Locked. What is full if a text of n bytes came; NULL: nothing. */
-static const char *full(schema_registry *s, const char *tenant, const char *name, size_t bytes) {
-    const registry_item *old = find(s, tenant, name);
+static const char *schema_registry_full(schema_registry *s, const char *tenant, const char *name, size_t bytes) {
+    const registry_item *old = schema_registry_find(s, tenant, name);
     size_t own = 1, own_bytes = bytes, all = s->n + (old == NULL), all_bytes = s->bytes + bytes - (old ? old->n : 0);
     for (size_t i = 0; i < s->n; i++)
         if (&s->items[i] != old && strcmp(s->items[i].tenant, tenant) == 0) own++, own_bytes += s->items[i].n;
@@ -66,7 +66,7 @@ static const char *full(schema_registry *s, const char *tenant, const char *name
 
 int schema_registry_check(schema_registry *s, const char *tenant, const char *name, size_t n, rp_error *err) {
     pthread_mutex_lock(&s->lock);
-    const char *what = full(s, tenant ? tenant : "", name, n);
+    const char *what = schema_registry_full(s, tenant ? tenant : "", name, n);
     pthread_mutex_unlock(&s->lock);
     if (!what) return RP_OK;
     return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is not loaded: it exceeds %s (%d schemas, %zu MiB for a tenant; %d, %zu MiB for all): delete others first",
@@ -74,12 +74,12 @@ int schema_registry_check(schema_registry *s, const char *tenant, const char *na
 }
 
 /* Locked. */
-static int add(schema_registry *s, const registry_item *item) {
+static int schema_registry_add(schema_registry *s, const registry_item *item) {
     registry_item *old;
-    if (full(s, item->tenant, item->name, item->n)) return RP_ERR_LIMIT;
+    if (schema_registry_full(s, item->tenant, item->name, item->n)) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_REGISTRY, sizeof(*s->items));
     if (rc) return rc;
-    if ((old = find(s, item->tenant, item->name))) remove_item(s, old);
+    if ((old = schema_registry_find(s, item->tenant, item->name))) remove_item(s, old);
     s->items[s->n++] = *item;
     s->bytes += item->n;
     return RP_OK;
@@ -90,16 +90,16 @@ int schema_registry_put(schema_registry *s, const char *tenant, const char *name
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.name && item.text) {
         pthread_mutex_lock(&s->lock);
-        rc = add(s, &item);
+        rc = schema_registry_add(s, &item);
         pthread_mutex_unlock(&s->lock);
     }
-    if (rc) free_item(&item);
+    if (rc) schema_registry_free_item(&item);
     return rc;
 }
 
 int schema_registry_get(schema_registry *s, const char *tenant, const char *name, base_buffer *out) {
     pthread_mutex_lock(&s->lock);
-    const registry_item *item = find(s, tenant, name);
+    const registry_item *item = schema_registry_find(s, tenant, name);
     int rc = item ? base_buffer_append(out, item->text, item->n) : RP_ERR_NAME;
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -107,7 +107,7 @@ int schema_registry_get(schema_registry *s, const char *tenant, const char *name
 
 bool schema_registry_remove(schema_registry *s, const char *tenant, const char *name) {
     pthread_mutex_lock(&s->lock);
-    registry_item *item = find(s, tenant, name);
+    registry_item *item = schema_registry_find(s, tenant, name);
     if (item) remove_item(s, item);
     pthread_mutex_unlock(&s->lock);
     return item != NULL;

@@ -27,19 +27,19 @@ static const char *schema_tenant(server_request *x) {
 
 /* ---- looking inside ---- */
 
-static json_t *text(const char *s) { return server_json_text(s, strlen(s)); }
+static json_t *schemas_http_text(const char *s) { return server_json_text(s, strlen(s)); }
 
-static json_t *node(const rp_inspect_node *n) {
-    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:b, s:o}", "kind", n->kind, "name", text(n->name), "path", text(n->path),
+static json_t *inspect_node(const rp_inspect_node *n) {
+    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:b, s:o}", "kind", n->kind, "name", schemas_http_text(n->name), "path", schemas_http_text(n->path),
                      "depth", (int)n->depth, "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "cached", n->cached,
-                     "preview", text(n->preview));
+                     "preview", schemas_http_text(n->preview));
 }
 
 static json_t *layout_of(const rp_inspection *i) {
     json_t *nodes = json_array();
     for (int32_t k = 0; k < i->n_nodes && nodes; k++)
-        if (json_array_append_new(nodes, node(&i->nodes[k]))) break;
-    return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema", text(i->schema), "layout", i->layout, "scope",
+        if (json_array_append_new(nodes, inspect_node(&i->nodes[k]))) break;
+    return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema", schemas_http_text(i->schema), "layout", i->layout, "scope",
                      i->scope, "positions", (int)i->schema_positions, "nodes", nodes);
 }
 
@@ -100,7 +100,7 @@ void handle_schema_delete(server_request *x) {
 /* ---- what came before a restart ---- */
 
 static void log_line(rp_server *s, const char *schema, const rp_error *why) {
-    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema is not loaded", "schema", text(schema), "error", text(why->message));
+    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema is not loaded", "schema", schemas_http_text(schema), "error", schemas_http_text(why->message));
     char *said = line && s->options.on_log ? json_dumps(line, JSON_COMPACT) : NULL;
     pthread_mutex_lock(&s->log_lock);
     if (said) s->options.on_log(s->options.user, said);
@@ -126,7 +126,7 @@ int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_fol
 /* ---- PUT ---- */
 
 /* Locked. */
-static int parse(server_request *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
+static int schemas_http_parse(server_request *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
     rp_schema_options options = {.tenant = tenant, .name = x->name};
     char document[SERVER_NAME_BYTES + 16];
     snprintf(document, sizeof(document), "%s.xml", x->name);
@@ -134,16 +134,16 @@ static int parse(server_request *x, const char *tenant, const char *pml, size_t 
 }
 
 /* Locked. A schema that could not be kept is not loaded either: the one before it is again, if there was one. */
-static void take_back(server_request *x, const char *tenant, const base_buffer *old) {
+static void schemas_http_take_back(server_request *x, const char *tenant, const base_buffer *old) {
     rp_error err;
     schema_registry_remove(x->server->registry, tenant, x->name);
-    bool kept = old->len > 0 && !parse(x, tenant, old->data, old->len, &err) &&
+    bool kept = old->len > 0 && !schemas_http_parse(x, tenant, old->data, old->len, &err) &&
                 !schema_registry_put(x->server->registry, tenant, x->name, old->data, old->len);
     if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
 }
 
 /* Locked: shelf and folder. */
-static int keep(server_request *x, const char *tenant) {
+static int schemas_http_keep(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
     if (schema_registry_put(s->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
@@ -152,7 +152,7 @@ static int keep(server_request *x, const char *tenant) {
 }
 
 /* Locked: all three have it, or none has and the problem says why. */
-static int load(server_request *x, const char *tenant) {
+static int schemas_http_load(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
     base_buffer old = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
@@ -160,21 +160,21 @@ static int load(server_request *x, const char *tenant) {
     if (schema_registry_check(s->registry, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
     int rc = schema_registry_get(s->registry, tenant, x->name, &old);
     if (rc && rc != RP_ERR_NAME) return server_fail_memory(&x->problem);
-    rc = parse(x, tenant, x->body.data, x->body.len, &err);
+    rc = schemas_http_parse(x, tenant, x->body.data, x->body.len, &err);
     if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
     if (rc) server_fail_library(&x->problem, &err);
-    else if (keep(x, tenant)) take_back(x, tenant, &old);
+    else if (schemas_http_keep(x, tenant)) schemas_http_take_back(x, tenant, &old);
     base_buffer_free(&old);
     return x->problem.kind;
 }
 
-static json_t *done(const server_request *x) {
+static json_t *schemas_http_done(const server_request *x) {
     const server_progress *p = &x->progress;
     return json_pack("{s:s, s:s, s:I, s:I}", "object", "schema", "name", x->name, "computed_tokens", (json_int_t)p->done, "missing_tokens",
                      (json_int_t)p->total);
 }
 
-static void on_progress(void *user, uint64_t n, uint64_t total) {
+static void schemas_http_on_progress(void *user, uint64_t n, uint64_t total) {
     server_request *x = user;
     pthread_mutex_lock(&x->lock);
     x->progress.done = n;
@@ -184,11 +184,11 @@ static void on_progress(void *user, uint64_t n, uint64_t total) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void encode(server_request *x, const char *tenant) {
+static void schemas_http_encode(server_request *x, const char *tenant) {
     rp_error err;
     rp_job *call;
     rp_result *none;
-    if (rp_schema_submit(x->server->engine, tenant, x->name, on_progress, x, &call, &err)) {
+    if (rp_schema_submit(x->server->engine, tenant, x->name, schemas_http_on_progress, x, &call, &err)) {
         server_fail_library(&x->problem, &err);
         return;
     }
@@ -214,7 +214,7 @@ static void take_progress(server_request *x) {
     pthread_mutex_lock(&x->lock);
     x->progress.told = p.done;
     pthread_mutex_unlock(&x->lock);
-    if (p.over && !rc) rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem)) : server_request_frame(x, "done", done(x));
+    if (p.over && !rc) rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem)) : server_request_frame(x, "done", schemas_http_done(x));
     x->stream_ended = p.over;
     if (rc) x->gone = true;
 }
@@ -222,7 +222,7 @@ static void take_progress(server_request *x) {
 /* The stream begins before the work does. */
 static void encode_with_events(server_request *x, const char *tenant) {
     server_request_hold(x, take_progress);
-    encode(x, tenant);
+    schemas_http_encode(x, tenant);
     server_request_release(x);
 }
 
@@ -242,14 +242,14 @@ void handle_schema_put(server_request *x) {
     bool may = !x->problem.kind && (!prefills || begin_prefill(x));
     if (may) {
         pthread_mutex_lock(&s->schema_lock);
-        load(x, tenant);
+        schemas_http_load(x, tenant);
         pthread_mutex_unlock(&s->schema_lock);
     }
     if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
-        if (!x->problem.kind && prefills) encode(x, tenant);
+        if (!x->problem.kind && prefills) schemas_http_encode(x, tenant);
         if (may && prefills) atomic_fetch_sub(&s->n_prefills, 1);
         if (x->problem.kind) server_request_reply_problem(x);
-        else server_request_reply_json(x, 200, done(x));
+        else server_request_reply_json(x, 200, schemas_http_done(x));
         return;
     }
     encode_with_events(x, tenant); /* the exchange may be gone from here on */

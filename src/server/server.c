@@ -40,7 +40,7 @@ rp_server_options rp_server_options_defaults(void) {
     };
 }
 
-static int check_options(const rp_server_options *o, rp_error *err) {
+static int server_check_options(const rp_server_options *o, rp_error *err) {
     const struct {
         const char *name;
         int32_t value, min, max;
@@ -79,10 +79,10 @@ static int init_locks(rp_server *s, rp_error *err) {
     return RP_OK;
 }
 
-static int make(rp_server *s, const rp_server_options *o, rp_error *err) {
+static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
-    if ((rc = check_options(o, err)) || (rc = init_locks(s, err))) return rc;
+    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err))) return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium cannot be used here");
     randombytes_buf(&s->seed, sizeof(s->seed));
     s->created = (int64_t)time(NULL);
@@ -113,7 +113,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = NULL;
     s->options.host_names = NULL;
-    int rc = make(s, &o, err);
+    int rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
     return rc;

@@ -176,7 +176,7 @@ bool server_request_wants_events(const server_request *x) {
 
 static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
 
-static void handle(server_request *x, bool gone) {
+static void server_request_handle(server_request *x, bool gone) {
     x->handled_us = base_clock_us();
     if (gone) {
         server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client is gone");
@@ -191,7 +191,7 @@ void server_run_work(server_work *work) {
     bool gone = x->gone;
     if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
     pthread_mutex_unlock(&x->lock);
-    if (stage == SERVER_QUEUED) handle(x, gone);
+    if (stage == SERVER_QUEUED) server_request_handle(x, gone);
     else if (stage == SERVER_FINISHING) generate_finish(x);
     else if (stage == SERVER_CLOSED) server_request_free(x);
 }

@@ -29,54 +29,54 @@ void tool_finder_free(tool_finder *f) {
 
 /* ---- telling ---- */
 
-static int tell(tool_finder *f, tool_event event, const char *bytes, size_t n) {
+static int tool_finder_report(tool_finder *f, tool_event event, const char *bytes, size_t n) {
     return f->on_event ? f->on_event(f->user, event, &f->items[f->n_items - 1], bytes, n) : 0;
 }
 
-static int add_item(tool_finder *f, const server_tool *tool) {
+static int tool_finder_add_item(tool_finder *f, const server_tool *tool) {
     int rc = base_grow((void **)&f->items, &f->cap_items, f->n_items + 1, TOOL_CALLS_ITEMS, sizeof(*f->items));
     if (rc) return rc;
     f->items[f->n_items++] = (tool_item){.tool = tool, .number = tool ? f->n_calls++ : 0, .text = BASE_BUFFER(TOOL_CALLS_BYTES)};
     return 0;
 }
 
-static int append(tool_finder *f, tool_event event, const char *bytes, size_t n) {
+static int tool_finder_append(tool_finder *f, tool_event event, const char *bytes, size_t n) {
     int rc = base_buffer_append(&f->items[f->n_items - 1].text, bytes, n);
-    return rc ? rc : tell(f, event, bytes, n);
+    return rc ? rc : tool_finder_report(f, event, bytes, n);
 }
 
-static int tell_text(tool_finder *f, const char *bytes, size_t n) {
+static int tool_finder_report_text(tool_finder *f, const char *bytes, size_t n) {
     int rc = 0;
     if (n == 0) return 0;
-    if (f->n_items == 0 || f->items[f->n_items - 1].tool) rc = add_item(f, NULL);
-    return rc ? rc : append(f, TOOL_TEXT, bytes, n);
+    if (f->n_items == 0 || f->items[f->n_items - 1].tool) rc = tool_finder_add_item(f, NULL);
+    return rc ? rc : tool_finder_append(f, TOOL_TEXT, bytes, n);
 }
 
 /* Forgets the first n bytes that were held back. */
-static void drop(tool_finder *f, size_t n) {
+static void tool_finder_drop(tool_finder *f, size_t n) {
     memmove(f->held.data, f->held.data + n, f->held.len - n);
     base_buffer_truncate(&f->held, f->held.len - n);
 }
 
 /* Tells them as text. */
-static int let_go(tool_finder *f, size_t n) {
-    int rc = tell_text(f, f->held.data, n);
-    if (!rc && n > 0) drop(f, n);
+static int tool_finder_release(tool_finder *f, size_t n) {
+    int rc = tool_finder_report_text(f, f->held.data, n);
+    if (!rc && n > 0) tool_finder_drop(f, n);
     return rc;
 }
 
 /* ---- forms ---- */
 
-static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+static bool tool_calls_is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 static size_t spaces_at(const base_buffer *b, size_t at) {
     size_t n = 0;
-    while (at + n < b->len && is_space(b->data[at + n])) n++;
+    while (at + n < b->len && tool_calls_is_space(b->data[at + n])) n++;
     return n;
 }
 
 /* White space and then this; moves *at behind it. */
-static match expect(const base_buffer *b, size_t *at, const char *text) {
+static match tool_calls_expect(const base_buffer *b, size_t *at, const char *text) {
     size_t n = strlen(text);
     *at += spaces_at(b, *at);
     size_t there = BASE_MIN(n, b->len - *at);
@@ -88,11 +88,11 @@ static match expect(const base_buffer *b, size_t *at, const char *text) {
 
 static match expect_all(const base_buffer *b, size_t *at, const char *const *texts) {
     match m = YES;
-    for (; *texts && m == YES; texts++) m = expect(b, at, *texts);
+    for (; *texts && m == YES; texts++) m = tool_calls_expect(b, at, *texts);
     return m;
 }
 
-static const server_tool *find_tool(const generation *gen, const char *name, size_t n) {
+static const server_tool *tool_calls_find_tool(const generation *gen, const char *name, size_t n) {
     for (size_t i = 0; i < gen->n_tools; i++)
         if (!gen->tools[i].barred && strlen(gen->tools[i].name) == n && memcmp(gen->tools[i].name, name, n) == 0) return &gen->tools[i];
     return NULL;
@@ -106,7 +106,7 @@ static match match_head(const tool_finder *f, size_t *at, const server_tool **to
     if (m != YES) return m;
     const char *name = b->data + *at, *end = memchr(name, '"', b->len - *at);
     if (!end) return PERHAPS;
-    *tool = find_tool(f->gen, name, (size_t)(end - name));
+    *tool = tool_calls_find_tool(f->gen, name, (size_t)(end - name));
     *at += (size_t)(end - name);
     m = *tool ? expect_all(b, at, after) : NO;
     if (m == YES) (*at)--;
@@ -116,10 +116,10 @@ static match match_head(const tool_finder *f, size_t *at, const server_tool **to
 /* ---- states: each reads as much as is decided; *goes_on: another may read on ---- */
 
 /* Bytes at the end that may be a call's beginning, with the white space before it. */
-static size_t undecided(const base_buffer *b) {
+static size_t tool_calls_undecided(const base_buffer *b) {
     size_t n = BASE_MIN(OPEN_BYTES - 1, b->len);
     while (n > 0 && memcmp(b->data + b->len - n, open_text, n) != 0) n--;
-    while (n < b->len && is_space(b->data[b->len - n - 1])) n++;
+    while (n < b->len && tool_calls_is_space(b->data[b->len - n - 1])) n++;
     return n;
 }
 
@@ -130,16 +130,16 @@ static size_t find_open(const base_buffer *b) {
     return b->len;
 }
 
-static int read_text(tool_finder *f, bool *goes_on) {
+static int tool_finder_read_text(tool_finder *f, bool *goes_on) {
     base_buffer *b = &f->held;
     size_t n = find_open(b);
     if (n == b->len) {
         *goes_on = false;
-        return let_go(f, b->len - undecided(b));
+        return tool_finder_release(f, b->len - tool_calls_undecided(b));
     }
-    while (n > 0 && is_space(b->data[n - 1])) n--;
+    while (n > 0 && tool_calls_is_space(b->data[n - 1])) n--;
     f->state = IN_HEAD;
-    return let_go(f, n);
+    return tool_finder_release(f, n);
 }
 
 static int read_head(tool_finder *f, bool *goes_on) {
@@ -151,12 +151,12 @@ static int read_head(tool_finder *f, bool *goes_on) {
         return 0;
     }
     f->state = m == YES ? IN_ARGUMENTS : IN_TEXT;
-    if (m != YES) return let_go(f, open_end);
-    drop(f, at);
+    if (m != YES) return tool_finder_release(f, open_end);
+    tool_finder_drop(f, at);
     f->depth = 0;
     f->in_string = f->escaped = false;
-    int rc = add_item(f, tool);
-    return rc ? rc : tell(f, TOOL_BEGIN, "", 0);
+    int rc = tool_finder_add_item(f, tool);
+    return rc ? rc : tool_finder_report(f, TOOL_BEGIN, "", 0);
 }
 
 /* One byte of the arguments; returns whether it is their last. */
@@ -171,15 +171,15 @@ static bool read_byte(tool_finder *f, char c) {
     return false;
 }
 
-static int read_arguments(tool_finder *f, bool *goes_on) {
+static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
     size_t n = 0;
     bool over = false;
     while (n < f->held.len && !over) over = read_byte(f, f->held.data[n++]);
     f->items[f->n_items - 1].is_whole = over;
     if (over) f->state = IN_TAIL;
     else *goes_on = false;
-    int rc = n > 0 ? append(f, TOOL_ARGUMENTS, f->held.data, n) : 0;
-    if (!rc && n > 0) drop(f, n);
+    int rc = n > 0 ? tool_finder_append(f, TOOL_ARGUMENTS, f->held.data, n) : 0;
+    if (!rc && n > 0) tool_finder_drop(f, n);
     return rc;
 }
 
@@ -191,13 +191,13 @@ static int read_tail(tool_finder *f, bool *goes_on) {
         *goes_on = false;
         return 0;
     }
-    if (m == YES) drop(f, at);
+    if (m == YES) tool_finder_drop(f, at);
     f->state = IN_TEXT;
-    return tell(f, TOOL_END, "", 0);
+    return tool_finder_report(f, TOOL_END, "", 0);
 }
 
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
-    static int (*const states[])(tool_finder * f, bool * goes_on) = {read_text, read_head, read_arguments, read_tail};
+    static int (*const states[])(tool_finder * f, bool * goes_on) = {tool_finder_read_text, read_head, tool_finder_read_arguments, read_tail};
     int rc = base_buffer_append(&f->held, text, n);
     bool goes_on = n > 0;
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);
@@ -210,8 +210,8 @@ int tool_finder_finish(tool_finder *f) {
     bool behind_call = f->n_items > 0 && f->items[f->n_items - 1].tool && spaces_at(b, 0) == b->len;
     int state = f->state;
     f->state = IN_TEXT;
-    if (state == IN_ARGUMENTS || state == IN_TAIL) return tell(f, TOOL_END, "", 0);
-    return behind_call || b->len == 0 ? 0 : let_go(f, b->len);
+    if (state == IN_ARGUMENTS || state == IN_TAIL) return tool_finder_report(f, TOOL_END, "", 0);
+    return behind_call || b->len == 0 ? 0 : tool_finder_release(f, b->len);
 }
 
 /* ---- what was found ---- */

@@ -21,7 +21,7 @@ bool tools_are_on(const generation *gen) { return gen->n_tools > 0 && gen->tool_
 
 /* ---- text ---- */
 
-static void put(base_buffer *b, const char *text, server_problem *p) {
+static void tools_put(base_buffer *b, const char *text, server_problem *p) {
     if (p->kind) return;
     int rc = base_buffer_append_str(b, text);
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "tools and messages have more than %zu bytes: give less", b->limit);
@@ -29,15 +29,15 @@ static void put(base_buffer *b, const char *text, server_problem *p) {
 }
 
 /* Takes the object over; NULL is no memory. */
-static void put_json(base_buffer *b, json_t *object, size_t flags, server_problem *p) {
+static void tools_put_json(base_buffer *b, json_t *object, size_t flags, server_problem *p) {
     char *text = object ? json_dumps(object, flags | JSON_ENCODE_ANY) : NULL;
-    if (text) put(b, text, p);
+    if (text) tools_put(b, text, p);
     else server_fail_memory(p);
     free(text); /* jansson's */
     json_decref(object);
 }
 
-static json_t *definition(const server_tool *t) {
+static json_t *server_tool_definition(const server_tool *t) {
     json_t *schema = t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
     return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description", t->description,
                      "parameters", schema);
@@ -45,24 +45,24 @@ static json_t *definition(const server_tool *t) {
 
 /* With modular reuse each is a document of the system message, which is the first. */
 static void put_definitions(generation *gen, base_buffer *b, server_problem *p) {
-    put(b, before_definitions, p);
+    tools_put(b, before_definitions, p);
     for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
         server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
-        put_json(b, definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        tools_put_json(b, server_tool_definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
         part.end = b->len;
         if (gen->modular) generation_add_part(gen, &part, p);
-        put(b, "\n", p);
+        tools_put(b, "\n", p);
     }
-    put(b, after_definitions, p);
+    tools_put(b, after_definitions, p);
 }
 
 static void put_call(const generation_call *call, base_buffer *b, server_problem *p) {
-    if (b->len > 0) put(b, "\n", p);
-    put(b, TOOLS_CALL_OPEN "\n{\"name\": ", p);
-    put_json(b, json_string(call->name), 0, p);
-    put(b, ", \"arguments\": ", p);
-    put(b, call->arguments, p);
-    put(b, "}\n" TOOLS_CALL_CLOSE, p);
+    if (b->len > 0) tools_put(b, "\n", p);
+    tools_put(b, TOOLS_CALL_OPEN "\n{\"name\": ", p);
+    tools_put_json(b, json_string(call->name), 0, p);
+    tools_put(b, ", \"arguments\": ", p);
+    tools_put(b, call->arguments, p);
+    tools_put(b, "}\n" TOOLS_CALL_CLOSE, p);
 }
 
 /* Where a message's text went: into which message, and where in it. */
@@ -78,11 +78,11 @@ typedef struct message_list {
 } message_list;
 
 static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
-    if (b->len > 0) put(b, "\n", p);
-    put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
+    if (b->len > 0) tools_put(b, "\n", p);
+    tools_put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
     l->moves[result->message] = (message_move){l->n, b->len};
-    put(b, gen->messages[result->message].text, p);
-    put(b, "\n</tool_response>", p);
+    tools_put(b, gen->messages[result->message].text, p);
+    tools_put(b, "\n</tool_response>", p);
 }
 
 /* ---- messages ---- */
@@ -99,17 +99,17 @@ static void add_built(generation *gen, message_list *l, rp_role role, base_buffe
 static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
     if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {
-        put(b, gen->messages[0].text, p);
+        tools_put(b, gen->messages[0].text, p);
         if (gen->stable_bytes > 0 && !p->kind) {
             moved = gen->messages[0].text + gen->stable_bytes;
             base_buffer_truncate(b, gen->stable_bytes);
         }
-        put(b, "\n\n", p);
+        tools_put(b, "\n\n", p);
     }
     put_definitions(gen, b, p);
     if (moved) {
         gen->stable_bytes = b->len;
-        put(b, moved, p);
+        tools_put(b, moved, p);
     }
     add_built(gen, l, RP_ROLE_SYSTEM, b, p);
     if (gen->marks_tools) l->n_marked = l->n;
@@ -127,7 +127,7 @@ typedef struct ordered_result {
     size_t order, at;
 } ordered_result;
 
-static int compare(const void *a, const void *b) {
+static int tools_compare(const void *a, const void *b) {
     const ordered_result *x = a, *y = b;
     if (x->order != y->order) return x->order < y->order ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -142,7 +142,7 @@ static void add_results(generation *gen, message_list *l, size_t first, size_t n
     }
     for (size_t i = 0; i < n; i++)
         list[i] = (ordered_result){&gen->results[first + i], order_of(gen, &gen->results[first + i], i), i};
-    qsort(list, n, sizeof(*list), compare);
+    qsort(list, n, sizeof(*list), tools_compare);
     for (size_t i = 0; i < n && !p->kind; i++) {
         put_result(gen, l, list[i].result, b, p);
         if (!as_user) add_built(gen, l, RP_ROLE_TOOL, b, p);
@@ -158,7 +158,7 @@ static size_t run_of_results(const generation *gen, size_t first, size_t message
     return n;
 }
 
-static void add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
+static void tools_add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
     size_t call = 0, result = 0, i = 0;
     if (tools_are_on(gen)) {
         add_system(gen, l, b, p);
@@ -172,7 +172,7 @@ static void add_messages(generation *gen, message_list *l, bool as_user, base_bu
         if (n_results > 0) add_results(gen, l, result, n_results, as_user, b, p);
         else if (!has_calls) l->items[l->n++] = gen->messages[i];
         else {
-            put(b, gen->messages[i].text, p);
+            tools_put(b, gen->messages[i].text, p);
             for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++) put_call(&gen->calls[call], b, p);
             add_built(gen, l, RP_ROLE_ASSISTANT, b, p);
         }
@@ -206,7 +206,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
     base_buffer b = BASE_BUFFER(MAX_TEXT_BYTES);
     size_t n_parts = gen->n_parts, n = gen->n_messages;
     message_list l = {.items = base_calloc(n + 1, sizeof(*l.items)), .moves = base_calloc(n + 1, sizeof(*l.moves))};
-    if (l.items && l.moves) add_messages(gen, &l, strcmp(chat_format, "chatml") == 0, &b, p);
+    if (l.items && l.moves) tools_add_messages(gen, &l, strcmp(chat_format, "chatml") == 0, &b, p);
     else server_fail_memory(p);
     if (!p->kind) move_parts(gen, &l, n_parts);
     base_buffer_free(&b);
@@ -242,18 +242,18 @@ static void put_calls(const generation *gen, json_grammar *g, server_problem *p)
         char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
         if (t->barred) continue;
         if (t->schema && !is_any_object(t, p)) json_grammar_add(g, t->schema, t->place, t->strict, rule, p);
-        put(&e, between, p);
-        put(&e, "\"\\\"", p);
-        put(&e, t->name, p);
-        put(&e, "\\\",\" sp \"\\\"arguments\\\":\" sp ", p);
-        put(&e, t->schema ? rule : "\"{}\"", p);
+        tools_put(&e, between, p);
+        tools_put(&e, "\"\\\"", p);
+        tools_put(&e, t->name, p);
+        tools_put(&e, "\\\",\" sp \"\\\"arguments\\\":\" sp ", p);
+        tools_put(&e, t->schema ? rule : "\"{}\"", p);
         between = " | ";
     }
-    put(text, "gap ::= [ \\n]?\ncall ::= gap \"{\\\"name\\\":\" sp (", p);
-    put(text, e.data ? e.data : "", p);
-    put(text, ") \"}\" gap \"" TOOLS_CALL_CLOSE "\"\ncalls ::= call", p);
-    if (!gen->one_call) put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
-    put(text, "\n", p);
+    tools_put(text, "gap ::= [ \\n]?\ncall ::= gap \"{\\\"name\\\":\" sp (", p);
+    tools_put(text, e.data ? e.data : "", p);
+    tools_put(text, ") \"}\" gap \"" TOOLS_CALL_CLOSE "\"\ncalls ::= call", p);
+    if (!gen->one_call) tools_put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
+    tools_put(text, "\n", p);
     base_buffer_free(&e);
 }
 
@@ -261,9 +261,9 @@ static void put_calls(const generation *gen, json_grammar *g, server_problem *p)
 static void put_answer(const generation *gen, json_grammar *g, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
     if (gen->answer_schema) json_grammar_add(g, gen->answer_schema, gen->answer_place, true, rule, p);
-    put(json_grammar_text(g), "answer ::= ", p);
-    put(json_grammar_text(g), rule, p);
-    put(json_grammar_text(g), "\n", p);
+    tools_put(json_grammar_text(g), "answer ::= ", p);
+    tools_put(json_grammar_text(g), rule, p);
+    tools_put(json_grammar_text(g), "\n", p);
 }
 
 static void make_grammar(generation *gen, server_problem *p) {
@@ -276,10 +276,10 @@ static void make_grammar(generation *gen, server_problem *p) {
     base_buffer *text = json_grammar_text(g);
     if (calls) put_calls(gen, g, p);
     if (json) put_answer(gen, g, p);
-    put(text, "root ::= ", p);
-    if (json) put(text, calls ? "answer | " : "answer", p);
-    if (calls && (json || must_call)) put(text, "\"" TOOLS_CALL_OPEN "\" ", p);
-    put(text, calls ? "calls\n" : "\n", p);
+    tools_put(text, "root ::= ", p);
+    if (json) tools_put(text, calls ? "answer | " : "answer", p);
+    if (calls && (json || must_call)) tools_put(text, "\"" TOOLS_CALL_OPEN "\" ", p);
+    tools_put(text, calls ? "calls\n" : "\n", p);
     gen->grammar = generation_keep(gen, text->data, p);
     gen->grammar_trigger = calls && !json && !must_call ? TOOLS_CALL_OPEN : NULL;
     json_grammar_free(g);

@@ -39,7 +39,7 @@ struct watchdog {
 
 /* ---- the thread ---- */
 
-static bool is_listed(const watchdog *g, const server_peer *peer) {
+static bool watchdog_is_listed(const watchdog *g, const server_peer *peer) {
     for (const server_peer *p = g->peers; p; p = p->next)
         if (p == peer) return true;
     return false;
@@ -47,7 +47,7 @@ static bool is_listed(const watchdog *g, const server_peer *peer) {
 
 /* An event may be of a peer that went meanwhile, or of another one in its memory. Locked. */
 static void see_event(watchdog *g, server_peer *peer) {
-    if (!is_listed(g, peer) || !peer->watched || !peer->request) return;
+    if (!watchdog_is_listed(g, peer) || !peer->watched || !peer->request) return;
     struct pollfd fd = {.fd = peer->fd, .events = POLLRDHUP};
     if (poll(&fd, 1, 0) > 0) server_request_abandon(peer->request);
 }
@@ -124,7 +124,7 @@ void watchdog_free(watchdog *g) {
 
 /* ---- peers ---- */
 
-static uint64_t deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
+static uint64_t watchdog_deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
 
 static void set_address(server_peer *p, const struct sockaddr *from) {
     if (from && from->sa_family == AF_INET6) memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
@@ -155,7 +155,7 @@ static int32_t count_peers(const watchdog *g, const unsigned char *address, serv
 }
 
 /* For a new connection that is beyond a limit. */
-static void reclaim(watchdog *g, server_peer *p, server_peer *oldest) {
+static void watchdog_reclaim(watchdog *g, server_peer *p, server_peer *oldest) {
     if (!oldest) {
         p->refused = true;
         return;
@@ -167,16 +167,16 @@ static void reclaim(watchdog *g, server_peer *p, server_peer *oldest) {
     g->n_reclaimed++;
 }
 
-static void judge(watchdog *g, server_peer *p) {
+static void watchdog_judge(watchdog *g, server_peer *p) {
     int32_t limit = limit_of(g, p);
     server_peer *oldest;
-    if (limit < INT32_MAX && count_peers(g, p->address, &oldest) >= limit) reclaim(g, p, oldest);
+    if (limit < INT32_MAX && count_peers(g, p->address, &oldest) >= limit) watchdog_reclaim(g, p, oldest);
     if (!p->refused && g->n_accepted >= g->limits.max) {
         count_peers(g, NULL, &oldest);
-        reclaim(g, p, oldest);
+        watchdog_reclaim(g, p, oldest);
     }
     if (!p->refused) g->n_accepted++;
-    else p->deadline_us = BASE_MIN(p->deadline_us, deadline(REFUSED_US));
+    else p->deadline_us = BASE_MIN(p->deadline_us, watchdog_deadline(REFUSED_US));
 }
 
 void watchdog_set_busy(watchdog *g, server_peer *p, bool busy) {
@@ -195,10 +195,10 @@ uint64_t watchdog_reclaimed(watchdog *g) {
 server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint64_t timeout_us) {
     server_peer *p = base_calloc(1, sizeof(*p));
     if (!p) return NULL;
-    *p = (server_peer){.fd = fd, .deadline_us = deadline(timeout_us), .idle_us = base_clock_us()};
+    *p = (server_peer){.fd = fd, .deadline_us = watchdog_deadline(timeout_us), .idle_us = base_clock_us()};
     set_address(p, from);
     pthread_mutex_lock(&g->lock);
-    judge(g, p);
+    watchdog_judge(g, p);
     p->next = g->peers;
     if (p->next) p->next->previous = p;
     g->peers = p;
@@ -207,7 +207,7 @@ server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint
 }
 
 /* Locked. */
-static void unwatch(watchdog *g, server_peer *p) {
+static void watchdog_unwatch(watchdog *g, server_peer *p) {
     if (p->watched) epoll_ctl(g->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     p->watched = false;
     p->request = NULL;
@@ -216,7 +216,7 @@ static void unwatch(watchdog *g, server_peer *p) {
 void watchdog_remove(watchdog *g, server_peer *p) {
     if (!p) return;
     pthread_mutex_lock(&g->lock);
-    unwatch(g, p);
+    watchdog_unwatch(g, p);
     if (!p->refused && !p->is_closing) g->n_accepted--;
     *(p->previous ? &p->previous->next : &g->peers) = p->next;
     if (p->next) p->next->previous = p->previous;
@@ -226,7 +226,7 @@ void watchdog_remove(watchdog *g, server_peer *p) {
 
 void watchdog_set_deadline(watchdog *g, server_peer *p, uint64_t timeout_us) {
     pthread_mutex_lock(&g->lock);
-    p->deadline_us = deadline(timeout_us);
+    p->deadline_us = watchdog_deadline(timeout_us);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -240,7 +240,7 @@ void watchdog_watch(watchdog *g, server_peer *p, server_request *x) {
 
 void watchdog_forget(watchdog *g, server_peer *p) {
     pthread_mutex_lock(&g->lock);
-    unwatch(g, p);
+    watchdog_unwatch(g, p);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -19,7 +19,7 @@ struct work_queue {
 };
 
 /* The next piece of work; NULL: there is none and will be none. */
-static server_work *take(work_queue *q) {
+static server_work *work_queue_take(work_queue *q) {
     pthread_mutex_lock(&q->lock);
     while (!q->first && !q->stopping) pthread_cond_wait(&q->wake, &q->lock);
     server_work *work = q->first;
@@ -28,9 +28,9 @@ static server_work *take(work_queue *q) {
     return work;
 }
 
-static void *worker_main(void *arg) {
+static void *work_queue_worker_main(void *arg) {
     work_queue *q = arg;
-    for (server_work *work; (work = take(q));) q->run(work);
+    for (server_work *work; (work = work_queue_take(q));) q->run(work);
     return NULL;
 }
 
@@ -43,7 +43,7 @@ int work_queue_new(work_queue **out, int n_threads, void (*run)(server_work *wor
     pthread_mutex_init(&q->lock, NULL); /* with default attributes neither fails on Linux */
     pthread_cond_init(&q->wake, NULL);
     for (; q->n_threads < BASE_MIN(n_threads, MAX_WORKERS); q->n_threads++)
-        if (pthread_create(&q->threads[q->n_threads], NULL, worker_main, q)) {
+        if (pthread_create(&q->threads[q->n_threads], NULL, work_queue_worker_main, q)) {
             work_queue_free(q);
             return base_fail(err, RP_ERR_IO, "the server cannot start its threads");
         }

@@ -50,13 +50,13 @@ void disk_folder_path(const disk_folder *f, int i, char *out) { snprintf(out, DI
 
 int disk_folder_of(const base_key *key) { return key->bytes[0] >> 4; }
 
-static int digit(char c) {
+static int disk_folder_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static const char *skip_digits(const char *s) {
-    while (digit(*s) >= 0) s++;
+    while (disk_folder_digit(*s) >= 0) s++;
     return s;
 }
 
@@ -91,7 +91,7 @@ static bool is_root_name(const char *name) {
                                         FINGERPRINTS_NAME RECORD_TEMPORARY, "bad", "lost+found"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
-    return digit(name[0]) >= 0 && !name[1];
+    return disk_folder_digit(name[0]) >= 0 && !name[1];
 }
 
 static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
@@ -169,7 +169,7 @@ static int look_into(const disk_folder *f, const char *name, folder_look *l, rp_
     char path[DISK_PATH_BYTES];
     base_key key;
     DIR *d;
-    int folder = name[1] ? DISK_FOLDERS : digit(name[0]);
+    int folder = name[1] ? DISK_FOLDERS : disk_folder_digit(name[0]);
     snprintf(path, sizeof(path), "%s/%.3s", f->dir, name);
     if (base_io_open_folder(&d, path, err)) {
         if (errno != ENOTDIR && errno != ELOOP) return RP_ERR_IO;
@@ -207,7 +207,7 @@ static int look_around(const disk_folder *f, folder_look *l, rp_error *err) {
 
 /* A folder without a marker is a store if all its names are a store's and its index has the table of one; where the index has no table (a
  * crash), is no database (damage) or is gone, if it has a lock and records. */
-static int examine(const disk_folder *f, folder_look *l, rp_error *err) {
+static int disk_folder_examine(const disk_folder *f, folder_look *l, rp_error *err) {
     char path[DISK_PATH_BYTES];
     bool is_marked;
     *l = (folder_look){.kind = FOLDER_FOREIGN};
@@ -241,10 +241,10 @@ static int write_marker(const disk_folder *f, rp_error *err) {
 }
 
 /* The folder becomes this process's store, or is one; locked. */
-static int claim(const disk_folder *f, rp_error *err) {
+static int disk_folder_claim(const disk_folder *f, rp_error *err) {
     folder_look l;
     rp_error why;
-    int rc = examine(f, &l, err);
+    int rc = disk_folder_examine(f, &l, err);
     if (rc || l.kind == FOLDER_MARKED) return rc;
     if (l.kind == FOLDER_FOREIGN) return refuse_foreign(f, &l, err);
     if (l.kind == FOLDER_EMPTY) return write_marker(f, err);
@@ -254,7 +254,7 @@ static int claim(const disk_folder *f, rp_error *err) {
 
 int disk_folder_check(const disk_folder *f, rp_error *err) {
     folder_look l;
-    int rc = examine(f, &l, err);
+    int rc = disk_folder_examine(f, &l, err);
     if (rc || l.kind == FOLDER_MARKED || l.kind == FOLDER_UNMARKED) return rc;
     if (l.kind == FOLDER_FOREIGN && l.foreign[0]) return refuse_foreign(f, &l, err);
     return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "there is no store in this folder: give the one that --store names where prompts run");
@@ -262,7 +262,7 @@ int disk_folder_check(const disk_folder *f, rp_error *err) {
 
 int disk_folder_check_foreign(const disk_folder *f, rp_error *err) {
     folder_look l;
-    int rc = examine(f, &l, err);
+    int rc = disk_folder_examine(f, &l, err);
     return !rc && l.kind == FOLDER_FOREIGN ? refuse_foreign(f, &l, err) : rc;
 }
 
@@ -306,19 +306,19 @@ static int take_folder(disk_folder *f, rp_error *err) {
 }
 
 /* Is an open file the one of this name? */
-static bool is_named(int folder, const char *name, int fd) {
+static bool disk_folder_is_named(int folder, const char *name, int fd) {
     struct stat own, named;
     return fstat(fd, &own) == 0 && fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
-static int take_file(disk_folder *f, rp_error *err) {
+static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     char text[32];
     for (int i = 0; i < LOCK_TRIES; i++) { /* whoever had it may have been told to remove it */
         f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
         if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK; /* the folder is locked: removing makes the disk less full */
         if (f->lock_file < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
         if (!try_lock(f->lock_file)) return fail_lock(f, err);
-        if (is_named(f->lock, "lock", f->lock_file)) break;
+        if (disk_folder_is_named(f->lock, "lock", f->lock_file)) break;
         close(f->lock_file);
         f->lock_file = -1;
     }
@@ -340,7 +340,7 @@ static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
     if (rc && errno == ENAMETOOLONG)
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
     if (rc || f->read_only) return rc;
-    if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = claim(f, err))) rc = take_file(f, err);
+    if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = disk_folder_claim(f, err))) rc = disk_folder_take_file(f, err);
     if (!rc) warn_of_rights(f);
     return rc;
 }

@@ -26,12 +26,12 @@ int disk_records_enter(record_index *index, const record_cipher *cipher, const r
     return record_index_put(index, &r, err);
 }
 
-static void report(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
+static void comparison_report(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
     disk_oddity o = {.kind = kind, .path = path, .bytes = bytes, .fault = fault, .message = fault ? err->message : ""};
     if (c->r->on_odd) c->r->on_odd(c->r->user, &o);
 }
 
-static void note_failure(disk_records *r, int rc, const rp_error *err) {
+static void disk_records_note_failure(disk_records *r, int rc, const rp_error *err) {
     if (!rc || r->index_rc) return;
     r->index_rc = rc;
     r->index_err = *err;
@@ -48,7 +48,7 @@ static int drop_row(comparison *c, const base_key *key, rp_error *err) {
 static int note_gone(comparison *c, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(c->r->folder, key, path);
-    report(c, DISK_ROW_WITHOUT_FILE, path, 0, RECORD_FAULT_NONE, NULL);
+    comparison_report(c, DISK_ROW_WITHOUT_FILE, path, 0, RECORD_FAULT_NONE, NULL);
     return drop_row(c, key, err);
 }
 
@@ -58,7 +58,7 @@ static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f 
 static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault,
                      const rp_error *why, rp_error *err) {
     base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside", record_fault_name(fault));
-    report(c, DISK_BROKEN, path, file->bytes, fault, why);
+    comparison_report(c, DISK_BROKEN, path, file->bytes, fault, why);
     if (!c->r->folder->read_only) disk_folder_set_aside(c->r->folder, &file->key);
     return known ? drop_row(c, &file->key, err) : RP_OK;
 }
@@ -84,27 +84,27 @@ disk_row_digests disk_records_digest(const record *r, const base_key *fingerprin
 }
 
 /* Does the row say of the record what it says itself? */
-static bool agrees(const comparison *c, const record_row *known, const record_row *row) {
+static bool comparison_agrees(const comparison *c, const record_row *known, const record_row *row) {
     if (known->n_layers != row->n_layers || known->bytes != row->bytes) return false;
     disk_row_digests a = disk_records_digest(&known->record, &known->fingerprint, known->n_layers, !c->r->cipher);
     disk_row_digests b = disk_records_digest(&row->record, &row->fingerprint, row->n_layers, !c->r->cipher);
     return base_key_equal(&a.own, &b.own) && base_key_equal(&a.rest, &b.rest);
 }
 
-static void recall(const comparison *c, record_row *row) {
+static void comparison_recall(const comparison *c, record_row *row) {
     record_use use;
     record_index_recall(c->r->index, &row->record.key, &use);
     row->uses = use.uses, row->last_use = use.last_use, row->expires = use.expires, row->pinned = use.pinned;
 }
 
-static void enter(comparison *c, const record_row *row) {
+static void comparison_enter(comparison *c, const record_row *row) {
     disk_records *r = c->r;
     rp_error err;
-    if (!r->folder->read_only) note_failure(r, disk_records_enter(r->index, r->cipher, row, &err), &err);
+    if (!r->folder->read_only) disk_records_note_failure(r, disk_records_enter(r->index, r->cipher, row, &err), &err);
 }
 
 /* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
-static int take_over(comparison *c, const disk_file *file, const record_row *known, rp_error *err) {
+static int comparison_take_over(comparison *c, const disk_file *file, const record_row *known, rp_error *err) {
     disk_records *r = c->r;
     char path[DISK_PATH_BYTES];
     record_reader *reader = NULL;
@@ -122,13 +122,13 @@ static int take_over(comparison *c, const disk_file *file, const record_row *kno
     }
     row.bytes = file->bytes;
     if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
-    else if (r->index) recall(c, &row);
-    bool differs = r->compares && known && !fault && !agrees(c, known, &row);
-    if (differs) report(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
-    if (fault) report(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
-    else if (!known && r->index) report(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
+    else if (r->index) comparison_recall(c, &row);
+    bool differs = r->compares && known && !fault && !comparison_agrees(c, known, &row);
+    if (differs) comparison_report(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
+    if (fault) comparison_report(c, DISK_UNREADABLE, path, file->bytes, fault, &why);
+    else if (!known && r->index) comparison_report(c, DISK_FILE_WITHOUT_ROW, path, file->bytes, fault, NULL);
     int rc = r->fn(r->user, &row, err);
-    if (!rc && !fault && (!known || differs) && r->index) enter(c, &row);
+    if (!rc && !fault && (!known || differs) && r->index) comparison_enter(c, &row);
     record_reader_close(reader);
     return rc;
 }
@@ -139,18 +139,18 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     int rc = RP_OK;
     if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK; /* it was entered again under the cursor */
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
-        rc = take_over(c, &c->files[c->next++], NULL, err);
+        rc = comparison_take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return take_over(c, file, row, err); /* encrypted: its text is in it alone */
+    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err); /* encrypted: its text is in it alone */
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);
 }
 
 static void meet_other(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
-    report(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
+    comparison_report(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
 }
 
 int disk_records_each(disk_records *r, rp_error *err) {
@@ -163,8 +163,8 @@ int disk_records_each(disk_records *r, rp_error *err) {
         base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
         rc = RP_OK;
     }
-    while (!rc && c.next < c.n_files) rc = take_over(&c, &c.files[c.next++], NULL, err);
-    for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++) note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
+    while (!rc && c.next < c.n_files) rc = comparison_take_over(&c, &c.files[c.next++], NULL, err);
+    for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++) disk_records_note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
     if (!rc && r->index && !r->folder->read_only) record_index_complete(r->index);
     base_free(c.files);
     base_free(c.gone);

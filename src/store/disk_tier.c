@@ -93,13 +93,13 @@ struct disk_tier {
 
 /* ---- queues ---- */
 
-static void push(queue *q, job *j) {
+static void queue_push(queue *q, job *j) {
     j->next = NULL;
     *q->end = j;
     q->end = &j->next;
 }
 
-static job *pop(queue *q) {
+static job *queue_pop(queue *q) {
     job *j = q->first;
     if (!j) return NULL;
     q->first = j->next;
@@ -114,7 +114,7 @@ static void unlink_job(queue *q, const job *j) {
     if (!*link) q->end = link;
 }
 
-static void free_prefill(job *j) {
+static void disk_tier_free_prefill(job *j) {
     record_reader_close(j->reader);
     kv_span_unref(j->span);
     base_free(j->row);
@@ -124,7 +124,7 @@ static void free_prefill(job *j) {
 }
 
 static void free_queue(queue *q) {
-    for (job *j; (j = pop(q));) free_prefill(j);
+    for (job *j; (j = queue_pop(q));) disk_tier_free_prefill(j);
 }
 
 static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
@@ -143,14 +143,14 @@ static job *next_read(disk_tier *d) {
     return best;
 }
 
-static void open_record(disk_tier *d, job *j) {
+static void disk_tier_open_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&d->folder, &j->key, path);
     j->fault = record_reader_open(&j->reader, path, d->options.format, &j->key, d->options.cipher, &j->err);
 }
 
 /* The index said what the span looks like, the record has to agree. */
-static bool fits(const disk_tier *d, const job *j) {
+static bool disk_tier_fits(const disk_tier *d, const job *j) {
     const kv_span_form *f = &record_reader_record(j->reader)->form;
     bool same = f->n_tokens == kv_span_tokens(j->span) && f->first_pos == kv_span_position(j->span) &&
                 f->readable_from == kv_span_readable_from(j->span);
@@ -159,9 +159,9 @@ static bool fits(const disk_tier *d, const job *j) {
 }
 
 /* One layer, and before the first the record's headers. Without the lock. */
-static void read_on(disk_tier *d, job *j) {
-    if (!j->reader) open_record(d, j);
-    if (!j->fault && j->next_layer == 0 && !fits(d, j)) {
+static void disk_tier_read_on(disk_tier *d, job *j) {
+    if (!j->reader) disk_tier_open_record(d, j);
+    if (!j->fault && j->next_layer == 0 && !disk_tier_fits(d, j)) {
         j->fault = RECORD_FAULT_DAMAGED;
         base_fail(&j->err, RP_ERR_FORMAT, "a record is not what the index says");
     }
@@ -180,9 +180,9 @@ static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->end
 static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk was ready"); }
 
 /* Locked. */
-static void finish(disk_tier *d, job *j) {
+static void disk_tier_finish(disk_tier *d, job *j) {
     d->n_pending--;
-    push(&d->events, j);
+    queue_push(&d->events, j);
     pthread_cond_broadcast(&d->told);
     d->options.notify(d->options.user);
 }
@@ -193,7 +193,7 @@ static void serve_read(disk_tier *d, job *j) {
     j->taken = true;
     d->n_open += opens;
     pthread_mutex_unlock(&d->lock);
-    read_on(d, j);
+    disk_tier_read_on(d, j);
     bool over = j->fault || j->next_layer == d->options.format->shape.n_layers;
     if (over) {
         if (j->reader) j->bytes = record_reader_sizes(j->reader).bytes;
@@ -206,7 +206,7 @@ static void serve_read(disk_tier *d, job *j) {
     if (over) {
         d->n_open--;
         unlink_job(&d->reads, j);
-        finish(d, j);
+        disk_tier_finish(d, j);
     }
     pthread_cond_broadcast(&d->readable);
 }
@@ -233,7 +233,7 @@ static void put_row(disk_tier *d, const record_row *row) {
 }
 
 /* Between two pieces of work. Whoever waits for the writer to end does not compute. */
-static void rest(void *user) {
+static void disk_tier_rest(void *user) {
     disk_tier *d = user;
     uint64_t worked = base_clock_thread_us() - d->worked_us;
     if (worked < WORK_US) return;
@@ -247,7 +247,7 @@ static void rest(void *user) {
 /* Under its temporary name. */
 static int stage_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
-    const record_rest rests = {rest, d};
+    const record_rest rests = {disk_tier_rest, d};
     disk_folder_record(&d->folder, &j->key, path);
     int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     if (!rc)
@@ -257,13 +257,13 @@ static int stage_record(disk_tier *d, job *j) {
 }
 
 /* A write joins the group, also one that has failed: events keep their order. */
-static void write_record(disk_tier *d, job *j, bool cancelled) {
+static void disk_tier_write_record(disk_tier *d, job *j, bool cancelled) {
     j->late = !cancelled && is_overdue(d, j);
     if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
     else if (j->late) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "the disk was not ready in time");
     else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
     j->cause = errno;
-    push(&d->group, j);
+    queue_push(&d->group, j);
     d->n_group++;
 }
 
@@ -319,10 +319,10 @@ static void publish_group(disk_tier *d) {
         for (job *j = d->group.first; j; j = j->next) publish_record(d, j);
         for (int i = 0; i < DISK_FOLDERS; i++) sync_published(d, i);
     }
-    for (job *j; (j = pop(&d->group));) {
+    for (job *j; (j = queue_pop(&d->group));) {
         if (!j->rc) put_row(d, j->row);
         pthread_mutex_lock(&d->lock);
-        finish(d, j);
+        disk_tier_finish(d, j);
         pthread_mutex_unlock(&d->lock);
     }
     d->n_group = 0;
@@ -341,7 +341,7 @@ static bool is_in_group(const disk_tier *d, const base_key *key) {
     return false;
 }
 
-static void note_failure(disk_tier *d, int rc, const rp_error *err) {
+static void disk_tier_note_failure(disk_tier *d, int rc, const rp_error *err) {
     if (!rc || d->erase_rc) return;
     d->erase_rc = rc;
     d->erase_err = *err;
@@ -355,15 +355,15 @@ static void remove_record(disk_tier *d, const job *j) {
     if (j->how == DISK_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
     else rc = base_io_unlink(path, &err);
     d->unsynced |= 1u << disk_folder_of(&j->key);
-    if (j->how == DISK_ERASE) note_failure(d, rc, &err);
+    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
     rc = record_index_remove(d->index, &j->key, &err);
-    if (j->how == DISK_ERASE) note_failure(d, rc, &err);
+    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
 }
 
 static void sync_removals(disk_tier *d, job *j) {
     rp_error err;
-    note_failure(d, disk_folder_sync_removals(&d->folder, &d->unsynced, &err), &err);
-    note_failure(d, record_index_commit_durably(d->index, &err), &err);
+    disk_tier_note_failure(d, disk_folder_sync_removals(&d->folder, &d->unsynced, &err), &err);
+    disk_tier_note_failure(d, record_index_commit_durably(d->index, &err), &err);
     j->rc = d->erase_rc;
     j->err = d->erase_err;
     d->erase_rc = RP_OK;
@@ -375,10 +375,10 @@ static void write_audit(disk_tier *d, const job *j) {
 }
 
 /* The job becomes an event, or is over. */
-static void change(disk_tier *d, job *j, bool cancelled) {
+static void disk_tier_change(disk_tier *d, job *j, bool cancelled) {
     if (j->kind == JOB_WRITE) {
         if (is_in_group(d, &j->key)) publish_group(d);
-        write_record(d, j, cancelled);
+        disk_tier_write_record(d, j, cancelled);
         return;
     }
     if (j->kind == JOB_SYNC || is_in_group(d, &j->key)) publish_group(d);
@@ -389,16 +389,16 @@ static void change(disk_tier *d, job *j, bool cancelled) {
     default: remove_record(d, j);
     }
     if (j->kind != JOB_SYNC) {
-        free_prefill(j);
+        disk_tier_free_prefill(j);
         return;
     }
     atomic_fetch_sub(&d->hurried, 1);
     pthread_mutex_lock(&d->lock);
-    finish(d, j);
+    disk_tier_finish(d, j);
     pthread_mutex_unlock(&d->lock);
 }
 
-static void commit(disk_tier *d) {
+static void disk_tier_commit(disk_tier *d) {
     rp_error err;
     if (is_late(d)) record_index_hurry(d->index);
     if (record_index_commit(d->index, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
@@ -413,7 +413,7 @@ static void *writer_main(void *arg) {
     int n = 0; /* changes that are not committed */
     pthread_mutex_lock(&d->lock);
     for (;;) {
-        job *j = pop(&d->changes);
+        job *j = queue_pop(&d->changes);
         if (!j && n == 0 && d->closing) break;
         if (!j && n == 0) {
             d->idle = true;
@@ -424,12 +424,12 @@ static void *writer_main(void *arg) {
         }
         bool cancelled = j && j->cancelled;
         pthread_mutex_unlock(&d->lock);
-        rest(d);
-        if (j) change(d, j, cancelled);
+        disk_tier_rest(d);
+        if (j) disk_tier_change(d, j, cancelled);
         if (!j || is_group_full(d)) publish_group(d);
         n += j != NULL;
         if (!j || n >= BATCH) {
-            commit(d);
+            disk_tier_commit(d);
             n = 0;
         }
         pthread_mutex_lock(&d->lock);
@@ -440,12 +440,12 @@ static void *writer_main(void *arg) {
 
 /* ---- what a crash left ---- */
 
-static int tell_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+static int disk_tier_report_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
     int rc = disk_records_each(&r, err);
     if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
     int cause = errno;
-    if (!rc && !d->options.read_only) commit(d);
+    if (!rc && !d->options.read_only) disk_tier_commit(d);
     errno = cause;
     return rc;
 }
@@ -459,7 +459,7 @@ static int open_threads(disk_tier *d, rp_error *err) {
     return RP_OK;
 }
 
-static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+static int disk_tier_open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     char path[DISK_PATH_BYTES];
     if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
         !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_told = pthread_cond_init(&d->told, NULL) == 0))
@@ -471,7 +471,7 @@ static int open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err)
     if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
     d->folder.bad_bytes = d->options.bad_bytes;
     if (!d->options.read_only) disk_folder_thin_out(&d->folder);
-    rc = tell_records(d, fn, user, err);
+    rc = disk_tier_report_records(d, fn, user, err);
     return rc ? rc : open_threads(d, err);
 }
 
@@ -487,7 +487,7 @@ int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row
     queue_init(&d->group);
     atomic_init(&d->deadline_us, UINT64_MAX);
     atomic_init(&d->one_in, DISK_TIER_LEAST_SHARE);
-    int rc = open_parts(d, fn, user, err);
+    int rc = disk_tier_open_parts(d, fn, user, err);
     if (rc) {
         int cause = errno;
         disk_tier_close(d);
@@ -524,31 +524,31 @@ void disk_tier_close(disk_tier *d) {
 
 /* ---- asking for something ---- */
 
-static job *new_prefill(job_kind kind, const base_key *key) {
+static job *disk_tier_new_prefill(job_kind kind, const base_key *key) {
     job *j = base_calloc(1, sizeof(*j));
     if (j) *j = (job){.kind = kind, .key = *key};
     return j;
 }
 
-static void submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
+static void disk_tier_submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
     pthread_mutex_lock(&d->lock);
     d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC;
-    push(q, j);
+    queue_push(q, j);
     pthread_cond_signal(cond);
     pthread_mutex_unlock(&d->lock);
 }
 
 int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
-    job *j = new_prefill(JOB_READ, kv_span_key(span));
+    job *j = disk_tier_new_prefill(JOB_READ, kv_span_key(span));
     if (!j) return RP_ERR_MEMORY;
     j->span = kv_span_ref(span);
     j->request = request;
-    submit(d, &d->reads, &d->readable, j);
+    disk_tier_submit(d, &d->reads, &d->readable, j);
     return RP_OK;
 }
 
 int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err) {
-    job *j = new_prefill(JOB_WRITE, &row->record.key);
+    job *j = disk_tier_new_prefill(JOB_WRITE, &row->record.key);
     if (!j) return base_fail_memory(err, sizeof(*j), "a write");
     j->row = row;
     j->begin_by = begin_by;
@@ -556,7 +556,7 @@ int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin
     j->serial = ++d->serial;
     d->queued_bytes += kv_span_bytes(span);
     d->n_queued++;
-    submit(d, &d->changes, &d->changed, j);
+    disk_tier_submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
 
@@ -572,10 +572,10 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
     char path[DISK_PATH_BYTES];
     if (d->options.read_only) return;
     if (how == DISK_ERASE) cancel_write(d, key);
-    job *j = new_prefill(JOB_REMOVE, key);
+    job *j = disk_tier_new_prefill(JOB_REMOVE, key);
     if (j) {
         j->how = how;
-        submit(d, &d->changes, &d->changed, j);
+        disk_tier_submit(d, &d->changes, &d->changed, j);
         return;
     }
     disk_folder_record(&d->folder, key, path); /* its bytes count no longer, so it has to go */
@@ -584,34 +584,34 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
 
 int disk_tier_sync(disk_tier *d, uint64_t *serial) {
     if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = new_prefill(JOB_SYNC, &(base_key){{0}});
+    job *j = disk_tier_new_prefill(JOB_SYNC, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
     *serial = j->serial = ++d->n_syncs;
     atomic_fetch_add(&d->hurried, 1);
-    submit(d, &d->changes, &d->changed, j);
+    disk_tier_submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
 
 void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
-    job *j = d->options.read_only ? NULL : new_prefill(JOB_NOTE, key);
+    job *j = d->options.read_only ? NULL : disk_tier_new_prefill(JOB_NOTE, key);
     if (!j) return;
     j->use = *use;
-    submit(d, &d->changes, &d->changed, j);
+    disk_tier_submit(d, &d->changes, &d->changed, j);
 }
 
 int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
     if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = new_prefill(JOB_AUDIT, &(base_key){{0}});
+    job *j = disk_tier_new_prefill(JOB_AUDIT, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
     j->audit = bytes;
     j->bytes = n;
-    submit(d, &d->changes, &d->changed, j);
+    disk_tier_submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
 
 bool disk_tier_next(disk_tier *d, disk_event *out) {
     pthread_mutex_lock(&d->lock);
-    job *j = pop(&d->events);
+    job *j = queue_pop(&d->events);
     pthread_mutex_unlock(&d->lock);
     if (!j) return false;
     disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
@@ -621,7 +621,7 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     if (j->late) j->row = NULL;
     if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
-    free_prefill(j);
+    disk_tier_free_prefill(j);
     return true;
 }
 

@@ -70,15 +70,15 @@ void eviction_free(eviction *e) {
 
 /* ---- expected reuse ---- */
 
-static share *share_of(eviction *e, float uses) {
+static share *eviction_share_of(eviction *e, float uses) {
     int i = 0;
     for (float limit = 2; i < N_SHARES - 1 && uses >= limit; limit *= 2) i++;
     return &e->shares[i];
 }
 
 /* An item that had been used so often was used once more, or was forgotten. */
-static void learn(eviction *e, float uses, bool used) {
-    share *s = share_of(e, uses);
+static void eviction_learn(eviction *e, float uses, bool used) {
+    share *s = eviction_share_of(e, uses);
     s->used += used;
     s->all += 1;
     if (s->all < SHARE_EVENTS) return;
@@ -86,14 +86,14 @@ static void learn(eviction *e, float uses, bool used) {
     s->all /= 2;
 }
 
-static double stay(eviction *e, const item *it) {
-    const share *s = share_of(e, it->uses);
+static double eviction_stay(eviction *e, const item *it) {
+    const share *s = eviction_share_of(e, it->uses);
     return (double)it->uses * sqrt((double)it->cost_us / (double)it->bytes * (s->used / s->all));
 }
 
 /* ---- heaps ---- */
 
-static item *present(const eviction *e, uint32_t i) {
+static item *eviction_present(const eviction *e, uint32_t i) {
     assert(i < e->n_items && e->items[i].uses > 0);
     return &e->items[i];
 }
@@ -106,10 +106,10 @@ static item *parent_of(const eviction *e, const item *it) {
 }
 
 /* Puts an item where it belongs: in its group's heap, or in none. Among equals the one that came here first goes first. */
-static void place(eviction *e, uint32_t i) {
-    item *it = present(e, i);
+static void eviction_place(eviction *e, uint32_t i) {
+    item *it = eviction_present(e, i);
     item_heap *heap = &e->groups[it->group].heap;
-    double due = it->expired ? -1 : it->used_at + stay(e, it);
+    double due = it->expired ? -1 : it->used_at + eviction_stay(e, it);
     if (it->pinned || it->n_children > 0) item_heap_remove(heap, e->places, i);
     else item_heap_put(heap, e->places, (item_heap_entry){due, e->n_orders++, i});
 }
@@ -133,7 +133,7 @@ static int reserve_group(eviction *e, uint32_t g) {
 }
 
 /* Room for all that one item more may need, so that nothing but adding can fail. */
-static int reserve(eviction *e, uint32_t i, uint32_t g) {
+static int eviction_reserve(eviction *e, uint32_t i, uint32_t g) {
     int rc = reserve_item(e, i);
     if (!rc) rc = reserve_group(e, g);
     if (!rc) rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
@@ -142,7 +142,7 @@ static int reserve(eviction *e, uint32_t i, uint32_t g) {
 }
 
 /* The uses of an item that is new, and of its parent one child more. */
-static float first_uses(item *parent) {
+static float item_first_uses(item *parent) {
     if (!parent) return 1;
     if (parent->n_born < MAX_BORN) parent->n_born++;
     return BASE_MAX(1, parent->uses / (float)parent->n_born);
@@ -152,44 +152,44 @@ static float first_uses(item *parent) {
 static void begin_uses(eviction *e, item *it, const eviction_item *about, item *parent) {
     ghost_key before;
     if (ghost_list_take(&e->dropped, it->name, &before)) {
-        learn(e, before.uses, true);
+        eviction_learn(e, before.uses, true);
         it->uses = before.uses + 1;
         it->n_born = before.n_born;
     } else {
-        it->uses = about->uses > 0 ? about->uses : first_uses(parent);
+        it->uses = about->uses > 0 ? about->uses : item_first_uses(parent);
     }
 }
 
 static void stand_on(eviction *e, uint32_t i, uint32_t parent) {
     e->items[i].parent = parent;
     e->items[i].parent_life = e->items[parent].life;
-    if (present(e, parent)->n_children++ == 0) place(e, parent);
+    if (eviction_present(e, parent)->n_children++ == 0) eviction_place(e, parent);
 }
 
 int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
     assert(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
-    int rc = i < EVICTION_MAX_ITEMS ? reserve(e, i, about->group) : RP_ERR_LIMIT;
+    int rc = i < EVICTION_MAX_ITEMS ? eviction_reserve(e, i, about->group) : RP_ERR_LIMIT;
     if (rc) return rc;
     item *it = &e->items[i];
     *it = (item){.name = about->name, .bytes = about->bytes, .cost_us = about->cost_us, .parent = EVICTION_NONE, .group = about->group,
                  .life = it->life + 1};
-    begin_uses(e, it, about, about->parent == EVICTION_NONE ? NULL : present(e, about->parent));
-    it->used_at = e->clock - about->idle * stay(e, it);
+    begin_uses(e, it, about, about->parent == EVICTION_NONE ? NULL : eviction_present(e, about->parent));
+    it->used_at = e->clock - about->idle * eviction_stay(e, it);
     e->groups[it->group].n_items++;
     e->groups[it->group].bytes += it->bytes;
     e->n_present++;
     if (about->parent != EVICTION_NONE) stand_on(e, i, about->parent);
-    place(e, i);
+    eviction_place(e, i);
     return RP_OK;
 }
 
 void eviction_set_parent(eviction *e, uint32_t i, uint32_t parent) {
     assert(i != parent);
-    if (!parent_of(e, present(e, i))) stand_on(e, i, parent);
+    if (!parent_of(e, eviction_present(e, i))) stand_on(e, i, parent);
 }
 
 int eviction_set_group(eviction *e, uint32_t i, uint32_t g) {
-    item *it = present(e, i);
+    item *it = eviction_present(e, i);
     int rc = reserve_group(e, g);
     if (rc || g == it->group) return rc;
     group *from = &e->groups[it->group], *to = &e->groups[g];
@@ -197,32 +197,32 @@ int eviction_set_group(eviction *e, uint32_t i, uint32_t g) {
     from->n_items--, to->n_items++;
     from->bytes -= it->bytes, to->bytes += it->bytes;
     it->group = g;
-    place(e, i);
+    eviction_place(e, i);
     return RP_OK;
 }
 
 void eviction_use(eviction *e, uint32_t i) {
-    item *it = present(e, i);
-    learn(e, it->uses, true);
+    item *it = eviction_present(e, i);
+    eviction_learn(e, it->uses, true);
     it->uses += 1;
     it->used_at = e->clock;
     it->expired = false;
-    place(e, i);
+    eviction_place(e, i);
 }
 
 void eviction_set_cost(eviction *e, uint32_t i, uint64_t cost_us) {
-    present(e, i)->cost_us = cost_us;
-    place(e, i);
+    eviction_present(e, i)->cost_us = cost_us;
+    eviction_place(e, i);
 }
 
 void eviction_set_pinned(eviction *e, uint32_t i, bool pinned) {
-    present(e, i)->pinned = pinned;
-    place(e, i);
+    eviction_present(e, i)->pinned = pinned;
+    eviction_place(e, i);
 }
 
 void eviction_expire(eviction *e, uint32_t i) {
-    present(e, i)->expired = true;
-    place(e, i);
+    eviction_present(e, i)->expired = true;
+    eviction_place(e, i);
 }
 
 /* ---- victims ---- */
@@ -239,10 +239,10 @@ static item_heap *first_heap(eviction *e, uint32_t g) {
 }
 
 /* Those that were set aside go back, as if they had been used now. */
-static void put_back(eviction *e) {
+static void eviction_put_back(eviction *e) {
     for (size_t i = 0; i < e->n_refused; i++) {
         e->items[e->refused[i]].used_at = e->clock;
-        place(e, e->refused[i]);
+        eviction_place(e, e->refused[i]);
     }
     e->n_refused = 0;
 }
@@ -258,39 +258,39 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
         item_heap_remove(h, e->places, top);
         e->refused[e->n_refused++] = top;
     }
-    put_back(e);
+    eviction_put_back(e);
     return victim;
 }
 
 bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim) {
-    const item *v = present(e, victim);
+    const item *v = eviction_present(e, victim);
     item it = {.bytes = about->bytes, .cost_us = about->cost_us, .uses = BASE_MAX(about->uses, 1)};
     if (v->expired || ghost_list_has(&e->dropped, about->name)) return true;
-    return e->clock + stay(e, &it) > v->used_at + stay(e, v);
+    return e->clock + eviction_stay(e, &it) > v->used_at + eviction_stay(e, v);
 }
 
 /* The item is gone, and what it stood on may go next. */
-static void leave(eviction *e, uint32_t i) {
-    item *it = present(e, i), *parent = parent_of(e, it);
+static void eviction_leave(eviction *e, uint32_t i) {
+    item *it = eviction_present(e, i), *parent = parent_of(e, it);
     item_heap_remove(&e->groups[it->group].heap, e->places, i);
     e->groups[it->group].n_items--;
     e->groups[it->group].bytes -= it->bytes;
     e->n_present--;
     it->uses = 0;
-    if (parent && --parent->n_children == 0) place(e, it->parent);
+    if (parent && --parent->n_children == 0) eviction_place(e, it->parent);
 }
 
 void eviction_drop(eviction *e, uint32_t i) {
-    const item *it = present(e, i);
+    const item *it = eviction_present(e, i);
     ghost_key key = {it->name, it->uses, it->n_born}, forgotten;
     uint32_t at = e->places[i];
     assert(it->n_children == 0);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, e->groups[it->group].heap.entries[at].value);
-    leave(e, i);
-    if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) learn(e, forgotten.uses, false);
+    eviction_leave(e, i);
+    if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) eviction_learn(e, forgotten.uses, false);
 }
 
-void eviction_remove(eviction *e, uint32_t i) { leave(e, i); }
+void eviction_remove(eviction *e, uint32_t i) { eviction_leave(e, i); }
 
 bool eviction_was_dropped(const eviction *e, uint64_t name) { return ghost_list_has(&e->dropped, name); }
 

@@ -21,22 +21,22 @@ void ghost_list_free(ghost_list *d) {
 static size_t bucket_mask(const ghost_list *d) { return 2 * d->cap - 1; }
 
 /* Names are hashes already, but for those of tests and simulations (Fibonacci hashing; Knuth, vol. 3). */
-static size_t home_bucket(const ghost_list *d, uint64_t name) {
+static size_t ghost_list_home_bucket(const ghost_list *d, uint64_t name) {
     return (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & bucket_mask(d);
 }
 
 /* The bucket of a name, or the empty one where it belongs. */
-static size_t find_bucket(const ghost_list *d, uint64_t name) {
-    size_t b = home_bucket(d, name);
+static size_t ghost_list_find_bucket(const ghost_list *d, uint64_t name) {
+    size_t b = ghost_list_home_bucket(d, name);
     while (d->buckets[b] != EMPTY && d->ring[d->buckets[b]].name != name) b = (b + 1) & bucket_mask(d);
     return b;
 }
 
 /* Empties a bucket and moves those behind it up, so that no probe ends too early. */
-static void clear_bucket(ghost_list *d, size_t hole) {
+static void ghost_list_clear_bucket(ghost_list *d, size_t hole) {
     size_t mask = bucket_mask(d);
     for (size_t b = (hole + 1) & mask; d->buckets[b] != EMPTY; b = (b + 1) & mask) {
-        size_t home = home_bucket(d, d->ring[d->buckets[b]].name);
+        size_t home = ghost_list_home_bucket(d, d->ring[d->buckets[b]].name);
         if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home lies behind the hole */
         d->buckets[hole] = d->buckets[b];
         hole = b;
@@ -46,16 +46,16 @@ static void clear_bucket(ghost_list *d, size_t hole) {
 
 /* ---- the ring ---- */
 
-static void push(ghost_list *d, const ghost_key *key) {
+static void ghost_list_push(ghost_list *d, const ghost_key *key) {
     size_t at = (d->first + d->n++) & (d->cap - 1);
     d->ring[at] = *key;
-    d->buckets[find_bucket(d, key->name)] = (uint32_t)at;
+    d->buckets[ghost_list_find_bucket(d, key->name)] = (uint32_t)at;
 }
 
 /* Takes the oldest place out of the ring. False: it was a hole. */
-static bool shift(ghost_list *d, ghost_key *out) {
+static bool ghost_list_shift(ghost_list *d, ghost_key *out) {
     *out = d->ring[d->first];
-    if (out->n_born != HOLE) clear_bucket(d, find_bucket(d, out->name));
+    if (out->n_born != HOLE) ghost_list_clear_bucket(d, ghost_list_find_bucket(d, out->name));
     d->first = (d->first + 1) & (d->cap - 1);
     d->n--;
     return out->n_born != HOLE;
@@ -72,7 +72,7 @@ int ghost_list_reserve(ghost_list *d, size_t n) {
     }
     memset(more.buckets, 0xff, 2 * cap * sizeof(*more.buckets));
     for (ghost_key key; d->n > 0;)
-        if (shift(d, &key)) push(&more, &key);
+        if (ghost_list_shift(d, &key)) ghost_list_push(&more, &key);
     ghost_list_free(d);
     *d = more;
     return RP_OK;
@@ -80,18 +80,18 @@ int ghost_list_reserve(ghost_list *d, size_t n) {
 
 bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten) {
     assert(d->cap > 0 && key->n_born != HOLE && !ghost_list_has(d, key->name));
-    bool full = d->n == d->cap && shift(d, forgotten);
-    push(d, key);
+    bool full = d->n == d->cap && ghost_list_shift(d, forgotten);
+    ghost_list_push(d, key);
     return full;
 }
 
-bool ghost_list_has(const ghost_list *d, uint64_t name) { return d->cap > 0 && d->buckets[find_bucket(d, name)] != EMPTY; }
+bool ghost_list_has(const ghost_list *d, uint64_t name) { return d->cap > 0 && d->buckets[ghost_list_find_bucket(d, name)] != EMPTY; }
 
 bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out) {
     if (!ghost_list_has(d, name)) return false;
-    size_t b = find_bucket(d, name);
+    size_t b = ghost_list_find_bucket(d, name);
     ghost_key *key = &d->ring[d->buckets[b]];
-    clear_bucket(d, b);
+    ghost_list_clear_bucket(d, b);
     *out = *key;
     key->n_born = HOLE;
     return true;

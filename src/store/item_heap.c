@@ -22,7 +22,7 @@ static void sift_up(item_heap *h, uint32_t *places, size_t i, item_heap_entry en
 }
 
 /* The same, at i or below it. */
-static void sift_down(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
+static void item_heap_sift_down(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
     for (size_t child; (child = 2 * i + 1) < h->n; i = child) {
         if (child + 1 < h->n && item_heap_entry_less(&h->entries[child + 1], &h->entries[child])) child++;
         if (!item_heap_entry_less(&h->entries[child], &entry)) break;
@@ -33,7 +33,7 @@ static void sift_down(item_heap *h, uint32_t *places, size_t i, item_heap_entry 
 
 static void place_at(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
     if (i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2])) sift_up(h, places, i, entry);
-    else sift_down(h, places, i, entry);
+    else item_heap_sift_down(h, places, i, entry);
 }
 
 int item_heap_reserve(item_heap *h, size_t n) {

@@ -26,11 +26,11 @@ bool record_bundle_may_name(const char *name) {
 
 /* ---- numbers: little-endian, whatever the machine is ---- */
 
-static void put(uint8_t *out, uint64_t v, int n) {
+static void record_bundle_put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-static uint64_t get(const uint8_t *in, int n) {
+static uint64_t record_bundle_get(const uint8_t *in, int n) {
     uint64_t v = 0;
     for (int i = 0; i < n; i++) v |= (uint64_t)in[i] << (8 * i);
     return v;
@@ -38,7 +38,7 @@ static uint64_t get(const uint8_t *in, int n) {
 
 static size_t front_bytes(size_t n, size_t name_bytes) { return RECORD_BUNDLE_HEADER + n * RECORD_BUNDLE_ITEM + name_bytes; }
 
-static int damaged(const char *path, uint64_t at, const char *what, rp_error *err) {
+static int record_bundle_damaged(const char *path, uint64_t at, const char *what, rp_error *err) {
     return base_fail_at(err, RP_ERR_FORMAT, path, at, "this is no bundle that can be read: %s", what);
 }
 
@@ -51,29 +51,29 @@ typedef struct front {
     uint8_t *bytes; /* [front_bytes] */
 } front;
 
-static int read_bytes(const base_io_file *file, uint64_t at, uint8_t *out, size_t n, rp_error *err) {
+static int base_io_file_read_bytes(const base_io_file *file, uint64_t at, uint8_t *out, size_t n, rp_error *err) {
     size_t n_read;
     int rc = base_io_read(file, at, out, n, &n_read, err);
-    return rc || n_read == n ? rc : damaged(file->path, at + n_read, "it ends early", err);
+    return rc || n_read == n ? rc : record_bundle_damaged(file->path, at + n_read, "it ends early", err);
 }
 
 static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
     static const uint8_t zeros[20];
-    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return damaged(f->path, 0, "it begins unlike one", err);
-    uint32_t version = (uint32_t)get(header + 8, 4);
+    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return record_bundle_damaged(f->path, 0, "it begins unlike one", err);
+    uint32_t version = (uint32_t)record_bundle_get(header + 8, 4);
     if (version != RECORD_BUNDLE_VERSION)
         return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this program reads version %d", version,
                             RECORD_BUNDLE_VERSION);
-    f->n = (uint32_t)get(header + 12, 4);
-    f->name_bytes = (uint32_t)get(header + 24, 4);
-    uint64_t bytes = get(header + 16, 8);
-    if (bytes > f->file_bytes) return damaged(f->path, f->file_bytes, "it ends early", err);
-    if (bytes < f->file_bytes) return damaged(f->path, bytes, "something stands behind its end", err);
+    f->n = (uint32_t)record_bundle_get(header + 12, 4);
+    f->name_bytes = (uint32_t)record_bundle_get(header + 24, 4);
+    uint64_t bytes = record_bundle_get(header + 16, 8);
+    if (bytes > f->file_bytes) return record_bundle_damaged(f->path, f->file_bytes, "it ends early", err);
+    if (bytes < f->file_bytes) return record_bundle_damaged(f->path, bytes, "something stands behind its end", err);
     if (f->n > RECORD_BUNDLE_MAX)
         return base_fail_at(err, RP_ERR_LIMIT, f->path, 12, "a bundle of %u records: %d is the most", f->n, RECORD_BUNDLE_MAX);
     if (f->n == 0 || f->name_bytes == 0 || f->name_bytes > RECORD_MAX_LABEL || memcmp(header + 28, zeros, sizeof zeros) != 0)
-        return damaged(f->path, 12, "a number in its header is not possible", err);
-    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : damaged(f->path, bytes, "it ends early", err);
+        return record_bundle_damaged(f->path, 12, "a number in its header is not possible", err);
+    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : record_bundle_damaged(f->path, bytes, "it ends early", err);
 }
 
 /* The file's beginning into memory of its own, checksum checked. */
@@ -82,19 +82,19 @@ static int read_front(front *f, const base_io_file *file, rp_error *err) {
     base_io_sizes sizes;
     int rc = base_io_stat_file(file, &sizes, err);
     f->file_bytes = sizes.bytes;
-    if (!rc && sizes.bytes < sizeof header) rc = damaged(f->path, sizes.bytes, "it ends early", err);
-    if (!rc) rc = read_bytes(file, 0, header, sizeof header, err);
+    if (!rc && sizes.bytes < sizeof header) rc = record_bundle_damaged(f->path, sizes.bytes, "it ends early", err);
+    if (!rc) rc = base_io_file_read_bytes(file, 0, header, sizeof header, err);
     if (!rc) rc = check_numbers(f, header, err);
     if (rc) return rc;
     size_t n = front_bytes(f->n, f->name_bytes);
     f->bytes = base_alloc(n);
     if (!f->bytes) return base_fail_memory(err, n, "a bundle");
     memcpy(f->bytes, header, sizeof header);
-    rc = read_bytes(file, sizeof header, f->bytes + sizeof header, n - sizeof header, err);
+    rc = base_io_file_read_bytes(file, sizeof header, f->bytes + sizeof header, n - sizeof header, err);
     if (rc) return rc;
     uint8_t sum[16];
     record_put_checksum(sum, record_header_checksum(f->bytes, n));
-    return memcmp(sum, header + BOUND, sizeof sum) == 0 ? RP_OK : damaged(f->path, BOUND, "the checksum of its header is wrong", err);
+    return memcmp(sum, header + BOUND, sizeof sum) == 0 ? RP_OK : record_bundle_damaged(f->path, BOUND, "the checksum of its header is wrong", err);
 }
 
 /* Keys rise, and the records fill the file. */
@@ -106,15 +106,15 @@ static int get_items(record_bundle *b, const front *f, rp_error *err) {
     for (b->n = 0; b->n < f->n; b->n++, at += RECORD_BUNDLE_ITEM) {
         record_bundle_item *item = &b->items[b->n];
         memcpy(item->key.bytes, at, BASE_KEY_BYTES);
-        item->bytes = get(at + BASE_KEY_BYTES, 8);
+        item->bytes = record_bundle_get(at + BASE_KEY_BYTES, 8);
         item->at = begin;
         if (b->n > 0 && memcmp(item[-1].key.bytes, item->key.bytes, BASE_KEY_BYTES) >= 0)
-            return damaged(f->path, (uint64_t)(at - f->bytes), "its records are not in order", err);
+            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "its records are not in order", err);
         if (item->bytes < RECORD_PUBLIC_BYTES || item->bytes > f->file_bytes - begin)
-            return damaged(f->path, (uint64_t)(at - f->bytes), "a record's size is not possible", err);
+            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "a record's size is not possible", err);
         begin += item->bytes;
     }
-    return begin == f->file_bytes ? RP_OK : damaged(f->path, begin, "its records do not fill it", err);
+    return begin == f->file_bytes ? RP_OK : record_bundle_damaged(f->path, begin, "its records do not fill it", err);
 }
 
 static int get_name(record_bundle *b, const front *f, rp_error *err) {
@@ -122,7 +122,7 @@ static int get_name(record_bundle *b, const front *f, rp_error *err) {
     memcpy(b->name, f->bytes + at, f->name_bytes);
     b->name[f->name_bytes] = '\0';
     if (strlen(b->name) == f->name_bytes && record_bundle_may_name(b->name)) return RP_OK;
-    return damaged(f->path, at, "its name is not possible", err);
+    return record_bundle_damaged(f->path, at, "its name is not possible", err);
 }
 
 int record_bundle_open(record_bundle *out, const char *path, rp_error *err) {
@@ -164,12 +164,12 @@ static int check_kind(const record_bundle *b, const record *r, rp_error *err) {
     return base_fail(err, RP_ERR_FORMAT, "it is not one of the module '%s', so all are refused", b->name);
 }
 
-static record_place place_of(const record_bundle *b, size_t i) { return (record_place){b->path, b->items[i].at, b->items[i].bytes}; }
+static record_place record_bundle_place_of(const record_bundle *b, size_t i) { return (record_place){b->path, b->items[i].at, b->items[i].bytes}; }
 
 int record_bundle_check(const record_bundle *b, size_t i, rp_error *err) {
     record_reader *r;
     rp_error why = {0};
-    record_place place = place_of(b, i);
+    record_place place = record_bundle_place_of(b, i);
     record_fault fault = record_place_open(&r, &place, &b->items[i].key, NULL, &why);
     bool is_bad = fault || check_kind(b, record_reader_record(r), &why) || record_reader_verify(r, &why);
     record_reader_close(r);
@@ -178,7 +178,7 @@ int record_bundle_check(const record_bundle *b, size_t i, rp_error *err) {
 
 int record_bundle_load(const record_bundle *b, size_t i, record_loaded *out, rp_error *err) {
     rp_error why = {0};
-    record_place place = place_of(b, i);
+    record_place place = record_bundle_place_of(b, i);
     record_fault fault = record_load(out, &place, &b->items[i].key, NULL, &why);
     if (!fault && check_kind(b, record_reader_record(out->reader), &why) == RP_OK) return RP_OK;
     record_loaded_free(out);
@@ -199,15 +199,15 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     uint8_t *at = bytes + RECORD_BUNDLE_HEADER;
     for (size_t i = 0; i < b->n; i++, at += RECORD_BUNDLE_ITEM) {
         memcpy(at, b->items[i].key.bytes, BASE_KEY_BYTES);
-        put(at + BASE_KEY_BYTES, b->items[i].bytes, 8);
+        record_bundle_put(at + BASE_KEY_BYTES, b->items[i].bytes, 8);
         file_bytes += b->items[i].bytes;
     }
     memcpy(at, b->name, name_bytes);
     memcpy(bytes, RECORD_BUNDLE_MAGIC, MAGIC_BYTES);
-    put(bytes + 8, RECORD_BUNDLE_VERSION, 4);
-    put(bytes + 12, b->n, 4);
-    put(bytes + 16, file_bytes, 8);
-    put(bytes + 24, name_bytes, 4);
+    record_bundle_put(bytes + 8, RECORD_BUNDLE_VERSION, 4);
+    record_bundle_put(bytes + 12, b->n, 4);
+    record_bundle_put(bytes + 16, file_bytes, 8);
+    record_bundle_put(bytes + 24, name_bytes, 4);
     record_put_checksum(bytes + BOUND, record_header_checksum(bytes, n));
     int rc = base_io_writev(to, &(struct iovec){bytes, n}, 1, err);
     base_free(bytes);

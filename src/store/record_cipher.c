@@ -26,7 +26,7 @@ _Static_assert(RECORD_MESSAGE_EXTRA == crypto_secretstream_xchacha20poly1305_ABY
 
 /* ---- keys ---- */
 
-static int digit(char c) {
+static int record_cipher_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
@@ -36,7 +36,7 @@ static bool read_digits(uint8_t *key, const char *text, size_t n) {
     while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
     if (n != 2 * RECORD_CIPHER_KEY_BYTES) return false;
     for (size_t i = 0; i < RECORD_CIPHER_KEY_BYTES; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        int high = record_cipher_digit(text[2 * i]), low = record_cipher_digit(text[2 * i + 1]);
         if (high < 0 || low < 0) return false;
         key[i] = (uint8_t)(high << 4 | low);
     }
@@ -44,7 +44,7 @@ static bool read_digits(uint8_t *key, const char *text, size_t n) {
 }
 
 /* The key itself is in no message. */
-static int read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, const char *where, rp_error *err) {
+static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, const char *where, rp_error *err) {
     if (may_be_raw && n == RECORD_CIPHER_KEY_BYTES) {
         memcpy(key, text, n);
         return RP_OK;
@@ -53,11 +53,11 @@ static int read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, 
     return base_fail(err, RP_ERR_INVALID, "%s holds no key: write 64 hexadecimal digits%s", where, may_be_raw ? ", or 32 bytes" : "");
 }
 
-static int read_file(uint8_t *key, const char *path, rp_error *err) {
+static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err) {
     base_buffer b;
     int rc = base_file_read(path, MAX_FILE_BYTES, &b, err);
     if (rc) return rc;
-    rc = read_text(key, b.data ? b.data : "", b.len, true, path, err);
+    rc = record_cipher_read_text(key, b.data ? b.data : "", b.len, true, path, err);
     if (b.data) sodium_memzero(b.data, b.len);
     base_buffer_free(&b);
     return rc;
@@ -78,7 +78,7 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium does not start");
     record_cipher *c = base_calloc(1, sizeof *c);
     if (!c) return base_fail_memory(err, sizeof *c, "a cipher");
-    int rc = path ? read_file(c->key, path, err) : read_text(c->key, text, strlen(text), false, VARIABLE, err);
+    int rc = path ? record_cipher_read_file(c->key, path, err) : record_cipher_read_text(c->key, text, strlen(text), false, VARIABLE, err);
     if (rc) {
         record_cipher_close(c);
         return rc;
@@ -108,24 +108,24 @@ void record_cipher_mac(const record_cipher *c, const char *domain, const void *b
 
 /* ---- streams ---- */
 
-static crypto_secretstream_xchacha20poly1305_state *state_of(record_stream *s) {
+static crypto_secretstream_xchacha20poly1305_state *record_stream_state_of(record_stream *s) {
     return (crypto_secretstream_xchacha20poly1305_state *)(void *)s->state;
 }
 
 void record_stream_begin(record_stream *s, const record_cipher *c, uint8_t *start) {
-    int rc = crypto_secretstream_xchacha20poly1305_init_push(state_of(s), start, c->key);
+    int rc = crypto_secretstream_xchacha20poly1305_init_push(record_stream_state_of(s), start, c->key);
     assert(rc == 0);
     (void)rc;
 }
 
 void record_stream_resume(record_stream *s, const record_cipher *c, const uint8_t *start) {
-    int rc = crypto_secretstream_xchacha20poly1305_init_pull(state_of(s), start, c->key);
+    int rc = crypto_secretstream_xchacha20poly1305_init_pull(record_stream_state_of(s), start, c->key);
     assert(rc == 0);
     (void)rc;
 }
 
 void record_stream_seal(record_stream *s, const void *bytes, size_t n, const void *bound, size_t n_bound, uint8_t *out) {
-    int rc = crypto_secretstream_xchacha20poly1305_push(state_of(s), out, NULL, bytes, n, bound, n_bound,
+    int rc = crypto_secretstream_xchacha20poly1305_push(record_stream_state_of(s), out, NULL, bytes, n, bound, n_bound,
                                                         crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
     assert(rc == 0);
     (void)rc;
@@ -133,7 +133,7 @@ void record_stream_seal(record_stream *s, const void *bytes, size_t n, const voi
 
 bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound, void *out) {
     unsigned char tag = 0;
-    int rc = crypto_secretstream_xchacha20poly1305_pull(state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA, bound, n_bound);
+    int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA, bound, n_bound);
     return rc == 0 && tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
 }
 

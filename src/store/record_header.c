@@ -81,7 +81,7 @@ uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
 
 /* ---- numbers: little-endian, whatever the machine is ---- */
 
-static uint8_t *put(uint8_t *out, uint64_t v, int n) {
+static uint8_t *record_header_put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
     return out + n;
 }
@@ -91,16 +91,16 @@ static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t n) {
     return out + n;
 }
 
-static uint8_t *put_i32(uint8_t *out, int32_t v) { return put(out, (uint32_t)v, 4); }
+static uint8_t *put_i32(uint8_t *out, int32_t v) { return record_header_put(out, (uint32_t)v, 4); }
 
-static uint64_t get(const uint8_t **in, int n) {
+static uint64_t record_header_get(const uint8_t **in, int n) {
     uint64_t v = 0;
     for (int i = 0; i < n; i++) v |= (uint64_t)(*in)[i] << (8 * i);
     *in += n;
     return v;
 }
 
-static uint32_t get_u32(const uint8_t **in) { return (uint32_t)get(in, 4); }
+static uint32_t get_u32(const uint8_t **in) { return (uint32_t)record_header_get(in, 4); }
 static int32_t get_i32(const uint8_t **in) { return (int32_t)get_u32(in); }
 
 static void get_bytes(const uint8_t **in, void *out, size_t n) {
@@ -109,19 +109,19 @@ static void get_bytes(const uint8_t **in, void *out, size_t n) {
 }
 
 static record_checksum get_checksum(const uint8_t **in) {
-    uint64_t low = get(in, 8);
-    return (record_checksum){low, get(in, 8)};
+    uint64_t low = record_header_get(in, 8);
+    return (record_checksum){low, record_header_get(in, 8)};
 }
 
-void record_put_checksum(uint8_t out[16], record_checksum sum) { put(put(out, sum.low, 8), sum.high, 8); }
+void record_put_checksum(uint8_t out[16], record_checksum sum) { record_header_put(record_header_put(out, sum.low, 8), sum.high, 8); }
 
 /* ---- the public header ---- */
 
 void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p) {
     uint8_t *at = put_bytes(out, RECORD_MAGIC, RECORD_MAGIC_BYTES);
-    at = put(put(at, p->version, 4), p->flags, 4);
-    at = put(put(at, p->file_bytes, 8), p->private_bytes, 4);
-    at = put_bytes(put(at, 0, 4), p->cipher_id, sizeof p->cipher_id);
+    at = record_header_put(record_header_put(at, p->version, 4), p->flags, 4);
+    at = record_header_put(record_header_put(at, p->file_bytes, 8), p->private_bytes, 4);
+    at = put_bytes(record_header_put(at, 0, 4), p->cipher_id, sizeof p->cipher_id);
     record_put_checksum(at, p->checksum);
 }
 
@@ -134,7 +134,7 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "it begins unlike a record");
     p.version = get_u32(&at);
     p.flags = get_u32(&at);
-    p.file_bytes = get(&at, 8);
+    p.file_bytes = record_header_get(&at, 8);
     p.private_bytes = get_u32(&at);
     uint32_t zeros = get_u32(&at);
     get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
@@ -157,8 +157,8 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
 /* ---- the private header ---- */
 
 static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, uint8_t kept) {
-    at = put_i32(put(at, l->begin, 8), window);
-    at = put(put(at, kept, 1), 0, 3);
+    at = put_i32(record_header_put(at, l->begin, 8), window);
+    at = record_header_put(record_header_put(at, kept, 1), 0, 3);
     record_put_checksum(at, l->checksum);
     return at + 16;
 }
@@ -168,12 +168,12 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     size_t label_bytes = strlen(r->label);
     uint8_t *at = put_bytes(out, format->fingerprint.bytes, BASE_KEY_BYTES);
     at = put_bytes(put_bytes(at, r->key.bytes, BASE_KEY_BYTES), r->parent.bytes, BASE_KEY_BYTES);
-    at = put(put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
+    at = record_header_put(record_header_put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
     at = put_i32(put_i32(put_i32(at, r->at), r->first_slot), r->n_tokens);
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
-    at = put_i32(put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
+    at = put_i32(record_header_put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
-    at = put(put(at, label_bytes, 4), r->tenant, 4);
+    at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
     assert(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
@@ -194,7 +194,7 @@ typedef struct parse {
     uint32_t label_bytes;
 } parse;
 
-static record_fault damaged(const parse *p, const char *what, long long value) {
+static record_fault parse_damaged(const parse *p, const char *what, long long value) {
     return record_fail(p->err, RECORD_FAULT_DAMAGED, p->where, "%s %lld is not possible", what, value);
 }
 
@@ -204,7 +204,7 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
     get_bytes(&p->at, h->format.fingerprint.bytes, BASE_KEY_BYTES);
     get_bytes(&p->at, r->key.bytes, BASE_KEY_BYTES);
     get_bytes(&p->at, r->parent.bytes, BASE_KEY_BYTES);
-    r->cost_us = get(&p->at, 8);
+    r->cost_us = record_header_get(&p->at, 8);
     *kind = get_u32(&p->at);
     r->at = get_i32(&p->at);
     r->first_slot = get_i32(&p->at);
@@ -227,23 +227,23 @@ static record_fault check_shape(const parse *p, record_format *f, uint32_t numbe
     f->arithmetic = (uint8_t)(number >> 8);
     if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "number %u is not known here", format);
     shape->format = (kv_format)format;
-    if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return damaged(p, "a number of layers", shape->n_layers);
-    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return damaged(p, "a number of heads", shape->n_kv_heads);
-    if (shape->key_dim < 1 || shape->key_dim > 65536) return damaged(p, "a number of key dimensions", shape->key_dim);
-    if (shape->value_dim < 1 || shape->value_dim > 65536) return damaged(p, "a number of value dimensions", shape->value_dim);
+    if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
+    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
+    if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
+    if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
     uint64_t block = (uint64_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
-    return block > RECORD_MAX_BLOCK_BYTES ? damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
+    return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 
-static record_fault check_record(const parse *p, record *r, uint32_t kind) {
+static record_fault parse_check_record(const parse *p, record *r, uint32_t kind) {
     const kv_span_form *f = &r->form;
-    if (kind >= RECORD_KIND_COUNT) return damaged(p, "a kind", kind);
+    if (kind >= RECORD_KIND_COUNT) return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
-    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return damaged(p, "a number of slots", f->n_tokens);
-    if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return damaged(p, "a position", f->first_pos);
-    if (r->at < 0 || r->at > KV_SPAN_TOKENS) return damaged(p, "a place behind tokens", r->at);
-    if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return damaged(p, "a number of tokens", r->n_tokens);
-    if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return damaged(p, "a slot", r->first_slot);
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
+    if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);
+    if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a place behind tokens", r->at);
+    if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return parse_damaged(p, "a number of tokens", r->n_tokens);
+    if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return parse_damaged(p, "a slot", r->first_slot);
     return RECORD_FAULT_NONE;
 }
 
@@ -275,27 +275,27 @@ static record_fault get_layers(const record_head *h, parse *p) {
     uint64_t begin = record_kv_at(is_encrypted, p->public->private_bytes);
     uint8_t all = record_all_kept(h->record.form.n_tokens);
     for (int32_t i = 0; i < h->format.shape.n_layers; i++) {
-        p->layers[i].begin = get(&p->at, 8);
+        p->layers[i].begin = record_header_get(&p->at, 8);
         p->windows[i] = get_i32(&p->at);
-        p->kept[i] = (uint8_t)get(&p->at, 1);
-        uint64_t zeros = get(&p->at, 3);
+        p->kept[i] = (uint8_t)record_header_get(&p->at, 1);
+        uint64_t zeros = record_header_get(&p->at, 3);
         p->layers[i].checksum = get_checksum(&p->at);
-        if (p->layers[i].begin != begin) return damaged(p, "a layer's place", (long long)p->layers[i].begin);
-        if (p->windows[i] < 0) return damaged(p, "a window", p->windows[i]);
-        if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return damaged(p, "a layer with blocks", p->kept[i]);
+        if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's place", (long long)p->layers[i].begin);
+        if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
+        if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return parse_damaged(p, "a layer with blocks", p->kept[i]);
         begin += record_layer_bytes(&h->format.shape, p->kept[i], is_encrypted); /* at most 2^12 * 2^2 * 2^26 */
     }
-    return begin == p->public->file_bytes ? RECORD_FAULT_NONE : damaged(p, "a last layer's end at", (long long)begin);
+    return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
 }
 
 static record_fault get_rest(const record_head *h, parse *p) {
     for (int32_t i = 0; i < h->record.n_tokens; i++) {
         p->tokens[i] = get_i32(&p->at);
-        if (p->tokens[i] < 0) return damaged(p, "a token", p->tokens[i]);
+        if (p->tokens[i] < 0) return parse_damaged(p, "a token", p->tokens[i]);
     }
     get_bytes(&p->at, p->label, p->label_bytes);
     p->label[p->label_bytes] = '\0';
-    return strlen(p->label) == p->label_bytes ? RECORD_FAULT_NONE : damaged(p, "a label with a byte", 0);
+    return strlen(p->label) == p->label_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a label with a byte", 0);
 }
 
 record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where, rp_error *err) {
@@ -304,10 +304,10 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     uint32_t kind, format;
     get_fixed(&h, &p, &kind, &format);
     record_fault fault = check_shape(&p, &h.format, format);
-    if (!fault) fault = check_record(&p, &h.record, kind);
-    if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = damaged(&p, "a label's size of", p.label_bytes);
+    if (!fault) fault = parse_check_record(&p, &h.record, kind);
+    if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = parse_damaged(&p, "a label's size of", p.label_bytes);
     size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
-    if (!fault && bytes != public->private_bytes) fault = damaged(&p, "a header of bytes", (long long)bytes);
+    if (!fault && bytes != public->private_bytes) fault = parse_damaged(&p, "a header of bytes", (long long)bytes);
     if (!fault) fault = make_arrays(&h, &p);
     if (!fault) fault = get_layers(&h, &p);
     if (!fault) fault = get_rest(&h, &p);

@@ -83,15 +83,15 @@ static int cause_of(sqlite3 *db) {
 }
 
 /* RP_ERR_IO, with the cause in errno. */
-static int fail(const record_index *ix, const char *what, rp_error *err) {
+static int record_index_fail(const record_index *ix, const char *what, rp_error *err) {
     int cause = ix->db ? cause_of(ix->db) : ENOMEM;
     base_fail_at(err, RP_ERR_IO, ix->path, 0, "%s: %s", what, ix->db ? sqlite3_errmsg(ix->db) : "out of memory");
     errno = cause;
     return RP_ERR_IO;
 }
 
-static int execute(record_index *ix, const char *sql, rp_error *err) {
-    return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK ? RP_OK : fail(ix, "the index of records cannot be used", err);
+static int record_index_execute(record_index *ix, const char *sql, rp_error *err) {
+    return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
 /* ---- opening ---- */
@@ -108,7 +108,7 @@ static void close_database(record_index *ix) {
 /* A failed step of opening: RP_ERR_FORMAT if SQLite says that the file is damaged or no database, RP_ERR_IO if it could not use it now. */
 static int fail_open(const record_index *ix, rp_error *err) {
     int code = ix->db ? sqlite3_errcode(ix->db) & 0xff : SQLITE_NOMEM;
-    int rc = fail(ix, "the index of records cannot be used", err);
+    int rc = record_index_fail(ix, "the index of records cannot be used", err);
     return code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? RP_ERR_FORMAT : rc;
 }
 
@@ -172,14 +172,14 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
     return step == SQLITE_OK ? RP_OK : fail_open(ix, err);
 }
 
-static int prepare(record_index *ix, rp_error *err) {
+static int record_index_prepare(record_index *ix, rp_error *err) {
     static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
               sqlite3_prepare_v3(ix->db, drop, -1, SQLITE_PREPARE_PERSISTENT, &ix->remove, NULL) == SQLITE_OK &&
               sqlite3_prepare_v3(ix->db, note, -1, SQLITE_PREPARE_PERSISTENT, &ix->note, NULL) == SQLITE_OK;
-    return ok ? RP_OK : fail(ix, "the index of records cannot be used", err);
+    return ok ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
 /* For its owner alone, as SQLite makes its log and shared memory, too, by the rights of the database. */
@@ -197,7 +197,7 @@ static int make_private(const record_index *ix, rp_error *err) {
     return RP_OK;
 }
 
-static int begin(record_index *ix, rp_error *err);
+static int record_index_begin(record_index *ix, rp_error *err);
 
 static int open_database(record_index *ix, rp_error *err) {
     bool is_marked = false;
@@ -216,20 +216,20 @@ static int open_database(record_index *ix, rp_error *err) {
         return fail_open(ix, err);
     /* What else is to be written is one transaction with the first changes: a new index is there with its rows or not at all. */
     ix->needs_table = !is_marked || ix->is_new;
-    if (ix->needs_table && (rc = begin(ix, err))) return rc;
-    return prepare(ix, err);
+    if (ix->needs_table && (rc = record_index_begin(ix, err))) return rc;
+    return record_index_prepare(ix, err);
 }
 
 /* ---- pins, and what is known of use, outlive the database ---- */
 
-static int compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); } /* of salvaged_use, too: the key is first */
+static int record_index_compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); } /* of salvaged_use, too: the key is first */
 
 /* Where the key is, or would be. */
 static size_t find_pin(const record_index *ix, const base_key *key, bool *is_there) {
     size_t low = 0, high = ix->n_pins;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_keys(&ix->pins[middle], key) < 0) low = middle + 1;
+        if (record_index_compare_keys(&ix->pins[middle], key) < 0) low = middle + 1;
         else high = middle;
     }
     *is_there = low < ix->n_pins && base_key_equal(&ix->pins[low], key);
@@ -363,11 +363,11 @@ static void salvage_uses(record_index *ix, bool with_pins) {
     }
     sqlite3_finalize(s);
     sqlite3_close(db);
-    if (ix->n_salvaged > 0) qsort(ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), compare_keys);
+    if (ix->n_salvaged > 0) qsort(ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), record_index_compare_keys);
 }
 
 void record_index_recall(const record_index *ix, const base_key *key, record_use *out) {
-    const salvaged_use *u = ix->n_salvaged > 0 ? bsearch(key, ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), compare_keys) : NULL;
+    const salvaged_use *u = ix->n_salvaged > 0 ? bsearch(key, ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), record_index_compare_keys) : NULL;
     bool is_pinned;
     *out = u ? u->use : (record_use){0};
     find_pin(ix, key, &is_pinned);
@@ -406,19 +406,19 @@ static int open_pins(record_index *ix, rp_error *err) {
     return RP_OK;
 }
 
-static int open_all(record_index *ix, rp_error *err) {
+static int record_index_open_all(record_index *ix, rp_error *err) {
     int rc = open_database(ix, err);
     return rc ? rc : open_pins(ix, err);
 }
 
-static void reset(record_index *ix) {
+static void record_index_reset(record_index *ix) {
     ix->in_transaction = ix->is_new = ix->needs_table = false;
     ix->n_pins = ix->n_salvaged = 0;
     close_database(ix);
 }
 
 /* Every byte, to know whether the disk gives them. */
-static int read_file(const char *path, rp_error *err) {
+static int record_index_read_file(const char *path, rp_error *err) {
     static const size_t piece = (size_t)1 << 16;
     base_io_file file;
     size_t n = piece;
@@ -442,21 +442,21 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         base_free(ix);
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
-    int rc = open_all(ix, &why);
+    int rc = record_index_open_all(ix, &why);
     if (rc == RP_ERR_FORMAT) { /* a disk that does not give a page looks like damage to SQLite (SQLITE_IOERR_CORRUPTFS): it is asked again */
-        reset(ix);
-        rc = read_file(path, &why) ? RP_ERR_IO : open_all(ix, &why);
+        record_index_reset(ix);
+        rc = record_index_read_file(path, &why) ? RP_ERR_IO : record_index_open_all(ix, &why);
     }
     if (rc == RP_ERR_FORMAT) {
         base_log(BASE_LOG_WARN, "store: %s: it is kept as index.db" RECORD_INDEX_BAD " and made again from the records", why.message);
-        reset(ix);
+        record_index_reset(ix);
         set_aside_database(path);
-        rc = open_all(ix, &why);
+        rc = record_index_open_all(ix, &why);
     }
     if (rc) {
         int cause = errno;
         if (err) *err = why;
-        reset(ix);
+        record_index_reset(ix);
         record_index_close(ix);
         errno = cause;
         return rc == RP_ERR_FORMAT ? RP_ERR_IO : rc;
@@ -477,11 +477,11 @@ void record_index_close(record_index *ix) {
 
 /* ---- changing ---- */
 
-static int begin(record_index *ix, rp_error *err) {
+static int record_index_begin(record_index *ix, rp_error *err) {
     if (ix->in_transaction) return RP_OK;
-    int rc = execute(ix, "BEGIN IMMEDIATE", err);
+    int rc = record_index_execute(ix, "BEGIN IMMEDIATE", err);
     ix->in_transaction = !rc;
-    return !rc && ix->needs_table ? execute(ix, tables, err) : rc;
+    return !rc && ix->needs_table ? record_index_execute(ix, tables, err) : rc;
 }
 
 /* The file of pins first: what it says is what a new index would get. */
@@ -501,7 +501,7 @@ int record_index_commit(record_index *ix, rp_error *err) {
     }
     if (!ix->in_transaction) return RP_OK;
     ix->in_transaction = false;
-    int rc = execute(ix, "COMMIT", err);
+    int rc = record_index_execute(ix, "COMMIT", err);
     if (!rc) ix->is_new = ix->needs_table = false;
     if (!rc) return RP_OK;
     int cause = errno;
@@ -518,7 +518,7 @@ int record_index_commit_durably(record_index *ix, rp_error *err) {
     sqlite3_busy_timeout(ix->db, 0);
     int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs log and database */
     sqlite3_busy_timeout(ix->db, BUSY_MS);
-    if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = fail(ix, "the index of records cannot be synced", err);
+    if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = record_index_fail(ix, "the index of records cannot be synced", err);
     return rc;
 }
 
@@ -527,11 +527,11 @@ void record_index_hurry(record_index *ix) {
     sqlite3_db_config(ix->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
-static int run(record_index *ix, sqlite3_stmt *s, rp_error *err) {
+static int record_index_run(record_index *ix, sqlite3_stmt *s, rp_error *err) {
     int done = sqlite3_step(s);
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
-    return done == SQLITE_DONE ? RP_OK : fail(ix, "the index of records cannot be written", err);
+    return done == SQLITE_DONE ? RP_OK : record_index_fail(ix, "the index of records cannot be written", err);
 }
 
 static void bind_key(sqlite3_stmt *s, int i, const base_key *key) { sqlite3_bind_blob(s, i + 1, key->bytes, sizeof(key->bytes), SQLITE_STATIC); }
@@ -540,7 +540,7 @@ static void bind_int(sqlite3_stmt *s, int i, int64_t v) { sqlite3_bind_int64(s, 
 int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     const record *r = &row->record;
     sqlite3_stmt *s = ix->put;
-    int rc = begin(ix, err);
+    int rc = record_index_begin(ix, err);
     if (!rc) rc = set_pin(ix, &r->key, row->pinned, err);
     if (rc) return rc;
     bind_key(s, KEY, &r->key);
@@ -562,19 +562,19 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, LAST_USE, row->last_use);
     bind_int(s, EXPIRES, row->expires);
     bind_int(s, PINNED, row->pinned);
-    return run(ix, s, err);
+    return record_index_run(ix, s, err);
 }
 
 int record_index_remove(record_index *ix, const base_key *key, rp_error *err) {
-    int rc = begin(ix, err);
+    int rc = record_index_begin(ix, err);
     if (!rc) rc = set_pin(ix, key, false, err);
     if (rc) return rc;
     bind_key(ix->remove, 0, key);
-    return run(ix, ix->remove, err);
+    return record_index_run(ix, ix->remove, err);
 }
 
 int record_index_note(record_index *ix, const base_key *key, const record_use *use, rp_error *err) {
-    int rc = begin(ix, err);
+    int rc = record_index_begin(ix, err);
     if (!rc) rc = set_pin(ix, key, use->pinned, err);
     if (rc) return rc;
     bind_key(ix->note, 0, key);
@@ -582,7 +582,7 @@ int record_index_note(record_index *ix, const base_key *key, const record_use *u
     bind_int(ix->note, 2, use->last_use);
     bind_int(ix->note, 3, use->expires);
     bind_int(ix->note, 4, use->pinned);
-    return run(ix, ix->note, err);
+    return record_index_run(ix, ix->note, err);
 }
 
 /* ---- asking ---- */
@@ -639,14 +639,14 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     static const char all[] = "SELECT " COLUMNS " FROM records WHERE ?1 IS NULL OR fingerprint = ?1 ORDER BY key";
     sqlite3_stmt *s = NULL;
     int rc = RP_OK, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(ix->db, all, -1, &s, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be read", err);
+    if (sqlite3_prepare_v2(ix->db, all, -1, &s, NULL) != SQLITE_OK) return record_index_fail(ix, "the index of records cannot be read", err);
     if (fingerprint) bind_key(s, 0, fingerprint);
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW) {
         record_row row;
         if (get_row(s, &row)) rc = fn(user, &row, err);
         else base_log(BASE_LOG_WARN, "store: %s: a row that cannot be is left out", ix->path);
     }
-    if (!rc && step != SQLITE_DONE) rc = fail(ix, "the index of records cannot be read", err);
+    if (!rc && step != SQLITE_DONE) rc = record_index_fail(ix, "the index of records cannot be read", err);
     sqlite3_finalize(s);
     return rc;
 }
@@ -675,7 +675,7 @@ static bool make_uri(const char *path, char *out, size_t n) {
 }
 
 /* Can anything be asked? */
-static bool answers(record_index *ix) {
+static bool record_index_answers(record_index *ix) {
     return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) == SQLITE_OK;
 }
 
@@ -683,12 +683,12 @@ static bool open_to_read(record_index *ix) {
     char uri[3 * MAX_PATH_BYTES];
     if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(ix->db, BUSY_MS);
-        if (answers(ix)) return true;
+        if (record_index_answers(ix)) return true;
     }
     close_database(ix); /* a place that cannot be written to, so nobody does: as it lies there, without its log */
     return make_uri(ix->path, uri, sizeof(uri)) &&
            sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
-           answers(ix);
+           record_index_answers(ix);
 }
 
 record_index_look record_index_look_at(const char *path) {
@@ -713,7 +713,7 @@ int record_index_open_read(record_index **out, const char *path, rp_error *err) 
     int rc = RP_OK;
     *out = NULL;
     if (!ix || !(ix->path = base_strdup(path))) rc = base_fail_memory(err, sizeof(*ix), "the index of records");
-    else if (!open_to_read(ix)) rc = fail(ix, "the index of records cannot be read", err);
+    else if (!open_to_read(ix)) rc = record_index_fail(ix, "the index of records cannot be read", err);
     if (rc) {
         int cause = errno;
         record_index_close(ix);
@@ -733,12 +733,12 @@ int record_index_check(record_index *ix, rp_error *err) {
 /* v: the second of sql's values, if it has so many. */
 static int change_row(record_index *ix, const char *sql, const base_key *key, int64_t v, rp_error *err) {
     sqlite3_stmt *s = NULL;
-    int rc = begin(ix, err);
+    int rc = record_index_begin(ix, err);
     if (rc) return rc;
-    if (sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) != SQLITE_OK) return fail(ix, "the index of records cannot be written", err);
+    if (sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) != SQLITE_OK) return record_index_fail(ix, "the index of records cannot be written", err);
     bind_key(s, 0, key);
     if (sqlite3_bind_parameter_count(s) > 1) bind_int(s, 1, v);
-    rc = run(ix, s, err);
+    rc = record_index_run(ix, s, err);
     sqlite3_finalize(s);
     return rc;
 }
@@ -749,9 +749,9 @@ int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, 
 }
 
 int record_index_begin_rebuild(record_index *ix, rp_error *err) {
-    int rc = execute(ix, "DROP TABLE IF EXISTS temp.old", err);
-    if (!rc) rc = begin(ix, err);
-    return rc ? rc : execute(ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
+    int rc = record_index_execute(ix, "DROP TABLE IF EXISTS temp.old", err);
+    if (!rc) rc = record_index_begin(ix, err);
+    return rc ? rc : record_index_execute(ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
 }
 
 int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
@@ -761,7 +761,7 @@ int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
 int record_index_end_rebuild(record_index *ix, rp_error *err) {
     static const char carry[] = "UPDATE main.records SET uses = o.uses, last_use = o.last_use, expires = o.expires, pinned = o.pinned"
                                 " FROM temp.old AS o WHERE o.key = main.records.key; DROP TABLE temp.old";
-    return execute(ix, carry, err);
+    return record_index_execute(ix, carry, err);
 }
 
 void record_index_roll_back(record_index *ix) {
@@ -773,6 +773,6 @@ void record_index_roll_back(record_index *ix) {
 
 int record_index_compact(record_index *ix, rp_error *err) {
     int rc = record_index_commit(ix, err);
-    if (!rc) rc = execute(ix, "VACUUM", err);
-    return rc ? rc : execute(ix, "PRAGMA wal_checkpoint(TRUNCATE)", err);
+    if (!rc) rc = record_index_execute(ix, "VACUUM", err);
+    return rc ? rc : record_index_execute(ix, "PRAGMA wal_checkpoint(TRUNCATE)", err);
 }

@@ -16,7 +16,7 @@ record_fault record_place_open(record_reader **out, const record_place *place, c
 }
 
 /* Room for its blocks, which together are no larger than its file. */
-static int make_room(record_loaded *l, rp_error *err) {
+static int record_loaded_make_space(record_loaded *l, rp_error *err) {
     const record *r = record_reader_record(l->headers);
     const kv_shape *shape = &record_reader_format(l->headers)->shape;
     uint64_t n_blocks = 0;
@@ -39,7 +39,7 @@ record_fault record_load(record_loaded *out, const record_place *place, const ba
     *out = (record_loaded){0};
     record_fault fault = open_place(&out->headers, place, NULL, key, cipher, err);
     if (!fault) fault = open_place(&out->reader, place, record_reader_format(out->headers), key, cipher, err);
-    if (!fault && make_room(out, err)) fault = RECORD_FAULT_MEMORY;
+    if (!fault && record_loaded_make_space(out, err)) fault = RECORD_FAULT_MEMORY;
     if (!fault) fault = read_layers(out, err);
     if (fault) record_loaded_free(out);
     return fault;

@@ -39,7 +39,7 @@ static record_fault read_pieces(const record_reader *r, uint64_t offset, const s
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
 }
 
-static record_fault read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n, rp_error *err) {
+static record_fault record_reader_read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n, rp_error *err) {
     return read_pieces(r, offset, &(struct iovec){bytes, n}, 1, err);
 }
 
@@ -90,16 +90,16 @@ static record_fault parse_header(record_reader *r, const uint8_t *header, size_t
     return fault;
 }
 
-static record_fault read_header(record_reader *r, const record_cipher *cipher, rp_error *err) {
+static record_fault record_reader_read_header(record_reader *r, const record_cipher *cipher, rp_error *err) {
     uint8_t public[RECORD_PUBLIC_BYTES];
-    record_fault fault = read_bytes(r, 0, public, sizeof public, err);
+    record_fault fault = record_reader_read_bytes(r, 0, public, sizeof public, err);
     if (!fault) fault = record_get_public(&r->public, public, r->sizes.bytes, r->path, err);
     if (fault) return fault;
     size_t kv_at = (size_t)record_kv_at(is_encrypted(r), r->public.private_bytes); /* within the file */
     uint8_t *header = base_alloc(kv_at);
     if (!header) return no_memory(r, kv_at, err);
     memcpy(header, public, sizeof public);
-    fault = read_bytes(r, sizeof public, header + sizeof public, kv_at - sizeof public, err);
+    fault = record_reader_read_bytes(r, sizeof public, header + sizeof public, kv_at - sizeof public, err);
     if (!fault) fault = parse_header(r, header, kv_at, cipher, err);
     base_free(header);
     return fault;
@@ -128,7 +128,7 @@ static record_fault check_expected(record_reader *r, const record_format *format
     return RECORD_FAULT_NONE;
 }
 
-static record_fault open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part, const record_format *format,
+static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part, const record_format *format,
                                 const base_key *key, const record_cipher *cipher, rp_error *err) {
     size_t path_bytes = strlen(path) + 1;
     record_reader *r = base_calloc(1, sizeof *r + path_bytes);
@@ -140,7 +140,7 @@ static record_fault open_record(record_reader **out, const char *path, uint64_t 
     memcpy(r->path, path, path_bytes);
     r->at = at;
     record_fault fault = open_file(r, part, err);
-    if (!fault) fault = read_header(r, cipher, err);
+    if (!fault) fault = record_reader_read_header(r, cipher, err);
     if (!fault) fault = check_expected(r, format, key, err);
     if (fault) record_reader_close(r);
     else *out = r;
@@ -149,12 +149,12 @@ static record_fault open_record(record_reader **out, const char *path, uint64_t 
 
 record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
                                 const record_cipher *cipher, rp_error *err) {
-    return open_record(out, path, 0, NULL, format, key, cipher, err);
+    return record_reader_open_record(out, path, 0, NULL, format, key, cipher, err);
 }
 
 record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
                                    const base_key *key, const record_cipher *cipher, rp_error *err) {
-    return open_record(out, path, at, &(base_io_sizes){bytes, bytes, true}, format, key, cipher, err);
+    return record_reader_open_record(out, path, at, &(base_io_sizes){bytes, bytes, true}, format, key, cipher, err);
 }
 
 void record_reader_close(record_reader *r) {
@@ -178,7 +178,7 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
     record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(message, 64))) return no_memory(r, message, err);
     for (int i = 0; i < n && !fault; i++, offset += message) {
-        fault = read_bytes(r, offset, r->message, message, err);
+        fault = record_reader_read_bytes(r, offset, r->message, message, err);
         if (!fault && !record_stream_open(&r->stream, r->message, bytes, NULL, 0, blocks[i].iov_base))
             fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
     }

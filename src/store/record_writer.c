@@ -42,7 +42,7 @@ typedef struct writer {
 
 /* ---- what is written ---- */
 
-static int check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
+static int record_format_check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     int32_t n_slots = kv_span_tokens(span);
     bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
                        r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
@@ -55,12 +55,12 @@ static int check(const record_format *format, const record *r, const kv_span *sp
 }
 
 /* Blocks behind the last token, which an open span may have kept, are not the span's. */
-static uint8_t kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
+static uint8_t kv_span_kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
 
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
     int32_t n_layers = format->shape.n_layers;
     uint64_t bytes = record_kv_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&format->shape, kept_of(span, i), cipher);
+    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&format->shape, kv_span_kept_of(span, i), cipher);
     return bytes;
 }
 
@@ -71,7 +71,7 @@ uint64_t record_plain_bytes(const record_format *format, const record *r) {
 }
 
 /* PATH.PID-TIME-NUMBER.tmp: no two writers of the same record meet, in whatever process. */
-static int name_temporary(writer *w, const char *path, rp_error *err) {
+static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
     static _Atomic uint32_t number;
     size_t bytes = strlen(path) + 64;
     w->temporary = base_alloc(bytes);
@@ -81,7 +81,7 @@ static int name_temporary(writer *w, const char *path, rp_error *err) {
     return RP_OK;
 }
 
-static int allocate(writer *w, rp_error *err) {
+static int writer_allocate(writer *w, rp_error *err) {
     size_t n_layers = (size_t)w->format->shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
     bool is_partial = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
     w->kept = base_alloc(n_layers);
@@ -94,17 +94,17 @@ static int allocate(writer *w, rp_error *err) {
 }
 
 /* Sizes, form and places. */
-static int describe(writer *w, const record *r, rp_error *err) {
+static int writer_describe(writer *w, const record *r, rp_error *err) {
     const kv_shape *shape = &w->format->shape;
     w->record = *r;
     w->private_bytes = record_private_bytes(shape->n_layers, r->n_tokens, strlen(r->label));
     w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
     w->block_bytes = record_block_bytes(shape);
-    int rc = allocate(w, err);
+    int rc = writer_allocate(w, err);
     if (rc) return rc;
     w->file_bytes = w->kv_at;
     for (int32_t i = 0; i < shape->n_layers; i++) {
-        w->kept[i] = kept_of(w->span, i);
+        w->kept[i] = kv_span_kept_of(w->span, i);
         w->layers[i].begin = w->file_bytes;
         w->file_bytes += record_layer_bytes(shape, w->kept[i], w->cipher);
     }
@@ -130,7 +130,7 @@ static void copy_used(writer *w, const void *block, size_t n_used) {
     copy_rows(w->last + keys, (const uint8_t *)block + keys, heads, element * (size_t)s->value_dim, KV_BLOCK_SLOTS, n_used);
 }
 
-static void rest(const writer *w) {
+static void writer_rest(const writer *w) {
     if (w->rest) w->rest->fn(w->rest->user);
 }
 
@@ -152,7 +152,7 @@ static void make_checksums(writer *w) {
     for (int32_t i = 0; i < w->format->shape.n_layers; i++) {
         int n = layer_blocks(w, i, blocks);
         w->layers[i].checksum = record_checksum_of(blocks, n);
-        rest(w);
+        writer_rest(w);
     }
 }
 
@@ -207,11 +207,11 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
     return rc;
 }
 
-static int write_all(writer *w, rp_error *err) {
+static int writer_write_all(writer *w, rp_error *err) {
     int rc = write_bytes(w, w->header, w->kv_at, err);
     for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) {
         rc = write_layer(w, i, err);
-        rest(w);
+        writer_rest(w);
     }
     return rc;
 }
@@ -220,7 +220,7 @@ static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     base_io_sizes sizes;
     int rc = base_io_create(&w->file, w->temporary, err);
     if (rc) return rc;
-    rc = write_all(w, err);
+    rc = writer_write_all(w, err);
     if (!rc) rc = base_io_sync(&w->file, err);
     if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: before it a file system may not have found room yet */
     base_io_close(&w->file);
@@ -237,7 +237,7 @@ int record_publish(const char *temporary, const char *path, rp_error *err) {
 
 void record_discard(const char *path) { remove_file(path); }
 
-static void release(writer *w) {
+static void writer_release(writer *w) {
     record_stream_wipe(&w->stream);
     base_free(w->kept);
     base_free(w->layers);
@@ -250,9 +250,9 @@ static void release(writer *w) {
 int record_stage(char **temporary, const char *path, const record_format *format, const record *r, const kv_span *span,
                  const record_cipher *cipher, const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
     writer w = {.format = format, .span = span, .cipher = cipher, .rest = rest};
-    int rc = check(format, r, span, err);
-    if (!rc) rc = describe(&w, r, err);
-    if (!rc) rc = name_temporary(&w, path, err);
+    int rc = record_format_check(format, r, span, err);
+    if (!rc) rc = writer_describe(&w, r, err);
+    if (!rc) rc = writer_name_temporary(&w, path, err);
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);
     if (!rc) rc = write_temporary(&w, bytes_on_disk, err);
@@ -261,18 +261,18 @@ int record_stage(char **temporary, const char *path, const record_format *format
         *temporary = w.temporary;
         w.temporary = NULL;
     }
-    release(&w);
+    writer_release(&w);
     return rc;
 }
 
 int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     writer w = {.format = format, .span = span, .file = *to};
-    int rc = check(format, r, span, err);
-    if (!rc) rc = describe(&w, r, err);
+    int rc = record_format_check(format, r, span, err);
+    if (!rc) rc = writer_describe(&w, r, err);
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);
-    if (!rc) rc = write_all(&w, err);
-    release(&w);
+    if (!rc) rc = writer_write_all(&w, err);
+    writer_release(&w);
     return rc;
 }
 

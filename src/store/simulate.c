@@ -56,7 +56,7 @@ size_t simulate_n_blocks(const rp_simulator *s) { return s->n_blocks; }
 /* ---- costs ---- */
 
 /* Of n tokens behind `pos`: each takes its linear part, and attends to those before it. */
-static double cost_of(const rp_simulator *s, double pos, double n) {
+static double simulator_cost_of(const rp_simulator *s, double pos, double n) {
     return n + (pos * n + n * (n - 1) / 2) / s->options.attention_tokens;
 }
 
@@ -67,12 +67,12 @@ static int32_t block_tokens(const rp_simulator *s, const row *r, size_t i) {
 }
 
 static double block_cost(const rp_simulator *s, const row *r, size_t i) {
-    return cost_of(s, (double)i * s->options.block_tokens, block_tokens(s, r, i));
+    return simulator_cost_of(s, (double)i * s->options.block_tokens, block_tokens(s, r, i));
 }
 
 /* ---- reading ---- */
 
-static size_t find_bucket(const rp_simulator *s, uint64_t name) {
+static size_t simulator_find_bucket(const rp_simulator *s, uint64_t name) {
     size_t mask = s->n_buckets - 1, b = (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & mask;
     while (s->buckets[b] != EMPTY && s->names[s->buckets[b]] != name) b = (b + 1) & mask;
     return b;
@@ -80,11 +80,11 @@ static size_t find_bucket(const rp_simulator *s, uint64_t name) {
 
 /* The number of a block, the i-th of its request, behind the block `parent`. */
 static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t i, uint32_t *out) {
-    size_t b = find_bucket(s, name);
+    size_t b = simulator_find_bucket(s, name);
     if (s->buckets[b] == EMPTY) {
         s->names[s->n_blocks] = name;
         s->parents[s->n_blocks] = parent;
-        s->costs[s->n_blocks] = (uint64_t)(COST_UNITS * cost_of(s, (double)i * s->options.block_tokens, s->options.block_tokens));
+        s->costs[s->n_blocks] = (uint64_t)(COST_UNITS * simulator_cost_of(s, (double)i * s->options.block_tokens, s->options.block_tokens));
         s->buckets[b] = (uint32_t)s->n_blocks++;
     }
     *out = s->buckets[b];
@@ -111,7 +111,7 @@ static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t nu
     return rc;
 }
 
-static int allocate(rp_simulator *s, size_t n_rows, size_t n_refs) {
+static int simulator_allocate(rp_simulator *s, size_t n_rows, size_t n_refs) {
     s->n_buckets = 64;
     while (s->n_buckets < 2 * n_refs) s->n_buckets *= 2;
     s->rows = base_calloc(n_rows, sizeof(*s->rows));
@@ -160,7 +160,7 @@ int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t
     rp_simulator *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a simulator");
     s->options = *options;
-    if (allocate(s, n, n_refs)) rc = base_fail_memory(err, n_refs * 40, "the requests to replay");
+    if (simulator_allocate(s, n, n_refs)) rc = base_fail_memory(err, n_refs * 40, "the requests to replay");
     for (size_t i = 0; i < n && !rc; i++) rc = read_request(s, &requests[i], i, err);
     if (!rc && find_next_uses(s)) rc = base_fail_memory(err, s->n_blocks * sizeof(uint32_t), "the requests to replay");
     if (rc) simulate_free(s);
@@ -185,7 +185,7 @@ static void count_hits(const rp_simulator *s, const simulate_policy *policy, con
     out->requests++;
 }
 
-static int replay(const rp_simulator *s, const simulate_policy *policy, void *state, rp_simulation *out) {
+static int simulator_replay(const rp_simulator *s, const simulate_policy *policy, void *state, rp_simulation *out) {
     int rc = RP_OK;
     for (size_t i = 0; i < s->n_rows && !rc; i++) {
         const row *r = &s->rows[i];
@@ -204,7 +204,7 @@ int simulate_run(const rp_simulator *s, rp_policy policy, size_t capacity, rp_si
                          capacity);
     simulate_world world = {BASE_MAX(s->n_blocks, (size_t)1), capacity, s->costs};
     int rc = policies[policy]->open(&state, &world);
-    if (!rc) rc = replay(s, policies[policy], state, out);
+    if (!rc) rc = simulator_replay(s, policies[policy], state, out);
     policies[policy]->close(state);
     return rc ? base_fail(err, rc, "%s over %zu blocks: out of memory", policies[policy]->name, s->n_blocks) : RP_OK;
 }

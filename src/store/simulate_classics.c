@@ -62,7 +62,7 @@ static void unlink_block(lists *l, uint32_t b) {
 }
 
 /* Makes a block the newest of a list, wherever it was; list 0: of none. */
-static void move(lists *l, uint32_t b, uint8_t list) {
+static void lists_move(lists *l, uint32_t b, uint8_t list) {
     link *k = &l->links[b];
     unlink_block(l, b);
     if (list == 0) return;
@@ -79,8 +79,8 @@ static void use_all(lists *l, const simulate_chain *chain, void (*use)(lists *, 
 /* ---- LRU ---- */
 
 static void lru_use(lists *l, uint32_t b) {
-    if (l->links[b].list == 0 && l->n[1] == l->capacity) move(l, l->oldest[1], 0);
-    move(l, b, 1);
+    if (l->links[b].list == 0 && l->n[1] == l->capacity) lists_move(l, l->oldest[1], 0);
+    lists_move(l, b, 1);
 }
 
 static int lru_read(void *state, const simulate_chain *chain) {
@@ -94,8 +94,8 @@ const simulate_policy simulate_lru = {"LRU", open_lists, in_one_or_two, lru_read
 
 static void arc_replace(lists *l, bool was_in_four) {
     bool from_one = l->n[1] > 0 && ((double)l->n[1] > l->share || (was_in_four && (double)l->n[1] == l->share));
-    if (from_one || l->n[2] == 0) move(l, l->oldest[1], 3);
-    else move(l, l->oldest[2], 4);
+    if (from_one || l->n[2] == 0) lists_move(l, l->oldest[1], 3);
+    else lists_move(l, l->oldest[2], 4);
 }
 
 /* A block that was dropped is wanted: the list that it was dropped from should have been longer. */
@@ -105,25 +105,25 @@ static void arc_return(lists *l, uint32_t b) {
     if (was_in_four) l->share = BASE_MAX(0.0, l->share - BASE_MAX(1.0, three / four));
     else l->share = BASE_MIN((double)l->capacity, l->share + BASE_MAX(1.0, four / three));
     arc_replace(l, was_in_four);
-    move(l, b, 2);
+    lists_move(l, b, 2);
 }
 
 static void arc_take(lists *l, uint32_t b) {
     size_t once = l->n[1] + l->n[3], all = once + l->n[2] + l->n[4];
     if (once == l->capacity && l->n[3] == 0) {
-        move(l, l->oldest[1], 0);
+        lists_move(l, l->oldest[1], 0);
     } else if (once == l->capacity) {
-        move(l, l->oldest[3], 0);
+        lists_move(l, l->oldest[3], 0);
         arc_replace(l, false);
     } else if (all >= l->capacity) {
-        if (all == 2 * l->capacity) move(l, l->oldest[4], 0);
+        if (all == 2 * l->capacity) lists_move(l, l->oldest[4], 0);
         arc_replace(l, false);
     }
-    move(l, b, 1);
+    lists_move(l, b, 1);
 }
 
 static void arc_use(lists *l, uint32_t b) {
-    if (in_one_or_two(l, b)) move(l, b, 2);
+    if (in_one_or_two(l, b)) lists_move(l, b, 2);
     else if (l->links[b].list != 0) arc_return(l, b);
     else arc_take(l, b);
 }
@@ -143,8 +143,8 @@ static size_t s3_small(const lists *l) { return BASE_MAX((size_t)1, l->capacity 
 
 /* The oldest that was not used since it came to the end last goes. */
 static void s3_drop_main(lists *l) {
-    for (uint32_t b; l->links[b = l->oldest[2]].uses > 0; move(l, b, 2)) l->links[b].uses--;
-    move(l, l->oldest[2], 0);
+    for (uint32_t b; l->links[b = l->oldest[2]].uses > 0; lists_move(l, b, 2)) l->links[b].uses--;
+    lists_move(l, l->oldest[2], 0);
 }
 
 /* What was used twice while it was new moves over; the first that was not goes, and is remembered. */
@@ -153,12 +153,12 @@ static void s3_drop_small(lists *l) {
     size_t room = l->capacity - s3_small(l); /* of list 2, and as many are remembered */
     while (l->n[1] > 0 && l->links[b = l->oldest[1]].uses > 1) {
         l->links[b].uses = 0;
-        move(l, b, 2);
+        lists_move(l, b, 2);
         if (l->n[2] > room) s3_drop_main(l);
     }
     if (l->n[1] == 0) return;
-    move(l, l->oldest[1], 3);
-    if (l->n[3] > room) move(l, l->oldest[3], 0);
+    lists_move(l, l->oldest[1], 3);
+    if (l->n[3] > room) lists_move(l, l->oldest[3], 0);
 }
 
 static void s3_use(lists *l, uint32_t b) {
@@ -173,7 +173,7 @@ static void s3_use(lists *l, uint32_t b) {
         else s3_drop_main(l);
     }
     k->uses = 0;
-    move(l, b, remembered ? 2 : 1);
+    lists_move(l, b, remembered ? 2 : 1);
 }
 
 static int s3_read(void *state, const simulate_chain *chain) {

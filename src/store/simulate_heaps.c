@@ -121,7 +121,7 @@ static bool is_not_held(void *state, uint32_t block) {
 }
 
 /* Drops a block if there is no room for one more. False: the request holds them all. */
-static bool make_room(own_cache *c) {
+static bool own_cache_make_space(own_cache *c) {
     if (c->n < c->capacity) return true;
     uint32_t victim = eviction_victim(c->eviction, EVICTION_NONE, is_not_held, c);
     if (victim == EVICTION_NONE) return false;
@@ -138,7 +138,7 @@ static int own_read(void *state, const simulate_chain *chain) {
     c->now = chain->number + 1;
     for (; found < chain->n && c->there[chain->blocks[found]]; found++) c->held[chain->blocks[found]] = c->now;
     for (size_t i = found; i-- > 0;) eviction_use(c->eviction, chain->blocks[i]);
-    for (size_t i = found; i < chain->n && make_room(c); i++) {
+    for (size_t i = found; i < chain->n && own_cache_make_space(c); i++) {
         uint32_t b = chain->blocks[i];
         eviction_item about = {.name = b, .bytes = BLOCK_BYTES, .cost_us = c->costs[b],
                                .parent = i > 0 ? chain->blocks[i - 1] : EVICTION_NONE};

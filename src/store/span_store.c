@@ -26,20 +26,20 @@ int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
 
 /* ---- the table: keys are hashes already, so their first bytes serve as the hash ---- */
 
-static size_t home_bucket(const span_store *s, const base_key *key) {
+static size_t span_store_home_bucket(const span_store *s, const base_key *key) {
     uint64_t h;
     memcpy(&h, key->bytes, sizeof(h));
     return (size_t)h & (s->n_buckets - 1);
 }
 
 /* The bucket that holds the key, or the empty one where it belongs. */
-static size_t find_bucket(const span_store *s, const base_key *key) {
-    size_t b = home_bucket(s, key);
+static size_t span_store_find_bucket(const span_store *s, const base_key *key) {
+    size_t b = span_store_home_bucket(s, key);
     while (s->buckets[b] != NONE && !base_key_equal(&s->entries[s->buckets[b]].key, key)) b = (b + 1) & (s->n_buckets - 1);
     return b;
 }
 
-uint32_t span_store_find(const span_store *s, const base_key *key) { return s->n_buckets == 0 ? NONE : s->buckets[find_bucket(s, key)]; }
+uint32_t span_store_find(const span_store *s, const base_key *key) { return s->n_buckets == 0 ? NONE : s->buckets[span_store_find_bucket(s, key)]; }
 
 static int grow_table(span_store *s) {
     size_t n = s->n_buckets ? s->n_buckets * 2 : FIRST_BUCKETS;
@@ -50,16 +50,16 @@ static int grow_table(span_store *s) {
     s->buckets = buckets;
     s->n_buckets = n;
     for (size_t i = 0; i < n_old; i++)
-        if (old[i] != NONE) buckets[find_bucket(s, &s->entries[old[i]].key)] = old[i];
+        if (old[i] != NONE) buckets[span_store_find_bucket(s, &s->entries[old[i]].key)] = old[i];
     base_free(old);
     return RP_OK;
 }
 
 /* Empties a bucket and moves those behind it up, so that no probe ends too early. */
-static void clear_bucket(span_store *s, size_t hole) {
+static void span_store_clear_bucket(span_store *s, size_t hole) {
     size_t mask = s->n_buckets - 1;
     for (size_t b = (hole + 1) & mask; s->buckets[b] != NONE; b = (b + 1) & mask) {
-        size_t home = home_bucket(s, &s->entries[s->buckets[b]].key);
+        size_t home = span_store_home_bucket(s, &s->entries[s->buckets[b]].key);
         if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home lies behind the hole */
         s->buckets[hole] = s->buckets[b];
         hole = b;
@@ -102,7 +102,7 @@ int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint3
     if (!rc) rc = take_index(s, out);
     if (rc) return base_fail(err, rc, "the store cannot take one more span beside %zu", s->n_used);
     s->entries[*out] = (span_entry){.used = true, .key = *key, .owner = owner};
-    s->buckets[find_bucket(s, key)] = *out;
+    s->buckets[span_store_find_bucket(s, key)] = *out;
     s->n_used++;
     return RP_OK;
 }
@@ -112,7 +112,7 @@ void span_store_forget(span_store *s, uint32_t i) {
     void *owner = e->owner;
     assert(!e->span && !e->file && !e->row);
     s->n_failed -= e->failed;
-    clear_bucket(s, find_bucket(s, &e->key));
+    span_store_clear_bucket(s, span_store_find_bucket(s, &e->key));
     span_store_unwatch(s, i);
     s->stats.evictions++;
     base_free(e->label);

@@ -33,7 +33,7 @@ void span_store_set_clock(span_store *s, int64_t (*now)(void)) { s->now = now; }
 
 /* ---- tiers ---- */
 
-static bool is_in(const span_store *s, span_tier tier, uint32_t i) {
+static bool span_store_budget_is_in(const span_store *s, span_tier tier, uint32_t i) {
     return tier == TIER_RAM ? s->entries[i].span != NULL : s->entries[i].file != NULL;
 }
 
@@ -46,7 +46,7 @@ static uint64_t cost_in(const span_entry *e, span_tier tier) {
 
 static uint32_t parent_in(const span_store *s, span_tier tier, uint32_t i) {
     uint32_t parent = s->entries[i].is_text ? span_store_find(s, &s->entries[i].parent) : NONE;
-    return parent != NONE && parent != i && is_in(s, tier, parent) ? parent : EVICTION_NONE;
+    return parent != NONE && parent != i && span_store_budget_is_in(s, tier, parent) ? parent : EVICTION_NONE;
 }
 
 static uint64_t budget_of(const span_store *s, span_tier tier) {
@@ -127,7 +127,7 @@ void span_store_unwatch(span_store *s, uint32_t i) {
 }
 
 /* Its time begins anew. */
-static void renew(span_store *s, uint32_t i) {
+static void span_store_budget_renew(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     if (e->ttl_s > 0) e->expires = e->last_use + e->ttl_s;
     span_store_watch(s, i);
@@ -161,7 +161,7 @@ void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     e->arriving = false;
     if (e->uses > 1) span_store_write_sooner(s, i);
     if (terms) set_terms(s, i, terms);
-    renew(s, i);
+    span_store_budget_renew(s, i);
 }
 
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms) {
@@ -193,7 +193,7 @@ void span_store_sweep(span_store *s) {
         if (s->now() < s->entries[i].expires) return;
         if (!span_store_has_expired(s, i)) { /* somebody has it: that is a use; or it is pinned */
             s->entries[i].last_use = s->now();
-            renew(s, i);
+            span_store_budget_renew(s, i);
             continue;
         }
         span_store_expire(s, i);
@@ -225,7 +225,7 @@ uint64_t span_store_quota(const span_store *s, uint32_t tenant, span_tier tier) 
 }
 
 /* What the tenant has already becomes its group's. */
-static int regroup(span_store *s, uint32_t tenant) {
+static int span_store_budget_regroup(span_store *s, uint32_t tenant) {
     uint32_t g = span_store_group(s, tenant);
     int rc = RP_OK;
     for (uint32_t i = 0; i < s->n_entries && !rc; i++) {
@@ -245,7 +245,7 @@ int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uin
         if (rc) return rc;
         s->quotas[s->n_quotas++] = (span_quota){.tenant = tenant};
         g = (uint32_t)s->n_quotas;
-        rc = regroup(s, tenant);
+        rc = span_store_budget_regroup(s, tenant);
     }
     s->quotas[g - 1] = (span_quota){tenant, {ram_bytes, disk_bytes}};
     span_store_fit_quota(s, tenant);
@@ -257,7 +257,7 @@ int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uin
 
 static bool may_be_taken(const span_entry *e) { return kv_span_is_unshared(e->span) && e->pinned_bytes[TIER_RAM] == 0; }
 
-static bool may_go(void *user, uint32_t i) {
+static bool span_store_budget_may_go(void *user, uint32_t i) {
     const span_store *s = user;
     return kv_span_is_unshared(s->entries[i].span);
 }
@@ -268,8 +268,8 @@ static void take_one(span_store *s, uint32_t i, bool for_room) {
 }
 
 /* Takes one span out of RAM: a group's, or anybody's. */
-static bool give_one(span_store *s, uint32_t group) {
-    uint32_t i = eviction_victim(s->tiers[TIER_RAM], group, may_go, s);
+static bool span_store_budget_give_one(span_store *s, uint32_t group) {
+    uint32_t i = eviction_victim(s->tiers[TIER_RAM], group, span_store_budget_may_go, s);
     if (i != EVICTION_NONE) take_one(s, i, true);
     return i != EVICTION_NONE;
 }
@@ -287,7 +287,7 @@ static uint32_t find_below(const span_store *s) {
 
 bool span_store_reclaim(void *store) {
     span_store *s = store;
-    if (give_one(s, EVICTION_NONE)) return true;
+    if (span_store_budget_give_one(s, EVICTION_NONE)) return true;
     uint32_t i = find_below(s); /* idle bytes are promised, all of them */
     if (i == NONE) return false;
     take_one(s, i, false);
@@ -297,7 +297,7 @@ bool span_store_reclaim(void *store) {
 void span_store_fit_quota(span_store *s, uint32_t tenant) {
     uint32_t g = span_store_group(s, tenant);
     uint64_t quota = span_store_quota(s, tenant, TIER_RAM);
-    while (eviction_group_bytes(s->tiers[TIER_RAM], g) > quota && give_one(s, g)) continue;
+    while (eviction_group_bytes(s->tiers[TIER_RAM], g) > quota && span_store_budget_give_one(s, g)) continue;
 }
 
 uint64_t span_store_idle_bytes(const span_store *s) {

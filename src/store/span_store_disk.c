@@ -269,7 +269,7 @@ static uint64_t least_budget(const span_store *s) {
     return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
 }
 
-static int check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
+static int span_store_disk_check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
     if (!span_store_can_write(s) || span_store_disk_limit(s) > 0) return RP_OK;
     uint64_t least = least_budget(s);
     return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0,
@@ -311,7 +311,7 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     s->stats.disk_state = RP_STORE_WORKS;
     int rc = open_tier(s, disk, disk->tier.read_only, own, user, &why);
-    if (!rc) rc = check_budget(s, disk, &why);
+    if (!rc) rc = span_store_disk_check_budget(s, disk, &why);
     if (rc == RP_ERR_IO) {
         const char *trouble = span_store_trouble_name(errno);
         int second = disk->tier.read_only ? RP_ERR_IO : open_tier(s, disk, true, own, user, &again);

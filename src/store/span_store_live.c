@@ -31,7 +31,7 @@ void span_store_each(const span_store *s, span_store_about_fn fn, void *user) {
 bool span_store_is_read_only(const span_store *s) { return s->read_only; }
 
 /* What the index says of it is what is so from now on, also after a crash. */
-static void note(span_store *s, uint32_t i) {
+static void span_store_live_note(span_store *s, uint32_t i) {
     s->entries[i].noted = false;
     span_store_note_use(s, i);
 }
@@ -41,7 +41,7 @@ bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
     if (i == NONE || s->entries[i].failed || (s->entries[i].is_text && pinned)) return false;
     span_store_set_pinned(s, i, pinned);
     if (pinned) span_store_write_sooner(s, i); /* it may have been too late to be written */
-    note(s, i);
+    span_store_live_note(s, i);
     return true;
 }
 
@@ -53,7 +53,7 @@ bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s) {
     e->expires = ttl_s > 0 ? s->now() + ttl_s : 0;
     if (ttl_s > 0) span_store_watch(s, i);
     else span_store_unwatch(s, i);
-    note(s, i);
+    span_store_live_note(s, i);
     return true;
 }
 

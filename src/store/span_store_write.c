@@ -50,15 +50,15 @@
 /* ---- what goes for it ---- */
 
 /* It is written, and nobody reads it. */
-static bool may_go(void *user, uint32_t i) {
+static bool span_store_write_may_go(void *user, uint32_t i) {
     const span_store *s = user;
     const span_entry *e = &s->entries[i];
     return e->file->written && (!e->span || kv_span_layers_ready(e->span) == kv_pool_shape(s->pool)->n_layers);
 }
 
 /* Removes the record that goes first: a group's, or anybody's. about: unless it would be kept longer than that. */
-static span_disk_fit give_one(span_store *s, uint32_t group, const eviction_item *about) {
-    uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, may_go, s);
+static span_disk_fit span_store_write_give_one(span_store *s, uint32_t group, const eviction_item *about) {
+    uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, span_store_write_may_go, s);
     if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_FITS_NEVER : DISK_FITS_LATER;
     if (about && !eviction_outranks(s->tiers[TIER_DISK], about, i)) return DISK_FITS_NEVER;
     span_store_leave_disk(s, i, DISK_EVICT, true);
@@ -71,7 +71,7 @@ static bool is_within_quota(const span_store *s, uint32_t tenant, uint64_t bytes
     return eviction_group_bytes(s->tiers[TIER_DISK], span_store_group(s, tenant)) + bytes <= span_store_quota(s, tenant, TIER_DISK);
 }
 
-static bool is_free(const span_store *s, uint32_t tenant, uint64_t bytes) {
+static bool span_store_write_is_free(const span_store *s, uint32_t tenant, uint64_t bytes) {
     return is_within_quota(s, tenant, bytes) && s->stats.disk_bytes + bytes <= span_store_disk_limit(s);
 }
 
@@ -79,8 +79,8 @@ span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_
     uint64_t most = span_store_disk_limit(s);
     span_disk_fit room = DISK_FITS;
     if (bytes > most || bytes > span_store_quota(s, tenant, TIER_DISK)) return DISK_FITS_NEVER;
-    while (room == DISK_FITS && !is_within_quota(s, tenant, bytes)) room = give_one(s, span_store_group(s, tenant), about);
-    while (room == DISK_FITS && s->stats.disk_bytes + bytes > most) room = give_one(s, EVICTION_NONE, about);
+    while (room == DISK_FITS && !is_within_quota(s, tenant, bytes)) room = span_store_write_give_one(s, span_store_group(s, tenant), about);
+    while (room == DISK_FITS && s->stats.disk_bytes + bytes > most) room = span_store_write_give_one(s, EVICTION_NONE, about);
     return room;
 }
 
@@ -124,7 +124,7 @@ void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost) {
 }
 
 /* Its row stays, for a second use. */
-static void skip(span_store *s, uint32_t i) {
+static void span_store_write_skip(span_store *s, uint32_t i) {
     leave_list(s, i);
     s->stats.disk_skipped++;
 }
@@ -136,7 +136,7 @@ static uint64_t begin_by(const span_store *s, const span_entry *e, uint64_t sinc
 }
 
 /* Due text whose write did not begin in time is written when nothing is due. */
-static void demote(span_store *s, uint32_t i) {
+static void span_store_write_demote(span_store *s, uint32_t i) {
     s->stats.disk_late++;
     s->entries[i].since_us = base_clock_us();
     wait_in(s, LIST_ONCE, i);
@@ -149,7 +149,7 @@ static void demote_late(span_store *s) {
         next = s->entries[i].links[LIST_DUE].newer;
         if (begin_by(s, &s->entries[i], s->entries[i].since_us) >= now) continue;
         leave_list(s, i);
-        demote(s, i);
+        span_store_write_demote(s, i);
     }
 }
 
@@ -184,7 +184,7 @@ static void take_use(record_row *row, span_entry *e) {
 }
 
 /* Gives a row, which is the tier's then, and its span to the disk. */
-static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
+static bool span_store_write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
     span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return false;
     if (s->entries[i].file) span_store_forget_file(s, i, false); /* it could not be read: the new record replaces it on disk */
@@ -207,7 +207,7 @@ static bool write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes
 static bool is_quiet(const span_store *s) { return s->closing || (!s->computing && base_clock_us() >= s->quiet_us + QUIET_US); }
 
 /* Does the disk take one more now? */
-static bool is_taken(const span_store *s, const span_entry *e) {
+static bool span_store_write_is_taken(const span_store *s, const span_entry *e) {
     uint64_t queued = disk_tier_queued_bytes(s->tier);
     if (s->write == SPAN_STORE_WRITE_THROUGH || queued == 0) return true;
     return disk_tier_queued(s->tier) < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
@@ -218,20 +218,20 @@ static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
-    if (!is_taken(s, e)) return false;
+    if (!span_store_write_is_taken(s, e)) return false;
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
         return false;
-    if (is_once && !is_quiet(s) && !is_free(s, e->tenant, bytes)) return false;
+    if (is_once && !is_quiet(s) && !span_store_write_is_free(s, e->tenant, bytes)) return false;
     eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
     span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
     if (room == DISK_FITS_LATER && !through) return false;
     if (room != DISK_FITS && is_once) {
-        skip(s, i);
+        span_store_write_skip(s, i);
         return true;
     }
     leave_list(s, i);
-    if (room == DISK_FITS && write_row(s, i, e->row, bytes, since)) {
+    if (room == DISK_FITS && span_store_write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
         wait_in(s, LIST_WRITING, i);
@@ -244,9 +244,9 @@ static bool begin_write(span_store *s, uint32_t i) {
 }
 
 /* Those that were used once and would be evicted before the rest of them was written. */
-static void thin_out(span_store *s) {
+static void span_store_write_thin_out(span_store *s) {
     uint64_t most = span_store_disk_limit(s) / ONCE_SHARE;
-    while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest) skip(s, s->lists[LIST_ONCE].oldest);
+    while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest) span_store_write_skip(s, s->lists[LIST_ONCE].oldest);
 }
 
 /* The more waits, the more of a processor. */
@@ -266,7 +266,7 @@ void span_store_write_waiting(span_store *s) {
     if (!span_store_can_write(s)) return;
     demote_late(s);
     if (base_clock_us() < s->retry_us) return;
-    thin_out(s);
+    span_store_write_thin_out(s);
     set_share(s);
     write_list(s, LIST_DUE);
     if (s->lists[LIST_DUE].oldest == NONE) write_list(s, LIST_ONCE);
@@ -325,7 +325,7 @@ static void take_late(span_store *s, uint32_t i, record_row *row) {
         return;
     }
     e->row = row;
-    demote(s, i);
+    span_store_write_demote(s, i);
 }
 
 static void fail_write(span_store *s, const disk_event *event) {
@@ -340,7 +340,7 @@ static void fail_write(span_store *s, const disk_event *event) {
 }
 
 /* A write that was done: the disk takes them again. */
-static void mend(span_store *s) {
+static void span_store_write_mend(span_store *s) {
     s->stats.disk_state = RP_STORE_WORKS;
     s->stats.disk_trouble = "";
 }
@@ -350,7 +350,7 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     span_file *f = i == NONE ? NULL : s->entries[i].file;
     s->flushed = event->serial;
     if (event->failed && !event->late) fail_write(s, event);
-    else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, mend(s);
+    else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, span_store_write_mend(s);
     if (!f || f->serial != event->serial) { /* it was dropped meanwhile */
         base_free(event->late);
         return;

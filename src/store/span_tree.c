@@ -50,14 +50,14 @@ typedef struct place {
     int32_t at, pos, token;
 } place;
 
-static place place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
+static place span_node_place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
 
-static int compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
+static int span_tree_compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
 
-static int compare_places(place a, place b) {
-    int c = compare(a.at, b.at);
-    if (c == 0) c = compare(a.pos, b.pos);
-    return c ? c : compare(a.token, b.token);
+static int span_tree_compare_places(place a, place b) {
+    int c = span_tree_compare(a.at, b.at);
+    if (c == 0) c = span_tree_compare(a.pos, b.pos);
+    return c ? c : span_tree_compare(a.token, b.token);
 }
 
 /* The index of the child at a place, or where it would stand. */
@@ -65,7 +65,7 @@ static size_t child_index(const span_node *parent, place p) {
     size_t low = 0, high = parent->n_children;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (compare_places(place_of(parent->children[mid]), p) < 0) low = mid + 1;
+        if (span_tree_compare_places(span_node_place_of(parent->children[mid]), p) < 0) low = mid + 1;
         else high = mid;
     }
     return low;
@@ -73,13 +73,13 @@ static size_t child_index(const span_node *parent, place p) {
 
 static span_node *find_child(const span_node *parent, place p) {
     size_t i = child_index(parent, p);
-    return i < parent->n_children && compare_places(place_of(parent->children[i]), p) == 0 ? parent->children[i] : NULL;
+    return i < parent->n_children && span_tree_compare_places(span_node_place_of(parent->children[i]), p) == 0 ? parent->children[i] : NULL;
 }
 
 static int link_child(span_node *parent, span_node *child) {
     int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN, sizeof(*parent->children));
     if (rc) return rc;
-    size_t i = child_index(parent, place_of(child));
+    size_t i = child_index(parent, span_node_place_of(child));
     memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(*parent->children));
     parent->children[i] = child;
     child->parent = parent;
@@ -88,7 +88,7 @@ static int link_child(span_node *parent, span_node *child) {
 
 static void unlink_child(span_node *child) {
     span_node *parent = child->parent;
-    size_t i = child_index(parent, place_of(child));
+    size_t i = child_index(parent, span_node_place_of(child));
     assert(parent->children[i] == child);
     memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(*parent->children));
     child->parent = NULL;
@@ -183,17 +183,17 @@ static void prune_root(span_tree *t, span_node *n) {
     free_node(n);
 }
 
-static span_node *deepest(span_node *n) {
+static span_node *span_node_deepest(span_node *n) {
     while (n->n_children > 0) n = n->children[n->n_children - 1];
     return n;
 }
 
 /* Forgets a dropped node and all below it. Leaves go first where paths are noted as used, but nothing breaks if one is still there. */
-static void forget(span_tree *t, span_node *top) {
+static void span_tree_forget(span_tree *t, span_node *top) {
     span_node *parent = top->parent, *n;
     assert(!top->present && top->holds == 0);
     do {
-        n = deepest(top);
+        n = span_node_deepest(top);
         if (n->present) span_store_drop(t->store, &n->key); /* on_drop; it is not held, since top is not there */
         unlink_dropped(t, n);
         unlink_child(n);
@@ -213,7 +213,7 @@ static void on_drop(void *user, void *owner) {
 
 /* Not in on_drop: a node that the caller has in hand might go. */
 static void forget_oldest(span_tree *t) {
-    while (t->n_dropped > SPAN_TREE_DROPPED_NODES) forget(t, t->first_dropped);
+    while (t->n_dropped > SPAN_TREE_DROPPED_NODES) span_tree_forget(t, t->first_dropped);
 }
 
 int span_tree_new(span_tree **out, span_store *store, rp_error *err) {
@@ -229,7 +229,7 @@ void span_tree_free(span_tree *t) {
     if (!t) return;
     span_store_set_on_drop(t->store, NULL, NULL);
     for (size_t i = 0; i < t->n_roots; i++) {
-        for (span_node *n; (n = deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
+        for (span_node *n; (n = span_node_deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
         free_node(t->roots[i]);
     }
     for (size_t i = 0; i < t->n_lost; i++) free_node(t->lost[i].node); /* opening failed in between */
@@ -280,7 +280,7 @@ typedef struct reading {
 static int32_t pos_of(const reading *r, size_t i) { return r->positions ? r->positions[i] : r->pos + (int32_t)i; }
 
 /* Follows r from its token `*done` on along nodes that are there; *done: how far they led; *end: why no further. */
-static int follow(span_path *p, const reading *r, size_t *done, span_end *end, rp_error *err) {
+static int span_path_follow(span_path *p, const reading *r, size_t *done, span_end *end, rp_error *err) {
     for (*end = SPAN_END_ALL; *done < r->n;) {
         span_step *last = &p->steps[p->n_steps - 1];
         const span_node *node = last->node;
@@ -330,7 +330,7 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     if (rc) return rc;
     rc = push_step(path, node, NULL, false, 0, err);
     if (rc) prune_root(t, node);
-    else rc = follow(path, &r, &done, &path->end, err);
+    else rc = span_path_follow(path, &r, &done, &path->end, err);
     if (!rc) respect_windows(path, &r);
     return rc;
 }
@@ -425,7 +425,7 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
 /* ---- adding ---- */
 
 /* Whose texts these are. */
-static uint32_t tenant_of(const span_node *n) {
+static uint32_t span_node_tenant_of(const span_node *n) {
     while (n->parent) n = n->parent;
     return span_tenant(&n->salt);
 }
@@ -464,7 +464,7 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
     assert(!n || !n->present);
     if (n && !has_tokens(n, r)) {
-        forget(p->tree, n); /* it begins alike and goes on otherwise */
+        span_tree_forget(p->tree, n); /* it begins alike and goes on otherwise */
         n = NULL;
     }
     *out = n;
@@ -492,7 +492,7 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
 }
 
 /* Does a node stand where r goes on behind the path? Then it is one whose span could not be had: if its record cannot be read, it goes. */
-static bool is_there(const span_path *p, const reading *r, size_t known) {
+static bool span_path_is_there(const span_path *p, const reading *r, size_t known) {
     const span_step *last = &p->steps[p->n_steps - 1];
     const span_node *n = find_child(last->node, (place){last->n_tokens, pos_of(r, known), r->tokens[known]});
     if (n && n->present && span_store_is_lost(p->tree->store, &n->key)) span_store_drop(p->tree->store, &n->key);
@@ -506,14 +506,14 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     span_end end;
     span_node *node;
     *kept = false;
-    int rc = follow(path, &r, &known, &end, err);
+    int rc = span_path_follow(path, &r, &known, &end, err);
     if (rc || known == r.n) return rc;
-    if (is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "what is known of a prompt cannot be read now");
+    if (span_path_is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "what is known of a prompt cannot be read now");
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "no room for a span of a prompt");
     kv_span_seal(span, &node->key);
     span_note note = {.kind = RECORD_TEXT, .parent = node->parent->key, .at = node->at, .first_slot = (int32_t)known,
-                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .tenant = tenant_of(node), .label = ""};
+                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .tenant = span_node_tenant_of(node), .label = ""};
     if ((rc = span_store_put(t->store, span, node, &note, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;
@@ -564,12 +564,12 @@ static int find_parent(span_tree *t, const lost_node *l, span_node **out, rp_err
 
 /* May a node hang there? Its key says what it reads behind its parent, but not that nobody reads the same by another way. */
 static bool may_hang(const span_node *parent, const span_node *n) {
-    if (!parent || n->at > parent->n_tokens || find_child(parent, place_of(n))) return false;
+    if (!parent || n->at > parent->n_tokens || find_child(parent, span_node_place_of(n))) return false;
     return n->at == parent->n_tokens || parent->tokens[n->at] != n->tokens[0] || parent->pos + n->at != n->pos;
 }
 
 /* Hangs the nodes whose parents are there. A key is made of its parent's, so no node is its own ancestor. */
-static int hang(span_tree *t, lost_node *l, rp_error *err) {
+static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
     span_node *parent;
     int rc = find_parent(t, l, &parent, err);
     if (rc) return rc;
@@ -586,7 +586,7 @@ static int hang(span_tree *t, lost_node *l, rp_error *err) {
 static void drop_lost(span_tree *t, span_node *top) {
     span_node *n;
     do {
-        n = deepest(top);
+        n = span_node_deepest(top);
         span_store_drop(t->store, &n->key); /* on_drop lists it */
         unlink_dropped(t, n);
         if (n != top) unlink_child(n);
@@ -596,7 +596,7 @@ static void drop_lost(span_tree *t, span_node *top) {
 
 int span_tree_settle(span_tree *t, rp_error *err) {
     int rc = RP_OK;
-    for (size_t i = 0; i < t->n_lost && !rc; i++) rc = hang(t, &t->lost[i], err);
+    for (size_t i = 0; i < t->n_lost && !rc; i++) rc = span_tree_hang(t, &t->lost[i], err);
     for (size_t i = 0; i < t->n_lost; i++)
         if (t->lost[i].node->parent) t->lost[i].node = NULL; /* not lost, or with another */
     for (size_t i = 0; i < t->n_lost; i++)

@@ -101,7 +101,7 @@ static bool says_encrypted(const char *path) {
     return ok && (p.flags & RECORD_ENCRYPTED);
 }
 
-static void meet_oddity(void *user, const disk_oddity *o) {
+static void store_admin_meet_oddity(void *user, const disk_oddity *o) {
     look *l = user;
     if (o->kind == DISK_UNREADABLE) l->fault = o->fault;
     if (l->on_odd) l->on_odd(l->user, o);
@@ -121,9 +121,9 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
 }
 
 /* folder: the store's own, or a read-only view of it. compares: rows with the headers of their records. */
-static int look_at(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
+static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
-    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .compares = compares, .fn = meet_record, .on_odd = meet_oddity,
+    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .compares = compares, .fn = meet_record, .on_odd = store_admin_meet_oddity,
                       .user = &l};
     int rc = disk_records_each(&r, err);
     if (!rc && r.index_rc && err) *err = r.index_err;
@@ -131,14 +131,14 @@ static int look_at(store_admin *a, const disk_folder *folder, bool compares, sto
 }
 
 int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err) {
-    int rc = look_at(a, &a->folder, false, fn, NULL, user, err);
+    int rc = store_admin_examine(a, &a->folder, false, fn, NULL, user, err);
     return rc || a->folder.read_only || !a->index ? rc : record_index_commit(a->index, err);
 }
 
 int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
     disk_folder view = a->folder;
     view.read_only = true;
-    return look_at(a, &view, false, fn, on_odd, user, err);
+    return store_admin_examine(a, &view, false, fn, on_odd, user, err);
 }
 
 int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error *err) {
@@ -185,7 +185,7 @@ int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error 
 
 /* ---- counting ---- */
 
-static void add(uint64_t *n, uint64_t *sum, bool counts, uint64_t bytes) {
+static void store_admin_add(uint64_t *n, uint64_t *sum, bool counts, uint64_t bytes) {
     *n += counts;
     *sum += counts ? bytes : 0;
 }
@@ -195,11 +195,11 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
     const record_row *row = &item->row;
     bool known = row->n_layers > 0;
     (void)err;
-    add(&s->records, &s->record_bytes, true, row->bytes);
-    add(&s->modules, &s->module_bytes, known && row->record.kind == RECORD_MODULE, row->bytes);
-    add(&s->texts, &s->text_bytes, known && row->record.kind == RECORD_TEXT, row->bytes);
-    add(&s->pinned, &s->pinned_bytes, row->pinned, row->bytes);
-    add(&s->expired, &s->expired_bytes, item->expired, row->bytes);
+    store_admin_add(&s->records, &s->record_bytes, true, row->bytes);
+    store_admin_add(&s->modules, &s->module_bytes, known && row->record.kind == RECORD_MODULE, row->bytes);
+    store_admin_add(&s->texts, &s->text_bytes, known && row->record.kind == RECORD_TEXT, row->bytes);
+    store_admin_add(&s->pinned, &s->pinned_bytes, row->pinned, row->bytes);
+    store_admin_add(&s->expired, &s->expired_bytes, item->expired, row->bytes);
     s->tokens += (uint64_t)row->record.form.n_tokens;
     s->encrypted += item->encrypted;
     s->unreadable += item->fault != RECORD_FAULT_NONE;
@@ -208,8 +208,8 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
 
 static void count_oddity(void *user, const disk_oddity *o) {
     rp_cache_stats *s = user;
-    add(&s->leftovers, &s->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
-    add(&s->foreign, &s->foreign_bytes, o->kind == DISK_FOREIGN, o->bytes);
+    store_admin_add(&s->leftovers, &s->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
+    store_admin_add(&s->foreign, &s->foreign_bytes, o->kind == DISK_FOREIGN, o->bytes);
     s->broken += o->kind == DISK_BROKEN;
     if (o->kind == DISK_BROKEN) s->total_bytes += o->bytes;
     s->without_row += o->kind == DISK_FILE_WITHOUT_ROW;
@@ -220,7 +220,7 @@ static void count_bad(void *user, disk_file_kind kind, const char *path, uint64_
     rp_cache_stats *s = user;
     (void)kind;
     (void)path;
-    add(&s->bad, &s->bad_bytes, true, bytes);
+    store_admin_add(&s->bad, &s->bad_bytes, true, bytes);
 }
 
 static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only || !a->index ? a->index_bytes : record_index_bytes(a->index); }
@@ -247,7 +247,7 @@ typedef struct cleaning {
 
 static int clean_item(void *user, const store_item *item, rp_error *err) {
     cleaning *c = user;
-    add(&c->out->records, &c->out->bytes, true, item->row.bytes);
+    store_admin_add(&c->out->records, &c->out->bytes, true, item->row.bytes);
     if (c->on_progress) c->on_progress(c->user, c->out->records, 0);
     if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err))
         return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index cannot be read */
@@ -257,7 +257,7 @@ static int clean_item(void *user, const store_item *item, rp_error *err) {
 
 static void clean_oddity(void *user, const disk_oddity *o) {
     cleaning *c = user;
-    add(&c->out->leftovers, &c->out->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
+    store_admin_add(&c->out->leftovers, &c->out->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
     c->out->set_aside += o->kind == DISK_BROKEN;
     c->out->rows_entered += o->kind == DISK_FILE_WITHOUT_ROW;
     c->out->rows_removed += o->kind == DISK_ROW_WITHOUT_FILE;
@@ -268,7 +268,7 @@ static void clean_bad(void *user, disk_file_kind kind, const char *path, uint64_
     cleaning *c = user;
     (void)kind;
     (void)path;
-    add(&c->out->bad, &c->out->bad_bytes, true, bytes);
+    store_admin_add(&c->out->bad, &c->out->bad_bytes, true, bytes);
 }
 
 static int remove_expired(cleaning *c, rp_error *err) {
@@ -277,7 +277,7 @@ static int remove_expired(cleaning *c, rp_error *err) {
     for (size_t i = 0; i < c->expired.n && !rc; i++) {
         rc = store_admin_remove(c->a, &c->expired.files[i].key, err);
         if (rc) break;
-        add(&out->expired, &out->expired_bytes, true, c->expired.files[i].bytes);
+        store_admin_add(&out->expired, &out->expired_bytes, true, c->expired.files[i].bytes);
         out->records--;
         out->bytes -= c->expired.files[i].bytes;
     }
@@ -290,11 +290,11 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
     if (!rc && a->is_full) { /* leftovers go when the files are looked at */
-        rc = look_at(a, &a->folder, false, NULL, clean_oddity, &c, err);
+        rc = store_admin_examine(a, &a->folder, false, NULL, clean_oddity, &c, err);
         open_index_again(a);
         out->rows_entered = out->rows_removed = 0;
     }
-    if (!rc) rc = look_at(a, &a->folder, true, clean_item, clean_oddity, &c, err);
+    if (!rc) rc = store_admin_examine(a, &a->folder, true, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
     if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* what was set aside now */
     int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* what is gone is gone */
@@ -310,7 +310,7 @@ int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, 
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user, .keeps = true};
     *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = record_index_begin_rebuild(a->index, err);
-    if (!rc) rc = look_at(a, &a->folder, false, clean_item, clean_oddity, &c, err);
+    if (!rc) rc = store_admin_examine(a, &a->folder, false, clean_item, clean_oddity, &c, err);
     if (!rc) rc = record_index_end_rebuild(a->index, err);
     if (!rc) rc = record_index_commit(a->index, err);
     record_index_roll_back(a->index);

@@ -33,7 +33,7 @@ typedef struct export {
     char *temporary;
 } export;
 
-static int choose(void *user, const store_item *item, rp_error *err) {
+static int store_bundle_choose(void *user, const store_item *item, rp_error *err) {
     export *x = user;
     const record *r = &item->row.record;
     record_bundle *b = &x->bundle;
@@ -46,7 +46,7 @@ static int choose(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-static record_place place_of(const export *x, size_t i, char path[DISK_PATH_BYTES]) {
+static record_place export_place_of(const export *x, size_t i, char path[DISK_PATH_BYTES]) {
     disk_folder_record(&x->a->folder, &x->bundle.items[i].key, path);
     return (record_place){.path = path};
 }
@@ -54,12 +54,12 @@ static record_place place_of(const export *x, size_t i, char path[DISK_PATH_BYTE
 static int fail_fault(record_fault fault, const rp_error *err) { return fault == RECORD_FAULT_NONE ? RP_OK : err->code; }
 
 /* How large each will be as a plain record. */
-static int measure(export *x, rp_error *err) {
+static int export_measure(export *x, rp_error *err) {
     record_bundle *b = &x->bundle;
     int rc = RP_OK;
     for (size_t i = 0; i < b->n && !rc; i++) {
         char path[DISK_PATH_BYTES];
-        record_place place = place_of(x, i, path);
+        record_place place = export_place_of(x, i, path);
         record_reader *r;
         rc = fail_fault(record_place_open(&r, &place, &b->items[i].key, x->a->cipher, err), err);
         if (!rc) b->items[i].bytes = record_plain_bytes(record_reader_format(r), record_reader_record(r));
@@ -69,9 +69,9 @@ static int measure(export *x, rp_error *err) {
     return rc;
 }
 
-static int append(export *x, size_t i, rp_error *err) {
+static int export_append(export *x, size_t i, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    record_place place = place_of(x, i, path);
+    record_place place = export_place_of(x, i, path);
     record_loaded l;
     int rc = fail_fault(record_load(&l, &place, &x->bundle.items[i].key, x->a->cipher, err), err);
     if (rc) return rc;
@@ -86,7 +86,7 @@ static int write_bundle(export *x, rp_error *err) {
     int rc = base_io_create(&x->file, x->temporary, err);
     if (!rc) rc = record_bundle_begin(&x->bundle, &x->file, err);
     for (size_t i = 0; i < x->bundle.n && !rc; i++) {
-        rc = append(x, i, err);
+        rc = export_append(x, i, err);
         done += x->bundle.items[i].bytes;
         if (!rc && x->on_progress) x->on_progress(x->user, done, x->bundle.file_bytes);
     }
@@ -96,7 +96,7 @@ static int write_bundle(export *x, rp_error *err) {
     return rc;
 }
 
-static int publish(export *x, const char *to, rp_error *err) {
+static int export_publish(export *x, const char *to, rp_error *err) {
     char path[DISK_PATH_BYTES];
     int rc = base_io_resolve(to, path, sizeof(path), err);
     if (rc) return rc;
@@ -128,10 +128,10 @@ int store_bundle_export(store_admin *a, const char *name, const char *path, rp_o
     if (!record_bundle_may_name(name)) return fail_name(&x, name, err);
     strcpy(x.bundle.name, name);
     strcpy(out->name, name);
-    int rc = store_admin_peek(a, choose, NULL, &x, err);
+    int rc = store_admin_peek(a, store_bundle_choose, NULL, &x, err);
     if (!rc && x.bundle.n == 0) rc = fail_name(&x, name, err);
-    if (!rc) rc = measure(&x, err);
-    if (!rc) rc = publish(&x, path, err);
+    if (!rc) rc = export_measure(&x, err);
+    if (!rc) rc = export_publish(&x, path, err);
     out->records = x.bundle.n;
     record_bundle_close(&x.bundle);
     base_free(x.temporary);
@@ -149,7 +149,7 @@ typedef struct import {
     uint64_t done;
 } import;
 
-static void report(import *m, size_t i) {
+static void import_report(import *m, size_t i) {
     m->done += m->bundle.items[i].bytes;
     if (m->on_progress) m->on_progress(m->user, m->done, 2 * m->bundle.file_bytes);
 }
@@ -158,7 +158,7 @@ static int check_all(import *m, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < m->bundle.n && !rc; i++) {
         rc = record_bundle_check(&m->bundle, i, err);
-        if (!rc) report(m, i);
+        if (!rc) import_report(m, i);
     }
     return rc;
 }
@@ -172,7 +172,7 @@ static bool is_present(const import *m, const char *path, const base_key *key) {
     return !fault;
 }
 
-static int write_record(import *m, const record_loaded *l, const char *path, rp_error *err) {
+static int import_write_record(import *m, const record_loaded *l, const char *path, rp_error *err) {
     const record_format *format = record_reader_format(l->reader);
     record_row row = {.record = *record_reader_record(l->reader), .fingerprint = format->fingerprint, .n_layers = format->shape.n_layers,
                       .last_use = (int64_t)time(NULL)};
@@ -182,7 +182,7 @@ static int write_record(import *m, const record_loaded *l, const char *path, rp_
     return rc;
 }
 
-static int take_over(import *m, size_t i, rp_error *err) {
+static int import_take_over(import *m, size_t i, rp_error *err) {
     const base_key *key = &m->bundle.items[i].key;
     char path[DISK_PATH_BYTES];
     record_loaded l;
@@ -191,9 +191,9 @@ static int take_over(import *m, size_t i, rp_error *err) {
     disk_folder_record(&m->a->folder, key, path);
     m->out->tokens += (uint64_t)kv_span_tokens(l.span);
     if (is_present(m, path, key)) m->out->present++;
-    else rc = write_record(m, &l, path, err);
+    else rc = import_write_record(m, &l, path, err);
     record_loaded_free(&l);
-    if (!rc) report(m, i);
+    if (!rc) import_report(m, i);
     return rc;
 }
 
@@ -216,7 +216,7 @@ int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_prog
     out->bytes = m.bundle.file_bytes;
     rc = check_all(&m, err);
     if (!rc) rc = store_admin_each(a, put_right, NULL, err);
-    for (size_t i = 0; i < m.bundle.n && !rc; i++) rc = take_over(&m, i, err);
+    for (size_t i = 0; i < m.bundle.n && !rc; i++) rc = import_take_over(&m, i, err);
     int committed = store_admin_commit(a, rc ? NULL : err); /* what is there is there */
     record_bundle_close(&m.bundle);
     return rc ? rc : committed;

@@ -27,13 +27,13 @@ typedef struct verification {
     uint64_t total_bytes;
 } verification;
 
-static void find(verification *v, rp_cache_flaw flaw, const char *path, record_fault fault, const char *message) {
+static void verification_find(verification *v, rp_cache_flaw flaw, const char *path, record_fault fault, const char *message) {
     rp_cache_finding f = {.flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
     v->out->flaws[flaw]++;
     if (v->on_finding) v->on_finding(v->user, &f);
 }
 
-static int expect(void *user, const store_item *item, rp_error *err) {
+static int store_verify_expect(void *user, const store_item *item, rp_error *err) {
     verification *v = user;
     const record_row *row = &item->row;
     if (base_grow((void **)&v->items, &v->cap, v->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*v->items)))
@@ -45,7 +45,7 @@ static int expect(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-static void meet_oddity(void *user, const disk_oddity *o) {
+static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
     verification *v = user;
     char message[DISK_PATH_BYTES + 128];
     const char *what = o->kind == DISK_LEFTOVER ? "it is no record: a crash left it"
@@ -55,9 +55,9 @@ static void meet_oddity(void *user, const disk_oddity *o) {
     if (o->kind == DISK_BROKEN) {
         v->out->records++;
         v->out->bytes += o->bytes;
-        find(v, RP_CACHE_BAD_RECORD, o->path, o->fault, o->message);
+        verification_find(v, RP_CACHE_BAD_RECORD, o->path, o->fault, o->message);
     } else if (!v->is_shared && o->kind != DISK_UNREADABLE && o->kind != DISK_FOREIGN) {
-        find(v, o->kind == DISK_LEFTOVER           ? RP_CACHE_LEFTOVER
+        verification_find(v, o->kind == DISK_LEFTOVER           ? RP_CACHE_LEFTOVER
                 : o->kind == DISK_ROW_WITHOUT_FILE ? RP_CACHE_WITHOUT_FILE
                                                    : RP_CACHE_WITHOUT_ROW,
              o->path, RECORD_FAULT_NONE, message);
@@ -75,10 +75,10 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
         const record_format *format = record_reader_format(r);
         disk_row_digests row = disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
         snprintf(message, sizeof(message), "%s: the index says something else of it than it does", path);
-        if (!base_key_equal(&row.own, &e->row.own)) find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+        if (!base_key_equal(&row.own, &e->row.own)) verification_find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
         snprintf(message, sizeof(message), "%s: the index describes an earlier record of the same key", path);
         if (base_key_equal(&row.own, &e->row.own) && !base_key_equal(&row.rest, &e->row.rest))
-            find(v, RP_CACHE_OLD_ROW, path, RECORD_FAULT_NONE, message);
+            verification_find(v, RP_CACHE_OLD_ROW, path, RECORD_FAULT_NONE, message);
     }
     if (!fault) fault = record_reader_verify(r, &why);
     record_reader_close(r);
@@ -87,7 +87,7 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     if (fault == RECORD_FAULT_MEMORY) return RP_ERR_MEMORY;
     v->out->records++;
     v->out->bytes += e->bytes;
-    if (fault) find(v, RP_CACHE_BAD_RECORD, path, fault, why.message);
+    if (fault) verification_find(v, RP_CACHE_BAD_RECORD, path, fault, why.message);
     return RP_OK;
 }
 
@@ -98,13 +98,13 @@ static void verify_index(verification *v) {
     if (!v->a->index && record_index_look_at(path) == RECORD_INDEX_EMPTY) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: the index is empty: whoever made it was killed", path);
-        find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
+        verification_find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
     } else if (!v->a->index) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: there is no index that can be read", path);
-        find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
+        verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
     } else if (record_index_check(v->a->index, &why)) {
-        find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);
+        verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);
     }
 }
 
@@ -115,7 +115,7 @@ int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_f
     v.is_shared = a->folder.read_only && disk_folder_owner(&a->folder) != 0;
     out->is_whole = !v.is_shared;
     verify_index(&v);
-    int rc = store_admin_peek(a, expect, meet_oddity, &v, err);
+    int rc = store_admin_peek(a, store_verify_expect, store_verify_meet_oddity, &v, err);
     uint64_t done = 0;
     for (size_t i = 0; i < v.n && !rc; i++) {
         rc = verify_one(&v, &v.items[i], err);

@@ -112,7 +112,7 @@ typedef struct visit {
 /* Does its work for one block of a visit; visible: the slots that each row of the visit sees, by row of the tile. */
 typedef void (*block_fn)(tile *t, const visit *v, int32_t block, const uint64_t *visible);
 
-static const model_row *row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
+static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
 
 /* The angles of (position - shift): cos and sin of a difference. A shift of 0 gives the row's own, to the bit. */
 static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, const float *shift_cs) {
@@ -174,7 +174,7 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
 static bool block_visibility(const tile *t, const visit *v, int32_t block, uint64_t *visible) {
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
-        visible[r] = v->views[r] ? kv_view_visible(v->views[r], block, row_of(t, r)->pos, t->j->layer->window) : 0;
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], block, tile_row_of(t, r)->pos, t->j->layer->window) : 0;
         any |= visible[r];
     }
     return any != 0;
@@ -256,9 +256,9 @@ static void find_distances(const kv_view *v, int32_t block, int32_t pos, float d
 }
 
 /* ALiBi: each score less the head's slope times the distance in positions, for the heads of a row. Scores of two are `stride` apart. */
-static void add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
+static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
     float distances[KV_BLOCK_SLOTS];
-    find_distances(v, block, row_of(t, r)->pos, distances);
+    find_distances(v, block, tile_row_of(t, r)->pos, distances);
     for (int32_t h = 0; h < t->n_heads; h++) {
         float slope = t->j->b->model->alibi_slopes[t->first_head + h], *s = scores + h * stride;
         for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * distances[i];
@@ -279,7 +279,7 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     fn(k, dim, t->scratch->queries + (int64_t)first * heads * dim, dim, (int64_t)(end - first) * heads, b->model->hp.score_scale, scores,
        stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
-        if (b->model->alibi_slopes) add_bias(t, r, v->views[r], block, scores, stride);
+        if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
         else append_scores(t, r, visible[r], scores);
     }

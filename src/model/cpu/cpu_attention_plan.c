@@ -73,7 +73,7 @@ static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
 }
 
 /* An odd number of cache lines: lists a power of two apart would evict each other. */
-static int reserve(cpu_backend *b, int64_t slots, rp_error *err) {
+static int cpu_backend_reserve(cpu_backend *b, int64_t slots, rp_error *err) {
     slots = ((slots + 15) / 16 | 1) * 16;
     b->activation_bytes -= scratch_bytes(b, b->scratch_slots);
     free_scratch(b);
@@ -90,7 +90,7 @@ static int reserve(cpu_backend *b, int64_t slots, rp_error *err) {
 
 /* Room for the longest list of scores, and a sink, of a context of n_ctx slots. */
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
-    return reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
+    return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
 }
 
 /* The same for the step's contexts. They may hold more slots than positions (what is masked), or be very long: grows by half, so that a
@@ -98,7 +98,7 @@ int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
 static int reserve_scratch(cpu_backend *b, rp_error *err) {
     int64_t most = 0;
     for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
-    return most <= b->scratch_slots ? RP_OK : reserve(b, most + most / 2, err);
+    return most <= b->scratch_slots ? RP_OK : cpu_backend_reserve(b, most + most / 2, err);
 }
 
 /* ---- angles ---- */
@@ -172,7 +172,7 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
     return RP_OK;
 }
 
-static int32_t *bucket_of(const cpu_plan *p, const kv_span *span) {
+static int32_t *cpu_plan_bucket_of(const cpu_plan *p, const kv_span *span) {
     uint64_t h = (uint64_t)((uintptr_t)span >> 4) * UINT64_C(0x9e3779b97f4a7c15);
     return &p->buckets[(h >> 32) & (p->n_buckets - 1)];
 }
@@ -200,7 +200,7 @@ static void add_leader(cpu_backend *b, int32_t run) {
     cpu_plan *p = &b->plan;
     const kv_context *c = context_of(b, &p->runs[run]);
     for (size_t v = c->n_views; v-- > 0;) {
-        int32_t *bucket = bucket_of(p, c->views[v].span);
+        int32_t *bucket = cpu_plan_bucket_of(p, c->views[v].span);
         p->found[p->n_found] = (cpu_found){c->views[v].span, run, (int32_t)v, *bucket};
         *bucket = (int32_t)p->n_found++;
     }
@@ -216,7 +216,7 @@ static int32_t find_leader(cpu_backend *b, int32_t run) {
     int32_t best = 0;
     for (int32_t i = 0; i < run; i++) p->runs[i].votes = 0;
     for (size_t v = 0; v < c->n_views; v++)
-        for (int32_t f = *bucket_of(p, c->views[v].span); f != NONE; f = p->found[f].next)
+        for (int32_t f = *cpu_plan_bucket_of(p, c->views[v].span); f != NONE; f = p->found[f].next)
             if (p->found[f].span == c->views[v].span) p->runs[p->found[f].leader].votes++;
     for (int32_t i = 1; i < run; i++)
         if (p->runs[i].votes > p->runs[best].votes) best = i;
@@ -226,7 +226,7 @@ static int32_t find_leader(cpu_backend *b, int32_t run) {
 /* Where the leader has each view of the context. */
 static void find_views(const cpu_plan *p, const kv_context *c, int32_t leader, int32_t *at) {
     for (size_t v = 0; v < c->n_views; v++) {
-        int32_t f = *bucket_of(p, c->views[v].span);
+        int32_t f = *cpu_plan_bucket_of(p, c->views[v].span);
         while (f != NONE && (p->found[f].span != c->views[v].span || p->found[f].leader != leader)) f = p->found[f].next;
         at[v] = f == NONE ? NONE : p->found[f].view;
     }
@@ -252,7 +252,7 @@ static size_t choose_rising(const int32_t *at, size_t n, int32_t *ends, int32_t 
 }
 
 /* Makes a run follow a leader, if enough of their views stand in one order. */
-static int follow(cpu_backend *b, int32_t run, int32_t leader, rp_error *err) {
+static int cpu_backend_follow(cpu_backend *b, int32_t run, int32_t leader, rp_error *err) {
     cpu_plan *p = &b->plan;
     cpu_run *r = &p->runs[run], *l = &p->runs[leader];
     const kv_context *c = context_of(b, r);
@@ -280,7 +280,7 @@ static int form_groups(cpu_backend *b, rp_error *err) {
     int rc = empty_table(b, err);
     for (int32_t run = 0; run < (int32_t)p->n_runs && !rc; run++) {
         int32_t leader = run > 0 ? find_leader(b, run) : NONE;
-        if (leader != NONE) rc = follow(b, run, leader, err);
+        if (leader != NONE) rc = cpu_backend_follow(b, run, leader, err);
         if (!rc && p->runs[run].leader == run) add_leader(b, run);
     }
     return rc;
@@ -288,8 +288,8 @@ static int form_groups(cpu_backend *b, rp_error *err) {
 
 /* ---- tiles ---- */
 
-static bool leads(const cpu_plan *p, size_t run) { return p->runs[run].leader == (int32_t)run; }
-static bool leads_others(const cpu_plan *p, size_t run) { return leads(p, run) && p->runs[run].next != NONE; }
+static bool cpu_plan_leads(const cpu_plan *p, size_t run) { return p->runs[run].leader == (int32_t)run; }
+static bool leads_others(const cpu_plan *p, size_t run) { return cpu_plan_leads(p, run) && p->runs[run].next != NONE; }
 
 static int64_t tiles_of(int32_t n_rows, int32_t rows_per_tile) { return (n_rows + rows_per_tile - 1) / rows_per_tile; }
 
@@ -301,7 +301,7 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
     for (; n > 1; n = (n + 1) / 2) {
         int64_t tasks = 0;
         for (size_t i = 0; i < p->n_runs; i++)
-            if (leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->shape.n_kv_heads;
+            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->shape.n_kv_heads;
         if ((tasks + threads - 1) / threads * threads * 8 <= tasks * 9) break;
     }
     return n;
@@ -330,7 +330,7 @@ static void cut_group(cpu_plan *p, int32_t leader, int32_t n) {
     }
 }
 
-static int cut_tiles(cpu_backend *b, rp_error *err) {
+static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
     cpu_plan *p = &b->plan;
     size_t n = (size_t)b->step->n_rows;
     if (base_grow((void **)&p->tiles, &p->cap_tiles, n, SIZE_MAX / 64, sizeof(*p->tiles)) ||
@@ -339,7 +339,7 @@ static int cut_tiles(cpu_backend *b, rp_error *err) {
     p->n_tiles = p->n_parts = 0;
     int32_t shared = shared_rows_per_tile(b);
     for (size_t i = 0; i < p->n_runs; i++) {
-        if (!leads(p, i)) continue;
+        if (!cpu_plan_leads(p, i)) continue;
         int32_t rows = p->runs[i].n_rows, most = leads_others(p, i) ? shared : b->rows_per_tile;
         /* shared tiles are equally large; a context's own are full but for the last */
         if (leads_others(p, i)) most = (int32_t)((rows + tiles_of(rows, most) - 1) / tiles_of(rows, most));
@@ -356,5 +356,5 @@ int cpu_attention_begin(cpu_backend *b, rp_error *err) {
     }
     if (!rc) rc = collect_runs(b, err);
     if (!rc) rc = form_groups(b, err);
-    return rc ? rc : cut_tiles(b, err);
+    return rc ? rc : cpu_backend_cut_tiles(b, err);
 }

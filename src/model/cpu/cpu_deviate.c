@@ -11,18 +11,18 @@ typedef struct deviate_job {
 } deviate_job;
 
 /* Element i of a block's head. */
-static float stored(const cpu_backend *b, const void *states, int64_t i) {
+static float cpu_backend_stored(const cpu_backend *b, const void *states, int64_t i) {
     return b->shape.format == KV_F32 ? ((const float *)states)[i] : kernel_f16_to_f32(((const uint16_t *)states)[i]);
 }
 
 /* What a state would be once it is stored. */
-static float rounded(const cpu_backend *b, float x) { return b->shape.format == KV_F32 ? x : kernel_f16_to_f32(kernel_f32_to_f16(x)); }
+static float cpu_backend_rounded(const cpu_backend *b, float x) { return b->shape.format == KV_F32 ? x : kernel_f16_to_f32(kernel_f32_to_f16(x)); }
 
 /* Sum over n elements, of which two of the stored ones stand `stride` apart. */
 static double squared_difference(const cpu_backend *b, const float *x, const void *states, int64_t first, int64_t stride, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        double d = (double)rounded(b, x[i]) - (double)stored(b, states, first + i * stride);
+        double d = (double)cpu_backend_rounded(b, x[i]) - (double)cpu_backend_stored(b, states, first + i * stride);
         sum += d * d;
     }
     return sum;

@@ -37,7 +37,7 @@ struct cpu_experts {
 /* ---- choosing ---- */
 
 /* The n_used best by score; of equal ones the first. Sorted by rising expert. */
-static void choose(const float *scores, int32_t n_experts, choice *out, int32_t n_used) {
+static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *out, int32_t n_used) {
     int32_t n = 0;
     for (int32_t e = 0; e < n_experts; e++) {
         int32_t i = n;
@@ -56,7 +56,7 @@ static void choose(const float *scores, int32_t n_experts, choice *out, int32_t 
 }
 
 /* The softmax over all experts, or, where chosen weights sum to 1, over the chosen ones. */
-static void weigh(const rp_model *m, const float *scores, choice *choices) {
+static void cpu_experts_weigh(const rp_model *m, const float *scores, choice *choices) {
     const model_hparams *hp = &m->hp;
     bool sum_1 = hp->experts_sum_1;
     double max = scores[0], sum = 0.0;
@@ -95,7 +95,7 @@ static void gather_slots(void *arg, int64_t begin, int64_t end, int thread) {
         memcpy(cpu_row_at(j->x->gathered, s), cpu_row_of(j->src, j->x->slot_rows[s]), sizeof(float) * (size_t)j->src->width);
 }
 
-static void sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
+static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     mix_job *j = arg;
     for (int64_t r = begin; r < end; r++) {
@@ -109,7 +109,7 @@ static void sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* Adds a part for each expert that has slots. */
-static int32_t add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix, const model_weight *bias, backend_buffer *dst) {
+static int32_t cpu_backend_add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix, const model_weight *bias, backend_buffer *dst) {
     cpu_experts *x = b->experts;
     const model_weight *w = cpu_packed(b, matrix);
     for (int32_t e = 0; e < w->n_slices; e++) {
@@ -132,25 +132,25 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
     const model_ffn *ffn = &m->layers[layer].experts;
     mix_job j = {b, x, src, dst};
     for (int32_t r = 0; r < rows; r++) {
-        choose(cpu_row_of(scores, r), m->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
-        weigh(m, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
+        cpu_experts_choose(cpu_row_of(scores, r), m->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
+        cpu_experts_weigh(m, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
     }
     assign_slots(x, m->hp.n_experts, rows);
     int32_t n_slots = rows * x->n_used;
     base_threads_for(b->threads, gather_slots, &j, n_slots, ROWS_PER_TASK);
-    int32_t n = add_parts(b, 0, &ffn->up, &ffn->up_bias, x->up);
-    if (ffn->gate.data) n = add_parts(b, n, &ffn->gate, &ffn->gate_bias, x->gate);
+    int32_t n = cpu_backend_add_parts(b, 0, &ffn->up, &ffn->up_bias, x->up);
+    if (ffn->gate.data) n = cpu_backend_add_parts(b, n, &ffn->gate, &ffn->gate_bias, x->gate);
     cpu_linear(b, x->gathered, n_slots, x->parts, n);
     backend_buffer *mixed = ffn->gate.data ? x->gate : x->up;
     cpu_act(self, m->arch->act, mixed, ffn->gate.data ? x->up : NULL, n_slots);
-    n = add_parts(b, 0, &ffn->down, &ffn->down_bias, x->out);
+    n = cpu_backend_add_parts(b, 0, &ffn->down, &ffn->down_bias, x->out);
     cpu_linear(b, mixed, n_slots, x->parts, n);
-    base_threads_for(b->threads, sum_rows, &j, rows, ROWS_PER_TASK);
+    base_threads_for(b->threads, cpu_experts_sum_rows, &j, rows, ROWS_PER_TASK);
 }
 
 /* ---- opening ---- */
 
-static int open_parts(cpu_backend *b, cpu_experts *x, int32_t max_rows, rp_error *err) {
+static int cpu_backend_open_parts(cpu_backend *b, cpu_experts *x, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->model->hp;
     int32_t slots = max_rows * x->n_used;
     int rc;
@@ -172,7 +172,7 @@ int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     b->experts = base_calloc(1, sizeof(*b->experts));
     if (!b->experts) return base_fail_memory(err, sizeof(*b->experts), "experts");
     b->experts->n_used = b->model->hp.n_experts_used;
-    return open_parts(b, b->experts, max_rows, err);
+    return cpu_backend_open_parts(b, b->experts, max_rows, err);
 }
 
 void cpu_experts_free(cpu_backend *b) {

@@ -27,7 +27,7 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread) {
         j->b->kernels.quantize_row(cpu_row_of(j->src, r), j->b->q8 + r * j->q8_stride, j->src->width);
 }
 
-static void add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begin, int64_t end) {
+static void linear_job_add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begin, int64_t end) {
     for (int32_t r = p->first_row; r < p->first_row + p->n_rows; r++) {
         float *y = cpu_row_at(p->dst, r) + begin;
         j->b->kernels.add(y, p->bias + begin, 1.0f, y, end - begin);
@@ -35,7 +35,7 @@ static void add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begi
 }
 
 /* The last part that begins at the task or before it: experts make hundreds. */
-static const cpu_linear_part *part_of(const linear_job *j, int64_t task) {
+static const cpu_linear_part *linear_job_part_of(const linear_job *j, int64_t task) {
     int32_t low = 0, high = j->n_parts - 1;
     while (low < high) {
         int32_t middle = (low + high + 1) / 2;
@@ -46,7 +46,7 @@ static const cpu_linear_part *part_of(const linear_job *j, int64_t task) {
 }
 
 static void linear_task(linear_job *j, int64_t task) {
-    const cpu_linear_part *p = part_of(j, task);
+    const cpu_linear_part *p = linear_job_part_of(j, task);
     const model_weight *w = &p->weight;
     int64_t begin = (task - p->first_task) * j->outputs;
     int64_t end = BASE_MIN(begin + j->outputs, w->n_out);
@@ -55,7 +55,7 @@ static void linear_task(linear_job *j, int64_t task) {
     const char *x = quantized ? j->b->q8 : (const char *)j->src->data;
     j->b->kernels.linear[w->type](w->data, w->n_in, begin, end, x + p->first_row * x_stride, x_stride, p->n_rows,
                                   cpu_row_at(p->dst, p->first_row), p->dst->width);
-    if (p->bias) add_bias(j, p, begin, end);
+    if (p->bias) linear_job_add_bias(j, p, begin, end);
 }
 
 static void linear_tasks(void *arg, int64_t begin, int64_t end, int thread) {

@@ -75,8 +75,8 @@ static void show_where(const cursor *c, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "%s%s: %s '%s'", cut ? "..." : "", path, c->part, name);
 }
 
-static int fail(const cursor *c, rp_code code, uint64_t offset, const char *fmt, ...) BASE_PRINTF(4, 5);
-static int fail(const cursor *c, rp_code code, uint64_t offset, const char *fmt, ...) {
+static int cursor_fail(const cursor *c, rp_code code, uint64_t offset, const char *fmt, ...) BASE_PRINTF(4, 5);
+static int cursor_fail(const cursor *c, rp_code code, uint64_t offset, const char *fmt, ...) {
     char where[RP_ERROR_WHERE_BYTES], text[RP_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, fmt);
@@ -88,11 +88,11 @@ static int fail(const cursor *c, rp_code code, uint64_t offset, const char *fmt,
 
 /* ---- cursor ---------------------------------------------------------------------------------------------------- */
 
-static size_t left(const cursor *c) { return c->file->bytes - c->pos; }
+static size_t cursor_left(const cursor *c) { return c->file->bytes - c->pos; }
 
-static int take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
-    if (n > left(c))
-        return fail(c, RP_ERR_FORMAT, c->pos,
+static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
+    if (n > cursor_left(c))
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos,
                     "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu; it is cut short or damaged", what,
                     c->pos, n, c->file->bytes);
     *out = c->file->data + c->pos;
@@ -108,14 +108,14 @@ static uint64_t load_le(const uint8_t *p, size_t n) {
 
 static int take_u32(cursor *c, uint32_t *out, const char *what) {
     const uint8_t *p = NULL;
-    int rc = take_bytes(c, 4, &p, what);
+    int rc = cursor_take_bytes(c, 4, &p, what);
     if (!rc) *out = (uint32_t)load_le(p, 4);
     return rc;
 }
 
 static int take_u64(cursor *c, uint64_t *out, const char *what) {
     const uint8_t *p = NULL;
-    int rc = take_bytes(c, 8, &p, what);
+    int rc = cursor_take_bytes(c, 8, &p, what);
     if (!rc) *out = load_le(p, 8);
     return rc;
 }
@@ -125,20 +125,20 @@ static int take_string(cursor *c, gguf_string *out, const char *what) {
     const uint8_t *p = NULL;
     int rc = take_u64(c, &n, what);
     if (rc) return rc;
-    rc = take_bytes(c, n, &p, what);
+    rc = cursor_take_bytes(c, n, &p, what);
     if (!rc) *out = (gguf_string){.bytes = (const char *)p, .n = n};
     return rc;
 }
 
 /* A key or a tensor's name: a string of 1 to GGUF_MAX_NAME bytes, which then names the part for messages. */
-static int take_name(cursor *c, gguf_string *out, const char *part) {
+static int cursor_take_name(cursor *c, gguf_string *out, const char *part) {
     size_t begin = c->pos;
     c->part = part;
     c->part_name = (gguf_string){0};
     int rc = take_string(c, out, "a name");
     if (rc) return rc;
     if (out->n == 0 || out->n > GGUF_MAX_NAME)
-        return fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d", begin,
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d", begin,
                     out->n, GGUF_MAX_NAME);
     c->part_name = *out;
     return RP_OK;
@@ -152,7 +152,7 @@ static int take_value_type(cursor *c, gguf_value_type *out) {
     int rc = take_u32(c, &type, "a value's type");
     if (rc) return rc;
     if (type >= GGUF_VALUE_TYPE_COUNT)
-        return fail(c, RP_ERR_FORMAT, begin, "unknown value type %" PRIu32 " at byte %zu, expected 0 to %d", type, begin,
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "unknown value type %" PRIu32 " at byte %zu, expected 0 to %d", type, begin,
                     GGUF_VALUE_TYPE_COUNT - 1);
     *out = (gguf_value_type)type;
     return RP_OK;
@@ -161,7 +161,7 @@ static int take_value_type(cursor *c, gguf_value_type *out) {
 static int check_bools(const cursor *c, const uint8_t *p, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         if (p[i] > 1)
-            return fail(c, RP_ERR_FORMAT, (uint64_t)(p - c->file->data) + i, "a boolean is %u, expected 0 or 1",
+            return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)(p - c->file->data) + i, "a boolean is %u, expected 0 or 1",
                         (unsigned)p[i]);
     }
     return RP_OK;
@@ -169,10 +169,10 @@ static int check_bools(const cursor *c, const uint8_t *p, uint64_t n) {
 
 static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t **out) {
     size_t size = value_bytes[type];
-    if (n > left(c) / size)
-        return fail(c, RP_ERR_FORMAT, c->pos, "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes",
+    if (n > cursor_left(c) / size)
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos, "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes",
                     n, size, c->pos, c->file->bytes);
-    int rc = take_bytes(c, n * size, out, "a value");
+    int rc = cursor_take_bytes(c, n * size, out, "a value");
     return rc || type != GGUF_BOOL ? rc : check_bools(c, *out, n);
 }
 
@@ -184,11 +184,11 @@ static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, 
     if (*type != GGUF_STRING && *type != GGUF_ARRAY) return take_fixed(c, *type, *n, data);
 
     size_t smallest = *type == GGUF_STRING ? 8 : 12; /* an empty string or array */
-    if (*n > left(c) / smallest)
-        return fail(c, RP_ERR_FORMAT, begin, "an array of %" PRIu64 " entries at byte %zu does not fit into a file of %zu bytes",
+    if (*n > cursor_left(c) / smallest)
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "an array of %" PRIu64 " entries at byte %zu does not fit into a file of %zu bytes",
                     *n, begin, c->file->bytes);
     if (*type == GGUF_ARRAY && depth == MAX_ARRAY_DEPTH)
-        return fail(c, RP_ERR_FORMAT, begin, "arrays are nested more than %d deep at byte %zu", MAX_ARRAY_DEPTH, begin);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "arrays are nested more than %d deep at byte %zu", MAX_ARRAY_DEPTH, begin);
     *data = c->file->data + c->pos;
     for (uint64_t i = 0; i < *n; i++) {
         gguf_string string;
@@ -215,7 +215,7 @@ static int read_value(cursor *c, gguf_item *item) {
 }
 
 static int read_metadata_item(cursor *c, gguf_item *item) {
-    int rc = take_name(c, &item->key, "key");
+    int rc = cursor_take_name(c, &item->key, "key");
     if (rc || (rc = take_value_type(c, &item->type))) return rc;
     size_t begin = c->pos;
     rc = read_value(c, item);
@@ -226,32 +226,32 @@ static int read_metadata_item(cursor *c, gguf_item *item) {
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-static int compare_names(gguf_string a, gguf_string b) {
+static int gguf_compare_names(gguf_string a, gguf_string b) {
     size_t n = (size_t)BASE_MIN(a.n, b.n);
     int order = n ? memcmp(a.bytes, b.bytes, n) : 0;
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
 /* Equal names stand in the order of the file, so that the later one is reported. */
-static int compare_entries(const void *a, const void *b) {
+static int gguf_compare_entries(const void *a, const void *b) {
     const gguf_name_entry *x = a, *y = b;
-    int order = compare_names(x->name, y->name);
+    int order = gguf_compare_names(x->name, y->name);
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
 size_t gguf_sort_names(gguf_name_entry *entries, size_t n) {
-    if (n > 1) qsort(entries, n, sizeof *entries, compare_entries);
+    if (n > 1) qsort(entries, n, sizeof *entries, gguf_compare_entries);
     for (size_t i = 1; i < n; i++)
-        if (compare_names(entries[i - 1].name, entries[i].name) == 0) return i;
+        if (gguf_compare_names(entries[i - 1].name, entries[i].name) == 0) return i;
     return n;
 }
 
-static int sort_names(cursor *c, gguf_name_entry *index, size_t n, const char *part) {
+static int cursor_sort_names(cursor *c, gguf_name_entry *index, size_t n, const char *part) {
     size_t i = gguf_sort_names(index, n);
     if (i == n) return RP_OK;
     c->part = part;
     c->part_name = index[i].name;
-    return fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
+    return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
                 "is there twice (entries %zu and %zu)", index[i - 1].index, index[i].index);
 }
 
@@ -261,7 +261,7 @@ static size_t find_name(const gguf_name_entry *index, size_t n, const char *name
     size_t lo = 0, hi = n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        int order = compare_names(index[mid].name, wanted);
+        int order = gguf_compare_names(index[mid].name, wanted);
         if (order == 0) return index[mid].index;
         if (order < 0) lo = mid + 1;
         else hi = mid;
@@ -294,7 +294,7 @@ static int fail_tensor_type(const cursor *c, uint32_t number, size_t offset) {
         if (!kernel_type_known(t) || n >= sizeof list) continue;
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", kernel_type_name((kernel_type)t));
     }
-    return fail(c, RP_ERR_UNSUPPORTED, offset,
+    return cursor_fail(c, RP_ERR_UNSUPPORTED, offset,
                 "tensor type %" PRIu32 " (%s) is not supported; use a model whose tensors are among %s", number,
                 ggml_type_name(number), list);
 }
@@ -305,7 +305,7 @@ static int read_dims(cursor *c, gguf_tensor *t) {
     int rc = take_u32(c, &n_dims, "the number of dimensions");
     if (rc) return rc;
     if (n_dims == 0 || n_dims > GGUF_MAX_DIMS)
-        return fail(c, RP_ERR_FORMAT, begin, "has %" PRIu32 " dimensions, expected 1 to %d", n_dims, GGUF_MAX_DIMS);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "has %" PRIu32 " dimensions, expected 1 to %d", n_dims, GGUF_MAX_DIMS);
     t->n_dims = (int32_t)n_dims;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) t->dims[i] = 1;
     for (uint32_t i = 0; i < n_dims; i++) {
@@ -314,7 +314,7 @@ static int read_dims(cursor *c, gguf_tensor *t) {
         rc = take_u64(c, &dim, "a dimension");
         if (rc) return rc;
         if (dim == 0 || dim > INT64_MAX)
-            return fail(c, RP_ERR_FORMAT, begin, "dimension %" PRIu32 " is %" PRIu64 ", expected 1 or more", i, dim);
+            return cursor_fail(c, RP_ERR_FORMAT, begin, "dimension %" PRIu32 " is %" PRIu64 ", expected 1 or more", i, dim);
         t->dims[i] = (int64_t)dim;
     }
     return RP_OK;
@@ -325,7 +325,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     uint64_t block = (uint64_t)kernel_type_block(t->type), block_bytes = (uint64_t)kernel_type_bytes(t->type);
     uint64_t n = (uint64_t)t->dims[0];
     if (n % block)
-        return fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
+        return cursor_fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
                     kernel_type_name(t->type));
     uint64_t limit = c->file->bytes / block_bytes;
     uint64_t blocks = n / block;
@@ -334,7 +334,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
         blocks = dim > limit / blocks ? limit + 1 : blocks * dim;
     }
     if (blocks > limit)
-        return fail(c, RP_ERR_FORMAT, at,
+        return cursor_fail(c, RP_ERR_FORMAT, at,
                     "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %zu bytes",
                     t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->bytes);
     t->bytes = blocks * block_bytes;
@@ -343,7 +343,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
 
 /* The data's offset is kept in *offset until the table's end, and so the data's start, is known. */
 static int read_tensor(cursor *c, gguf_tensor *t, uint64_t *offset) {
-    int rc = take_name(c, &t->name, "tensor");
+    int rc = cursor_take_name(c, &t->name, "tensor");
     if (rc || (rc = read_dims(c, t))) return rc;
     uint32_t number;
     size_t at = c->pos;
@@ -363,9 +363,9 @@ static int read_alignment(cursor *c, uint64_t *out) {
     c->part_name = item->key;
     uint64_t at = (uint64_t)(item->value - c->file->data);
     if (!gguf_get_u64(c->file, "general.alignment", out))
-        return fail(c, RP_ERR_FORMAT, at, "is not an unsigned integer");
+        return cursor_fail(c, RP_ERR_FORMAT, at, "is not an unsigned integer");
     if (*out < MIN_ALIGNMENT || *out > MAX_ALIGNMENT || (*out & (*out - 1)))
-        return fail(c, RP_ERR_FORMAT, at, "is %" PRIu64 ", expected a power of two from %d to %" PRIu64, *out, MIN_ALIGNMENT,
+        return cursor_fail(c, RP_ERR_FORMAT, at, "is %" PRIu64 ", expected a power of two from %d to %" PRIu64, *out, MIN_ALIGNMENT,
                     (uint64_t)MAX_ALIGNMENT);
     return RP_OK;
 }
@@ -374,17 +374,17 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
     uint64_t at = (uint64_t)((const uint8_t *)t->name.bytes - c->file->data);
     uint64_t room = c->file->bytes > data_begin ? c->file->bytes - data_begin : 0;
     if (offset % alignment)
-        return fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, offset,
+        return cursor_fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, offset,
                     alignment);
     if (offset > room || t->bytes > room - offset)
-        return fail(c, RP_ERR_FORMAT, at,
+        return cursor_fail(c, RP_ERR_FORMAT, at,
                     "its %" PRIu64 " bytes at data offset %" PRIu64 " end behind the file's last byte (%zu); it is cut short or "
                     "damaged", t->bytes, offset, c->file->bytes);
     t->data = c->file->data + data_begin + offset;
     return RP_OK;
 }
 
-static int compare_places(const void *a, const void *b) {
+static int gguf_compare_places(const void *a, const void *b) {
     const gguf_tensor *x = *(const gguf_tensor *const *)a, *y = *(const gguf_tensor *const *)b;
     const uint8_t *p = x->data, *q = y->data;
     return (p > q) - (p < q);
@@ -394,14 +394,14 @@ static int compare_places(const void *a, const void *b) {
 static int check_overlap(cursor *c, const gguf_tensor **order) {
     const gguf_file *f = c->file;
     for (size_t i = 0; i < f->n_tensors; i++) order[i] = &f->tensors[i];
-    if (f->n_tensors > 1) qsort(order, f->n_tensors, sizeof *order, compare_places);
+    if (f->n_tensors > 1) qsort(order, f->n_tensors, sizeof *order, gguf_compare_places);
     for (size_t i = 1; i < f->n_tensors; i++) {
         const gguf_tensor *before = order[i - 1], *t = order[i];
         if ((const uint8_t *)t->data - (const uint8_t *)before->data >= (ptrdiff_t)before->bytes) continue;
         char name[SHOWN_NAME_BYTES + 4];
         show_name(before->name, name);
         c->part_name = t->name;
-        return fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)t->data - f->data),
+        return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)t->data - f->data),
                     "its data overlaps that of tensor '%s'", name);
     }
     return RP_OK;
@@ -411,10 +411,10 @@ static int check_overlap(cursor *c, const gguf_tensor **order) {
 
 static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smallest, const char *what) {
     if (n > max)
-        return fail(c, RP_ERR_FORMAT, c->pos - 8, "the file says that it has %" PRIu64 " %s, more than the limit of %" PRIu64, n,
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file says that it has %" PRIu64 " %s, more than the limit of %" PRIu64, n,
                     what, max);
-    if (n > left(c) / smallest)
-        return fail(c, RP_ERR_FORMAT, c->pos - 8, "%" PRIu64 " %s do not fit into a file of %zu bytes", n, what,
+    if (n > cursor_left(c) / smallest)
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "%" PRIu64 " %s do not fit into a file of %zu bytes", n, what,
                     c->file->bytes);
     return RP_OK;
 }
@@ -422,20 +422,20 @@ static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smalles
 static int read_version(cursor *c, gguf_file *f) {
     const uint8_t *magic;
     if (f->bytes < 4 || memcmp(f->data, "GGUF", 4))
-        return fail(c, RP_ERR_FORMAT, 0, "not a GGUF file (it does not begin with 'GGUF')");
-    int rc = take_bytes(c, 4, &magic, "the magic number");
+        return cursor_fail(c, RP_ERR_FORMAT, 0, "not a GGUF file (it does not begin with 'GGUF')");
+    int rc = cursor_take_bytes(c, 4, &magic, "the magic number");
     if (rc || (rc = take_u32(c, &f->version, "the version"))) return rc;
     if (f->version && !(f->version & 0xffff))
-        return fail(c, RP_ERR_UNSUPPORTED, 4, "a big-endian GGUF file; convert it to little-endian first");
+        return cursor_fail(c, RP_ERR_UNSUPPORTED, 4, "a big-endian GGUF file; convert it to little-endian first");
     if (f->version != 2 && f->version != 3)
-        return fail(c, RP_ERR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported, only 2 and 3", f->version);
+        return cursor_fail(c, RP_ERR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported, only 2 and 3", f->version);
     return RP_OK;
 }
 
 /* Never NULL for an empty list, so that NULL always means out of memory. */
 static void *new_array(size_t n, size_t bytes) { return base_calloc(n ? n : 1, bytes); }
 
-static int read_header(cursor *c, gguf_file *f) {
+static int cursor_read_header(cursor *c, gguf_file *f) {
     uint64_t n_tensors, n_metadata;
     int rc = read_version(c, f);
     if (rc || (rc = take_u64(c, &n_tensors, "the number of tensors")) ||
@@ -463,7 +463,7 @@ static int read_metadata(cursor *c, gguf_file *f) {
         if (rc) return rc;
         f->metadata_index[i] = (gguf_name_entry){.name = f->metadata[i].key, .index = i};
     }
-    return sort_names(c, f->metadata_index, f->n_metadata, "key");
+    return cursor_sort_names(c, f->metadata_index, f->n_metadata, "key");
 }
 
 static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
@@ -473,7 +473,7 @@ static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
         f->tensor_index[i] = (gguf_name_entry){.name = f->tensors[i].name, .index = i};
     }
     f->header_bytes = c->pos;
-    int rc = sort_names(c, f->tensor_index, f->n_tensors, "tensor");
+    int rc = cursor_sort_names(c, f->tensor_index, f->n_tensors, "tensor");
     uint64_t alignment = DEFAULT_ALIGNMENT;
     if (rc || (rc = read_alignment(c, &alignment))) return rc;
     uint64_t data_begin = ((uint64_t)c->pos + alignment - 1) & ~(alignment - 1);
@@ -504,7 +504,7 @@ out:
 
 int gguf_read(gguf_file *f, rp_error *err) {
     cursor c = {.file = f, .part = "header", .err = err};
-    int rc = read_header(&c, f);
+    int rc = cursor_read_header(&c, f);
     if (!rc) rc = read_metadata(&c, f);
     return rc ? rc : read_tensors(&c, f);
 }
@@ -549,7 +549,7 @@ gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type
 
 bool gguf_has(const gguf_file *f, const char *key) { return find_metadata(f, key) != NULL; }
 
-static bool is_signed(gguf_value_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
+static bool gguf_is_signed(gguf_value_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
 static bool is_unsigned(gguf_value_type t) { return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64; }
 
 /* The value of a signed item: its top bit is spread upwards. */
@@ -568,7 +568,7 @@ bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out) {
         *out = load_le(item->value, value_bytes[item->type]);
         return true;
     }
-    if (!item || !is_signed(item->type) || load_signed(item) < 0) return false;
+    if (!item || !gguf_is_signed(item->type) || load_signed(item) < 0) return false;
     *out = (uint64_t)load_signed(item);
     return true;
 }
@@ -576,7 +576,7 @@ bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out) {
 bool gguf_get_i64(const gguf_file *f, const char *key, int64_t *out) {
     const gguf_item *item = find_metadata(f, key);
     uint64_t v;
-    if (item && is_signed(item->type)) {
+    if (item && gguf_is_signed(item->type)) {
         *out = load_signed(item);
         return true;
     }

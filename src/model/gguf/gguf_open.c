@@ -80,7 +80,7 @@ static char *path_of_part(const char *path, size_t stem, uint64_t no, uint64_t c
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
 
-static int damaged(const gguf_file *f, rp_error *err, const char *what) {
+static int gguf_open_damaged(const gguf_file *f, rp_error *err, const char *what) {
     return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "%s", what);
 }
 
@@ -88,16 +88,16 @@ static int read_place(const gguf_file *f, place *p, rp_error *err) {
     *p = (place){0, 1, f->n_tensors};
     if (!gguf_has(f, "split.count")) return RP_OK;
     uint64_t count;
-    if (!gguf_get_u64(f, "split.count", &count)) return damaged(f, err, "metadata 'split.count' is not a number");
+    if (!gguf_get_u64(f, "split.count", &count)) return gguf_open_damaged(f, err, "metadata 'split.count' is not a number");
     if (count <= 1) return RP_OK;
     if (count > GGUF_MAX_PARTS)
         return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "a model in %" PRIu64 " files, more than the limit of %d", count,
                             GGUF_MAX_PARTS);
     p->count = count;
     if (!gguf_get_u64(f, "split.no", &p->no) || p->no >= count)
-        return damaged(f, err, "metadata 'split.no' is missing or not below 'split.count'");
+        return gguf_open_damaged(f, err, "metadata 'split.no' is missing or not below 'split.count'");
     if (!gguf_get_u64(f, "split.tensors.count", &p->tensors) || p->tensors > GGUF_MAX_TENSORS)
-        return damaged(f, err, "metadata 'split.tensors.count' is missing or larger than a model can have");
+        return gguf_open_damaged(f, err, "metadata 'split.tensors.count' is missing or larger than a model can have");
     return RP_OK;
 }
 
@@ -137,7 +137,7 @@ static int check_part(const gguf_file *part, const place *first, uint64_t no, co
 
 /* ---- one list of tensors ---------------------------------------------------------------------------------------- */
 
-static int check_names(const gguf_file *f, gguf_name_entry *index, size_t n, rp_error *err) {
+static int gguf_open_check_names(const gguf_file *f, gguf_name_entry *index, size_t n, rp_error *err) {
     size_t twice = gguf_sort_names(index, n);
     if (twice == n) return RP_OK;
     return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "tensor '%.*s' is in two files of the model",
@@ -161,7 +161,7 @@ static int join_tensors(gguf_file *f, const place *first, rp_error *err) {
         for (size_t k = 0; k < part->n_tensors; k++) tensors[at++] = part->tensors[k];
     }
     for (size_t i = 0; !rc && i < n; i++) index[i] = (gguf_name_entry){tensors[i].name, i};
-    if (!rc) rc = check_names(f, index, n, err);
+    if (!rc) rc = gguf_open_check_names(f, index, n, err);
     if (rc) {
         base_free(tensors);
         base_free(index);
@@ -185,7 +185,7 @@ static int not_the_first(const source *s, const gguf_file *f, const place *p, rp
     return rc;
 }
 
-static int join(gguf_file *f, const source *s, rp_error *err) {
+static int gguf_open_join(gguf_file *f, const source *s, rp_error *err) {
     place first;
     int rc = read_place(f, &first, err);
     if (rc || first.count == 1) return rc;
@@ -201,22 +201,22 @@ static int join(gguf_file *f, const source *s, rp_error *err) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static int open_all(gguf_file **out, const source *s, rp_error *err) {
+static int gguf_open_all(gguf_file **out, const source *s, rp_error *err) {
     gguf_file *f;
     *out = NULL;
     int rc = s->path ? open_path(&f, s->path, err) : open_bytes(&f, &s->parts[0], s->name, err);
-    if (!rc) rc = join(f, s, err);
+    if (!rc) rc = gguf_open_join(f, s, err);
     if (rc) gguf_close(f);
     else *out = f;
     return rc;
 }
 
 int gguf_open(gguf_file **out, const char *path, rp_error *err) {
-    return open_all(out, &(source){.path = path}, err);
+    return gguf_open_all(out, &(source){.path = path}, err);
 }
 
 int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, const char *name, rp_error *err) {
-    return open_all(out, &(source){.parts = parts, .n_parts = n_parts, .name = name}, err);
+    return gguf_open_all(out, &(source){.parts = parts, .n_parts = n_parts, .name = name}, err);
 }
 
 int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err) {

@@ -50,7 +50,7 @@ typedef struct sink {
     int cause; /* errno of RP_ERR_IO */
 } sink;
 
-static void keep(gguf_writer *w, int rc) {
+static void gguf_writer_keep(gguf_writer *w, int rc) {
     if (!w->rc) w->rc = rc;
 }
 
@@ -78,18 +78,18 @@ void gguf_writer_free(gguf_writer *w) {
 /* ---- metadata -------------------------------------------------------------------------------------------------- */
 
 /* The host is little-endian, as the file is (base/cpu.h supports no other). */
-static void put(gguf_writer *w, const void *bytes, size_t n) { keep(w, base_buffer_append(&w->metadata, bytes, n)); }
-static void put_u32(gguf_writer *w, uint32_t v) { put(w, &v, sizeof v); }
-static void put_u64(gguf_writer *w, uint64_t v) { put(w, &v, sizeof v); }
+static void gguf_writer_put(gguf_writer *w, const void *bytes, size_t n) { gguf_writer_keep(w, base_buffer_append(&w->metadata, bytes, n)); }
+static void put_u32(gguf_writer *w, uint32_t v) { gguf_writer_put(w, &v, sizeof v); }
+static void put_u64(gguf_writer *w, uint64_t v) { gguf_writer_put(w, &v, sizeof v); }
 
-static void put_string(gguf_writer *w, const char *s) {
+static void gguf_writer_put_string(gguf_writer *w, const char *s) {
     size_t n = strlen(s);
     put_u64(w, n);
-    put(w, s, n);
+    gguf_writer_put(w, s, n);
 }
 
 static void put_key(gguf_writer *w, const char *key, uint32_t type) {
-    put_string(w, key);
+    gguf_writer_put_string(w, key);
     put_u32(w, type);
     w->n_metadata++;
 }
@@ -118,39 +118,39 @@ void gguf_writer_bool(gguf_writer *w, const char *key, bool v) {
 
 void gguf_writer_string(gguf_writer *w, const char *key, const char *v) {
     put_key(w, key, GGUF_STRING);
-    put_string(w, v);
+    gguf_writer_put_string(w, v);
 }
 
 void gguf_writer_array(gguf_writer *w, const char *key, gguf_value_type type, const void *data, size_t n) {
     put_key(w, key, GGUF_ARRAY);
     put_u32(w, (uint32_t)type);
     put_u64(w, n);
-    put(w, data, n * value_size(type));
+    gguf_writer_put(w, data, n * value_size(type));
 }
 
 void gguf_writer_strings(gguf_writer *w, const char *key, const char *const *strings, size_t n) {
     put_key(w, key, GGUF_ARRAY);
     put_u32(w, GGUF_STRING);
     put_u64(w, n);
-    for (size_t i = 0; i < n; i++) put_string(w, strings[i]);
+    for (size_t i = 0; i < n; i++) gguf_writer_put_string(w, strings[i]);
 }
 
 void gguf_writer_raw(gguf_writer *w, const char *key, uint32_t type, const void *bytes, size_t n) {
     put_key(w, key, type);
-    put(w, bytes, n);
+    gguf_writer_put(w, bytes, n);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
 static writer_tensor *add_tensor(gguf_writer *w, const char *name, kernel_type type, int n_dims, const int64_t *dims) {
     if (n_dims < 1 || n_dims > GGUF_MAX_DIMS || dims[0] % kernel_type_block(type)) {
-        keep(w, RP_ERR_INVALID);
+        gguf_writer_keep(w, RP_ERR_INVALID);
         return NULL;
     }
     int rc = base_grow((void **)&w->tensors, &w->cap_tensors, w->n_tensors + 1, TENSORS_MAX, sizeof *w->tensors);
     char *copy = rc ? NULL : base_strdup(name);
     if (!copy) {
-        keep(w, rc ? rc : RP_ERR_MEMORY);
+        gguf_writer_keep(w, rc ? rc : RP_ERR_MEMORY);
         return NULL;
     }
     writer_tensor *t = &w->tensors[w->n_tensors++];
@@ -169,7 +169,7 @@ void gguf_writer_tensor(gguf_writer *w, const char *name, kernel_type type, int 
     if (!t) return;
     t->data = base_alloc((size_t)t->n_rows * t->row_bytes);
     if (!t->data) {
-        keep(w, RP_ERR_MEMORY);
+        gguf_writer_keep(w, RP_ERR_MEMORY);
         return;
     }
     for (int64_t r = 0; r < t->n_rows; r++)
@@ -186,7 +186,7 @@ void gguf_writer_tensor_fill(gguf_writer *w, const char *name, kernel_type type,
 
 /* ---- saving ---------------------------------------------------------------------------------------------------- */
 
-static void emit(sink *s, const void *bytes, size_t n) {
+static void sink_emit(sink *s, const void *bytes, size_t n) {
     if (s->rc || !n) return;
     if (s->buffer) {
         s->rc = base_buffer_append(s->buffer, bytes, n);
@@ -197,49 +197,49 @@ static void emit(sink *s, const void *bytes, size_t n) {
     s->written += n;
 }
 
-static void emit_u32(sink *s, uint32_t v) { emit(s, &v, sizeof v); }
-static void emit_u64(sink *s, uint64_t v) { emit(s, &v, sizeof v); }
+static void emit_u32(sink *s, uint32_t v) { sink_emit(s, &v, sizeof v); }
+static void emit_u64(sink *s, uint64_t v) { sink_emit(s, &v, sizeof v); }
 
-static uint64_t aligned(uint64_t n, uint32_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+static uint64_t gguf_writer_aligned(uint64_t n, uint32_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 static void emit_padding(sink *s, uint32_t alignment) {
     static const uint8_t zeros[256];
-    for (uint64_t n = aligned(s->written, alignment) - s->written; n;) {
+    for (uint64_t n = gguf_writer_aligned(s->written, alignment) - s->written; n;) {
         size_t piece = n < sizeof zeros ? (size_t)n : sizeof zeros;
-        emit(s, zeros, piece);
+        sink_emit(s, zeros, piece);
         n -= piece;
     }
 }
 
 static void emit_header(const gguf_writer *w, sink *s) {
     uint64_t offset = 0;
-    emit(s, "GGUF", 4);
+    sink_emit(s, "GGUF", 4);
     emit_u32(s, w->version);
     emit_u64(s, w->n_tensors);
     emit_u64(s, w->n_metadata);
-    emit(s, w->metadata.data, w->metadata.len);
+    sink_emit(s, w->metadata.data, w->metadata.len);
     for (size_t i = 0; i < w->n_tensors; i++) {
         const writer_tensor *t = &w->tensors[i];
         emit_u64(s, strlen(t->name));
-        emit(s, t->name, strlen(t->name));
+        sink_emit(s, t->name, strlen(t->name));
         emit_u32(s, (uint32_t)t->n_dims);
         for (int d = 0; d < t->n_dims; d++) emit_u64(s, (uint64_t)t->dims[d]);
         emit_u32(s, (uint32_t)t->type);
         emit_u64(s, offset);
-        offset = aligned(offset + (uint64_t)t->n_rows * t->row_bytes, w->alignment);
+        offset = gguf_writer_aligned(offset + (uint64_t)t->n_rows * t->row_bytes, w->alignment);
     }
 }
 
 static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t piece_bytes) {
     if (!t->fill) {
-        emit(s, t->data, (size_t)t->n_rows * t->row_bytes);
+        sink_emit(s, t->data, (size_t)t->n_rows * t->row_bytes);
         return;
     }
     int64_t step = (int64_t)(piece_bytes / t->row_bytes);
     for (int64_t row = 0; row < t->n_rows && !s->rc; row += step) {
         int64_t n = t->n_rows - row < step ? t->n_rows - row : step;
         s->rc = t->fill(t->arg, row, n, piece);
-        emit(s, piece, (size_t)n * t->row_bytes);
+        sink_emit(s, piece, (size_t)n * t->row_bytes);
     }
 }
 

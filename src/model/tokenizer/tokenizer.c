@@ -25,17 +25,17 @@ void token_list_free(token_list *l) {
 
 /* ---- reading the vocabulary ---- */
 
-static bool is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
+static bool tokenizer_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
 
-static int damaged(const gguf_file *f, rp_error *err, const char *key, const char *what) {
+static int tokenizer_damaged(const gguf_file *f, rp_error *err, const char *key, const char *what) {
     return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' %s", key, what);
 }
 
 static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
     const char *key = "tokenizer.ggml.tokens";
     gguf_array a;
-    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return damaged(f, err, key, "is missing or no list of strings");
-    if (a.n < 1 || a.n > TOKENIZER_MAX_VOCAB) return damaged(f, err, key, "is empty or too long");
+    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return tokenizer_damaged(f, err, key, "is missing or no list of strings");
+    if (a.n < 1 || a.n > TOKENIZER_MAX_VOCAB) return tokenizer_damaged(f, err, key, "is empty or too long");
     t->n_vocab = (int32_t)a.n;
     size_t n = (size_t)a.n;
     t->texts = base_calloc(n, sizeof(*t->texts));
@@ -47,18 +47,18 @@ static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
         return base_fail_memory(err, n * 64, "the vocabulary");
     gguf_array_strings(&a, t->texts);
     for (size_t i = 0; i < n; i++)
-        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return damaged(f, err, key, "holds a token of more than 64 KiB");
+        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return tokenizer_damaged(f, err, key, "holds a token of more than 64 KiB");
     tokenizer_map_fill(t);
     return RP_OK;
 }
 
 /* Types (absent: all normal) and scores (absent: all 0). */
-static int read_attributes(tokenizer *t, const gguf_file *f, rp_error *err) {
+static int tokenizer_read_attributes(tokenizer *t, const gguf_file *f, rp_error *err) {
     gguf_array types, scores;
     memset(t->types, TOKEN_NORMAL, (size_t)t->n_vocab);
     if (gguf_get_array(f, "tokenizer.ggml.token_type", &types)) {
         if ((types.type != GGUF_I32 && types.type != GGUF_U32) || types.n != (uint64_t)t->n_vocab)
-            return damaged(f, err, "tokenizer.ggml.token_type", "is not one 32-bit number a token");
+            return tokenizer_damaged(f, err, "tokenizer.ggml.token_type", "is not one 32-bit number a token");
         for (int32_t i = 0; i < t->n_vocab; i++) {
             int32_t type;
             memcpy(&type, (const char *)types.data + 4 * (size_t)i, 4);
@@ -66,12 +66,12 @@ static int read_attributes(tokenizer *t, const gguf_file *f, rp_error *err) {
         }
     }
     if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
-        return t->kind == TOKENIZER_BPE ? RP_OK : damaged(f, err, "tokenizer.ggml.scores", "is missing");
+        return t->kind == TOKENIZER_BPE ? RP_OK : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
     if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
-        return damaged(f, err, "tokenizer.ggml.scores", "is not one F32 a token");
+        return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is not one F32 a token");
     memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
     for (int32_t i = 0; i < t->n_vocab; i++)
-        if (t->scores[i] != t->scores[i]) return damaged(f, err, "tokenizer.ggml.scores", "holds a score that is no number");
+        if (t->scores[i] != t->scores[i]) return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "holds a score that is no number");
     return RP_OK;
 }
 
@@ -81,7 +81,7 @@ static int32_t read_id(const tokenizer *t, const gguf_file *f, const char *key, 
     return id < (uint64_t)t->n_vocab ? (int32_t)id : -1;
 }
 
-static void read_ids(tokenizer *t, const gguf_file *f) {
+static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
     static const struct {
         int32_t bos, eos, unk, pad;
     } defaults[] = {[TOKENIZER_SPM] = {1, 2, 0, -1}, [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0}, [TOKENIZER_BPE] = {-1, -1, -1, -1}};
@@ -94,14 +94,14 @@ static void read_ids(tokenizer *t, const gguf_file *f) {
 
 /* ---- the bytes of every token ---- */
 
-static int hex_digit(char c) {
+static int tokenizer_hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The byte of "<0xNN>", or -1. */
 static int byte_token(gguf_string s) {
     if (s.n != 6 || memcmp(s.bytes, "<0x", 3) != 0 || s.bytes[5] != '>') return -1;
-    int high = hex_digit(s.bytes[3]), low = hex_digit(s.bytes[4]);
+    int high = tokenizer_hex_digit(s.bytes[3]), low = tokenizer_hex_digit(s.bytes[4]);
     return high >= 0 && low >= 0 ? high * 16 + low : -1;
 }
 
@@ -157,9 +157,9 @@ static void map_byte_tokens(tokenizer *t) {
 static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
     static const char *const names[] = {[TOKENIZER_SPM] = "llama", [TOKENIZER_UNIGRAM] = "t5", [TOKENIZER_BPE] = "gpt2"};
     gguf_string model;
-    if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return damaged(f, err, "tokenizer.ggml.model", "is missing");
+    if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
-        if (!is(model, names[i])) continue;
+        if (!tokenizer_is(model, names[i])) continue;
         t->kind = (tokenizer_kind)i;
         return RP_OK;
     }
@@ -167,10 +167,10 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
                         (int)BASE_MIN(model.n, 64), model.bytes);
 }
 
-static int open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
+static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     int rc;
-    if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = read_attributes(t, f, err))) return rc;
-    read_ids(t, f);
+    if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = tokenizer_read_attributes(t, f, err))) return rc;
+    tokenizer_read_ids(t, f);
     map_byte_tokens(t);
     if ((rc = t->kind == TOKENIZER_BPE ? bpe_open(t, f, err) : spm_open(t, f, err))) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
@@ -182,7 +182,7 @@ int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err) {
     *out = NULL;
     tokenizer *t = base_calloc(1, sizeof(*t));
     if (!t) return base_fail_memory(err, sizeof(*t), "the tokenizer");
-    int rc = open_all(t, f, err);
+    int rc = tokenizer_open_all(t, f, err);
     if (rc) tokenizer_free(t);
     else *out = t;
     return rc;

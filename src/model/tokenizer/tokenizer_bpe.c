@@ -9,14 +9,14 @@
 /* ---- bytes and their stand-ins ---- */
 
 /* Printable bytes stand for themselves, the others for U+0100 and on, in order. */
-static bool stands_for_itself(int byte) {
+static bool tokenizer_bpe_is_placed_for_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
 }
 
 static int stand_in(uint8_t byte) {
-    if (stands_for_itself(byte)) return byte;
+    if (tokenizer_bpe_is_placed_for_itself(byte)) return byte;
     int n = 0;
-    for (int b = 0; b < byte; b++) n += !stands_for_itself(b);
+    for (int b = 0; b < byte; b++) n += !tokenizer_bpe_is_placed_for_itself(b);
     return 0x100 + n;
 }
 
@@ -33,9 +33,9 @@ int bpe_byte_to_text(uint8_t byte, char out[2]) {
 
 /* The byte of a stand-in, or -1. */
 static int byte_of(int c) {
-    if (c < 0x100) return stands_for_itself(c) ? c : -1;
+    if (c < 0x100) return tokenizer_bpe_is_placed_for_itself(c) ? c : -1;
     for (int b = 0, n = 0x100; b < 256; b++)
-        if (!stands_for_itself(b) && n++ == c) return b;
+        if (!tokenizer_bpe_is_placed_for_itself(b) && n++ == c) return b;
     return -1;
 }
 
@@ -112,7 +112,7 @@ void bpe_close(tokenizer *t) {
 
 /* ---- a word ---- */
 
-static bool propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
+static bool merge_work_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
     int32_t rank = left->id >= 0 && right->id >= 0 ? tokenizer_pair_rank(w->t, left->id, right->id) : -1;
     if (rank < 0) return false;
     c->priority = -(double)rank;
@@ -157,7 +157,7 @@ static int encode_word(void *user, const char *word, size_t n) {
 }
 
 int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err) {
-    encoder e = {.work = {.t = t, .propose = propose}, .out = out};
+    encoder e = {.work = {.t = t, .propose = merge_work_propose}, .out = out};
     base_buffer composed = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES);
     bool plain = !t->pre->nfc || nfc_is_plain(text, n);
     int rc = plain ? RP_OK : nfc_append(&composed, text, n);

@@ -26,10 +26,10 @@
 
 static bool is_key(uint32_t unit) { return unit >> 8 & 1; }
 static uint32_t base_of(uint32_t node, uint32_t unit) { return node ^ (unit >> 10) << ((unit >> 6) & 8); }
-static uint32_t value_of(uint32_t unit) { return unit & 0x7fffffff; }
+static uint32_t tokenizer_charsmap_value_of(uint32_t unit) { return unit & 0x7fffffff; }
 
 /* The child of the node whose base is given, or 0: the root is nobody's child. */
-static uint32_t child(const charsmap *m, uint32_t base, unsigned char byte) {
+static uint32_t charsmap_child(const charsmap *m, uint32_t base, unsigned char byte) {
     uint32_t node = base ^ byte;
     return byte && node < m->n_units && (m->units[node] & 0x800000ff) == byte ? node : 0;
 }
@@ -45,7 +45,7 @@ enum { NEW, ON_PATH, DONE };
 
 static bool leads_to_text(const charsmap *m, uint32_t node) {
     uint32_t unit = m->units[node], base = base_of(node, unit);
-    return !is_key(unit) || (base < m->n_units && value_of(m->units[base]) < m->texts_bytes);
+    return !is_key(unit) || (base < m->n_units && tokenizer_charsmap_value_of(m->units[base]) < m->texts_bytes);
 }
 
 /* Walks the trie, depth first. No node is twice on a path, so no path is longer than the array. */
@@ -58,7 +58,7 @@ static bool is_sound(const charsmap *m, uint8_t *state, step *path) {
         step *s = &path[n - 1];
         uint32_t base = base_of(s->node, m->units[s->node]), next = 0;
         while (next == 0 && ++s->byte < 256) {
-            next = child(m, base, (unsigned char)s->byte);
+            next = charsmap_child(m, base, (unsigned char)s->byte);
             if (next && state[next] == ON_PATH) return false;
             if (state[next] == DONE) next = 0;
         }
@@ -74,7 +74,7 @@ static bool is_sound(const charsmap *m, uint8_t *state, step *path) {
     return true;
 }
 
-static int check(const charsmap *m, const gguf_file *f, rp_error *err) {
+static int charsmap_check(const charsmap *m, const gguf_file *f, rp_error *err) {
     uint8_t *state = base_calloc(m->n_units, 1);
     step *path = base_calloc(m->n_units, sizeof(*path));
     int rc = RP_OK;
@@ -105,7 +105,7 @@ int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err) {
     m->units = base_alloc(bytes);
     if (!m->units) return base_fail_memory(err, bytes, "a table of normalisation");
     memcpy(m->units, texts, bytes);
-    return check(m, f, err);
+    return charsmap_check(m, f, err);
 }
 
 void charsmap_close(charsmap *m) { base_free(m->units); }
@@ -113,13 +113,13 @@ void charsmap_close(charsmap *m) { base_free(m->units); }
 /* ---- use ---- */
 
 /* The longest key that text begins with: its bytes, 0 if there is none, and its value. */
-static size_t longest(const charsmap *m, const char *text, size_t n, uint32_t *value) {
+static size_t charsmap_longest(const charsmap *m, const char *text, size_t n, uint32_t *value) {
     uint32_t node = 0, base = base_of(0, m->units[0]);
     size_t found = 0;
-    for (size_t i = 0; i < n && (node = child(m, base, (unsigned char)text[i])) != 0; i++) {
+    for (size_t i = 0; i < n && (node = charsmap_child(m, base, (unsigned char)text[i])) != 0; i++) {
         base = base_of(node, m->units[node]);
         if (!is_key(m->units[node])) continue;
-        *value = value_of(m->units[base]);
+        *value = tokenizer_charsmap_value_of(m->units[base]);
         found = i + 1;
     }
     return found;
@@ -127,7 +127,7 @@ static size_t longest(const charsmap *m, const char *text, size_t n, uint32_t *v
 
 size_t charsmap_step(const charsmap *m, const char *text, size_t n, gguf_string *out) {
     uint32_t value = 0;
-    size_t used = longest(m, text, n, &value);
+    size_t used = charsmap_longest(m, text, n, &value);
     if (used > 0) {
         *out = (gguf_string){m->texts + value, strlen(m->texts + value)};
         return used;

@@ -93,7 +93,7 @@ static merge_candidate heap_pop(merge_work *w) {
     return top;
 }
 
-static int offer(merge_work *w, int32_t left, int32_t right) {
+static int merge_work_offer(merge_work *w, int32_t left, int32_t right) {
     if (left < 0 || right < 0) return RP_OK;
     merge_candidate c = {.left = left, .right = right, .n = w->pieces[left].n + w->pieces[right].n};
     return w->propose(w, &w->pieces[left], &w->pieces[right], &c) ? heap_push(w, &c) : RP_OK;
@@ -102,7 +102,7 @@ static int offer(merge_work *w, int32_t left, int32_t right) {
 int merge_run(merge_work *w) {
     int rc;
     for (size_t i = 1; i < w->n_pieces; i++)
-        if ((rc = offer(w, (int32_t)i - 1, (int32_t)i))) return rc;
+        if ((rc = merge_work_offer(w, (int32_t)i - 1, (int32_t)i))) return rc;
     while (w->n_heap > 0) {
         merge_candidate c = heap_pop(w);
         merge_piece *l = &w->pieces[c.left], *r = &w->pieces[c.right];
@@ -112,7 +112,7 @@ int merge_run(merge_work *w) {
         l->next = r->next;
         r->n = 0;
         if (l->next >= 0) w->pieces[l->next].prev = c.left;
-        if ((rc = offer(w, l->prev, c.left)) || (rc = offer(w, c.left, l->next))) return rc;
+        if ((rc = merge_work_offer(w, l->prev, c.left)) || (rc = merge_work_offer(w, c.left, l->next))) return rc;
     }
     return RP_OK;
 }

@@ -18,14 +18,14 @@ bool nfc_is_plain(const char *text, size_t n) {
 }
 
 /* May c join the character before it? Marks, and the vowels and final consonants of Hangul. */
-static bool joins(utf8proc_int32_t c) {
+static bool tokenizer_nfc_joins(utf8proc_int32_t c) {
     utf8proc_category_t k = utf8proc_category(c);
     bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
     return mark || (c >= 0x1160 && c <= 0x11ff);
 }
 
 /* Bytes of the character at text, 0 if it is none. */
-static size_t character(const char *text, size_t n, utf8proc_int32_t *c) {
+static size_t tokenizer_nfc_character(const char *text, size_t n, utf8proc_int32_t *c) {
     utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)BASE_MIN(n, 4), c);
     return length > 0 ? (size_t)length : 0;
 }
@@ -35,8 +35,8 @@ static size_t piece_bytes(const char *text, size_t n) {
     utf8proc_int32_t c;
     size_t used = 0;
     for (int count = 0; used < n && count < PIECE_CHARACTERS; count++) {
-        size_t length = character(text + used, n - used, &c);
-        if (length == 0 || (used > 0 && !joins(c))) break;
+        size_t length = tokenizer_nfc_character(text + used, n - used, &c);
+        if (length == 0 || (used > 0 && !tokenizer_nfc_joins(c))) break;
         used += length;
     }
     return used;

@@ -106,7 +106,7 @@ static size_t next_name(const char **at) {
     return strcspn(*at, " ");
 }
 
-static bool has_name(const pre_tokenizer *p, gguf_string name) {
+static bool pre_tokenizer_has_name(const pre_tokenizer *p, gguf_string name) {
     const char *at = p->names;
     for (size_t n; (n = next_name(&at)) > 0; at += n)
         if (name.n == n && memcmp(name.bytes, at, n) == 0) return true;
@@ -120,7 +120,7 @@ static int find_pre(tokenizer *t, const gguf_file *f, rp_error *err) {
     if (!gguf_get_string(f, "tokenizer.ggml.pre", &name)) name = (gguf_string){"default", 7};
     for (size_t i = 0; i < BASE_ARRAY_LEN(pre_tokenizers); i++) {
         const pre_tokenizer *p = &pre_tokenizers[i];
-        if (has_name(p, name)) {
+        if (pre_tokenizer_has_name(p, name)) {
             t->pre = p;
             return RP_OK;
         }
@@ -130,7 +130,7 @@ static int find_pre(tokenizer *t, const gguf_file *f, rp_error *err) {
                         (int)BASE_MIN(name.n, 64), name.bytes, list);
 }
 
-static int compile(tokenizer *t, rp_error *err) {
+static int tokenizer_pre_compile(tokenizer *t, rp_error *err) {
     t->pcre_memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     pcre2_compile_context *c = t->pcre_memory ? pcre2_compile_context_create(t->pcre_memory) : NULL;
     for (size_t i = 0; c && i < PRE_MAX_PATTERNS && t->pre->patterns[i]; i++) {
@@ -149,7 +149,7 @@ static int compile(tokenizer *t, rp_error *err) {
 
 int pre_open(tokenizer *t, const gguf_file *f, rp_error *err) {
     int rc = find_pre(t, f, err);
-    return rc ? rc : compile(t, err);
+    return rc ? rc : tokenizer_pre_compile(t, err);
 }
 
 void pre_close(tokenizer *t) {
@@ -181,16 +181,16 @@ static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_
     return *end > *begin;
 }
 
-static int cut(cutter *c, int pattern, const char *text, size_t n) {
+static int cutter_cut(cutter *c, int pattern, const char *text, size_t n) {
     size_t at = 0, begin, end;
     int rc = RP_OK;
     if (n == 0) return RP_OK;
     if (pattern == c->t->n_codes) return c->word(c->user, text, n);
     while (at < n && find_match(c, pattern, text, n, at, &begin, &end, &rc)) {
-        if ((rc = cut(c, pattern + 1, text + at, begin - at)) || (rc = cut(c, pattern + 1, text + begin, end - begin))) return rc;
+        if ((rc = cutter_cut(c, pattern + 1, text + at, begin - at)) || (rc = cutter_cut(c, pattern + 1, text + begin, end - begin))) return rc;
         at = end;
     }
-    return rc ? rc : cut(c, pattern + 1, text + at, n - at);
+    return rc ? rc : cutter_cut(c, pattern + 1, text + at, n - at);
 }
 
 int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n), void *user) {
@@ -201,7 +201,7 @@ int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *us
     else rc = RP_ERR_MEMORY;
     for (int i = 0; i < t->n_codes && !rc; i++)
         if (!(c.match[i] = pcre2_match_data_create(1, t->pcre_memory))) rc = RP_ERR_MEMORY;
-    if (!rc) rc = cut(&c, 0, text, n);
+    if (!rc) rc = cutter_cut(&c, 0, text, n);
     for (int i = 0; i < t->n_codes; i++) pcre2_match_data_free(c.match[i]);
     pcre2_match_context_free(c.limits);
     return rc;

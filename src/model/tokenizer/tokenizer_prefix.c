@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer_internal.h"
 
-static int compare(const void *a, const void *b) {
+static int tokenizer_prefix_compare(const void *a, const void *b) {
     const prefix_text *x = a, *y = b;
     int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
     if (order) return order;
@@ -17,7 +17,7 @@ static int compare(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-void prefix_sort(prefix_list *l) { qsort(l->texts, (size_t)l->n, sizeof(*l->texts), compare); }
+void prefix_sort(prefix_list *l) { qsort(l->texts, (size_t)l->n, sizeof(*l->texts), tokenizer_prefix_compare); }
 
 prefix_walk prefix_begin(const prefix_list *l) { return (prefix_walk){0, l->n, 0}; }
 

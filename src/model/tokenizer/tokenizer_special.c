@@ -16,7 +16,7 @@ static bool is_special(const tokenizer *t, int32_t id) {
 }
 
 /* How a special token is written in a text. */
-static gguf_string spelling(const tokenizer *t, int32_t id) {
+static gguf_string tokenizer_special_spelling(const tokenizer *t, int32_t id) {
     size_t n;
     const char *bytes = tokenizer_bytes(t, id, true, &n);
     return (gguf_string){bytes, n};
@@ -29,7 +29,7 @@ static int list_specials(tokenizer *t, rp_error *err) {
     l->texts = base_calloc(n + 1, sizeof(*l->texts));
     if (!l->texts) return base_fail_memory(err, n * sizeof(*l->texts), "special tokens");
     for (int32_t i = 0; i < t->n_vocab; i++) {
-        gguf_string s = is_special(t, i) ? spelling(t, i) : (gguf_string){0};
+        gguf_string s = is_special(t, i) ? tokenizer_special_spelling(t, i) : (gguf_string){0};
         if (s.n > 0) l->texts[l->n++] = (prefix_text){s.bytes, (uint32_t)s.n, i};
     }
     prefix_sort(l);
@@ -39,7 +39,7 @@ static int list_specials(tokenizer *t, rp_error *err) {
 }
 
 /* The first of n tokens, which are written alike, that may be recognised, or -1. */
-static int32_t recognised(const tokenizer *t, const prefix_text *same, int n, bool control) {
+static int32_t tokenizer_special_recognised(const tokenizer *t, const prefix_text *same, int n, bool control) {
     for (int i = 0; i < n; i++)
         if (control || t->types[same[i].id] == TOKEN_USER_DEFINED) return same[i].id;
     return -1;
@@ -53,7 +53,7 @@ int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control)
     for (bool more = walk.low < walk.high; more; more = walk.depth < n && prefix_step(l, &walk, text[walk.depth])) {
         const prefix_text *same;
         int n_same = prefix_whole(l, &walk, &same);
-        int32_t id = recognised(t, same, n_same, control);
+        int32_t id = tokenizer_special_recognised(t, same, n_same, control);
         if (id >= 0) found = id;
     }
     return found;

@@ -33,7 +33,7 @@ typedef struct escaper {
     bool merges, after_space;
 } escaper;
 
-static int escape(escaper *e, const char *text, size_t n) {
+static int escaper_escape(escaper *e, const char *text, size_t n) {
     int rc = RP_OK;
     for (size_t i = 0; i < n && !rc;) {
         const char *space = memchr(text + i, ' ', n - i);
@@ -46,14 +46,14 @@ static int escape(escaper *e, const char *text, size_t n) {
     return rc;
 }
 
-static int normalise(const tokenizer *t, const char *text, size_t n, bool beginning, base_buffer *out) {
+static int tokenizer_spm_normalise(const tokenizer *t, const char *text, size_t n, bool beginning, base_buffer *out) {
     escaper e = {.out = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES), .merges = t->merges_spaces, .after_space = beginning};
     int rc = beginning && t->space_prefix ? base_buffer_append(&e.out, SPACE, 3) : RP_OK;
-    if (!rc && !t->map.units) rc = escape(&e, text, n);
+    if (!rc && !t->map.units) rc = escaper_escape(&e, text, n);
     for (size_t i = 0; t->map.units && i < n && !rc;) {
         gguf_string s;
         i += charsmap_step(&t->map, text + i, n - i, &s);
-        rc = escape(&e, s.bytes, (size_t)s.n);
+        rc = escaper_escape(&e, s.bytes, (size_t)s.n);
     }
     *out = e.out;
     while (t->merges_spaces && out->len >= 3 && memcmp(out->data + out->len - 3, SPACE, 3) == 0) out->len -= 3;
@@ -63,14 +63,14 @@ static int normalise(const tokenizer *t, const char *text, size_t n, bool beginn
 /* ---- BPE ---- */
 
 /* The piece that is written so, or -1: no text becomes a control, byte or unknown token by being merged. */
-static int32_t find_piece(const tokenizer *t, const char *text, size_t n) {
+static int32_t tokenizer_spm_find_piece(const tokenizer *t, const char *text, size_t n) {
     int32_t id = tokenizer_map_find(t, text, n);
     bool piece = id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);
     return piece ? id : -1;
 }
 
-static bool propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
-    c->id = find_piece(w->t, w->text + left->start, left->n + right->n);
+static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
+    c->id = tokenizer_spm_find_piece(w->t, w->text + left->start, left->n + right->n);
     if (c->id < 0) return false;
     c->priority = w->t->scores[c->id];
     return true;
@@ -105,7 +105,7 @@ static int merge_text(merge_work *w, size_t n, token_list *out) {
     int rc;
     for (size_t i = 0; i < n;) {
         size_t length = spm_character_bytes(w->text + i, n - i);
-        if ((rc = merge_add_piece(w, i, length, find_piece(w->t, w->text + i, length)))) return rc;
+        if ((rc = merge_add_piece(w, i, length, tokenizer_spm_find_piece(w->t, w->text + i, length)))) return rc;
         i += length;
     }
     if ((rc = merge_run(w))) return rc;
@@ -120,10 +120,10 @@ static int merge_text(merge_work *w, size_t n, token_list *out) {
 
 int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
     base_buffer normal;
-    int rc = normalise(t, text, n, beginning, &normal);
+    int rc = tokenizer_spm_normalise(t, text, n, beginning, &normal);
     if (!rc && t->kind == TOKENIZER_UNIGRAM) rc = unigram_encode(t, normal.data, normal.len, out);
     else if (!rc) {
-        merge_work w = {.t = t, .text = normal.data, .propose = propose};
+        merge_work w = {.t = t, .text = normal.data, .propose = tokenizer_spm_propose};
         rc = merge_text(&w, normal.len, out);
         merge_free(&w);
     }

@@ -34,22 +34,22 @@ typedef struct path {
     int32_t id;
 } path;
 
-static void offer(path *to, float score, size_t from, int32_t id) {
+static void path_offer(path *to, float score, size_t from, int32_t id) {
     if (to->from == UINT32_MAX || score > to->score) *to = (path){score, (uint32_t)from, id};
 }
 
 /* Extends the path that ends at `at` by every piece that begins there. */
-static void extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
+static void tokenizer_unigram_extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
     size_t character = spm_character_bytes(text + at, n - at);
     prefix_walk walk = prefix_begin(&t->pieces);
     bool written = false;
     for (size_t end = at; end < n && prefix_step(&t->pieces, &walk, text[end++]);) {
         const prefix_text *piece;
         if (prefix_whole(&t->pieces, &walk, &piece) == 0) continue;
-        offer(&paths[end], paths[at].score + t->scores[piece->id], at, piece->id);
+        path_offer(&paths[end], paths[at].score + t->scores[piece->id], at, piece->id);
         written = written || walk.depth == character;
     }
-    if (!written) offer(&paths[at + character], paths[at].score + t->unknown_score, at, -1);
+    if (!written) path_offer(&paths[at + character], paths[at].score + t->unknown_score, at, -1);
 }
 
 /* Turns the links of the best path around, so that it can be followed from its beginning. */
@@ -83,7 +83,7 @@ int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *o
     if (!paths) return RP_ERR_MEMORY;
     for (size_t i = 0; i <= n; i++) paths[i].from = UINT32_MAX;
     paths[0].score = 0;
-    for (size_t at = 0; at < n; at += spm_character_bytes(text + at, n - at)) extend(t, text, n, at, paths);
+    for (size_t at = 0; at < n; at += spm_character_bytes(text + at, n - at)) tokenizer_unigram_extend(t, text, n, at, paths);
     turn_around(paths, n);
     int rc = write_path(t, text, n, paths, out);
     base_free(paths);
