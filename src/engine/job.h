@@ -25,7 +25,7 @@
 #include "engine/blend.h"
 #include "engine/prompt_lookup.h"
 #include "engine/background.h"
-#include "engine/prefetch.h"
+#include "engine/span_prefetch.h"
 #include "engine/scaffolds.h"
 #include "engine/segment_prefills.h"
 #include "engine/sequence.h"

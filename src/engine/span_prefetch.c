@@ -1,5 +1,5 @@
 /* prefetch.c: see prefetch.h. */
-#include "engine/prefetch.h"
+#include "engine/span_prefetch.h"
 
 #include "base/error.h"
 #include "base/log.h"
