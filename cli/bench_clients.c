@@ -123,7 +123,7 @@ static void take_event(void *user, const char *event, const char *data, size_t n
     json_t *root = json_loadb(data, n, 0, NULL);
     const json_t *delta = json_object_get(json_array_get(json_object_get(root, "choices"), 0), "delta");
     const json_t *text = json_object_get(delta, "content"), *thought = json_object_get(delta, "reasoning_content");
-    if (root == NULL) bench_clients_fail(c->request, BENCH_IN_STREAM, "an event that is no JSON");
+    if (root == NULL) bench_clients_fail(c->request, BENCH_IN_STREAM, "an event that is not JSON");
     else if (json_object_get(root, "error") != NULL) bench_clients_fail(c->request, BENCH_IN_STREAM, error_text(root));
     if (json_string_length(text) > 0) take_piece(c, json_string_value(text), json_string_length(text));
     else if (json_string_length(thought) > 0) take_piece(c, json_string_value(thought), json_string_length(thought));
@@ -135,7 +135,7 @@ static void bench_clients_take_body(void *user, const char *bytes, size_t n) {
     connection *c = user;
     request *q = c->request;
     if (c->reader.status == 200) {
-        if (!sse_reader_feed(&c->events, bytes, n)) bench_clients_fail(q, BENCH_IN_STREAM, "an event that is too long");
+        if (!sse_reader_feed(&c->events, bytes, n)) bench_clients_fail(q, BENCH_IN_STREAM, "an event is too long");
     } else if (q->text.n_bytes < ERROR_BYTES) bench_text_keep(&q->text, bytes, n < ERROR_BYTES ? n : ERROR_BYTES);
 }
 
@@ -165,7 +165,7 @@ static void bench_clients_finish(bench_clients *s, request *q, int status) {
     e->status = status;
     e->end_ms = cli_now_ms();
     if (status != 0 && status != 200) bench_clients_print_refused(q);
-    else if (!q->has_failed && !q->said_done) bench_clients_fail(q, BENCH_IN_STREAM, "a stream without its end");
+    else if (!q->has_failed && !q->said_done) bench_clients_fail(q, BENCH_IN_STREAM, "the stream ended without [DONE]");
     e->is_done = status == 200 && !q->has_failed;
     s->last_failed = !e->is_done;
     snprintf(s->message, sizeof s->message, "%s", e->message);
@@ -339,7 +339,7 @@ static void give_up_silent(bench_clients *s) {
     double before = cli_now_ms() - (double)s->options->patience * 1e3;
     for (int32_t i = 0; i < s->options->connections; i++) {
         connection *c = &s->all[i];
-        if (c->request != NULL && c->active_ms < before) connection_lose(c, BENCH_SILENT, "nothing came for --patience");
+        if (c->request != NULL && c->active_ms < before) connection_lose(c, BENCH_SILENT, "no data within --patience");
     }
 }
 
@@ -379,7 +379,7 @@ int bench_clients_warm_up(bench_clients *s, int32_t n) {
         while (s->n_open > 0 && !cli_interrupted()) wait_until(s, INFINITY);
         if (s->n_open == 0 && s->last_failed) {
             cli_progress_clear(&progress);
-            return cli_fail(CLI_FAILED, "%s: a request of the warm-up failed: %s", s->target->name, s->message);
+            return cli_fail(CLI_FAILED, "%s: a warm-up request failed: %s", s->target->name, s->message);
         }
         cli_progress_draw(&progress, "warming up", "requests", (uint64_t)i + 1, (uint64_t)n);
     }

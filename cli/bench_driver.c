@@ -118,7 +118,8 @@ static void count_error(bench_driver *d, int kind, const rp_error *err) {
     unsigned code = (unsigned)-(int)err->code;
     d->kinds[kind].failed++;
     d->errors[code < BENCH_ERRORS ? code : BENCH_ERRORS - 1]++;
-    if (code >= 32 || !(d->tolerated >> code & 1)) bench_fault(d, "%s", err->message);
+    char line[CLI_MESSAGE_BYTES];
+    if (code >= 32 || !(d->tolerated >> code & 1)) bench_fault(d, "%s", cli_message(err, line));
 }
 
 static void link_call(bench_driver *d, bench_call *c) {

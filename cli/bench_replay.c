@@ -16,9 +16,9 @@ typedef struct replay {
 
 int bench_replay_check(const bench_options *o) {
     if (o->load != BENCH_REPLAY && o->requests != NULL)
-        return cli_fail(CLI_WRONG_USE, "--requests %s: only --load replay reads requests, give that too", o->requests);
+        return cli_fail(CLI_WRONG_USE, "--requests %s: only --load replay uses it: give that too", o->requests);
     if (o->load == BENCH_REPLAY && o->requests == NULL)
-        return cli_fail(CLI_WRONG_USE, "--load replay: nothing to replay, give --requests FILE");
+        return cli_fail(CLI_WRONG_USE, "--load replay needs a trace: give --requests FILE");
     return bench_requests_check_scale(o->scale);
 }
 
@@ -39,7 +39,7 @@ static void bench_replay_on_ended(void *user, const bench_call *c, const rp_resu
     replay *p = user;
     int32_t expected = p->session->words->n_first + replay_scaled(p, p->session->requests.items[c->tag].input_tokens);
     if (r != NULL && r->prompt_tokens != expected)
-        bench_fault(p->session->driver, "request %lld has %d tokens, its words are %d: they were joined by the vocabulary",
+        bench_fault(p->session->driver, "request %lld: expected %d tokens, but the vocabulary joined its words to %d",
                     (long long)c->tag, (int)r->prompt_tokens, (int)expected);
     if (p->session->options->json) bench_report_request(c, r, err);
 }

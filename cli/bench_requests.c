@@ -21,7 +21,7 @@ static int line_reader_read_length(const line_reader *at, const json_t *object, 
     const json_t *value = json_object_get(object, field);
     json_int_t v = json_integer_value(value);
     if (!json_is_integer(value) || v < least || v > LENGTH_MAX)
-        return cli_fail(CLI_FAILED, "%s:%d: \"%s\" is a whole number from %d to %d", at->path, at->number, field, (int)least, LENGTH_MAX);
+        return cli_fail(CLI_FAILED, "%s:%d: \"%s\": expected a whole number from %d to %d", at->path, at->number, field, (int)least, LENGTH_MAX);
     *out = (int32_t)v;
     return CLI_OK;
 }
@@ -40,11 +40,11 @@ static int bench_requests_read_ids(bench_requests *r, const line_reader *at, con
     item->first_id = r->n_ids;
     item->n_ids = json_array_size(ids);
     if (item->n_ids < blocks)
-        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, %d tokens of input need one for each %d: %zu", at->path, at->number,
+        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, but %d input tokens need one per %d tokens: %zu", at->path, at->number,
                         item->n_ids, (int)item->input_tokens, BENCH_REQUEST_BLOCK, blocks);
     for (size_t i = 0; i < item->n_ids; i++) {
         const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0) return line_reader_wrong(at, "\"hash_ids\" is a list of whole numbers, 0 or more");
+        if (!json_is_integer(id) || json_integer_value(id) < 0) return line_reader_wrong(at, "\"hash_ids\": expected a list of whole numbers, 0 or more");
         add_id(r, (uint64_t)json_integer_value(id));
     }
     return CLI_OK;
@@ -52,7 +52,7 @@ static int bench_requests_read_ids(bench_requests *r, const line_reader *at, con
 
 static int read_object(bench_requests *r, const line_reader *at, const json_t *object) {
     bench_request item = {0};
-    if (!json_is_object(object)) return line_reader_wrong(at, "a line is an object {\"input_length\", \"output_length\", \"hash_ids\"}");
+    if (!json_is_object(object)) return line_reader_wrong(at, "expected an object {\"input_length\", \"output_length\", \"hash_ids\"}");
     int status = line_reader_read_length(at, object, "input_length", 1, &item.input_tokens);
     if (status == CLI_OK) status = line_reader_read_length(at, object, "output_length", 0, &item.output_tokens);
     if (status == CLI_OK) status = bench_requests_read_ids(r, at, object, &item);
@@ -65,7 +65,7 @@ static int bench_requests_read_line(bench_requests *r, const line_reader *at, co
     json_error_t error;
     if (strspn(line, " \t\r") >= n) return CLI_OK;
     json_t *object = json_loadb(line, n, 0, &error);
-    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: no JSON: %s", at->path, at->number, error.column, error.text);
+    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", at->path, at->number, error.column, error.text);
     int status = read_object(r, at, object);
     json_decref(object);
     return status;
@@ -87,7 +87,7 @@ int bench_requests_read(bench_requests *r, const char *path, size_t limit) {
         i += length + 1;
     }
     free(bytes);
-    if (status == CLI_OK && r->n == 0) return cli_fail(CLI_FAILED, "%s: no requests: a file holds one JSON object a line", path);
+    if (status == CLI_OK && r->n == 0) return cli_fail(CLI_FAILED, "%s: no requests: expected one JSON object per line", path);
     return status;
 }
 
@@ -101,7 +101,7 @@ void bench_requests_free(bench_requests *r) {
 
 int bench_requests_check_scale(int32_t scale) {
     if (BENCH_REQUEST_BLOCK % scale == 0) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "--scale '%d': give a power of two up to %d, so that a block stays whole tokens", (int)scale,
+    return cli_fail(CLI_WRONG_USE, "--scale '%d': give a power of two up to %d", (int)scale,
                     BENCH_REQUEST_BLOCK);
 }
 

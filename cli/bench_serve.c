@@ -22,57 +22,58 @@ static const char *const reuse_names[] = {"prefix", "modular", NULL};           
 #define AT(field) offsetof(bench_serve_options, field)
 #define TOKENS_MAX (1 << 24)
 static const cli_option options[] = {
-    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = AT(url), .help = "where the server is (" HTTP_DEFAULT_URL ")"},
-    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "or at which Unix socket"},
+    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = AT(url), .help = "URL of the server (" HTTP_DEFAULT_URL ")"},
+    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "Unix socket of the server, instead of a URL"},
     {.name = "workload", .kind = CLI_CHOICE, .value = "random|chat|retrieval|trace", .offset = AT(workload), .choices = workload_names,
-     .help = "new prompts; conversations that grow; documents in changing order and a question; the requests of a file (random)"},
+     .help = "random: new prompts; chat: growing conversations; retrieval: documents in changing order and a "
+             "question; trace: the requests of a file (random)"},
     {.name = "rate", .kind = CLI_REAL, .value = "N", .offset = AT(rate), .min = 0.001, .max = 1e5,
-     .help = "requests a second, on average, at random moments (2)"},
+     .help = "mean arrival rate per second, Poisson arrivals (2)"},
     {.name = "seconds", .kind = CLI_REAL, .value = "S", .offset = AT(seconds), .min = 0.1, .max = 1e7,
-     .help = "how long requests are sent (10; with --count or trace: until there are no more)"},
-    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 1, .max = INT32_MAX, .help = "how many requests at most"},
+     .help = "duration of the load (10; with --count or trace: until all requests are sent)"},
+    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 1, .max = INT32_MAX, .help = "maximum number of requests"},
     {.name = "warm-up", .kind = CLI_INT, .value = "N", .offset = AT(warm_up), .min = 0, .max = INT32_MAX,
-     .help = "requests before them, one after the other, that are not counted (0)"},
+     .help = "number of warm-up requests, sent one by one and not counted (0)"},
     {.name = "prompt-tokens", .kind = CLI_INT, .value = "N", .offset = AT(prompt_tokens), .min = 1, .max = TOKENS_MAX,
-     .help = "new tokens of a prompt, on average (64)"},
+     .help = "mean number of new tokens in a prompt (64)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = TOKENS_MAX,
-     .help = "tokens of an answer, on average (32)"},
+     .help = "mean length of answers (32)"},
     {.name = "shared-tokens", .kind = CLI_INT, .value = "N", .offset = AT(shared_tokens), .min = 0, .max = TOKENS_MAX,
-     .help = "tokens of the system prompt, the same for all (32)"},
+     .help = "length of the system prompt, which all requests share (32)"},
     {.name = "documents", .kind = CLI_INT, .value = "N", .offset = AT(documents), .min = 1, .max = 1 << 20,
-     .help = "how many documents there are: retrieval (32)"},
+     .help = "number of documents: retrieval (32)"},
     {.name = "pick", .kind = CLI_INT, .value = "N", .offset = AT(pick), .min = 1, .max = 256,
-     .help = "how many of them stand in a prompt: retrieval (4)"},
+     .help = "number of documents in a prompt: retrieval (4)"},
     {.name = "document-tokens", .kind = CLI_INT, .value = "N", .offset = AT(document_tokens), .min = 1, .max = TOKENS_MAX,
-     .help = "tokens of a document: retrieval (512)"},
+     .help = "length of a document: retrieval (512)"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "prefix|modular", .offset = AT(reuse), .choices = reuse_names,
-     .help = "documents in one text; or as parts with \"reuse\": \"modular\", for Reprise: retrieval (prefix)"},
+     .help = "prefix: all documents in one text; modular: as parts with \"reuse\": \"modular\", for Reprise: retrieval (prefix)"},
     {.name = "conversations", .kind = CLI_INT, .value = "N", .offset = AT(conversations), .min = 1, .max = 1 << 20,
-     .help = "how many go on at one time: chat (8)"},
+     .help = "number of concurrent conversations: chat (8)"},
     {.name = "turns", .kind = CLI_INT, .value = "N", .offset = AT(turns), .min = 1, .max = 1 << 20,
-     .help = "questions of a conversation: chat (6)"},
+     .help = "number of turns in a conversation: chat (6)"},
     {.name = "requests", .kind = CLI_TEXT, .value = "FILE", .offset = AT(requests),
-     .help = "what to send: JSON lines with timestamp, input_length, output_length, hash_ids: trace"},
+     .help = "trace to send: JSON lines with timestamp, input_length, output_length, hash_ids: trace"},
     {.name = "scale", .kind = CLI_INT, .value = "N", .offset = AT(scale), .min = 1, .max = BENCH_REQUEST_BLOCK,
-     .help = "divide all lengths by a power of two: trace (1)"},
+     .help = "divide all lengths by this power of two: trace (1)"},
     {.name = "speed", .kind = CLI_REAL, .value = "N", .offset = AT(speed), .min = 1e-3, .max = 1e6,
-     .help = "how many times as fast as the file's timestamps: trace (1)"},
+     .help = "speed-up over the trace's timestamps: trace (1)"},
     {.name = "ttft-limit", .kind = CLI_REAL, .value = "MS", .offset = AT(ttft_limit), .min = 0.001, .max = 1e9,
-     .help = "goodput: answers whose first token came within so many milliseconds"},
+     .help = "goodput limit for the time to first token"},
     {.name = "tbt-limit", .kind = CLI_REAL, .value = "MS", .offset = AT(tbt_limit), .min = 0.001, .max = 1e9,
-     .help = "goodput: and whose others took at most so many each, on average"},
+     .help = "goodput limit for the mean inter-token latency of an answer"},
     {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 16384,
-     .help = "connections at most; requests beyond that wait, and their time runs (256)"},
+     .help = "maximum number of connections; further requests wait, and the wait counts in their latency (256)"},
     {.name = "patience", .kind = CLI_REAL, .value = "S", .offset = AT(patience), .min = 0.1, .max = 1e6,
-     .help = "a request fails when nothing came for so long (300)"},
+     .help = "a request fails after this time without data (300)"},
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model),
-     .help = "the server's model, a GGUF file: its vocabulary alone is read, so that a word is a token; without it common English words"},
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "how requests call the model (default)"},
+     .help = "the server's model file (GGUF), for its vocabulary: every word of a prompt is one token; without it prompts are common English words"},
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "model name in requests (default)"},
     {.name = "salt", .kind = CLI_TEXT, .value = "TEXT", .offset = AT(salt),
-     .help = "what keeps this run's states apart from those of others; '': nothing does (another one each time)"},
-    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of moments, lengths, choices and words (0)"},
-    {.name = "each", .kind = CLI_FLAG, .offset = AT(each), .help = "a line of JSON for each request, in the order in which they ended"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+     .help = "salt that keeps this run from hitting the cache of other runs; '': no salt (a new one each time)"},
+    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of arrivals, lengths, choices and words (0)"},
+    {.name = "each", .kind = CLI_FLAG, .offset = AT(each), .help = "write a line of JSON per request, in the order of completion"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 #undef AT
@@ -81,11 +82,11 @@ static int bench_serve_main(int argc, char **argv);
 
 const cli_command cli_bench_serve = {
     .name = "bench serve",
-    .summary = "send requests to a server over HTTP, however it keeps up, and say what its users feel",
+    .summary = "load-test a server over HTTP (open loop): TTFT, inter-token latency, throughput, goodput",
     .synopsis = "[--url URL] [--workload random|chat|retrieval|trace] [OPTIONS]",
-    .notes = "Works with every server that has OpenAI's /v1/chat/completions. " KEY_VARIABLE " is its key, if it needs one.\n"
-             "Ctrl-C ends the load and reports what there is.\n"
-             "exit status: 0 done, 1 failed (requests did; 429 and 503 are no failures), 2 used wrongly, 130 stopped by Ctrl-C\n",
+    .notes = "Works with every server that has OpenAI's /v1/chat/completions. " KEY_VARIABLE " is its API key, if it requires one.\n"
+             "Ctrl-C ends the load and reports the results so far.\n"
+             "exit status: 0 success, 1 failed requests (429 and 503 are not failures), 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = bench_serve_main,
 };
@@ -102,11 +103,11 @@ static const char *new_salt(char buffer[40]) {
 
 static int bench_serve_check(const bench_serve_options *o) {
     bool is_trace = o->workload == BENCH_TRACE;
-    if (is_trace && o->requests == NULL) return cli_fail(CLI_WRONG_USE, "--workload trace: nothing to send, give --requests FILE");
+    if (is_trace && o->requests == NULL) return cli_fail(CLI_WRONG_USE, "--workload trace needs a trace: give --requests FILE");
     if (!is_trace && o->requests != NULL)
-        return cli_fail(CLI_WRONG_USE, "--requests %s: only --workload trace reads requests, give that too", o->requests);
+        return cli_fail(CLI_WRONG_USE, "--requests %s: only --workload trace uses it: give that too", o->requests);
     if (o->reuse == BENCH_REUSE_MODULAR && o->workload != BENCH_RETRIEVAL)
-        return cli_fail(CLI_WRONG_USE, "--reuse modular: only --workload retrieval has documents, give that too");
+        return cli_fail(CLI_WRONG_USE, "--reuse modular: only --workload retrieval has documents: give that too");
     if (o->pick > o->documents)
         return cli_fail(CLI_WRONG_USE, "--pick '%d': give at most --documents, %d", (int)o->pick, (int)o->documents);
     return bench_requests_check_scale(o->scale);
@@ -115,7 +116,7 @@ static int bench_serve_check(const bench_serve_options *o) {
 static int check_timestamps(const bench_requests *r, const char *path) {
     for (size_t i = 1; i < r->n; i++)
         if (r->items[i].timestamp_ms < r->items[i - 1].timestamp_ms)
-            return cli_fail(CLI_FAILED, "%s: the \"timestamp\" of request %zu is before that of the one before it: sort them", path, i + 1);
+            return cli_fail(CLI_FAILED, "%s: the \"timestamp\" of request %zu is earlier than that of the previous request: sort the requests", path, i + 1);
     return CLI_OK;
 }
 

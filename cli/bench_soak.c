@@ -49,7 +49,7 @@ static void soak_report(soak *s, double now) {
     int32_t running = d->n_running, waiting = d->n_waiting;
     double states = (double)d->kv_bytes / 1048576;
     pthread_mutex_unlock(&d->lock);
-    fprintf(to, "%6.0f s  %llu calls done, %llu ended early, %llu faults; resident %.1f MiB, states %.1f MiB; %d run, %d wait\n",
+    fprintf(to, "%6.0f s  %llu requests done, %llu ended early, %llu faults; resident %.1f MiB, KV %.1f MiB; %d running, %d waiting\n",
             (now - s->start_ms) / 1e3, (unsigned long long)done, (unsigned long long)failed, (unsigned long long)d->faults,
             (double)bench_process_now().resident_bytes / 1048576, states, (int)running, (int)waiting);
     fflush(to);
@@ -102,7 +102,7 @@ static void check_answer(soak *s, int known, const rp_result *r) {
     }
     s->session->verdict.checked++;
     if (r->n_tokens != s->n_answers[known] || memcmp(r->tokens, s->answers[known], (size_t)r->n_tokens * sizeof(int32_t)) != 0)
-        bench_fault(s->driver, "prompt %d was answered otherwise than the first time", known);
+        bench_fault(s->driver, "the answer to prompt %d differs from its first answer", known);
 }
 
 static void bench_soak_on_ended(void *user, const bench_call *c, const rp_result *r, const rp_error *err) {
@@ -170,7 +170,7 @@ static int open_source(soak *s) {
     rp_model_describe(s->driver->loaded->model, &info);
     int32_t ctx = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
     if (ctx > LARGEST_CONTEXT) ctx = LARGEST_CONTEXT;
-    if (ctx < 8 * UNITS) return cli_fail(CLI_WRONG_USE, "the context holds %d tokens, this load needs %d: give --ctx", (int)ctx, 8 * UNITS);
+    if (ctx < 8 * UNITS) return cli_fail(CLI_WRONG_USE, "the context has %d tokens, but this load needs %d: raise --ctx", (int)ctx, 8 * UNITS);
     s->source = (soak_source){.words = s->session->words, .seed = o->seed, .unit = ctx / UNITS, .state = bench_random_stream(o->seed, 0)};
     return CLI_OK;
 }

@@ -174,19 +174,19 @@ static int bench_tally_report_text(const bench_tally *t, const bench_serve_optio
     cli_print_safe(stdout, target->name, strlen(target->name));
     printf("\n\n%-24s %8s %8s %8s %8s\n", "ms", "p50", "p95", "p99", "max");
     bench_tally_print_row("first token", &t->ttft_ms);
-    bench_tally_print_row("between pieces of text", &t->tbt_ms);
-    bench_tally_print_row("between tokens, mean", &t->mean_tbt_ms);
-    bench_tally_print_row("whole answer", &t->total_ms);
-    bench_tally_print_row("sent after it was due", &t->lag_ms);
+    bench_tally_print_row("inter-chunk latency", &t->tbt_ms);
+    bench_tally_print_row("inter-token latency, mean", &t->mean_tbt_ms);
+    bench_tally_print_row("end-to-end latency", &t->total_ms);
+    bench_tally_print_row("send delay", &t->lag_ms);
     printf("\nrequests  %llu sent, %llu answered, %llu failed, %llu waited for a connection; %.1f s\n", (unsigned long long)t->sent,
            (unsigned long long)t->done, (unsigned long long)t->failed, (unsigned long long)t->waited, s);
-    printf("speed     %.2f answers/s; %.1f tokens/s of answers, %.1f of prompts\n", (double)t->done / s, (double)t->answer_tokens / s,
+    printf("speed     %.2f answers/s; decode %.1f tokens/s, prompts %.1f tokens/s\n", (double)t->done / s, (double)t->answer_tokens / s,
            (double)t->prompt_tokens / s);
     printf("cached    %llu of %llu prompt tokens (%.2f %%)\n", (unsigned long long)t->cached_tokens, (unsigned long long)t->prompt_tokens,
            100 * bench_tally_share(t->cached_tokens, t->prompt_tokens));
-    printf("goodput   %.2f/s, %.1f %% of what was sent", (double)t->in_limits / s, 100 * bench_tally_share(t->in_limits, t->sent));
+    printf("goodput   %.2f requests/s, %.1f %% of those sent", (double)t->in_limits / s, 100 * bench_tally_share(t->in_limits, t->sent));
     print_limit("first token", o->ttft_limit);
-    print_limit("between tokens", o->tbt_limit);
+    print_limit("mean inter-token latency", o->tbt_limit);
     putchar('\n');
     bench_tally_print_errors(t);
     return cli_finish_output();

@@ -56,7 +56,7 @@ static double file_us(const bench_trace *t, double us) { return us - t->start_ms
 
 void bench_trace_call(bench_trace *t, uint64_t call, const char *kind) {
     if (t == NULL) return;
-    fprintf(t->file, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%llu,\"name\":\"thread_name\",\"args\":{\"name\":\"%s call %llu\"}}", CALLS,
+    fprintf(t->file, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%llu,\"name\":\"thread_name\",\"args\":{\"name\":\"%s request %llu\"}}", CALLS,
             (unsigned long long)call, kind, (unsigned long long)call);
 }
 
@@ -72,7 +72,7 @@ static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[
             (int)rows[RP_STEP_DECODE], (int)rows[RP_STEP_PREFILL], (int)rows[RP_STEP_MODULE]);
     fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"calls\",\"ts\":%.0f,\"args\":{\"running\":%d,\"waiting\":%d}}", ENGINE, ts,
             (int)s->n_running, (int)s->n_waiting);
-    fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"state bytes\",\"ts\":%.0f,\"args\":{\"bytes\":%llu}}", ENGINE, ts,
+    fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"KV bytes\",\"ts\":%.0f,\"args\":{\"bytes\":%llu}}", ENGINE, ts,
             (unsigned long long)s->kv_bytes);
 }
 

@@ -158,8 +158,7 @@ int bench_words_open(bench_words *w, const rp_model *model) {
         choose_words(w, model, letters);
         if (check_words(w, model)) return CLI_OK;
     }
-    return cli_fail(CLI_FAILED, "the vocabulary has fewer than %d words or letters that are one token each wherever they stand: give a "
-                                "model of text", LEAST_WORDS);
+    return cli_fail(CLI_FAILED, "the vocabulary has fewer than %d words or letters that are one token each in every context: give a text model", LEAST_WORDS);
 }
 
 void bench_words_common(bench_words *w) {

@@ -215,7 +215,7 @@ static void make_body(const bench_workload *w, bench_ask *ask, json_t *messages,
     if (w->options->salt[0] != '\0') cli_json_set(o, "cache_salt", cli_json_text(w->options->salt));
     if (w->options->reuse == BENCH_REUSE_MODULAR) cli_json_set(o, "reuse", cli_json_text("modular"));
     ask->body = json_dumps(o, JSON_COMPACT);
-    if (ask->body == NULL) exit(cli_fail(CLI_FAILED, "out of memory while JSON was made"));
+    if (ask->body == NULL) exit(cli_fail(CLI_FAILED, "out of memory while writing JSON"));
     ask->n_body = strlen(ask->body);
     json_decref(o);
 }

@@ -43,7 +43,7 @@ static void print_pairs(const rp_audit *a, size_t schema) {
 }
 
 void cache_audit_print(const rp_audit *a, const char *model) {
-    printf("\naudited %llu of %llu requests that were chosen, model %.16s\n", (unsigned long long)a->audited, (unsigned long long)a->sampled,
+    printf("\naudited %llu of %llu sampled requests, model %.16s\n", (unsigned long long)a->audited, (unsigned long long)a->sampled,
            model);
     if (a->n_schemas == 0) return;
     cli_print_fit(stdout, "SCHEMA, its worst pairs", NAME_CELLS, NAME_CELLS);
@@ -53,9 +53,9 @@ void cache_audit_print(const rp_audit *a, const char *model) {
         char name[256 + 16];
         snprintf(name, sizeof name, "%s%s%s", s->owner, s->owner[0] != '\0' ? "/" : "", s->name);
         print_figures(name, &s->all);
-        puts(s->exceeds ? "   too far from exact" : "");
+        puts(s->exceeds ? "   divergence above the limit" : "");
         if (s->raised_to[0] != '\0') {
-            snprintf(name, sizeof name, "  since it is at %s", s->raised_to);
+            snprintf(name, sizeof name, "  since quality %s", s->raised_to);
             print_figures(name, &s->now);
             putchar('\n');
         }

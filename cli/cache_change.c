@@ -15,7 +15,7 @@ static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, sele
                                           {.name = NULL}};
 static const cli_option plain_table[] = {CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 
-#define NOTES "What is given together must all hold. While an engine has the store open, nothing can be changed.\n"
+#define NOTES "Several selections together select the records that match all of them. Refused while an engine has the store open.\n"
 
 static int rm_main(int argc, char **argv);
 static int pin_main(int argc, char **argv);
@@ -27,14 +27,14 @@ const cli_command cli_cache_rm = {
     .name = "cache rm",
     .summary = "remove records",
     .synopsis = "--store DIR (NAME | --key DIGITS | --model DIGITS | --expired | --all)",
-    .notes = NOTES "Pinned records go too. What is removed is computed again when it is needed.\n",
+    .notes = NOTES "Pinned records are removed, too. Removed KV is recomputed when it is needed.\n",
     .options = select_table,
     .main = rm_main,
 };
 
 const cli_command cli_cache_pin = {
     .name = "cache pin",
-    .summary = "keep records whatever room they take",
+    .summary = "protect records from eviction",
     .synopsis = "--store DIR (NAME | --key DIGITS | --model DIGITS | --expired | --all)",
     .notes = NOTES,
     .options = select_table,
@@ -43,7 +43,7 @@ const cli_command cli_cache_pin = {
 
 const cli_command cli_cache_unpin = {
     .name = "cache unpin",
-    .summary = "take pins away",
+    .summary = "remove pins",
     .synopsis = "--store DIR (NAME | --key DIGITS | --model DIGITS | --expired | --all)",
     .notes = NOTES,
     .options = select_table,
@@ -52,19 +52,19 @@ const cli_command cli_cache_unpin = {
 
 const cli_command cli_cache_gc = {
     .name = "cache gc",
-    .summary = "remove leftovers, bad and expired records; put the index right",
+    .summary = "remove leftover files, bad and expired records; repair the index",
     .synopsis = "--store DIR",
-    .notes = "Expired records that are pinned stay. While an engine has the store open, nothing can be changed.\n",
+    .notes = "Pinned records are not removed, even if expired. Refused while an engine has the store open.\n",
     .options = plain_table,
     .main = gc_main,
 };
 
 const cli_command cli_cache_rebuild = {
     .name = "cache rebuild",
-    .summary = "make the index again from the records",
+    .summary = "rebuild the index from the records",
     .synopsis = "--store DIR",
-    .notes = "Uses, times and pins are taken over from the old index where it can be read.\n"
-             "While an engine has the store open, nothing can be changed.\n",
+    .notes = "Use counts, times and pins are copied from the old index where it is readable.\n"
+             "Refused while an engine has the store open.\n",
     .options = plain_table,
     .main = rebuild_main,
 };
@@ -86,7 +86,7 @@ static int cache_change_begin(const cli_command *command, int argc, char **argv,
 /* After removals on a full disk. */
 static void cache_change_print_unwritten(bool index_unwritten) {
     if (index_unwritten)
-        fputs("note: the disk is so full that the index keeps rows of what was removed, until the store is opened with room on the disk\n", stderr);
+        fputs("note: the disk is full: the index keeps the rows of removed records until the store is opened with free disk space\n", stderr);
 }
 
 /* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the sum. */
@@ -186,7 +186,7 @@ static int gc_main(int argc, char **argv) {
 static int cache_cleaning_print_rebuild(const rp_cache_cleaning *c) {
     char records[CACHE_TEXT_BYTES];
     printf("entered %s\n", cache_count_text(c->rows_entered, "record", records));
-    if (c->records > c->rows_entered) printf("%s cannot be read here\n", cache_count_text(c->records - c->rows_entered, "record", records));
+    if (c->records > c->rows_entered) printf("%s not readable here: another key or version\n", cache_count_text(c->records - c->rows_entered, "record", records));
     cache_change_print_line(c->set_aside, "damaged record set aside", 0);
     return cache_cleaning_print_rest(c);
 }

@@ -81,7 +81,7 @@ static void draw_sizes(const plot *p) {
         last = x;
     }
     static const svg_text_style what = {SVG_SOFT, "middle", SVG_LABEL_PX, false};
-    svg_text(p->to, (LEFT + RIGHT) / 2, BOTTOM + 60, &what, "size of the cache: part of the working set, and blocks");
+    svg_text(p->to, (LEFT + RIGHT) / 2, BOTTOM + 60, &what, "cache size: fraction of the working set, and blocks");
 }
 
 static void draw_curves(const plot *p) {
@@ -104,7 +104,7 @@ void cache_curves_draw(FILE *to, const cache_curves *c) {
     char subtitle[512];
     snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %zu requests \xC2\xB7 working set: %zu blocks of %d tokens", file_name(c->trace),
              c->n_requests, c->n_blocks, (int)c->block_tokens);
-    svg_begin(to, BOTTOM + 80, "Saved compute by size of the cache", subtitle);
+    svg_begin(to, BOTTOM + 80, "Saved compute by cache size", subtitle);
     for (int k = 0; k < RP_N_POLICIES; k++) x = svg_curve_legend(to, x, k, rp_policy_name(order[k]));
     draw_grid(&p, step);
     draw_sizes(&p);

@@ -25,15 +25,15 @@ static const char *const orders[] = {"name", "size", "use", NULL}; /* the order 
 #define AT(field) offsetof(ls_options, field)
 static const cli_option ls_table[] = {
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(select.name), .positional = true,
-     .help = "a module, with all below it: 'cities' is all of that schema; everything, if it is not given"},
+     .help = "list this module with its members, or this schema; default: everything"},
     CACHE_STORE_ROWS(ls_options, store),
     {.name = "model", .kind = CLI_TEXT, .value = "DIGITS", .offset = AT(select.model),
-     .help = "of the model that begins so alone: 4 digits or more"},
-    {.name = "expired", .kind = CLI_FLAG, .offset = AT(select.expired), .help = "what is expired alone"},
-    {.name = "all", .kind = CLI_FLAG, .offset = AT(all), .help = "one row for each record, with its key"},
+     .help = "list one model, by fingerprint prefix of at least 4 digits"},
+    {.name = "expired", .kind = CLI_FLAG, .offset = AT(select.expired), .help = "list expired records only"},
+    {.name = "all", .kind = CLI_FLAG, .offset = AT(all), .help = "list every record with its key"},
     {.name = "sort", .kind = CLI_CHOICE, .value = "name|size|use", .offset = AT(order), .choices = orders,
-     .help = "size: the largest first; use: what was used last first (name)"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+     .help = "sort order: by name, by size (largest first), by last use (latest first) (name)"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 #undef AT
@@ -42,11 +42,11 @@ static int ls_main(int argc, char **argv);
 
 const cli_command cli_cache_ls = {
     .name = "cache ls",
-    .summary = "list modules, prompts and answers that a store keeps",
+    .summary = "list the modules, prompts and answers in a store",
     .synopsis = "--store DIR [NAME] [--all] [--sort name|size|use] [--json]",
-    .notes = "Works while an engine has the store open. TTL: what is left of a module's time. USES of a module: of its most used record.\n"
-             "Records of each model stand together: an engine passes over those of others.\n"
-             "Prompts and answers have no names: one row for all.\n",
+    .notes = "Works while an engine has the store open. TTL: remaining time to live of a module. USES of a module: uses of its most used record.\n"
+             "Records are grouped by model: an engine uses only those of its own model.\n"
+             "Prompts and answers have no names and share one row.\n",
     .options = ls_table,
     .main = ls_main,
 };
@@ -131,7 +131,7 @@ static void cache_rows_print_table(const cache_rows *rows, bool each) {
         cache_row_print_row(r, cells, now);
     }
     if (n_models == 0) {
-        puts("nothing is kept here");
+        puts("no records");
         return;
     }
     putchar('\n');
@@ -207,7 +207,7 @@ typedef struct stat_options {
 
 static const cli_option stat_table[] = {
     CACHE_STORE_ROWS(stat_options, store),
-    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(stat_options, json), .help = "print one JSON object"},
+    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(stat_options, json), .help = "print JSON"},
     {.name = NULL},
 };
 
@@ -215,10 +215,10 @@ static int stat_main(int argc, char **argv);
 
 const cli_command cli_cache_stat = {
     .name = "cache stat",
-    .summary = "numbers of a store as a whole",
+    .summary = "totals of a store",
     .synopsis = "--store DIR [--json]",
-    .notes = "Works while an engine has the store open. Sizes are what the disk gives for them.\n"
-             "Below stands what an auditor (reprise serve --audit) found, as of the last time it wrote that down.\n",
+    .notes = "Works while an engine has the store open. Sizes are allocated disk space.\n"
+             "Results of the quality audit (reprise serve --audit) follow, as of its last report.\n",
     .options = stat_table,
     .main = stat_main,
 };
@@ -235,10 +235,10 @@ static void print_flaw(const char *what, uint64_t n, const char *means) {
 }
 
 static void print_flaws(const rp_cache_stats *s) {
-    print_flaw("unreadable", s->unreadable, "cannot be read here: another key or version");
-    print_flaw("damaged", s->broken, "'reprise cache verify' says more");
-    print_flaw("without a row", s->without_row, "records that the index does not know");
-    print_flaw("without a file", s->without_file, "rows of the index without a record");
+    print_flaw("unreadable", s->unreadable, "not readable here: another key or version");
+    print_flaw("damaged", s->broken, "see 'reprise cache verify'");
+    print_flaw("without a row", s->without_row, "records missing from the index");
+    print_flaw("without a file", s->without_file, "index rows without a record");
 }
 
 static void print_models(const cache_rows *rows) {
@@ -275,7 +275,7 @@ static void print_stats(const stat_options *o, const rp_cache_stats *s, const ca
     cache_list_print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
     cache_list_print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
     cache_list_print_line("leftovers", s->leftovers, s->leftover_bytes, s->owner != 0 ? "" : "'reprise cache gc' removes them");
-    cache_list_print_line("foreign files", s->foreign, s->foreign_bytes, "not the store's: left alone, not in the total");
+    cache_list_print_line("foreign files", s->foreign, s->foreign_bytes, "not part of the store: ignored, not in the total");
     print_flaws(s);
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));

@@ -13,15 +13,15 @@ typedef struct ship_options {
 #define AT(field) offsetof(ship_options, field)
 static const cli_option export_table[] = {
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .required = true, .positional = true,
-     .help = "a module, with all below it, as 'ls' shows it"},
+     .help = "module with its members, as 'ls' prints it"},
     {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true,
-     .help = "the bundle to write; an older one is replaced"},
+     .help = "bundle file to write; an existing one is replaced"},
     CACHE_STORE_ROWS(ship_options, store),
     {.name = NULL},
 };
 static const cli_option import_table[] = {
     {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true,
-     .help = "a bundle that 'reprise cache export' wrote"},
+     .help = "bundle file, written by 'reprise cache export'"},
     CACHE_STORE_ROWS(ship_options, store),
     {.name = NULL},
 };
@@ -32,9 +32,9 @@ static int import_main(int argc, char **argv);
 
 const cli_command cli_cache_export = {
     .name = "cache export",
-    .summary = "write a module's states to one file, to ship it",
+    .summary = "export a module's KV to one file",
     .synopsis = "--store DIR NAME FILE",
-    .notes = "A bundle is not encrypted, also where the store is: it is there for others to read.\n"
+    .notes = "A bundle is never encrypted, even if the store is: it is meant for others.\n"
              "Works while an engine has the store open.\n",
     .options = export_table,
     .main = export_main,
@@ -42,10 +42,10 @@ const cli_command cli_cache_export = {
 
 const cli_command cli_cache_import = {
     .name = "cache import",
-    .summary = "take a module's states out of such a file",
+    .summary = "import a module's KV from an exported file",
     .synopsis = "--store DIR FILE",
-    .notes = "The whole file is checked first. The folder is made if it is not there; with a key, records are encrypted.\n"
-             "States are what the file's maker says they are: import from whom you would take a model.\n",
+    .notes = "The whole file is checked first. The store's folder is created if it does not exist; with a key, records are encrypted.\n"
+             "Checksums do not prove that the KV is right: import only from sources that you would trust with a model.\n",
     .options = import_table,
     .main = import_main,
 };
@@ -62,7 +62,7 @@ static int cache_ship_print(const char *did, const rp_cache_shipment *s) {
     cli_print_safe(stdout, s->name, strlen(s->name));
     printf(": %s, %llu tokens, %s\n", cache_count_text(s->records, "record", records), (unsigned long long)s->tokens,
            cache_bytes_text(s->bytes, size));
-    if (s->present > 0) printf("%llu of them were there already\n", (unsigned long long)s->present);
+    if (s->present > 0) printf("%llu of them were already in the store\n", (unsigned long long)s->present);
     return cli_finish_output();
 }
 

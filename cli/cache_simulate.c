@@ -25,15 +25,15 @@ typedef struct simulate_options {
 #define AT(field) offsetof(simulate_options, field)
 static const cli_option options[] = {
     {.name = "trace", .kind = CLI_TEXT, .value = "TRACE", .offset = AT(trace), .required = true, .positional = true,
-     .help = "JSON lines with input_length, output_length, hash_ids, as the Mooncake traces have them; -: standard input"},
+     .help = "trace: JSON lines with input_length, output_length, hash_ids, as in the Mooncake traces; -: standard input"},
     {.name = "sizes", .kind = CLI_TEXT, .value = "LIST", .offset = AT(sizes),
-     .help = "sizes of the cache, separated by commas: parts of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")"},
+     .help = "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")"},
     {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
-     .help = "how many of the trace's requests; 0: all (0)"},
+     .help = "number of requests to take from the trace; 0: all (0)"},
     {.name = "attention", .kind = CLI_INT, .value = "TOKENS", .offset = AT(attention_tokens), .min = 1, .max = 1 << 30,
-     .help = "the position at which attending takes as long as the rest of a token; what is far behind costs more (16384)"},
-    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the curves"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+     .help = "context length at which attention costs as much as the rest of a token's computation (16384)"},
+    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the curves into this SVG file"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 #undef AT
@@ -42,10 +42,10 @@ static int simulate_main(int argc, char **argv);
 
 const cli_command cli_cache_simulate = {
     .name = "cache simulate",
-    .summary = "replay a trace against caches of several sizes and policies",
+    .summary = "replay a trace against several cache sizes and eviction policies",
     .synopsis = "TRACE [--sizes LIST] [--svg FILE] [--json]",
-    .notes = "The table shows saved compute: what need not be computed, in per cent of computing all prompts.\n"
-             "A block counts as found where all blocks before it were found. Answers are not kept: a trace does not name them.\n",
+    .notes = "The table shows saved compute, in percent of the compute of all prompts.\n"
+             "A block is a hit only if all blocks before it are hits. Answers are not cached: traces do not identify them.\n",
     .options = options,
     .main = simulate_main,
 };
@@ -55,7 +55,7 @@ double cache_saved_percent(const rp_simulation *cell) { return cell->compute > 0
 /* ---- Sizes ---- */
 
 static int wrong_size(const char *text, size_t n) {
-    return cli_fail(CLI_WRONG_USE, "--sizes '%.*s': give parts of the working set, such as 1/2, or blocks, such as 5000", (int)n, text);
+    return cli_fail(CLI_WRONG_USE, "--sizes '%.*s': give fractions of the working set, as 1/2, or blocks, as 5000", (int)n, text);
 }
 
 /* Reads n characters: A/B with A <= B, or blocks. */
@@ -85,7 +85,7 @@ static int read_sizes(cache_curves *c, const char *list) {
     int status = CLI_OK;
     for (const char *at = list; at != NULL && status == CLI_OK;) {
         size_t n = strcspn(at, ",");
-        if (c->n_sizes == CACHE_MAX_SIZES) return cli_fail(CLI_WRONG_USE, "--sizes: give %d at most", CACHE_MAX_SIZES);
+        if (c->n_sizes == CACHE_MAX_SIZES) return cli_fail(CLI_WRONG_USE, "--sizes: give at most %d", CACHE_MAX_SIZES);
         status = cache_curves_read_size(c, at, n);
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
@@ -130,7 +130,7 @@ static int run_cells(const rp_simulator *simulator, cache_curves *c) {
 /* ---- What came of it ---- */
 
 static void cache_curves_print_table(const cache_curves *c) {
-    printf("%zu requests, %zu blocks of %d tokens, %zu different ones: the working set\n", c->n_requests, c->n_refs, (int)c->block_tokens,
+    printf("%zu requests, %zu blocks of %d tokens, working set of %zu different blocks\n", c->n_requests, c->n_refs, (int)c->block_tokens,
            c->n_blocks);
     printf("saved compute, %%\n\n%10s %12s", "size", "blocks");
     for (int p = 0; p < RP_N_POLICIES; p++) printf(" %8s", rp_policy_name((rp_policy)p));

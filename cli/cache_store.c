@@ -8,7 +8,7 @@
 
 int cache_store_fail(const rp_error *err) {
     bool wrong = err->code == RP_ERR_INVALID && err->where[0] == '\0';
-    return wrong ? cli_fail(CLI_WRONG_USE, "%s", err->message) : cli_fail_library(err);
+    return cli_fail_library_as(wrong ? CLI_WRONG_USE : CLI_FAILED, err);
 }
 
 int cache_store_open(rp_cache **out, const cache_store_args *args, bool read_only, bool create) {
@@ -22,7 +22,7 @@ int cache_store_open(rp_cache **out, const cache_store_args *args, bool read_onl
 
 int cache_select_check(const char *command, const cache_select_args *a) {
     if (a->name != NULL || a->key != NULL || a->model != NULL || a->expired || a->all) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "'reprise %s' needs to know which records: give a NAME, --key, --model, --expired or --all", command);
+    return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a selection of records: give a NAME, --key, --model, --expired or --all", command);
 }
 
 rp_cache_selection cache_selection(const cache_select_args *a) {
@@ -65,7 +65,7 @@ const char *cache_count_text(uint64_t n, const char *one, char *out) {
 static const char *row_name(const rp_cache_entry *e) {
     if (e->label[0] != '\0') return e->label;
     if (e->encrypted && e->fault[0] != '\0') return "(encrypted: give --store-key)";
-    if (e->fault[0] != '\0') return "(cannot be read here)";
+    if (e->fault[0] != '\0') return "(not readable here)";
     return e->kind == RP_CACHE_TEXT ? "(prompts and answers)" : "(without a name)";
 }
 

@@ -15,9 +15,9 @@ typedef struct cache_store_args {
 
 #define CACHE_STORE_ROWS(type, field) \
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), .required = true, \
-     .help = "the folder that 'reprise run --store' keeps states in; always needed"}, \
+     .help = "the store's folder, as given to 'reprise run --store'; required"}, \
     {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
-     .help = "the key that its records are encrypted with; otherwise REPRISE_STORE_KEY, if that is set"}
+     .help = "file with the key of its encrypted records (REPRISE_STORE_KEY, if set)"}
 
 /* Which records; all zero: it was not said. */
 typedef struct cache_select_args {
@@ -27,13 +27,13 @@ typedef struct cache_select_args {
 
 #define CACHE_SELECT_ROWS(type, field) \
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.name), .positional = true, \
-     .help = "a module, with all below it: 'cities' is all of that schema, 'cities/plan' a module with its members"}, \
+     .help = "select a module with its members, as 'cities/plan', or a whole schema, as 'cities'"}, \
     {.name = "key", .kind = CLI_TEXT, .value = "DIGITS", .offset = offsetof(type, field.key), \
-     .help = "records whose keys begin so: 4 digits or more, as 'ls --all' shows them"}, \
+     .help = "select records by key prefix: at least 4 digits, as 'ls --all' prints"}, \
     {.name = "model", .kind = CLI_TEXT, .value = "DIGITS", .offset = offsetof(type, field.model), \
-     .help = "records of the model that begins so: 4 digits or more, as 'ls' shows them"}, \
-    {.name = "expired", .kind = CLI_FLAG, .offset = offsetof(type, field.expired), .help = "records whose time is over"}, \
-    {.name = "all", .kind = CLI_FLAG, .offset = offsetof(type, field.all), .help = "every record"}
+     .help = "select records by model fingerprint prefix: at least 4 digits, as 'ls' prints"}, \
+    {.name = "expired", .kind = CLI_FLAG, .offset = offsetof(type, field.expired), .help = "select expired records"}, \
+    {.name = "all", .kind = CLI_FLAG, .offset = offsetof(type, field.all), .help = "select every record"}
 
 /* Opens the store. Returns an exit status. */
 int cache_store_open(rp_cache **out, const cache_store_args *args, bool read_only, bool create);

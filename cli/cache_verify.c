@@ -19,24 +19,24 @@ typedef struct verify_options {
 static const cli_option table[] = {
     CACHE_STORE_ROWS(verify_options, store),
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(verify_options, model),
-     .help = "compute a sample of the records again with this model, a GGUF file, and compare every byte of their KV"},
+     .help = "recompute a sample of the records with this model (GGUF) and compare every byte of their KV"},
     {.name = "sample", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, sample), .min = 0, .max = INT32_MAX,
-     .help = "with --model: records that are computed again; 0: all (32)"},
+     .help = "with --model: number of records to recompute; 0: all (32)"},
     {.name = "seed", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, seed), .min = 0, .max = INT32_MAX,
      .help = "with --model: random seed of the sample (0)"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = offsetof(verify_options, schemas),
-     .help = "with --model: recompute the modules of this schema, too; any number of times"},
+     .help = "with --model: recompute the modules of this schema, too; may be repeated"},
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, tenant),
-     .help = "with --model: recompute the text of this tenant; without it, text without a tenant"},
+     .help = "with --model: tenant of the records to recompute (the shared ones)"},
     {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, ctx), .min = 0, .max = INT32_MAX,
-     .help = "with --model: context length; 0: that of the model (0)"},
+     .help = "with --model: context size in tokens; 0: the model's training context (0)"},
     {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
-     .help = "with --model: threads; 0: one for each processor (0)"},
+     .help = "with --model: number of threads; 0: one per processor (0)"},
     {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
-     .help = "with --model: format of the KV cache to compare with (f16)"},
+     .help = "with --model: KV cache format of the recomputation (f16)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
-     .help = "with --model: chat template; without it, that of the model's metadata"},
-    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print one JSON object"},
+     .help = "with --model: chat template name (from the model's metadata)"},
+    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print JSON"},
     {.name = NULL},
 };
 
@@ -46,13 +46,13 @@ static int verify_main(int argc, char **argv);
 
 const cli_command cli_cache_verify = {
     .name = "cache verify",
-    .summary = "read every byte of every record, and compare the index; with a model, recompute records",
+    .summary = "check every byte of every record and the index; with a model, recompute records",
     .synopsis = "--store DIR [-m MODEL [--sample N] [--schema FILE]...] [--json]",
-    .notes = "Checksums show that a record is as it was written; --model shows that the model would write it. Text is recomputed from its\n"
-             "first token, modules by the --schema that has them. Text after modules cannot be recomputed, because a store does not hold\n"
+    .notes = "Checksums prove that a record is as written; --model proves that the model computes the same KV. Text is recomputed from its\n"
+             "first token, modules from the --schema that has them. Text after modules cannot be recomputed, because a store does not hold\n"
              "which modules preceded it; the number of such records is printed.\n"
-             "Changes nothing, and works while an engine has the store open; then files and index are not compared.\n"
-             "exit status: 0 all is well, 1 something is damaged, 2 used wrongly, 3 nothing is damaged, but a process that was\n"
+             "Changes nothing. Works while an engine has the store open, but then does not compare files with the index.\n"
+             "exit status: 0 no errors, 1 damaged records, 2 usage error, 3 nothing is damaged, but a process that was\n"
              "killed left something: 'reprise cache gc' puts it right\n",
     .options = table,
     .main = verify_main,
@@ -115,11 +115,11 @@ static int cache_verify_print_json(const verify_options *o, const rp_cache_verif
 static int cache_verify_print_summary(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], wrong[CACHE_TEXT_BYTES];
     printf("%s, %s read: %s\n", cache_count_text(v->records, "record", records), cache_bytes_text(v->bytes, size),
-           s->n == 0 ? "all is well" : cache_count_text(s->n, "finding", wrong));
-    if (s->n > 0 && s->n_damaged == 0) printf("nothing is damaged: 'reprise cache gc' removes what a crash left\n");
+           s->n == 0 ? "no errors" : cache_count_text(s->n, "finding", wrong));
+    if (s->n > 0 && s->n_damaged == 0) printf("nothing is damaged: 'reprise cache gc' removes the leftovers of a crash\n");
     if (!v->is_whole) printf("an engine has the store open: files and index were not compared\n");
     if (o->model != NULL) {
-        printf("%s of %llu of this model computed again: %llu different\n", cache_count_text(r->checked, "record", records),
+        printf("%s of %llu of this model recomputed: %llu differ\n", cache_count_text(r->checked, "record", records),
                (unsigned long long)r->candidates, (unsigned long long)r->different);
         if (r->unknown_scope > 0)
             printf("%s not recomputed: text after modules (a store does not hold which modules preceded it) or text of another tenant\n",
@@ -127,7 +127,7 @@ static int cache_verify_print_summary(const verify_options *o, const rp_cache_ve
         if (r->unknown_module > 0)
             printf("%s not recomputed: modules whose schema was not given: add --schema FILE\n",
                    cache_count_text(r->unknown_module, "record", records));
-        if (r->no_memory > 0) printf("%llu are longer than the context or the memory: raise --ctx\n", (unsigned long long)r->no_memory);
+        if (r->no_memory > 0) printf("%llu exceed the context or the memory: raise --ctx\n", (unsigned long long)r->no_memory);
     }
     return cli_finish_output();
 }
@@ -182,7 +182,7 @@ static int verify_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     if (o.model == NULL && (o.schemas.n > 0 || o.tenant != NULL))
-        return cli_fail(CLI_WRONG_USE, "--schema and --tenant need a model to compute with: give --model FILE");
+        return cli_fail(CLI_WRONG_USE, "--schema and --tenant need a model: give --model FILE");
     rp_cache *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
     if (status == CLI_OK) status = cache_verify_verify(&o, cache);

@@ -16,41 +16,42 @@ static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* 
 #define AT(field) offsetof(bench_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; always needed"},
+     .help = "model file (GGUF); required"},
     {.name = "load", .kind = CLI_CHOICE, .value = "poisson|replay|soak", .offset = AT(load), .choices = load_names,
-     .help = "short calls at random moments beside long prompts; the requests of a file; everything at once, for long (poisson)"},
+     .help = "poisson: short requests with Poisson arrivals beside long prompts; replay: the requests of a file; "
+             "soak: all features at once, for a long time (poisson)"},
     {.name = "seconds", .kind = CLI_REAL, .value = "S", .offset = AT(seconds), .min = 0.1, .max = 1e7,
-     .help = "how long calls are submitted: poisson, soak (10)"},
+     .help = "duration of the load: poisson, soak (10)"},
     {.name = "rate", .kind = CLI_REAL, .value = "N", .offset = AT(rate), .min = 0.001, .max = 1e5,
-     .help = "short calls a second, on average: poisson (2)"},
+     .help = "mean arrival rate of short requests, per second: poisson (2)"},
     {.name = "prompt-tokens", .kind = CLI_INT, .value = "N", .offset = AT(prompt_tokens), .min = 1, .max = 1 << 24,
-     .help = "tokens of a short prompt, on average: poisson (64)"},
+     .help = "mean length of short prompts: poisson (64)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = 1 << 24,
-     .help = "tokens of an answer, on average: poisson (32)"},
+     .help = "mean length of answers: poisson (32)"},
     {.name = "long-tokens", .kind = CLI_INT, .value = "N", .offset = AT(long_tokens), .min = 1, .max = 1 << 24,
-     .help = "tokens of a long prompt: poisson (2048)"},
+     .help = "length of long prompts: poisson (2048)"},
     {.name = "long-every", .kind = CLI_REAL, .value = "S", .offset = AT(long_every), .min = 0, .max = 1e7,
-     .help = "seconds from one long prompt to the next; 0: there are none: poisson (5)"},
+     .help = "interval between long prompts; 0: no long prompts: poisson (5)"},
     {.name = "shared-tokens", .kind = CLI_INT, .value = "N", .offset = AT(shared_tokens), .min = 0, .max = 1 << 24,
-     .help = "tokens that stand before every prompt, the same ones; 0: every prompt is new: poisson (0)"},
+     .help = "length of a prefix shared by all prompts; 0: none: poisson (0)"},
     {.name = "requests", .kind = CLI_TEXT, .value = "FILE", .offset = AT(requests),
-     .help = "what to replay: JSON lines with input_length, output_length, hash_ids: replay"},
+     .help = "trace to replay: JSON lines with input_length, output_length, hash_ids: replay"},
     {.name = "scale", .kind = CLI_INT, .value = "N", .offset = AT(scale), .min = 1, .max = BENCH_REQUEST_BLOCK,
-     .help = "divide all lengths by a power of two: replay (1)"},
+     .help = "divide all lengths by this power of two: replay (1)"},
     {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
-     .help = "how many of the file's requests; 0: all: replay (0)"},
+     .help = "number of requests to take from the trace; 0: all: replay (0)"},
     {.name = "parallel", .kind = CLI_INT, .value = "N", .offset = AT(parallel), .min = 1, .max = 65536,
-     .help = "calls that are under way together: replay, soak (1; soak: 24)"},
-    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of moments, lengths and words (0)"},
+     .help = "number of concurrent requests: replay, soak (1; soak: 24)"},
+    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of arrivals, lengths and words (0)"},
     {.name = "goal", .kind = CLI_REAL, .value = "MS", .offset = AT(goal_ms), .min = 0, .max = (double)INFINITY,
-     .help = "time between tokens that long prompts have to leave; inf: they take whole chunks; 0: 1.75 times what it is without (0)"},
+     .help = "inter-token latency goal beside long prompts; inf: whole prefill chunks; 0: 1.75 times the latency without them (0)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
-     .help = "calls that the engine runs together; others wait (16)"},
+     .help = "maximum number of requests in a batch (16)"},
     CLI_ENGINE_ROWS(bench_options, engine, 't'),
     CLI_STORE_ROWS(bench_options, engine),
     {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace),
-     .help = "write what happened when as a Chrome trace, for ui.perfetto.dev"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object; with replay, one for each request before it"},
+     .help = "write a timeline of the run as a Chrome trace, for ui.perfetto.dev"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON; with replay, one line per request before it"},
     {.name = NULL},
 };
 #undef AT
@@ -61,10 +62,10 @@ static const cli_command *const parts[] = {&cli_bench_serve, NULL};
 
 const cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "drive an engine with many calls and say what their users would feel",
+    .summary = "load test: time to first token, inter-token latency, throughput, memory",
     .synopsis = "(-m MODEL [--load poisson|replay|soak] | serve [--url URL]) [OPTIONS]",
-    .notes = "Ctrl-C ends the load and reports what there is.\n"
-             "exit status: 0 done, 1 failed (calls did, or memory grew), 2 used wrongly, 130 stopped by Ctrl-C\n",
+    .notes = "Ctrl-C ends the load and reports the results so far.\n"
+             "exit status: 0 success, 1 failure (of requests, or memory grew), 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = bench_main,
     .parts = parts,
@@ -88,7 +89,7 @@ static int bench_check_context(const bench_options *o, const rp_model *model) {
     int64_t longest = (o->long_every > 0 && o->long_tokens > o->prompt_tokens * 3 / 2 ? o->long_tokens : o->prompt_tokens * 3 / 2);
     longest += (int64_t)o->shared_tokens + o->max_tokens * 3 / 2 + 1;
     if (o->load != BENCH_POISSON || longest <= room) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "prompts and answers take up to %lld tokens, the context holds %d: give --ctx %lld, or fewer tokens",
+    return cli_fail(CLI_WRONG_USE, "prompts and answers take up to %lld tokens, but the context has %d: give --ctx %lld, or fewer tokens",
                     (long long)longest, (int)room, (long long)longest);
 }
 

@@ -13,9 +13,9 @@ static const cli_option options[] = {{.name = NULL}};
 
 const cli_command cli_command_cache = {
     .name = "cache",
-    .summary = "look at what is kept, look after it, ship it",
+    .summary = "list, verify, pin, remove, export and import the records of a store",
     .synopsis = "COMMAND [OPTIONS]",
-    .notes = "'reprise cache COMMAND --help' explains one.\n",
+    .notes = "See 'reprise cache COMMAND --help'.\n",
     .options = options,
     .main = cache_main,
     .parts = parts,

@@ -22,13 +22,13 @@ static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 static const cli_option options[] = {
     {.name = "shell", .kind = CLI_TEXT, .value = "bash|zsh|fish", .offset = offsetof(completion_options, shell), .choices = shells,
-     .required = true, .positional = true, .help = "the shell that the script is for"},
+     .required = true, .positional = true, .help = "shell of the script"},
     {.name = NULL},
 };
 
 const cli_command cli_command_completion = {
     .name = "completion",
-    .summary = "print a script that completes command lines",
+    .summary = "print a shell completion script",
     .synopsis = "bash|zsh|fish",
     .notes = "bash: reprise completion bash > ~/.local/share/bash-completion/completions/reprise\n"
              "zsh:  reprise completion zsh > a file '_reprise' in a folder of $fpath\n"
@@ -199,7 +199,7 @@ static void zsh_choice(const char *function, const cli_command *whole, const cli
                        const char *(*completion_name_of)(const cli_command *c)) {
     printf("%s() {\n    local state line\n    local -a commands=(\n", function);
     for (const cli_command *const *c = list; *c != NULL; c++) zsh_entry(*c, completion_name_of(*c));
-    if (whole == NULL) printf("        'help:explain a command'\n");
+    if (whole == NULL) printf("        'help:print the help of a command'\n");
     printf("    )\n    _arguments -C ");
     if (whole != NULL) zsh_options(whole);
     else printf("'--help[print help]' '--version[print the version]'");
@@ -303,7 +303,7 @@ static void print_fish(void) {
            "        test \"$words[1]\" = $word; or return 1\n        set -e words[1]\n    end\nend\n"
            "complete -c reprise -f\ncomplete -c reprise -l help -s h -d 'print help'\n"
            "complete -c reprise -n __fish_use_subcommand -l version -d 'print the version'\n"
-           "complete -c reprise -n __fish_use_subcommand -a help -d 'explain a command'\n",
+           "complete -c reprise -n __fish_use_subcommand -a help -d 'print the help of a command'\n",
            rp_version());
     each_command(fish_command);
 }
@@ -319,5 +319,5 @@ static int completion_main(int argc, char **argv) {
             print[i]();
             return cli_finish_output();
         }
-    return cli_fail(CLI_WRONG_USE, "there is no completion for '%s': give bash, zsh or fish", o.shell);
+    return cli_fail(CLI_WRONG_USE, "no completion for '%s': give bash, zsh or fish", o.shell);
 }

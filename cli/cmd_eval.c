@@ -35,30 +35,30 @@ static const char *const default_settings[] = {"exact", "path", "module", "scaff
 #define AT(field) offsetof(eval_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; always needed"},
+     .help = "model file (GGUF); required"},
     {.name = "tasks", .letter = 't', .kind = CLI_LIST, .value = "FILE", .offset = AT(tasks),
-     .help = "a task file: JSON lines with schema, prompt, answers and metric; may be given several times; needed"},
+     .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
-     .help = "a way to compute the prompts, words joined by '+': exact, off, link:K or blend:R; path or module; packed or fixed; scaffold; bos. May be given "
-             "several times (exact, path, module, scaffold, path+fixed, module+fixed)"},
+     .help = "setting to compare, words joined by '+': exact, off, link:K or blend:R; path or module; packed or "
+             "fixed; scaffold; bos; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
-     .help = "tokens of an answer at most (32)"},
+     .help = "maximum number of tokens to generate (32)"},
     {.name = "limit", .kind = CLI_INT, .value = "N", .offset = AT(limit), .min = 0, .max = INT32_MAX,
-     .help = "only the first N items of each file; 0: all (0)"},
+     .help = "number of items to take from each file; 0: all (0)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "write the table as JSON"},
     {.name = "csv", .kind = CLI_FLAG, .offset = AT(csv), .help = "write the table as CSV"},
     {.name = "markdown", .kind = CLI_FLAG, .offset = AT(markdown), .help = "write the table as Markdown"},
     {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output),
-     .help = "where --json, --csv or --markdown go; the table for people is printed then too (standard output)"},
-    {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its values, as JSON lines"},
+     .help = "file for --json, --csv or --markdown; the plain table is then printed, too (standard output)"},
+    {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its scores, as JSON lines"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
-     .help = "draw scores and divergences against the time to the first token"},
+     .help = "draw scores and divergences against the time to first token"},
     {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000,
-     .help = "resamples of the bootstrap behind the intervals (1000)"},
-    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "seed of the bootstrap (1)"},
+     .help = "number of bootstrap resamples for the intervals (1000)"},
+    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of the bootstrap (1)"},
     CLI_ENGINE_ROWS(eval_options, engine, 0),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "what stands around roles; without it the model's metadata decide"},
+     .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
 };
 #undef AT
@@ -67,16 +67,16 @@ static int eval_main(int argc, char **argv);
 
 const cli_command cli_command_eval = {
     .name = "eval",
-    .summary = "compare ways of reuse by answers, on task files",
+    .summary = "measure answer quality per reuse setting, on task files",
     .synopsis = "-m MODEL -t FILE... [-s WORDS]... [OPTIONS]",
     .notes = "A task's line: {\"schema\": PML or a path, \"prompt\": PML, \"answers\": [...], \"metric\": \"exact\"}\n"
-             "  schema   may be left out: the one of the line before\n"
-             "  metric   exact, contains, f1, rouge-l; perplexity of the first answer as it stands\n"
-             "Columns: score, mean of the items, with the interval that holds 95 % of resampled means; agreement, how often the first\n"
-             "token of the answer is that of one plain run, and KL, how far its distribution is from there in nats (perplexity:\n"
-             "at every token); first token, median, every module in place; reused, tokens and bytes of states;\n"
-             "again, tokens of modules that were computed again, and those that were compared to find them.\n"
-             "exit status: 0 done, 1 failed, 2 used wrongly, 130 stopped by Ctrl-C\n",
+             "  schema   default: that of the previous line\n"
+             "  metric   exact, contains, f1, rouge-l; perplexity of the first answer\n"
+             "Columns: score, the mean of the items with its 95 % bootstrap interval; agreement, how often the first token of the\n"
+             "answer equals that of an exact run, and KL, the divergence of its distribution from the exact one in nats (perplexity:\n"
+             "at every token); first token, the median TTFT with every module cached; reused, tokens and KV bytes;\n"
+             "recomputed, module tokens that were recomputed, of those that were compared to select them.\n"
+             "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = eval_main,
 };
@@ -118,7 +118,8 @@ static void eval_on_logits(void *user, const float *logits, int32_t n_vocab) {
 }
 
 static int fail_item(const eval_task *t, const eval_item *item, const eval_setting *s, const rp_error *err) {
-    return cli_fail(CLI_FAILED, "%s:%d: under '%s': %s", t->path, item->line, s->name, err->message);
+    char line[CLI_MESSAGE_BYTES];
+    return cli_fail(CLI_FAILED, "%s:%d: setting '%s': %s", t->path, item->line, s->name, cli_message(err, line));
 }
 
 /* Paths of the modules that the prompt takes, separated by spaces; NULL if there are fewer than two. Freed by the caller. */
@@ -317,10 +318,10 @@ static int eval_all(eval_state *s, size_t *n_rows) {
 /* ---- The command ---- */
 
 static int eval_check_options(const eval_options *o) {
-    if (o->tasks.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise eval' has no tasks: give --tasks FILE");
+    if (o->tasks.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise eval' needs tasks: give --tasks FILE");
     if (o->json + o->csv + o->markdown > 1) return cli_fail(CLI_WRONG_USE, "--json, --csv and --markdown exclude each other: give one of them");
     if (o->output != NULL && o->json + o->csv + o->markdown == 0)
-        return cli_fail(CLI_WRONG_USE, "--output '%s' wants a format: give --json, --csv or --markdown", o->output);
+        return cli_fail(CLI_WRONG_USE, "--output '%s' needs a format: give --json, --csv or --markdown", o->output);
     return CLI_OK;
 }
 
@@ -340,7 +341,7 @@ static int eval_read_settings(eval_state *s) {
 static int check_task(const eval_task *t) {
     for (size_t i = 1; i < t->n_items; i++)
         if (t->items[i].metric != t->items[0].metric)
-            return cli_fail(CLI_FAILED, "%s:%d: its metric is %s, that of the first item %s: put them into files of their own", t->path,
+            return cli_fail(CLI_FAILED, "%s:%d: the metric is %s, but that of the first item is %s: use one file per metric", t->path,
                             t->items[i].line, eval_metric_name(t->items[i].metric), eval_metric_name(t->items[0].metric));
     return CLI_OK;
 }
@@ -371,7 +372,7 @@ static int eval_load(eval_state *s) {
 static int open_for_writing(const char *path, const char *option, FILE **file) {
     if (path == NULL) return CLI_OK;
     *file = fopen(path, "w");
-    return *file != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give %s a file that can be made", path, option);
+    return *file != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give %s a writable path", path, option);
 }
 
 static int report(const eval_state *s, FILE *output, FILE *svg, size_t n_rows) {

@@ -13,13 +13,13 @@ typedef struct explain_options {
 #define AT(field) offsetof(explain_options, field)
 static const cli_option explain_table[] = {
     {.name = "id", .kind = CLI_TEXT, .value = "ID", .offset = AT(first), .positional = true,
-     .help = "a request, by the x-request-id of its reply; without it the last ones are listed"},
+     .help = "request id, from the x-request-id of the reply; without it the last requests are listed"},
     REPORTS_ROWS(explain_options, server),
     {.name = NULL},
 };
 static const cli_option diff_table[] = {
-    {.name = "a", .kind = CLI_TEXT, .value = "A", .offset = AT(first), .required = true, .positional = true, .help = "a request, by its id"},
-    {.name = "b", .kind = CLI_TEXT, .value = "B", .offset = AT(second), .required = true, .positional = true, .help = "another, that came after it"},
+    {.name = "a", .kind = CLI_TEXT, .value = "A", .offset = AT(first), .required = true, .positional = true, .help = "request id"},
+    {.name = "b", .kind = CLI_TEXT, .value = "B", .offset = AT(second), .required = true, .positional = true, .help = "id of a later request"},
     REPORTS_ROWS(explain_options, server),
     {.name = NULL},
 };
@@ -30,19 +30,19 @@ static int diff_main(int argc, char **argv);
 
 const cli_command cli_command_explain = {
     .name = "explain",
-    .summary = "say what a request to a server reused, and why not more",
+    .summary = "explain a request's cache hits and misses",
     .synopsis = "[ID] [OPTIONS]",
-    .notes = "A server keeps the reports of its last 512 answers; a key sees those of its tenant.\n",
+    .notes = "A server keeps the reports of its last 512 answers; an API key gives access to those of its tenant.\n",
     .options = explain_table,
     .main = explain_main,
 };
 
 const cli_command cli_command_diff = {
     .name = "diff",
-    .summary = "say how two requests to a server differ",
+    .summary = "compare two requests: where their prompts differ, and the reuse between them",
     .synopsis = "A B [OPTIONS]",
-    .notes = "Reports hold hashes of a prompt and not its text: where texts differ is known to 64 bytes at first, to 4 KiB\n"
-             "farther on, and not beyond 340 KiB.\n",
+    .notes = "Reports hold hashes of a prompt, not its text: a difference is located to 64 bytes at first, to 4 KiB\n"
+             "farther on, and not at all beyond 340 KiB.\n",
     .options = diff_table,
     .main = diff_main,
 };

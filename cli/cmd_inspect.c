@@ -24,18 +24,18 @@ typedef struct inspect_options {
 #define AT(field) offsetof(inspect_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; always needed. Alone: describe it"},
+     .help = "model file (GGUF); required; alone: describe the model"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
-     .help = "draw this schema; of several, the one that the prompt names, else the last"},
+     .help = "show this schema; of several, the one that the prompt names, or else the last"},
     {.name = "prompt", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompt),
-     .help = "a prompt document, '-' for standard input: mark what it takes and list its tiles"},
+     .help = "prompt file (PML), '-' for standard input: mark the modules it uses and list its plan"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
-     .help = "draw the prompt's mosaic, or without a prompt the schema's canonical layout, into this file"},
+     .help = "draw the plan of the prompt, or without one the canonical layout of the schema, into this file"},
     {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
+     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "what stands around roles; without it the model's metadata decide"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+     .help = "chat template name (from the model's metadata)"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 #undef AT
@@ -44,7 +44,7 @@ static int inspect_main(int argc, char **argv);
 
 const cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "describe a model, draw a schema, show what a prompt reuses",
+    .summary = "describe a model, a schema's layout, or a prompt's plan",
     .synopsis = "-m MODEL [--schema FILE [--prompt FILE] [--svg FILE]] [--json]",
     .notes = "",
     .options = options,
@@ -53,8 +53,8 @@ const cli_command cli_command_inspect = {
 
 static int inspect_check_options(const inspect_options *o) {
     if (o->schemas.n > 0) return CLI_OK;
-    if (o->prompt != NULL) return cli_fail(CLI_WRONG_USE, "--prompt '%s' names a schema: give its file with --schema", o->prompt);
-    if (o->svg != NULL) return cli_fail(CLI_WRONG_USE, "--svg '%s' needs something to draw: give --schema FILE", o->svg);
+    if (o->prompt != NULL) return cli_fail(CLI_WRONG_USE, "--prompt '%s' needs its schema: give --schema FILE", o->prompt);
+    if (o->svg != NULL) return cli_fail(CLI_WRONG_USE, "--svg '%s' needs a schema to draw: give --schema FILE", o->svg);
     return CLI_OK;
 }
 

@@ -19,17 +19,17 @@ typedef struct lint_options {
 #define AT(field) offsetof(lint_options, field)
 static const cli_option options[] = {
     {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .required = true, .positional = true,
-     .help = "a schema file"},
+     .help = "schema file (PML)"},
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model that it is for, a GGUF file: its tokens and positions count"},
+     .help = "model file (GGUF), for token counts and positions; required"},
     {.name = "prompts", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
-     .help = "prompts that the schema is used with: PML documents one behind another, or JSON lines with \"prompt\"; '-' for standard input; may be given several times"},
+     .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for standard input; may be repeated"},
     {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "positions for prompt and answer; 0: what the model was trained for (0)"},
+     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "what stands around roles; without it the model's metadata decide"},
-    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "exit status 1 for warnings, too"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object"},
+     .help = "chat template name (from the model's metadata)"},
+    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "treat warnings as errors in the exit status"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 #undef AT
@@ -38,9 +38,9 @@ static int lint_main(int argc, char **argv);
 
 const cli_command cli_command_lint = {
     .name = "lint",
-    .summary = "say what could be better in a schema",
+    .summary = "check a schema for mistakes and waste",
     .synopsis = "SCHEMA -m MODEL [--prompts FILE]... [--strict] [--json]",
-    .notes = "Exit status 1 says that there are errors (with --strict: or warnings); notes never count.\n",
+    .notes = "exit status: 0 no errors, 1 errors (with --strict: or warnings), 2 usage error; notes never count\n",
     .options = options,
     .main = lint_main,
 };

@@ -16,13 +16,13 @@ typedef struct quantize_options {
 #define AT(field) offsetof(quantize_options, field)
 static const cli_option options[] = {
     {.name = "in", .kind = CLI_TEXT, .value = "IN", .offset = AT(in), .required = true, .positional = true,
-     .help = "the model, a GGUF file in F32, F16 or BF16"},
+     .help = "model file (GGUF) in F32, F16 or BF16"},
     {.name = "out", .kind = CLI_TEXT, .value = "OUT", .offset = AT(out), .required = true, .positional = true,
-     .help = "the file to write; it appears when it is whole"},
+     .help = "file to write; it appears only when complete"},
     {.name = "type", .kind = CLI_TEXT, .value = "TYPE", .offset = AT(type), .required = true, .positional = true,
-     .help = "Q8_0 (8.5 bits a weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
+     .help = "type of the weights: Q8_0 (8.5 bits per weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
     {.name = "threads", .letter = 't', .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256,
-     .help = "threads; 0: one for each processor (0)"},
+     .help = "number of threads; 0: one per processor (0)"},
     {.name = NULL},
 };
 #undef AT
@@ -31,9 +31,10 @@ static int quantize_main(int argc, char **argv);
 
 const cli_command cli_command_quantize = {
     .name = "quantize",
-    .summary = "write a copy of a model with smaller weights",
+    .summary = "quantize the weights of a model",
     .synopsis = "IN OUT TYPE [--threads N]",
-    .notes = "Vectors, norms, biases, positions and routers of experts become F32. Matrices whose rows are not\nwhole blocks of TYPE get another type, which is said.\n",
+    .notes = "Vectors, norms, biases, positions and routers of experts become F32. Matrices with rows that are not\n"
+             "whole blocks of TYPE get another type, and a note reports it.\n",
     .options = options,
     .main = quantize_main,
 };

@@ -27,48 +27,47 @@ static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* the or
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; always needed"},
+     .help = "model file (GGUF); required"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
-     .help = "a schema of prompt modules; may be given several times"},
+     .help = "schema file (PML) of prompt modules; may be repeated"},
     {.name = "prompt", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
-     .help = "a prompt document, '-' for standard input; several run one after the other on the same states"},
+     .help = "prompt file (PML), '-' for standard input; may be repeated: prompts run in order and share the KV cache"},
     {.name = "text", .letter = 'p', .kind = CLI_LIST, .value = "STRING", .offset = AT(texts),
-     .help = "plain text instead of a prompt document; '' starts from the beginning-of-text token alone"},
+     .help = "plain-text prompt instead of a file; '' is the beginning-of-text token alone; may be repeated"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
-     .help = "tokens of answer at most (128)"},
+     .help = "maximum number of tokens to generate (128)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
     {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar),
-     .help = "a grammar, GBNF: each answer is a text of its rule `root`"},
+     .help = "constrain answers to the rule `root` of this GBNF grammar"},
     {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger),
-     .help = "the grammar holds from behind the first place where the answer contains this text"},
-    {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "go on after the end of the text"},
+     .help = "apply the grammar only after this text first appears in the answer"},
+    {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "continue after the end-of-text token"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
-     .help = "on: compose the prompt out of cached states; off: compute the same plan anew; exact: one plain run of the same "
-             "tokens, each seeing all before it (on)"},
+     .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens (on)"},
     {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality),
-     .help = "how much of the modules is computed again where the prompt puts them together: reuse, link:K (their first K tokens), blend:R (the R "
-             "per cent that deviate most), scaffold (all, while idle, for the next such prompt) or exact; without it prompt and schema say"},
+     .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
+             "blend:R (the R percent that deviate most), scaffold (all, in the background, for the next such prompt) "
+             "or exact (all); default: from the prompt or the schema"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = 0, .max = RP_MAX_DRAFT,
-     .help = "guess up to N tokens by what stood behind the same words before, and check them in one step; the answer stays the same (0)"},
+     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; the answer does not change (0)"},
     {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
-     .help = "where a text was read before but for a piece in its middle, move what stands behind the piece and compute its first K tokens "
-             "again; not exact (-1: off)"},
+     .help = "after an edit inside a cached prompt, reuse the suffix at its new positions and recompute its first K "
+             "tokens; approximate; -1: off (-1)"},
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
-     .help = "whose the prompts are: states of their text and answers are kept under this name and found under no other; schemas are "
-             "shared (the operator's)"},
+     .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared (the operator)"},
     CLI_ENGINE_ROWS(run_options, engine, 't'),
     CLI_STORE_ROWS(run_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "what stands around roles; without it the model's metadata decide"},
+     .help = "chat template name (from the model's metadata)"},
     {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX,
-     .help = "run each prompt N times, with the timings of each (1)"},
+     .help = "run each prompt N times and report the timings of each run (1)"},
     {.name = "dump-logits", .kind = CLI_TEXT, .value = "FILE", .offset = AT(dump_logits),
-     .help = "write the logits before each generated token, as little-endian f32"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object for each answer, on a line of its own"},
+     .help = "write the logits of each decoding step to this file, as little-endian f32"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one line of JSON per answer"},
     {.name = "explain", .kind = CLI_FLAG, .offset = AT(explain),
-     .help = "print how each part of the prompt was got, and why it was not reused, on standard error"},
+     .help = "print the source and the miss reason of each prompt part on standard error"},
     {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose),
-     .help = "print the summary line even if standard error is no terminal"},
+     .help = "print the summary line even if standard error is not a terminal"},
     {.name = NULL},
 };
 #undef AT
@@ -79,8 +78,8 @@ const cli_command cli_command_run = {
     .name = "run",
     .summary = "run prompts and stream their answers",
     .synopsis = "-m MODEL [--schema FILE]... (--prompt FILE... | --text STRING...) [OPTIONS]",
-    .notes = "Ctrl-C ends the answer where it is; a second one ends the program at once.\n"
-             "exit status: 0 done, 1 failed, 2 used wrongly, 130 stopped by Ctrl-C\n",
+    .notes = "Ctrl-C ends the answer; a second Ctrl-C ends the program at once.\n"
+             "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = run_main,
 };
@@ -137,7 +136,7 @@ static void run_on_logits(void *user, const float *logits, int32_t n_vocab) {
 
 static void run_on_progress(void *user, uint64_t done, uint64_t total) {
     run_state *s = user;
-    cli_progress_draw(&s->progress, "computing modules", "tokens", done, total);
+    cli_progress_draw(&s->progress, "prefilling modules", "tokens", done, total);
 }
 
 /* ---- The work ---- */
@@ -146,9 +145,9 @@ static int run_check_options(const run_options *o) {
     if (o->prompts.n > 0 && o->texts.n > 0)
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
-        return cli_fail(CLI_WRONG_USE, "'reprise run' has nothing to run: give --prompt FILE or --text STRING");
+        return cli_fail(CLI_WRONG_USE, "'reprise run' needs a prompt: give --prompt FILE or --text STRING");
     if (o->grammar_trigger != NULL && o->grammar == NULL)
-        return cli_fail(CLI_WRONG_USE, "--grammar-trigger says where a grammar begins: give --grammar FILE, too");
+        return cli_fail(CLI_WRONG_USE, "--grammar-trigger needs a grammar: give --grammar FILE, too");
     if (o->tenant != NULL && strlen(o->tenant) > RP_MAX_TENANT_BYTES)
         return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant), RP_MAX_TENANT_BYTES);
     if (o->sampling.logprobs > 0 && !o->json)
@@ -157,7 +156,7 @@ static int run_check_options(const run_options *o) {
     if (status != CLI_OK) return status;
     size_t standard = 0;
     for (size_t i = 0; i < o->prompts.n; i++) standard += strcmp(o->prompts.items[i], "-") == 0;
-    if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - was given twice: standard input can be read once");
+    if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - is given twice: standard input can be read only once");
     return CLI_OK;
 }
 
@@ -270,7 +269,7 @@ static int run_one(run_state *s, const run_input *in, bool last) {
     if (rc != RP_OK) {
         end_line(s, false);
         if (rc == RP_ERR_CANCELLED && cli_interrupted()) return CLI_INTERRUPTED;
-        return is_wrong_use(&err) ? cli_fail(CLI_WRONG_USE, "%s", err.message) : cli_fail_library(&err);
+        return cli_fail_library_as(is_wrong_use(&err) ? CLI_WRONG_USE : CLI_FAILED, &err);
     }
     int status = report(s, in, result, last || cli_interrupted());
     rp_result_free(result);
@@ -291,7 +290,7 @@ static int open_dump(run_state *s) {
     const char *path = s->options->dump_logits;
     if (path == NULL) return CLI_OK;
     s->dump = fopen(path, "wb");
-    return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a file that can be made", path);
+    return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a writable path", path);
 }
 
 static int run_read_quality(run_state *s) {

@@ -41,67 +41,67 @@ static const char *const log_names[] = {"requests", "off", NULL};
     {.name = option, .kind = CLI_INT, .value = "MS", .offset = AT(at), .min = 1, .max = 86400000, .help = text}
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model),
-     .help = "the model, a GGUF file; always needed"},
+     .help = "model file (GGUF); required"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
-     .help = "a schema of prompt modules that all may use; may be given several times"},
+     .help = "schema file (PML), shared by all tenants; may be repeated"},
     {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir),
-     .help = "keep schemas that come by HTTP in this folder, and load those that are there"},
+     .help = "folder that keeps the schemas sent over HTTP; they are loaded again at the next start"},
     {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
-     .help = "the address to listen on; anything but loopback needs --api-keys (127.0.0.1)"},
+     .help = "address to listen on; non-loopback addresses require --api-keys (127.0.0.1)"},
     {.name = "host-name", .kind = CLI_LIST, .value = "NAME", .offset = AT(host_names),
-     .help = "answer requests for this name (Host), beside localhost and the address listened on; may be given several times"},
+     .help = "accept requests with this Host name, besides localhost and the listening address; may be repeated"},
     {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
-     .help = "the port; 0: any that is free (8080)"},
-    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket, too"},
-    {.name = "no-tcp", .kind = CLI_FLAG, .offset = AT(no_tcp), .help = "with --unix: on that alone"},
+     .help = "port to listen on; 0: any free port (8080)"},
+    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket as well"},
+    {.name = "no-tcp", .kind = CLI_FLAG, .offset = AT(no_tcp), .help = "with --unix: do not listen on TCP"},
     {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = AT(api_keys),
-     .help = "who may ask: a line for each key with its hash, tenant and rights; without it everybody who can connect is the operator"},
+     .help = "file of API keys: a line for each with hash, tenant and rights; without it every client is the operator"},
     {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
-     .help = "read a key from standard input, print its hash for --api-keys, and end"},
-    {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "pages of this origin may ask; '*': all"},
-    {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "do without the page at /"},
+     .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
+    {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "CORS: allow web pages of this origin; '*': all"},
+    {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "disable the web page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
-     .help = "how requests call the model; without it as its file says"},
+     .help = "model name in the API (the name in the model file)"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
-     .help = "move lines of system messages that are different each time (dates, ids) to their end, so that the others are found again"},
+     .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
-     .help = "refuse requests with unknown fields; without it the answer's reprise.warnings names them"},
+     .help = "reject requests with unknown fields; without it reprise.warnings of the answer names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
-     .help = "tokens of an answer at most, where the request does not say (1024)"},
+     .help = "maximum number of tokens to generate for a request that sets no limit (1024)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
-     .help = "answers that are computed together (16)"},
+     .help = "maximum number of requests in a batch (16)"},
     {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536,
-     .help = "more that may wait; others are told when to try again (256)"},
+     .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
     {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 65536,
      .help = "maximum number of connections; beyond it the oldest idle one is closed, or a new one gets status 503 (1024)"},
     {.name = "connections-per-address", .kind = CLI_INT, .value = "N", .offset = AT(address_connections), .min = 0, .max = 65536,
      .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"},
     {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(reply_buffers),
-     .help = "of answers that wait for their readers; beyond it streams pause until they are read (64M)"},
-    {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "largest body of a request (16M)"},
-    TIMEOUT("head-timeout", head_timeout, "until a request's head is there (10000)"),
-    TIMEOUT("body-timeout", body_timeout, "and then its body (60000)"),
-    TIMEOUT("idle-timeout", idle_timeout, "between two requests, and for a reader that takes nothing (75000)"),
+     .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"},
+    {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "maximum size of a request body (16M)"},
+    TIMEOUT("head-timeout", head_timeout, "timeout for the headers of a request (10000)"),
+    TIMEOUT("body-timeout", body_timeout, "timeout for the body of a request (60000)"),
+    TIMEOUT("idle-timeout", idle_timeout, "timeout for idle connections and for clients that stop reading (75000)"),
     {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = AT(keep_alive), .min = 0, .max = 86400000,
-     .help = "a stream of which nothing has come for so long gets a comment, which clients pass over; 0: none (15000)"},
-    TIMEOUT("drain", drain, "how long what runs may go on, and the store may be written, after SIGTERM (30000)"),
+     .help = "interval of SSE keep-alive comments in idle streams; 0: none (15000)"},
+    TIMEOUT("drain", drain, "drain timeout for running requests and store writes after SIGTERM (30000)"),
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
-     .help = "a line of JSON for each request on standard error, or none (requests); warnings are written in either case: REPRISE_LOG=off, error, warn, info or debug"},
+     .help = "requests: log each request as a line of JSON on standard error; off: do not (requests). Level of other "
+             "messages: REPRISE_LOG=off, error, warn, info or debug"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
-     .help = "take options from this file, too: lines 'name = value' with the names of these options, '#' before comments; the "
-             "command line goes before it"},
+     .help = "read options from this file: lines 'name = value' with the names of these options, comments after '#'; the command line overrides it"},
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
     {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram),
-     .help = "most that prompts of quality scaffold, which are computed together in idle time, may take of attention states (a quarter of them)"},
+     .help = "memory limit of learned scaffolds (quality scaffold), which are prefilled in the background (a quarter of the KV cache)"},
     {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX,
-     .help = "compute one in N requests with modules once more in full, when nothing else is to do, and compare; 0: none (0)"},
+     .help = "quality audit: when idle, recompute one in N requests with modules by a full prefill and record the divergence; 0: off (0)"},
     {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
-     .help = "with --audit: report schemas that are further from exact than this on average; 0: none (0)"},
+     .help = "with --audit: log schemas with a mean divergence from exact above this; 0: off (0)"},
     {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
-     .help = "with --max-divergence: and compute more of their prompts again, step by step: link:8, blend:15, exact"},
+     .help = "with --max-divergence: raise the quality of these schemas step by step: link:8, blend:15, exact"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "what stands around roles; without it the model's metadata decide"},
+     .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
 };
 #undef TIMEOUT
@@ -111,10 +111,10 @@ static int serve_serve_main(int argc, char **argv);
 
 const cli_command cli_command_serve = {
     .name = "serve",
-    .summary = "answer requests over HTTP",
+    .summary = "serve the APIs of OpenAI, Anthropic, Gemini and llama.cpp over HTTP",
     .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
-    .notes = "SIGTERM and Ctrl-C let what runs finish; a second one ends the program at once. SIGHUP reads the files of --schema again.\n"
-             "exit status: 0 ended by a signal, 1 failed, 2 used wrongly\n",
+    .notes = "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reloads the --schema files.\n"
+             "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
     .main = serve_serve_main,
 };
@@ -250,8 +250,7 @@ static int serve_serve_with(const serve_options *o) {
     (void)rp_log_start(); /* without its thread lines are written at once */
     serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
-    if (rc == RP_ERR_INVALID) return cli_fail(CLI_WRONG_USE, "%s", err.message);
-    if (rc != RP_OK) return cli_fail_library(&err);
+    if (rc != RP_OK) return cli_fail_library_as(rc == RP_ERR_INVALID ? CLI_WRONG_USE : CLI_FAILED, &err);
     catch_signals(server);
     count_steps(server);
     int status = serve_serve(server, &loaded, o);
@@ -282,7 +281,7 @@ static int hash_key(void) {
 
 static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
-    if (o->model == NULL) return cli_fail(CLI_WRONG_USE, "needs -m FILE: see 'reprise serve --help'");
+    if (o->model == NULL) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
     return serve_serve_with(o);
 }
 

@@ -21,17 +21,17 @@ typedef struct split_options {
 #define AT(field) offsetof(split_options, field)
 static const cli_option options[] = {
     {.name = "file", .kind = CLI_LIST, .value = "FILE", .offset = AT(files), .required = true, .positional = true,
-     .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one prompt a line; '-': standard input"},
+     .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one per line; '-': standard input"},
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model),
-     .help = "count in tokens of this model, a GGUF file; without it in bytes, and lengths of parameters are estimates"},
+     .help = "count tokens of this model (GGUF); without it count bytes and estimate parameter lengths"},
     {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output),
-     .help = "write the schema into this file (standard output)"},
+     .help = "file for the schema (standard output)"},
     {.name = "prompts", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompts),
-     .help = "write what the prompts become: JSON Lines of {\"name\": ..., \"prompt\": PML}"},
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "how the schema calls itself (proposed)"},
+     .help = "write the prompts over the schema: JSON Lines of {\"name\": ..., \"prompt\": PML}"},
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "name of the schema (proposed)"},
     {.name = "min", .kind = CLI_INT, .value = "BYTES", .offset = AT(min), .min = 1, .max = 65536,
-     .help = "least text of a module (64)"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one JSON object instead of the summary"},
+     .help = "minimum size of a module (64)"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON instead of the summary"},
     {.name = NULL},
 };
 #undef AT
@@ -42,9 +42,9 @@ const cli_command cli_command_split = {
     .name = "split",
     .summary = "propose a schema for plain prompts",
     .synopsis = "FILE... [-m MODEL] [-o SCHEMA] [--prompts OUT] [--json]",
-    .notes = "What all prompts begin with becomes the schema's own text, passages that two or more share become modules, what\n"
-             "varies within a passage parameters, alternatives in one place unions. Each prompt over the schema is the text that\n"
-             "it was. docs/split.md says how to read the summary.\n",
+    .notes = "The common prefix of all prompts becomes the schema's own text, passages that two or more share become modules,\n"
+             "variations within a passage become parameters, alternatives at one position become unions. Each prompt over the\n"
+             "schema has its original text. docs/split.md explains the summary.\n",
     .options = options,
     .main = split_main,
 };
@@ -85,9 +85,9 @@ static void split_print_summary(FILE *to, const rp_split_result *r) {
                 m->is_alternative ? "  alternative" : "");
     }
     fprintf(to, "\n%s%-*s %10llu\n", unit, 52 - (int)strlen(unit), " of the prompts", (unsigned long long)t.total);
-    print_figure(to, "cached, with the schema encoded before", t.cached, t.total);
-    print_figure(to, "cached, each part computed by its first prompt", t.cached - t.first, t.total);
-    print_figure(to, "found by a cache of prefixes, in this order", t.prefix, t.total);
+    print_figure(to, "cached, with the schema prefilled before", t.cached, t.total);
+    print_figure(to, "cached, each part prefilled by its first prompt", t.cached - t.first, t.total);
+    print_figure(to, "cached by a prefix cache, in this order", t.prefix, t.total);
     fprintf(to, "%-52s %10.1f %s\n", "cached per prompt", r->n_prompts > 0 ? (double)t.cached / (double)r->n_prompts : 0, unit);
 }
 

@@ -15,11 +15,11 @@ typedef struct tokenize_options {
 #define AT(field) offsetof(tokenize_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "the model, a GGUF file; one that holds a vocabulary alone will do; always needed"},
+     .help = "model file (GGUF), or one with the vocabulary only; required"},
     {.name = "special", .kind = CLI_FLAG, .offset = AT(special),
-     .help = "control tokens written in the text become tokens; only for text that you trust"},
-    {.name = "bos", .kind = CLI_FLAG, .offset = AT(bos), .help = "begin with the beginning-of-text token if the model wants one"},
-    {.name = "ids", .kind = CLI_FLAG, .offset = AT(ids), .help = "print the ids alone, on one line"},
+     .help = "parse special tokens in the text; only for trusted text"},
+    {.name = "bos", .kind = CLI_FLAG, .offset = AT(bos), .help = "add the beginning-of-text token if the model uses one"},
+    {.name = "ids", .kind = CLI_FLAG, .offset = AT(ids), .help = "print the ids only, on one line"},
     {.name = NULL},
 };
 #undef AT
@@ -30,7 +30,7 @@ const cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "show the tokens of a text",
     .synopsis = "-m MODEL [--special] [--bos] [--ids] < TEXT",
-    .notes = "Reads standard input to its end and prints a line 'id<TAB>text' for each token. Bytes that do not print are\n"
+    .notes = "Reads standard input to its end and prints a line 'id<TAB>text' for each token. Non-printable bytes are\n"
              "written as \\n, \\t, \\r, \\\\ or \\xNN.\n",
     .options = options,
     .main = tokenize_main,

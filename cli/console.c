@@ -46,19 +46,70 @@ void cli_warn(const char *fmt, ...) {
     va_end(args);
 }
 
-int cli_fail_library(const rp_error *err) { return cli_fail(CLI_FAILED, "%s", err->message); }
+/* ---- Errors of the library: the program's names for its fields and functions ---- */
+
+static const struct {
+    const char *library, *program;
+} names[] = {
+    {"n_ctx", "--ctx"},
+    {"ram_bytes", "--ram"},
+    {"kv_budget_bytes", "--kv-ram"},
+    {"store_dir", "--store"},
+    {"store_budget_bytes", "--disk"},
+    {"max_queue", "--queue"},
+    {"shifted_reuse", "--shifted-reuse"},
+    {"max_divergence", "--max-divergence"},
+    {"audit_every", "--audit"},
+    {"api_keys", "--api-keys"},
+    {"rp_server_hash_key", "reprise serve --hash-key"},
+    {"rp_cache_list", "'reprise cache ls'"},
+    {"rp_cache_get_stats", "'reprise cache stat'"},
+    {"rp_cache_remove", "'reprise cache rm'"},
+    {"rp_cache_gc", "'reprise cache gc'"},
+};
+
+/* The program's name for the n bytes of a word, or NULL. */
+static const char *program_name(const char *word, size_t n) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].library) == n && memcmp(names[i].library, word, n) == 0) return names[i].program;
+    return NULL;
+}
+
+const char *cli_message(const rp_error *err, char out[CLI_MESSAGE_BYTES]) {
+    static const char word_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t used = 0;
+    for (const char *p = err->message; *p != '\0';) {
+        size_t n = strspn(p, word_bytes);
+        const char *name = program_name(p, n);
+        if (n == 0) n = 1;
+        size_t bytes = name != NULL ? strlen(name) : n;
+        if (used + bytes >= CLI_MESSAGE_BYTES) break;
+        memcpy(out + used, name != NULL ? name : p, bytes);
+        used += bytes;
+        p += n;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+int cli_fail_library_as(int status, const rp_error *err) {
+    char line[CLI_MESSAGE_BYTES];
+    return cli_fail(status, "%s", cli_message(err, line));
+}
+
+int cli_fail_library(const rp_error *err) { return cli_fail_library_as(CLI_FAILED, err); }
 
 /* ---- Memory ---- */
 
 void *cli_alloc(size_t n) {
     void *p = calloc(1, n > 0 ? n : 1);
-    if (p == NULL) exit(cli_fail(CLI_FAILED, "out of memory: %zu bytes were needed", n));
+    if (p == NULL) exit(cli_fail(CLI_FAILED, "out of memory: %zu bytes", n));
     return p;
 }
 
 void *cli_realloc(void *p, size_t n) {
     void *q = realloc(p, n > 0 ? n : 1);
-    if (q == NULL) exit(cli_fail(CLI_FAILED, "out of memory: %zu bytes were needed", n));
+    if (q == NULL) exit(cli_fail(CLI_FAILED, "out of memory: %zu bytes", n));
     return q;
 }
 
@@ -97,7 +148,7 @@ int cli_read(const char *path, char **data, size_t *n) {
     const char *name = standard ? "standard input" : path;
     if (rc > 0) return cli_fail(CLI_FAILED, "cannot read '%s': %s", name, strerror(rc));
     if (rc < 0)
-        return cli_fail(CLI_FAILED, "cannot read '%s': it has more than %zu MiB, give less", name, CLI_INPUT_MAX_BYTES >> 20);
+        return cli_fail(CLI_FAILED, "cannot read '%s': it has more than %zu MiB: give a smaller file", name, CLI_INPUT_MAX_BYTES >> 20);
     return CLI_OK;
 }
 

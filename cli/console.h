@@ -21,7 +21,12 @@
 int cli_fail(int status, const char *fmt, ...) CLI_PRINTF(2, 3);
 /* Prints "warning: ..." on one line of standard error; what is done goes on. */
 void cli_warn(const char *fmt, ...) CLI_PRINTF(1, 2);
-/* The same for an error of the library. Returns CLI_FAILED. */
+/* The message of an error of the library, which names option fields and functions, with the options and commands of the program instead. */
+enum { CLI_MESSAGE_BYTES = 2 * RP_ERROR_MESSAGE_BYTES };
+const char *cli_message(const rp_error *err, char out[CLI_MESSAGE_BYTES]);
+/* cli_fail with this message. */
+int cli_fail_library_as(int status, const rp_error *err);
+/* cli_fail_library_as with CLI_FAILED. */
 int cli_fail_library(const rp_error *err);
 
 /* Zeroed memory; the program ends with status 1 if there is none. n may be 0. */

@@ -246,9 +246,9 @@ void eval_plot_write(const eval_report *r, FILE *to) {
     const char *slash = strrchr(r->model, '/');
     snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks with 95 %% intervals, every module cached", slash ? slash + 1 : r->model, tasks,
              tasks == 1 ? "" : "s");
-    svg_begin(to, BOTTOM + 60, "What a setting costs, and what it gives", subtitle);
+    svg_begin(to, BOTTOM + 60, "Answer quality against time to first token", subtitle);
     for (int k = 0; k < N_SERIES; k++) x = svg_mark_legend(to, x, k, series_names[k]);
-    panel score = {.to = to, .title = perplexity ? "Perplexity" : "Right answers", .left = SVG_MARGIN + NUMBERS_WIDTH,
+    panel score = {.to = to, .title = perplexity ? "Perplexity" : "Correct answers", .left = SVG_MARGIN + NUMBERS_WIDTH,
                    .right = SVG_MARGIN + PANEL_WIDTH, .number = perplexity ? "" : " %"};
     panel kl = {.to = to, .title = "KL divergence of the first token from exact, nats", .left = second + NUMBERS_WIDTH,
                 .right = second + PANEL_WIDTH, .number = "", .shows_kl = true};

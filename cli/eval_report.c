@@ -10,7 +10,7 @@
 
 enum { COLUMNS = 10, CELL_BYTES = 64 };
 static const char *const headings[COLUMNS] = {"task", "setting", "items", "score", "95 % interval",
-                                              "agreement", "KL", "first token", "reused", "again"};
+                                              "agreement", "KL", "first token", "reused", "recomputed"};
 
 static void bytes_text(char *out, double bytes) {
     if (bytes >= 1024 * 1024) snprintf(out, CELL_BYTES, "%.1f MiB", bytes / (1024 * 1024));

@@ -22,7 +22,7 @@ static const setting_word words[] = {
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
 #define N_GROUPS 5
-#define KNOWN "words are exact, off, link:K, blend:R, path, module, packed, fixed, scaffold and bos, joined by '+'"
+#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold or bos, joined by '+'"
 
 /* A mode with an amount: of the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -48,7 +48,7 @@ int eval_setting_parse(eval_setting *s, const char *text) {
     for (const char *p = text;; p++) {
         size_t n = strcspn(p, "+");
         setting_word w;
-        if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': '%.*s' is not known: " KNOWN, text, (int)n, p);
+        if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
         if (taken[w.group] != NULL)
             return cli_fail(CLI_WRONG_USE, "--setting '%s': '%s' and '%s' exclude each other: " KNOWN, text, taken[w.group], w.word);
         taken[w.group] = w.word;

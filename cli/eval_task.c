@@ -31,7 +31,7 @@ static char *eval_task_copy(const char *s, size_t n) {
     return p;
 }
 
-#define FIELDS "an item has schema, prompt, answers, metric and, if you like, id"
+#define FIELDS "fields: schema, prompt, answers, metric and, optionally, id"
 
 static int fail_field(const eval_task *t, const eval_item *item, const char *field, const char *what) {
     return cli_fail(CLI_FAILED, "%s:%d: \"%s\" %s (" FIELDS ")", t->path, item->line, field, what);
@@ -40,14 +40,14 @@ static int fail_field(const eval_task *t, const eval_item *item, const char *fie
 static int eval_task_read_schema(eval_task *t, eval_item *item, const json_t *value) {
     task_owner *o = t->owner;
     if (value == NULL) {
-        if (t->n_items == 0) return fail_field(t, item, "schema", "is missing: only from the second line on may it be left out");
+        if (t->n_items == 0) return fail_field(t, item, "schema", "is missing: the first line needs it");
         item->schema = item[-1].schema;
         item->schema_name = item[-1].schema_name;
         item->dir = item[-1].dir;
         return CLI_OK;
     }
     const char *s = json_string_value(value);
-    if (s == NULL) return fail_field(t, item, "schema", "is a string: a PML document, or the path of one");
+    if (s == NULL) return fail_field(t, item, "schema", "must be a string: a PML document, or the path of one");
     item->schema = s;
     if (s[strspn(s, " \t\r\n")] == '<') return CLI_OK;
     const char *slash = strrchr(t->path, '/');
@@ -68,11 +68,11 @@ static int eval_task_read_schema(eval_task *t, eval_item *item, const json_t *va
 static int read_answers(eval_task *t, eval_item *item, const json_t *value) {
     bool single = json_is_string(value);
     size_t n = single ? 1 : json_array_size(value);
-    if (n == 0) return fail_field(t, item, "answers", "is a list of strings, one or more");
+    if (n == 0) return fail_field(t, item, "answers", "must be a list of strings, one or more");
     item->answers = cli_alloc(n * sizeof *item->answers);
     for (; item->n_answers < n; item->n_answers++) {
         const char *s = json_string_value(single ? value : json_array_get(value, item->n_answers));
-        if (s == NULL || s[0] == '\0') return fail_field(t, item, "answers", "is a list of strings that are not empty");
+        if (s == NULL || s[0] == '\0') return fail_field(t, item, "answers", "must be a list of non-empty strings");
         item->answers[item->n_answers] = s;
     }
     return CLI_OK;
@@ -80,7 +80,7 @@ static int read_answers(eval_task *t, eval_item *item, const json_t *value) {
 
 static int read_metric(eval_task *t, eval_item *item, const json_t *value) {
     const char *name = json_string_value(value);
-    if (name == NULL) return fail_field(t, item, "metric", "is one of exact, contains, f1, rouge-l, perplexity");
+    if (name == NULL) return fail_field(t, item, "metric", "must be one of exact, contains, f1, rouge-l, perplexity");
     cli_nearest nearest = cli_nearest_start(name);
     for (int i = 0; i < EVAL_METRIC_COUNT; i++) {
         if (strcmp(metric_names[i], name) == 0) {
@@ -90,8 +90,8 @@ static int read_metric(eval_task *t, eval_item *item, const json_t *value) {
         cli_nearest_try(&nearest, metric_names[i]);
     }
     if (nearest.best != NULL)
-        return cli_fail(CLI_FAILED, "%s:%d: metric \"%s\" is not known: did you mean \"%s\"?", t->path, item->line, name, nearest.best);
-    return cli_fail(CLI_FAILED, "%s:%d: metric \"%s\" is not known: give exact, contains, f1, rouge-l or perplexity", t->path, item->line, name);
+        return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": did you mean \"%s\"?", t->path, item->line, name, nearest.best);
+    return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": give exact, contains, f1, rouge-l or perplexity", t->path, item->line, name);
 }
 
 static int eval_task_check_fields(const eval_task *t, const eval_item *item, json_t *object) {
@@ -101,7 +101,7 @@ static int eval_task_check_fields(const eval_task *t, const eval_item *item, jso
     json_object_foreach(object, field, value) {
         bool found = false;
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) found |= strcmp(known[i], field) == 0;
-        if (!found) return fail_field(t, item, field, "is no field of an item");
+        if (!found) return fail_field(t, item, field, "is not a field of an item");
     }
     return CLI_OK;
 }
@@ -112,15 +112,15 @@ static int eval_task_read_line(eval_task *t, const char *line, size_t n, int num
     eval_item *item = &t->items[t->n_items];
     *item = (eval_item){.line = number};
     json_t *object = json_loadb(line, n, 0, &error);
-    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: no JSON: %s", t->path, number, error.column, error.text);
+    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", t->path, number, error.column, error.text);
     json_array_append_new(o->lines, object);
-    if (!json_is_object(object)) return cli_fail(CLI_FAILED, "%s:%d: a line is an object (" FIELDS ")", t->path, number);
+    if (!json_is_object(object)) return cli_fail(CLI_FAILED, "%s:%d: expected an object (" FIELDS ")", t->path, number);
     int status = eval_task_check_fields(t, item, object);
     if (status == CLI_OK) status = eval_task_read_schema(t, item, json_object_get(object, "schema"));
     if (status == CLI_OK) status = read_answers(t, item, json_object_get(object, "answers"));
     if (status == CLI_OK) status = read_metric(t, item, json_object_get(object, "metric"));
     item->prompt = json_string_value(json_object_get(object, "prompt"));
-    if (status == CLI_OK && item->prompt == NULL) status = fail_field(t, item, "prompt", "is a string: a PML document");
+    if (status == CLI_OK && item->prompt == NULL) status = fail_field(t, item, "prompt", "must be a string: a PML document");
     t->n_items++; /* so that its answers are freed */
     return status;
 }
@@ -150,7 +150,7 @@ int eval_task_read(eval_task *t, const char *path, size_t limit) {
         if (!blank) status = eval_task_read_line(t, bytes + at, length, number);
         at += length + 1;
     }
-    if (status == CLI_OK && t->n_items == 0) return cli_fail(CLI_FAILED, "%s: no items: a task file holds one JSON object a line", path);
+    if (status == CLI_OK && t->n_items == 0) return cli_fail(CLI_FAILED, "%s: no items: expected one JSON object per line", path);
     return status;
 }
 

@@ -40,18 +40,18 @@ static bool split_host(const char *text, char host[256], char port[16]) {
 }
 
 static int parse_url(http_target *t, const char *url, char host[256], char port[16]) {
-    if (strncmp(url, "https://", 8) == 0) return wrong_url(url, "TLS is not spoken here");
-    if (strncmp(url, "http://", 7) != 0) return wrong_url(url, "no http://");
+    if (strncmp(url, "https://", 8) == 0) return wrong_url(url, "HTTPS is not supported");
+    if (strncmp(url, "http://", 7) != 0) return wrong_url(url, "unsupported URL scheme (only http)");
     const char *at = url + 7, *path = at + strcspn(at, "/");
     size_t n_path = strlen(path);
     while (n_path > 0 && path[n_path - 1] == '/') n_path--;
     for (const char *p = at; *p != '\0'; p++)
-        if ((unsigned char)*p <= ' ' || strchr("?#@\x7f", *p) != NULL) return wrong_url(url, "a character that may not stand there");
-    if ((size_t)(path - at) >= sizeof t->host || n_path >= sizeof t->base) return wrong_url(url, "it is too long");
+        if ((unsigned char)*p <= ' ' || strchr("?#@\x7f", *p) != NULL) return wrong_url(url, "an invalid character");
+    if ((size_t)(path - at) >= sizeof t->host || n_path >= sizeof t->base) return wrong_url(url, "the URL is too long");
     snprintf(t->host, sizeof t->host, "%.*s", (int)(path - at), at);
     snprintf(t->base, sizeof t->base, "%.*s", (int)n_path, path);
     snprintf(t->name, sizeof t->name, "http://%s", t->host);
-    return split_host(t->host, host, port) ? CLI_OK : wrong_url(url, "no host and port");
+    return split_host(t->host, host, port) ? CLI_OK : wrong_url(url, "host and port are missing");
 }
 
 static int http_client_unreachable(const http_target *t, const char *why) {
@@ -82,7 +82,7 @@ static int find_tcp(http_target *t, const char *host, const char *port) {
 static int find_unix(http_target *t, const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
-        return cli_fail(CLI_WRONG_USE, "--unix '%s': a socket's path has %zu bytes at most", path, sizeof address.sun_path - 1);
+        return cli_fail(CLI_WRONG_USE, "--unix '%s': a socket path has at most %zu bytes", path, sizeof address.sun_path - 1);
     memcpy(address.sun_path, path, strlen(path) + 1);
     memcpy(&t->address, &address, sizeof address);
     t->n_address = sizeof address;
@@ -157,7 +157,7 @@ static const char *http_client_receive(int fd, http_reader *reader) {
     while (state == HTTP_READING) {
         ssize_t n = recv(fd, bytes, sizeof bytes, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? "it does not answer" : strerror(errno);
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? "no answer within the time limit" : strerror(errno);
         state = n > 0 ? http_reader_feed(reader, bytes, (size_t)n, &used) : http_reader_end(reader);
     }
     return state == HTTP_DONE ? NULL : reader->fault;

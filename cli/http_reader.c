@@ -40,7 +40,7 @@ static void take_status(http_reader *r) {
     const char *s = r->line;
     if (strncmp(s, "HTTP/1.", 7) != 0 || !http_reader_is_digit(s[7]) || s[8] != ' ' || !http_reader_is_digit(s[9]) || !http_reader_is_digit(s[10]) || !http_reader_is_digit(s[11]) ||
         (s[12] != ' ' && s[12] != '\0')) {
-        break_off(r, "no status line of HTTP/1.1");
+        break_off(r, "the reply has no HTTP/1.1 status line");
         return;
     }
     r->status = (s[9] - '0') * 100 + (s[10] - '0') * 10 + (s[11] - '0');
@@ -53,7 +53,7 @@ static void http_reader_take_length(http_reader *r, const char *value) {
     const char *p = value;
     for (; http_reader_is_digit(*p) && n < UINT64_MAX / 100; p++) n = n * 10 + (uint64_t)(*p - '0');
     if (p == value || *p != '\0' || (r->has_length && n != r->left)) {
-        break_off(r, "no length in Content-Length");
+        break_off(r, "invalid Content-Length");
         return;
     }
     r->has_length = true;
@@ -63,7 +63,7 @@ static void http_reader_take_length(http_reader *r, const char *value) {
 static void take_header(http_reader *r) {
     char *value = strchr(r->line, ':');
     if (value == NULL) {
-        break_off(r, "a header without ':'");
+        break_off(r, "a header field without ':'");
         return;
     }
     *value++ = '\0';
@@ -73,7 +73,7 @@ static void take_header(http_reader *r) {
     else if (strcasecmp(r->line, "Connection") == 0) r->keeps_open = strcasecmp(value, "close") != 0;
     else if (strcasecmp(r->line, "Transfer-Encoding") == 0) {
         r->chunked = true;
-        if (strcasecmp(value, "chunked") != 0) break_off(r, "an unknown Transfer-Encoding");
+        if (strcasecmp(value, "chunked") != 0) break_off(r, "unknown Transfer-Encoding");
     }
 }
 
@@ -106,7 +106,7 @@ static void take_size(http_reader *r) {
     for (; hex_value(*p) >= 0 && n < UINT64_MAX / 32; p++) n = n * 16 + (uint64_t)hex_value(*p);
     p += strspn(p, " \t");
     if (p == r->line || (*p != '\0' && *p != ';')) {
-        break_off(r, "no size before a chunk");
+        break_off(r, "a chunk without a size");
         return;
     }
     r->left = n;
@@ -135,7 +135,7 @@ static size_t feed_line(http_reader *r, const char *bytes, size_t n) {
     size_t part = end != NULL ? (size_t)(end - bytes) : n;
     r->n_head += part + 1;
     if (r->n_line + part >= HTTP_MAX_LINE_BYTES || r->n_head > HTTP_MAX_HEAD_BYTES) {
-        break_off(r, "a head that is too long");
+        break_off(r, "the header section is too long");
         return n;
     }
     memcpy(r->line + r->n_line, bytes, part);
@@ -169,7 +169,7 @@ http_state http_reader_feed(http_reader *r, const char *bytes, size_t n, size_t 
 http_state http_reader_end(http_reader *r) {
     if (r->stage == UNTIL_END) r->stage = OVER;
     if (r->stage == OVER) return HTTP_DONE;
-    if (r->stage != FAULTY) break_off(r, "the connection was closed before the reply's end");
+    if (r->stage != FAULTY) break_off(r, "the connection closed before the end of the reply");
     return HTTP_BROKEN;
 }
 

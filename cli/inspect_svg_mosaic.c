@@ -193,9 +193,9 @@ static void draw_lane(FILE *to, const lane *l, int32_t prompt_end) {
 }
 
 static void inspect_svg_mosaic_draw_legend(FILE *to) {
-    double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "cached: states are reused");
-    x = svg_legend(to, x, SVG_FRESH, "fresh: computed for this prompt");
-    x = svg_legend(to, x, SVG_INEXACT, "lower edge: not exact (computed without some of what stands before)");
+    double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "cached: KV is reused");
+    x = svg_legend(to, x, SVG_FRESH, "fresh: prefilled for this prompt");
+    x = svg_legend(to, x, SVG_INEXACT, "lower edge: not exact (computed without some of the preceding tokens)");
     svg_legend(to, x, SVG_GAP, "gap");
 }
 
@@ -204,7 +204,7 @@ static void mosaic_draw(const mosaic *m) {
     for (int32_t i = 0; i < m->in->n_tiles; i++) *(m->tiles[i].is_view ? &cached : &fresh) += m->tiles[i].n_tokens;
     size_t bytes = strlen(m->in->schema) + 64;
     char *title = cli_alloc(bytes), subtitle[256];
-    snprintf(title, bytes, "Mosaic of a prompt for schema '%s'", m->in->schema);
+    snprintf(title, bytes, "Plan of a prompt for schema '%s'", m->in->schema);
     long percent = cached + fresh > 0 ? 100 * cached / (cached + fresh) : 0; /* rounded down: 100 means all */
     snprintf(subtitle, sizeof subtitle,
              "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%ld %% cached)",

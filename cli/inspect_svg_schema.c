@@ -108,7 +108,7 @@ static char *chart_node_label(const chart *c, int32_t i) {
     int used = snprintf(label, bytes, "%s", name);
     if (n->n_tokens > 0 && !is_kind(n, "union"))
         used += snprintf(label + used, bytes - (size_t)used, " \xC2\xB7 %d", (int)(n->n_tokens - behind));
-    if (behind > 0) snprintf(label + used, bytes - (size_t)used, " + %d behind the choice", (int)behind);
+    if (behind > 0) snprintf(label + used, bytes - (size_t)used, " + %d after the union", (int)behind);
     cut = svg_text_cut(label, SVG_LABEL_PX, LABEL_CUT_PX);
     free(label);
     return cut;
@@ -271,10 +271,10 @@ static void draw_node(const chart *c, int32_t i, double top) {
 }
 
 static void inspect_svg_schema_draw_legend(FILE *to) {
-    double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "computed once, then cached");
-    x = svg_legend(to, x, SVG_FRESH, "cache=\"false\": computed for each prompt");
+    double x = svg_legend(to, SVG_MARGIN, SVG_CACHED, "prefilled once, then cached");
+    x = svg_legend(to, x, SVG_FRESH, "cache=\"false\": prefilled for each prompt");
     x = svg_legend(to, x, SVG_GAP, "parameter");
-    x = svg_legend(to, x, SVG_EXTENT, "with everything inside it");
+    x = svg_legend(to, x, SVG_EXTENT, "including its members");
     svg_legend(to, x, SVG_CHOICE, "union: one of these");
 }
 

@@ -49,16 +49,16 @@ void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
     printf("%-15s %d of width %d, feed-forward %d\n", "layers", (int)m->n_layers, (int)m->n_embd, (int)m->n_ff);
     printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
            (int)m->n_kv_heads);
-    if (m->n_experts > 0) printf("%-15s %d, of which a token takes %d\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
+    if (m->n_experts > 0) printf("%-15s %d, %d active per token\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
     printf("%-15s %d tokens\n", "vocabulary", (int)m->n_vocab);
     printf("%-15s %d positions, %s%s\n", "context", (int)m->n_ctx_train, m->positions,
-           m->movable ? "" : ": modules cannot move (fixed layouts only)");
+           m->movable ? "" : ": modules cannot be shifted (fixed layouts only)");
     if (m->window > 0)
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
-    print_size("memory", memory->weights + memory->file + memory->activations);
-    print_size("states a token", m->kv_bytes_per_token);
+    print_size("memory (no KV)", memory->weights + memory->file + memory->activations);
+    print_size("KV per token", m->kv_bytes_per_token);
     inspect_text_print_row("chat format", m->chat_format);
-    if (m->chat_format_guessed) inspect_text_print_row("", "(guessed: the model's own chat template is not known)");
+    if (m->chat_format_guessed) inspect_text_print_row("", "(guessed: the model's chat template is unknown)");
     inspect_text_print_row("fingerprint", m->fingerprint);
 }
 
@@ -154,7 +154,7 @@ void inspect_text_tree(const rp_inspection *in, bool with_prompt) {
     printf("schema ");
     cli_print_safe(stdout, in->schema, strlen(in->schema));
     printf(": %s layout, %s scope, %d positions\n\n", in->layout, in->scope, (int)in->schema_positions);
-    printf("  %8s  %8s  %-16s  %s\n", "tokens", "position", "key", with_prompt ? "part (marked: the prompt takes it)" : "part");
+    printf("  %8s  %8s  %-16s  %s\n", "tokens", "position", "key", with_prompt ? "part (marked: used by the prompt)" : "part");
     for (int32_t i = 0; i < in->n_nodes; i++) {
         const rp_inspect_node *n = &in->nodes[i];
         print_columns(n, with_prompt && n->taken, &signs);
@@ -194,7 +194,7 @@ void inspect_text_tiles(const rp_inspection *in) {
     rp_inspect_tile *tiles = inspect_sorted_tiles(in);
     for (int32_t i = 0; i < in->n_tiles; i++) *(tiles[i].is_view ? &cached : &fresh) += tiles[i].n_tokens;
     printf("\nprompt: %d positions, %ld cached and %ld fresh tokens\n\n", (int)in->prompt_positions, cached, fresh);
-    printf("%10s  %8s  %-6s  %8s  %-5s  %s\n", "position", "tokens", "states", "shift", "exact", "part");
+    printf("%10s  %8s  %-6s  %8s  %-5s  %s\n", "position", "tokens", "source", "shift", "exact", "part");
     for (int32_t i = 0; i < in->n_tiles; i++) {
         if (tiles[i].position > end) printf("%10d  %8d  gap\n", (int)end, (int)(tiles[i].position - end));
         print_tile(&tiles[i], line);

@@ -23,7 +23,7 @@ json_t *cli_json_text(const char *s) {
 json_t *cli_json_real(double v) { return json_real(isfinite(v) ? round(v * 1e3) / 1e3 : 0.0); }
 
 static void json_out_check(int failed) {
-    if (failed != 0) exit(cli_fail(CLI_FAILED, "out of memory while JSON was made"));
+    if (failed != 0) exit(cli_fail(CLI_FAILED, "out of memory while writing JSON"));
 }
 
 void cli_json_set(json_t *object, const char *field, json_t *value) { json_out_check(json_object_set_new(object, field, value)); }

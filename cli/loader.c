@@ -44,8 +44,8 @@ static int check_chat_format(const char *name) {
         snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", known);
     }
     if (nearest.best != NULL)
-        return cli_fail(CLI_WRONG_USE, "--chat-format '%s' is not known: did you mean '%s'?", name, nearest.best);
-    return cli_fail(CLI_WRONG_USE, "--chat-format '%s' is not known: give one of %s", name, all);
+        return cli_fail(CLI_WRONG_USE, "unknown --chat-format '%s': did you mean '%s'?", name, nearest.best);
+    return cli_fail(CLI_WRONG_USE, "unknown --chat-format '%s': give one of %s", name, all);
 }
 
 /* ---- a model that changes under the program ---- */
@@ -64,8 +64,8 @@ static void meet_sigbus(int number) {
 static void watch_map(const char *path) {
     struct sigaction action = {.sa_handler = meet_sigbus, .sa_flags = (int)SA_RESETHAND};
     int n = snprintf(truncated_line, sizeof truncated_line,
-                     "reprise: bus error: a mapped file was truncated or cannot be read any more, most likely the model '%.800s': "
-                     "replace a model by rename (write another file, then mv), never in place\n", path);
+                     "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably the model "
+                     "'%.800s': replace models by rename (write a new file, then mv), never in place\n", path);
     truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
@@ -96,7 +96,7 @@ int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_l
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
     rp_model_describe(l->model, &info);
     if (options->n_ctx > info.n_ctx_train)
-        cli_warn("--ctx %d: the model was trained for %d positions, and what comes after them may be wrong", (int)options->n_ctx,
+        cli_warn("--ctx %d: the model was trained for %d positions; output beyond them may be wrong", (int)options->n_ctx,
                  (int)info.n_ctx_train);
     for (size_t i = 0; i < schemas->n; i++)
         if (rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, &err) != RP_OK) return cli_fail_library(&err);

@@ -26,30 +26,30 @@ extern const char *const cli_write_names[]; /* the order of rp_store_write */
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of --threads, or 0. */
 #define CLI_ENGINE_ROWS(type, field, t) \
     {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
-     .help = "positions for prompt and answer; 0: what the model was trained for (0)"}, \
+     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"}, \
     {.name = "threads", .letter = t, .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
-     .help = "threads; 0: one for each processor (0)"}, \
+     .help = "number of threads; 0: one per processor (0)"}, \
     {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
-     .help = "tokens computed in one step of a prefill; 0: 256; results do not depend on it (0)"}, \
+     .help = "prefill chunk size in tokens; 0: 256; does not change results (0)"}, \
     {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
-     .help = "format of attention states (f16)"}, \
+     .help = "KV cache format (f16)"}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
-     .help = "limit for all memory that the program takes: attention states get what weights leave; K, M, G, T may follow the number (none)"}, \
+     .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
-     .help = "limit for attention states in memory (2G; with --ram: what is left)"}
+     .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}
 
 /* Rows of commands that may keep states on disk. */
 #define CLI_STORE_ROWS(type, field) \
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), \
-     .help = "keep attention states in this folder, and find what is there: nothing is read twice, not even by the next run"}, \
+     .help = "folder of the store: keep KV on disk and reuse it in later runs"}, \
     {.name = "disk", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.disk), \
-     .help = "limit for the whole folder on disk (16G)"}, \
+     .help = "disk limit of the store's folder (16G)"}, \
     {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
-     .help = "encrypt states on disk with the key in this file: 32 bytes, or 64 hexadecimal digits"}, \
+     .help = "encrypt the store's records with the key in this file: 32 bytes, or 64 hexadecimal digits"}, \
     {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), .choices = cli_write_names, \
-     .help = "back: states are written soon, beside the computing; through: before an answer ends; off: what is there is used, nothing is added (back)"}, \
+     .help = "back: write KV to the store in the background; through: before an answer ends; off: read from the store, add nothing (back)"}, \
     {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \
-     .help = "write nothing to the folder at all, so that another process may use it, too"}
+     .help = "open the store read-only, so that another process can use it at the same time"}
 
 rp_engine_options cli_engine_options(const cli_engine_args *args);
 

@@ -24,15 +24,19 @@ static int unknown_command(const char *name) {
     cli_nearest_try(&nearest, "help");
     if (nearest.best != NULL)
         return cli_fail(CLI_WRONG_USE, "unknown command '%s': did you mean '%s'?", name, nearest.best);
-    return cli_fail(CLI_WRONG_USE, "unknown command '%s': 'reprise help' lists them", name);
+    return cli_fail(CLI_WRONG_USE, "unknown command '%s': 'reprise help' lists the commands", name);
 }
 
 static void print_help(void) {
-    printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts made of modules, and reads no module twice.\n\ncommands:\n");
+    printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts composed of modules and reuses their KV cache.\n\ncommands:\n");
     for (const cli_command *const *c = cli_commands; *c != NULL; c++) printf("  %-10s %s\n", (*c)->name, (*c)->summary);
-    printf("  %-10s %s\n", "help", "explain a command: reprise help COMMAND");
-    printf("\noptions:\n  --version  print the version\n  --help     print this\n"
-           "\nexit status: %d done, %d failed, %d used wrongly, %d stopped by Ctrl-C\n",
+    printf("  %-10s %s\n", "help", "print the help of a command: reprise help COMMAND");
+    printf("\n"
+           "options:\n"
+           "  --version  print the version\n"
+           "  --help     print this help\n"
+           "\n"
+           "exit status: %d success, %d failure, %d usage error, %d interrupted (Ctrl-C)\n",
            CLI_OK, CLI_FAILED, CLI_WRONG_USE, CLI_INTERRUPTED);
 }
 
@@ -55,7 +59,7 @@ static int main_help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     setlocale(LC_CTYPE, ""); /* and no more: numbers keep their point */
-    if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command was given: 'reprise help' lists them");
+    if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command: 'reprise help' lists the commands");
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
         printf("reprise %s\n", rp_version());

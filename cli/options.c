@@ -102,7 +102,7 @@ static bool set_choice(const cli_option *o, const char *text, void *field, char 
 
 static bool set_list(const char *text, void *field, char expected[EXPECTED_BYTES]) {
     cli_list *list = field;
-    snprintf(expected, EXPECTED_BYTES, "%d of them at most", CLI_LIST_MAX);
+    snprintf(expected, EXPECTED_BYTES, "at most %d values", CLI_LIST_MAX);
     if (list->n == CLI_LIST_MAX) return false;
     list->items[list->n++] = text;
     return true;
@@ -285,7 +285,7 @@ static int option_parser_take_file(option_parser *p, cli_config *config) {
     size_t n = 0;
     int status = cli_read(config->path, &config->text, &n), number = 1;
     if (status != CLI_OK) return status;
-    if (strlen(config->text) != n) return cli_fail(CLI_WRONG_USE, "%s: it has a zero byte: give a text", config->path);
+    if (strlen(config->text) != n) return cli_fail(CLI_WRONG_USE, "%s: it contains a zero byte: give a text file", config->path);
     for (char *line = config->text, *next; line != NULL && status == CLI_OK; line = next, number++) {
         next = strchr(line, '\n');
         if (next != NULL) *next++ = '\0';
@@ -345,7 +345,7 @@ const cli_command *cli_find_part(const cli_command *command, const char *name) {
     if (nearest.best != NULL)
         cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': did you mean '%s'?", command->name, name, nearest.best);
     else
-        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': 'reprise %s --help' lists them", command->name, name, command->name);
+        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': 'reprise %s --help' lists the commands", command->name, name, command->name);
     return NULL;
 }
 
@@ -391,7 +391,7 @@ void cli_options_help(const cli_command *command, FILE *to) {
     fprintf(to, "\noptions:\n");
     for (const cli_option *o = command->options; o->name != NULL; o++)
         if (o->help != NULL && !o->positional) print_option(to, o);
-    static const cli_option help = {.name = "help", .letter = 'h', .kind = CLI_FLAG, .help = "print this"};
+    static const cli_option help = {.name = "help", .letter = 'h', .kind = CLI_FLAG, .help = "print this help"};
     print_option(to, &help);
     if (command->notes[0] != '\0') fprintf(to, "\n%s", command->notes);
 }

@@ -54,7 +54,7 @@ static void print_mosaic(const json_t *parts, double tokens) {
 }
 
 static void print_parts(const json_t *parts) {
-    printf("\n  position   tokens  module                    states\n");
+    printf("\n  position   tokens  module                    source\n");
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
         const char *module = report_text(part, "module");
@@ -67,8 +67,9 @@ static void print_parts(const json_t *parts) {
 static void print_mismatch(const json_t *d) {
     const char *message = report_text(d, "message");
     if (!json_is_object(d)) return;
-    printf("\nleft what was known at token %.0f, in %s\n", report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
-    static const char *const fields[] = {"before", "prompt", "cached"}, *const words[] = {"behind", "came", "known was"};
+    printf("\n"
+           "prompt differs from the cached prefix at token %.0f, in %s\n", report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
+    static const char *const fields[] = {"before", "prompt", "cached"}, *const words[] = {"after", "prompt", "cached"};
     for (int i = 0; i < 3; i++) {
         printf("  %-10s ", words[i]);
         report_print_quoted(report_text(d, fields[i]), LINE_CELLS - 16);
@@ -81,7 +82,7 @@ static void print_hints(const json_t *hints) {
     for (size_t i = 0; i < json_array_size(hints); i++) {
         const json_t *hint = json_array_get(hints, i);
         printf("  %s in %s%s: ", report_text(hint, "what"), report_text(hint, "message"),
-               report_flag(hint, "at_mismatch") ? ", where the prompt left what was known" : "");
+               report_flag(hint, "at_mismatch") ? ", where the prompt differs from the cached prefix" : "");
         report_print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
         printf("\n    %s\n", report_text(hint, "do"));
     }
@@ -161,7 +162,7 @@ static size_t same_messages(const json_t *a, const json_t *b) {
 
 static void print_side(const char *side, const json_t *message) {
     if (message == NULL) {
-        printf("  %s  has no such message\n", side);
+        printf("  %s  no such message\n", side);
         return;
     }
     printf("  %s  %s, %.0f bytes: ", side, report_text(message, "role"), report_number(message, "bytes"));
@@ -173,11 +174,11 @@ static void print_first_difference(const json_t *a, const json_t *b, const commo
     const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
     size_t same = same_messages(of_a, of_b), n = json_array_size(of_a) > json_array_size(of_b) ? json_array_size(of_a) : json_array_size(of_b);
     if (c->all) {
-        printf("\nthe prompts are the same\n");
+        printf("\nthe prompts are identical\n");
         return;
     }
-    if (c->begin == c->end) printf("\nthe prompts begin to differ at byte %.0f", c->begin);
-    else printf("\nthe prompts begin to differ between bytes %.0f and %.0f", c->begin, c->end);
+    if (c->begin == c->end) printf("\nfirst difference of the prompts: byte %.0f", c->begin);
+    else printf("\nfirst difference of the prompts: between bytes %.0f and %.0f", c->begin, c->end);
     if (same == n) {
         printf("\n");
         return;
@@ -252,7 +253,7 @@ static void report_print_head(const char *side, const json_t *r) {
     double tokens = report_number(r, "prompt_tokens"), cached = report_number(r, "cached_tokens");
     printf("%s  %s  ", side, report_text(r, "request"));
     print_time(r);
-    printf("  %.0f tokens, %.0f reused (%.0f %%), first after %.1f ms\n", tokens, cached, report_print_share(cached, tokens),
+    printf("  %.0f tokens, %.0f reused (%.0f %%), first token %.1f ms\n", tokens, cached, report_print_share(cached, tokens),
            report_number(json_object_get(r, "ms"), "first_token"));
 }
 
@@ -264,8 +265,8 @@ static void print_beginning(const json_t *a, const json_t *b, const common_begin
     const json_t *left = json_object_get(b, "mismatch");
     if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time")) most = fmin(most, report_number(left, "token"));
     least = fmin(least, most);
-    if (most - least < 2) printf("about %.0f tokens of its beginning", most);
-    else printf("about %.0f to %.0f tokens of its beginning", least, most);
+    if (most - least < 2) printf("a prefix of about %.0f tokens", most);
+    else printf("a prefix of about %.0f to %.0f tokens", least, most);
 }
 
 void report_print_diff(const json_t *a, const json_t *b) {
@@ -274,15 +275,15 @@ void report_print_diff(const json_t *a, const json_t *b) {
     if (!common.all) narrow_by_messages(of_a, of_b, &common);
     report_print_head("A", a);
     report_print_head("B", b);
-    if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - in A alone, + in B alone\n");
+    if (has_modules(a) || has_modules(b)) printf("\nmodules: = in both, - only in A, + only in B\n");
     double modules = print_modules(b, a, "=", true);
     print_modules(a, b, "-", false);
     print_modules(b, a, "+", false);
     print_first_difference(of_a, of_b, &common);
-    printf("\nof A, B could have reused ");
+    printf("\nB could have reused from A: ");
     if (modules > 0) printf("%.0f tokens of modules", modules);
     else print_beginning(a, b, &common);
-    printf("; it reused %.0f tokens in all\n", report_number(b, "cached_tokens"));
+    printf("; B reused %.0f tokens in total\n", report_number(b, "cached_tokens"));
     print_mismatch(json_object_get(b, "mismatch"));
     print_hints(json_object_get(b, "hints"));
 }

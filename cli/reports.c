@@ -23,7 +23,7 @@ static int read_key(const char *file, char **key) {
 static int reports_refused(const http_target *target, const http_reply *reply) {
     json_t *said = json_loadb(reply->body, reply->n_body, 0, NULL);
     const char *message = json_string_value(json_object_get(json_object_get(said, "error"), "message"));
-    int status = cli_fail(CLI_FAILED, "%s: %s", target->name, message != NULL ? message : "the server refuses that, and does not say why");
+    int status = cli_fail(CLI_FAILED, "%s: %s", target->name, message != NULL ? message : "the server refused the request without a message");
     json_decref(said);
     return status;
 }
@@ -39,7 +39,7 @@ int reports_get(const reports_args *args, const char *path, json_t **out) {
     if (status == CLI_OK) status = http_ask(&target, &request, &reply);
     if (status == CLI_OK && reply.status != 200) status = reports_refused(&target, &reply);
     if (status == CLI_OK && (*out = json_loadb(reply.body, reply.n_body, 0, NULL)) == NULL)
-        status = cli_fail(CLI_FAILED, "%s%s: the reply is no JSON: is that a server of Reprise?", target.name, path);
+        status = cli_fail(CLI_FAILED, "%s%s: the reply is not JSON: is it a Reprise server?", target.name, path);
     http_reply_free(&reply);
     free(key);
     return status;
@@ -50,7 +50,7 @@ int reports_get_one(const reports_args *args, const char *id, json_t **out) {
     size_t n = strlen(id);
     *out = NULL;
     if (n == 0 || n > MAX_ID_BYTES || strspn(id, "0123456789abcdef") != n)
-        return cli_fail(CLI_WRONG_USE, "'%s' is no id of a request: replies have it as x-request-id, and 'reprise explain' lists the last", id);
+        return cli_fail(CLI_WRONG_USE, "unknown request id '%s': replies carry it as x-request-id, and 'reprise explain' lists the last ones", id);
     snprintf(path, sizeof path, "/v1/requests/%s/explain", id);
     return reports_get(args, path, out);
 }

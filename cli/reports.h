@@ -15,11 +15,11 @@ typedef struct reports_args {
 
 /* Rows of a command's table; `field` is the reports_args in its struct. */
 #define REPORTS_ROWS(type, field) \
-    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = offsetof(type, field.url), .help = "where the server is (" HTTP_DEFAULT_URL ")"}, \
-    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = offsetof(type, field.unix_path), .help = "its Unix socket, in place of a host and port"}, \
+    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = offsetof(type, field.url), .help = "URL of the server (" HTTP_DEFAULT_URL ")"}, \
+    {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = offsetof(type, field.unix_path), .help = "Unix socket of the server, instead of a URL"}, \
     {.name = "key-file", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.key_file), \
-     .help = "a file with the API key, if the server wants one; '-': standard input"}, \
-    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print what the server says, as JSON"}
+     .help = "file with the API key, if the server requires one; '-': standard input"}, \
+    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print the server's JSON"}
 
 /* GET of a path: an object, which the caller gives up (json_decref). Returns an exit status; what the server refuses is one line. */
 int reports_get(const reports_args *args, const char *path, json_t **out);

@@ -144,7 +144,7 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
     if (q->asked.mode == RP_QUALITY_REUSE && q->used.mode == RP_QUALITY_REUSE) return;
     fprintf(to, "quality %s", rp_quality_text(q->used, used));
     if (q->reason[0] != '\0') fprintf(to, " instead of %s (%s)", rp_quality_text(q->asked, asked), q->reason);
-    fprintf(to, ": %d tokens of modules computed again, %d compared, %.1f ms\n", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
+    fprintf(to, ": %d module tokens recomputed, %d compared, %.1f ms\n", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
 }
 
 static void print_first_token(FILE *to, const rp_timings *t) {
@@ -172,29 +172,29 @@ static void print_text(FILE *to, const char *label, const char *text) {
 
 static const char *plan_item_how(const rp_plan_item *p) {
     if (!p->is_view) return "computed";
-    if (p->tier[0] == 'c') return "computed and kept";
-    if (p->tier[0] == 'd') return p->shift != 0 ? "from disk, moved" : "from disk";
-    return p->shift != 0 ? "reused, moved" : "reused";
+    if (p->tier[0] == 'c') return "computed, stored";
+    if (p->tier[0] == 'd') return p->shift != 0 ? "from disk, shifted" : "from disk";
+    return p->shift != 0 ? "reused, shifted" : "reused";
 }
 
 void run_report_explain(FILE *to, const rp_result *r) {
     const rp_timings *t = &r->timings;
-    fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "how", "why", "exact", "of");
+    fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "source", "reason", "exact", "module");
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *p = &r->plan[i];
         fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
                 p->module[0] ? p->module : "(anonymous)");
     }
     if (r->mismatch.token >= 0) {
-        fprintf(to, "left what was read before at token %d", (int)r->mismatch.token);
+        fprintf(to, "prompt differs from the cached prefix at token %d", (int)r->mismatch.token);
         if (r->mismatch.message[0]) fprintf(to, " in %s", r->mismatch.message);
-        print_text(to, ", behind", r->mismatch.before);
-        print_text(to, ": now", r->mismatch.prompt);
-        print_text(to, ", before", r->mismatch.cached);
+        print_text(to, ", after", r->mismatch.before);
+        print_text(to, ": prompt", r->mismatch.prompt);
+        print_text(to, ", cached", r->mismatch.cached);
         fputc('\n', to);
     }
     print_first_token(to, t);
-    fprintf(to, "; decode %.1f ms; states %.1f MiB\n", t->decode_ms, (double)r->kv_bytes / (1 << 20));
+    fprintf(to, "; decode %.1f ms; KV %.1f MiB\n", t->decode_ms, (double)r->kv_bytes / (1 << 20));
     if (r->drafted_tokens > 0)
-        fprintf(to, "drafts: %d tokens guessed, %d right\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
+        fprintf(to, "drafts: %d tokens proposed, %d accepted\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
 }

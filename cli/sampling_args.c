@@ -18,10 +18,10 @@ cli_sampling_args cli_sampling_defaults(void) { return (cli_sampling_args){.valu
 int cli_sampling_check(const cli_sampling_args *args) {
     const cli_list *stops = &args->stops;
     if (stops->n > RP_MAX_STOPS)
-        return cli_fail(CLI_WRONG_USE, "--stop was given %zu times: give it at most %d times", stops->n, RP_MAX_STOPS);
+        return cli_fail(CLI_WRONG_USE, "--stop is given %zu times: give it at most %d times", stops->n, RP_MAX_STOPS);
     for (size_t i = 0; i < stops->n; i++) {
         size_t n = strlen(stops->items[i]);
-        if (n == 0) return cli_fail(CLI_WRONG_USE, "--stop '': give a character at least, or leave it out");
+        if (n == 0) return cli_fail(CLI_WRONG_USE, "--stop '' is empty: give at least one character, or leave it out");
         if (n > RP_MAX_STOP_BYTES)
             return cli_fail(CLI_WRONG_USE, "--stop '%.20s...' has %zu bytes: give at most %d", stops->items[i], n, RP_MAX_STOP_BYTES);
     }
@@ -73,7 +73,7 @@ static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
     }
     if (push_text(l, model, info.n_vocab, entry, n, bias)) return CLI_OK;
     return cli_fail(CLI_WRONG_USE,
-                    "--logit-bias '%s': no token of this model is '%.*s': see 'reprise tokenize'; a word often begins with a space",
+                    "--logit-bias '%s': the model has no token '%.*s': see 'reprise tokenize'; many word tokens begin with a space",
                     entry, (int)n, entry);
 }
 

@@ -84,10 +84,10 @@ static int split_input_add_messages(split_input *in, const char *name, const jso
     rp_message *messages = split_input_add(in, name, n, false);
     json_array_foreach(list, i, m) {
         if (!role_of(json_string_value(json_object_get(m, "role")), &messages[i].role))
-            return cli_fail(CLI_FAILED, "%s: message %zu has no \"role\" of system, developer, user, assistant or tool", name, i);
+            return cli_fail(CLI_FAILED, "%s: message %zu needs a \"role\" of system, developer, user, assistant or tool", name, i);
         messages[i].text = content_of(json_object_get(m, "content"), &messages[i].n);
         if (messages[i].text == NULL)
-            return cli_fail(CLI_FAILED, "%s: message %zu has no \"content\": give a string, or a list of texts", name, i);
+            return cli_fail(CLI_FAILED, "%s: message %zu needs a \"content\": give a string, or a list of texts", name, i);
     }
     return CLI_OK;
 }

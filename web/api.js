@@ -129,5 +129,5 @@ async function* frames(body) {
 export function problemWords(error) {
   if (error.name === 'AbortError') return 'stopped';
   if (error instanceof Refused) return error.message;
-  return error instanceof TypeError ? 'the server cannot be reached' : error.message;
+  return error instanceof TypeError ? 'the server is unreachable' : error.message;
 }

@@ -40,8 +40,8 @@ async function load() {
     hasMore = list.has_more;
   } catch (error) {
     entries = [];
-    if (error.status === 403) refused = 'This key may not look at the cache: it needs the right “operate”.';
-    else if (error.status === 404) refused = 'This server does not list its states one by one.';
+    if (error.status === 403) refused = 'This API key lacks the right “operate”, which the cache page requires.';
+    else if (error.status === 404) refused = 'This server does not list its cache entries.';
     else problem = problemWords(error);
   }
   if (!entries.some((entry) => entry.key === chosen)) chosen = null;
@@ -65,13 +65,13 @@ async function setPin(entry) {
 }
 
 function remove(entry) {
-  if (confirm(`Remove the states of '${nameOf(entry)}' (${tokens(entry.tokens)}, ${bytes(entry.bytes)})?`)) change('DELETE', entry);
+  if (confirm(`Remove the KV of '${nameOf(entry)}' (${tokens(entry.tokens)}, ${bytes(entry.bytes)})?`)) change('DELETE', entry);
 }
 
 // ---- the table
 
 const COLUMNS = [
-  { id: 'label', name: 'What', of: nameOf, text: true },
+  { id: 'label', name: 'Name', of: nameOf, text: true },
   { id: 'kind', name: 'Kind', of: (e) => e.kind, text: true },
   { id: 'tiers', name: 'Tiers', of: (e) => e.tiers.join(' '), text: true },
   { id: 'tokens', name: 'Tokens', of: (e) => e.tokens, show: (e) => count(e.tokens) },
@@ -188,7 +188,7 @@ function drawTable() {
     byId('cache-table'),
     h(
       'div',
-      { class: 'scroll', role: 'region', 'aria-label': 'States', tabindex: '0' },
+      { class: 'scroll', role: 'region', 'aria-label': 'Cache entries', tabindex: '0' },
       h(
         'table',
         {},
@@ -197,7 +197,7 @@ function drawTable() {
       ),
     ),
     visible.length === 0
-      ? h('p', { class: 'soft' }, entries.length ? 'Nothing has that name.' : 'Nothing is kept yet.')
+      ? h('p', { class: 'soft' }, entries.length ? 'No entry matches the filter.' : 'The cache is empty.')
       : pager(visible.length),
   );
 }
@@ -241,7 +241,7 @@ function drawMap() {
     items.sort((a, b) => b.size - a.size);
   }
   const width = Math.max(byId('cache-map').clientWidth, 240);
-  const map = items.length ? drawTreemap(items, width, MAP_HEIGHT, 'What is kept, by bytes. Arrow keys go from one to the next.') : '';
+  const map = items.length ? drawTreemap(items, width, MAP_HEIGHT, 'Cache contents by size. Use the arrow keys to move between entries.') : '';
   put(byId('cache-map'), map);
 }
 
@@ -293,7 +293,7 @@ function draw() {
   const parts = refused ? [h('p', { class: 'note' }, refused)] : [h('div', { id: 'cache-map' }), tools(), h('div', { id: 'cache-table' })];
   put(
     byId('view-cache'),
-    h('div', { class: 'bar' }, h('h2', {}, 'What is kept')),
+    h('div', { class: 'bar' }, h('h2', {}, 'Cache contents')),
     budgets(),
     problem && h('p', { class: 'wrong', role: 'alert' }, problem),
     parts,

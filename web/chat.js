@@ -77,7 +77,7 @@ function tellRun(turn) {
   turn.foot.replaceChildren(
     h(
       'button',
-      { type: 'button', class: 'run-line', title: 'Show its mosaic', onclick: () => chooseRun(turn.run) },
+      { type: 'button', class: 'run-line', title: 'Show the plan of this prompt', onclick: () => chooseRun(turn.run) },
       drawStrip(report),
       h(
         'span',
@@ -99,12 +99,12 @@ function welcome() {
   return h(
     'div',
     { class: 'welcome' },
-    h('h2', {}, 'Nothing is read twice'),
+    h('h2', {}, 'Prompts reuse the KV cache'),
     h(
       'p',
       {},
-      'Write to the model. The panel shows what of each prompt was reused and what that saved: ' +
-        'a conversation’s beginning is computed once, and so is a document that you send again.',
+      'Send a message. The panel shows the reused part of each prompt and the time that it saved: ' +
+        'the earlier part of a conversation is prefilled only once, and so is a document that you send again.',
     ),
   );
 }
@@ -140,7 +140,7 @@ async function answer() {
       const choice = data.choices[0];
       turn.content += choice?.delta?.content ?? '';
       turn.text.textContent = turn.content.trimStart(); // shown without the space that it may begin with
-      if (choice?.finish_reason === 'length') turn.note = 'ended at its most tokens';
+      if (choice?.finish_reason === 'length') turn.note = 'ended at max tokens';
       if (data.reprise) finish(turn, body, data.reprise, data.usage);
       scrollDown();
     }

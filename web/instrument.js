@@ -24,8 +24,8 @@ function figures(run) {
     'div',
     { class: 'figures' },
     figure(duration(waited(report)), 'first token'),
-    figure(percent(report.cached_tokens, report.prompt_tokens), `reused of ${count(report.prompt_tokens)}`),
-    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)} ×`, `sooner, ${full.measured ? 'measured' : 'estimated'}`),
+    figure(percent(report.cached_tokens, report.prompt_tokens), `of ${count(report.prompt_tokens)} tokens reused`),
+    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)}x`, `faster first token, ${full.measured ? 'measured' : 'estimated'}`),
   );
 }
 
@@ -52,7 +52,7 @@ function measureButton(run) {
   return h(
     'button',
     { type: 'button', class: 'quiet small', id: 'measure', disabled: busy, onclick: () => beginMeasure(run) },
-    busy ? 'measuring …' : 'Measure it',
+    busy ? 'measuring …' : 'Measure',
   );
 }
 
@@ -74,7 +74,7 @@ function barWords(run, encode, queue) {
   const words = h(
     'p',
     { class: 'soft bar-words' },
-    encode > 0 && `${duration(encode)} of it for modules that were missing. `,
+    encode > 0 && `${duration(encode)} of it for the prefill of missing modules. `,
     queue >= 1 && `${duration(queue)} of it in the queue. `,
     measureButton(run),
     problem && h('span', { class: 'wrong' }, problem),
@@ -87,14 +87,14 @@ function bars(run) {
   const full = withoutReuse(run);
   const here = waited(run.report);
   const most = Math.max(here, full?.ms ?? 0, 0.001);
-  const encode = ms.encode ?? 0;
+  const encode = ms.module_prefill ?? 0;
   const queue = ms.queue ?? 0;
   const rest = Math.max(ms.first_token - queue - encode, 0);
   return h(
     'div',
-    { class: 'bars', role: 'group', 'aria-label': 'Time to the first token' },
+    { class: 'bars', role: 'group', 'aria-label': 'Time to first token' },
     bar(
-      'this time',
+      'this request',
       [
         ['computed', encode],
         ['queue', queue],
@@ -103,7 +103,7 @@ function bars(run) {
       most,
       duration(here),
     ),
-    full && bar(full.measured ? 'nothing reused' : 'nothing reused (estimate)', [['full', full.ms]], most, duration(full.ms)),
+    full && bar(full.measured ? 'without reuse' : 'without reuse (estimate)', [['full', full.ms]], most, duration(full.ms)),
     barWords(run, encode, queue),
   );
 }
@@ -124,7 +124,7 @@ function legend(run) {
     Object.entries(SOURCES)
       .filter(([source]) => totals[source])
       .map(([source, words]) => legendLine(source, `${words} `, h('b', {}, count(totals[source])))),
-    inexact && legendLine('hatched', 'not the states of a plain run'),
+    inexact && legendLine('hatched', 'not exact'),
   );
 }
 
@@ -142,11 +142,11 @@ function mismatch(run) {
       'h3',
       {},
       h('span', { class: 'mark-sign', 'aria-hidden': 'true' }, '▼'),
-      ` Left what was known at token ${count(d.token)}`,
+      ` Differs from the cached prefix at token ${count(d.token)}`,
       place && ` (${place})`,
     ),
     h('p', {}, h('span', { class: 'soft' }, `…${visible(d.before)}`), h('ins', {}, visible(d.prompt) || '(end)')),
-    h('p', {}, h('span', { class: 'soft' }, 'known went on: '), h('del', {}, visible(d.cached) || '(end)')),
+    h('p', {}, h('span', { class: 'soft' }, 'cached: '), h('del', {}, visible(d.cached) || '(end)')),
   );
 }
 
@@ -184,12 +184,12 @@ function row(run) {
 function drawEmpty() {
   put(
     panel(),
-    h('div', { class: 'bar' }, h('h2', {}, 'Mosaic')),
+    h('div', { class: 'bar' }, h('h2', {}, 'Prompt plan')),
     h(
       'p',
       { class: 'soft' },
-      'What a prompt was made of: its parts along its positions, reused or computed, and what the first token took. ' +
-        'Send something, and send it again.',
+      'The parts of a prompt by position, reused or computed, and the time to first token. ' +
+        'Send a prompt, and send it again.',
     ),
     h(
       'ul',
@@ -208,7 +208,7 @@ function draw() {
   const focused = panel().contains(document.activeElement)
     ? [...panel().querySelectorAll('button.run')].indexOf(document.activeElement)
     : -1;
-  const hint = 'Point at a tile, or reach it with Tab and the arrow keys.';
+  const hint = 'Point at a part, or select it with Tab and the arrow keys.';
   const detail = h('p', { class: 'detail' }, hint);
   const show = (tile) => {
     detail.textContent = tile ? tileWords(tile) : hint;
@@ -216,7 +216,7 @@ function draw() {
   const width = Math.max(panel().clientWidth - 36, 240);
   put(
     panel(),
-    h('div', { class: 'bar' }, h('h2', {}, 'Mosaic'), h('span', { class: 'soft clip' }, run.title)),
+    h('div', { class: 'bar' }, h('h2', {}, 'Prompt plan'), h('span', { class: 'soft clip' }, run.title)),
     figures(run),
     bars(run),
     drawMosaic(run.report, width, show),
@@ -224,7 +224,7 @@ function draw() {
     legend(run),
     mismatch(run),
     hints(run),
-    h('h3', {}, 'Prompts of this page'),
+    h('h3', {}, 'Recent prompts'),
     h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),
   );
   if (focused >= 0) panel().querySelectorAll('button.run')[Math.min(focused, runs().length - 1)]?.focus();

@@ -54,14 +54,14 @@ const FIRST_TOKEN = ['time_to_first_token_seconds_sum', 'time_to_first_token_sec
 const HITS = ['cached_tokens_total', 'prompt_tokens_total'];
 const CHARTS = [
   {
-    name: 'First token',
+    name: 'Time to first token',
     kind: 'computed',
     of: (i) => ratio(i, ...FIRST_TOKEN),
     overall: (m) => ratioOf(m, ...FIRST_TOKEN),
     show: duration,
   },
   {
-    name: 'Hit ratio',
+    name: 'Hit rate',
     kind: 'ram',
     of: (i) => ratio(i, ...HITS),
     overall: (m) => ratioOf(m, ...HITS),
@@ -69,7 +69,7 @@ const CHARTS = [
     most: 1,
   },
   {
-    name: 'Answer tokens a second',
+    name: 'Generated tokens per second',
     kind: 'disk',
     of: (i) => rate(i, 'answer_tokens_total'),
     overall: () => null,
@@ -81,14 +81,14 @@ const CHARTS = [
 
 function numbers(m) {
   const list = [
-    ['requests now', m.requests_active],
+    ['active requests', m.requests_active],
     ['connections', m.connections_open],
     ['answers', m.answers_total],
     ['prompt tokens', m.prompt_tokens_total],
-    ['of them cached', m.cached_tokens_total],
-    ['answer tokens', m.answer_tokens_total],
+    ['cached prompt tokens', m.cached_tokens_total],
+    ['generated tokens', m.answer_tokens_total],
     ['evictions', m.store_evictions_total],
-    ['clients gone', m.clients_gone_total],
+    ['disconnected clients', m.clients_gone_total],
   ];
   return h(
     'dl',
@@ -138,7 +138,7 @@ function draw() {
     ),
     h('h3', {}, 'Budgets'),
     budgets(m),
-    h('h3', {}, 'Counts'),
+    h('h3', {}, 'Metrics'),
     numbers(m),
   );
 }
@@ -153,7 +153,7 @@ async function poll() {
     samples = samples.slice(-SAMPLES);
     problem = '';
   } catch (error) {
-    problem = error.status === 403 ? 'This key may not read the server’s counts: it needs the right “operate”.' : problemWords(error);
+    problem = error.status === 403 ? 'This API key lacks the right “operate”, which the metrics require.' : problemWords(error);
     if (error.status === 403) shown = false;
   }
   draw();

@@ -50,7 +50,7 @@ async function drawList() {
       ),
     ),
   );
-  if (names.length === 0) byId('schema-list').append(h('li', { class: 'soft' }, 'None yet. Save the one on the right.'));
+  if (names.length === 0) byId('schema-list').append(h('li', { class: 'soft' }, 'No schemas. Save the one on the right.'));
   return names;
 }
 
@@ -66,7 +66,7 @@ function lineOf(node) {
 
 function treeLine(node) {
   const name = node.name || (node.kind === 'text' ? node.preview : node.kind);
-  const keeps = node.cached ? 'its states are kept' : 'computed for each prompt';
+  const keeps = node.cached ? 'cached' : 'prefilled for each prompt';
   const dot =
     node.key && h('span', { class: `dot ${node.cached ? 'ram' : 'none'}`, title: keeps }, h('span', { class: 'unseen' }, `${keeps}: `));
   return h(
@@ -131,7 +131,7 @@ function offerPrompt(text) {
 }
 
 async function choose(name) {
-  if (changed && !confirm(`Leave the changes to '${chosen ?? nameIn(schemaEditor.value) ?? 'the new schema'}'?`)) return;
+  if (changed && !confirm(`Discard the changes to '${chosen ?? nameIn(schemaEditor.value) ?? 'the new schema'}'?`)) return;
   try {
     setSchema(name, await ask('GET', `/v1/schemas/${encodeURIComponent(name)}`));
     await Promise.all([drawList(), drawTree()]);
@@ -141,7 +141,7 @@ async function choose(name) {
 }
 
 function startNew() {
-  if (changed && !confirm('Leave the changes?')) return;
+  if (changed && !confirm('Discard the changes?')) return;
   setSchema(null, '<schema name="">\n  <module name=""></module>\n</schema>\n');
   byId('schema-list')
     .querySelectorAll('[aria-current]')
@@ -162,7 +162,7 @@ async function put(name, text) {
       if (event === 'progress') words('schema-words', `computing … ${tokens(data.done)}`);
       else if (event === 'done') return data;
     }
-    throw new Error('the server ended before the schema was computed');
+    throw new Error('the server ended before the schema was prefilled');
   } finally {
     progress.hidden = true;
   }
@@ -184,8 +184,8 @@ async function save() {
     words(
       'schema-words',
       done.computed_tokens > 0
-        ? `saved; ${tokens(done.computed_tokens)} computed in ${duration(performance.now() - began)}`
-        : 'saved; nothing had to be computed',
+        ? `saved; ${tokens(done.computed_tokens)} prefilled in ${duration(performance.now() - began)}`
+        : 'saved; all modules were cached',
     );
     await Promise.all([drawList(), drawTree()]);
   } catch (error) {

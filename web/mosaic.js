@@ -2,7 +2,7 @@
 //
 //   0        |100        |200     rows of as many positions as leave a token some pixels; a tile goes on in the next row
 //   [system][ plan ][ miami  ▾  ]   ▾: where the prompt left what was known
-//   [ miami ][?][ prompt ]          hatched: not the states of a plain run
+//   [ miami ][?][ prompt ]          hatched: not exact
 
 import { s, rove } from './dom.js';
 import { SOURCES, count, moduleName, reasonWords, shortName, sourceOf, tokens } from './words.js';
@@ -40,12 +40,12 @@ export function tilesOf(report) {
 }
 
 export function tileWords(tile) {
-  if (!tile.part) return `${tokens(tile.tokens)} in parts that the report leaves out`;
+  if (!tile.part) return `${tokens(tile.tokens)} in parts omitted from the report`;
   const { part } = tile;
   const words = [`${moduleName(part.module)}: ${tokens(part.tokens)} at ${count(part.position)}, ${SOURCES[tile.source]}`];
   if (part.reason) words.push(reasonWords(part.reason));
-  if (part.shift) words.push(`moved by ${part.shift > 0 ? '+' : '−'}${count(Math.abs(part.shift))}`);
-  if (!part.exact) words.push('not the states of a plain run');
+  if (part.shift) words.push(`shift ${part.shift > 0 ? '+' : '−'}${count(Math.abs(part.shift))}`);
+  if (!part.exact) words.push('not exact');
   return words.join('; ');
 }
 
@@ -158,7 +158,7 @@ export function drawMosaic(report, width, onTile) {
       width,
       height,
       role: 'list',
-      'aria-label': `The prompt in ${boxes.length} parts along ${count(layout.end)} positions. Arrow keys go from part to part.`,
+      'aria-label': `The prompt in ${boxes.length} parts over ${count(layout.end)} positions. Use the arrow keys to move between parts.`,
     },
     hatching(hatch),
     drawTicks(layout, width),

@@ -56,18 +56,18 @@ async function watchServer() {
     }
   } catch (error) {
     if (error.status === 401) {
-      tellServer('waiting', 'needs an API key');
+      tellServer('waiting', 'requires an API key');
       byId('key-button').hidden = false;
       return;
     }
-    tellServer('gone', 'cannot be reached');
+    tellServer('gone', 'unreachable');
   }
   setTimeout(watchServer, STATE_MS);
 }
 
 // ---- colours
 
-const THEMES = { '': ['◐', 'as the system'], light: ['○', 'light'], dark: ['●', 'dark'] };
+const THEMES = { '': ['◐', 'system'], light: ['○', 'light'], dark: ['●', 'dark'] };
 
 function tellTheme() {
   const [sign, words] = THEMES[document.documentElement.dataset.theme ?? ''];
@@ -97,8 +97,8 @@ function askForKey(refusal) {
   const dialog = byId('key-dialog');
   const input = byId('key-input');
   byId('key-words').textContent = refusal
-    ? `That key was refused: ${refusal}.`
-    : 'This server asks for a key. It stays in this tab until the tab is closed.';
+    ? `The API key was refused: ${refusal}.`
+    : 'This server requires an API key. It is kept in this tab until the tab is closed.';
   input.value = '';
   dialog.returnValue = '';
   dialog.showModal();

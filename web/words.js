@@ -43,8 +43,8 @@ export function ago(seconds) {
 export const SOURCES = {
   ram: 'reused from RAM',
   disk: 'reused from disk',
-  computed: 'module computed and kept',
-  fresh: 'computed for this prompt',
+  computed: 'module prefilled and cached',
+  fresh: 'prefilled for this prompt',
 };
 
 export function sourceOf(part) {
@@ -54,18 +54,18 @@ export function sourceOf(part) {
 }
 
 const REASONS = {
-  new: 'not read before',
-  evicted: 'was known, its room was needed',
-  scope: 'known behind other modules only',
-  memory: 'on disk, and no room in RAM to read it into',
-  window: 'known, but a window has forgotten what it needs',
-  uncached: 'never kept: cache="false", or an argument',
-  shifted: 'begins what stands behind an edit',
-  link: 'begins a module, computed again here',
-  blend: 'deviates most, computed again here',
-  exact: 'computed again here',
-  last: 'the last token, for its logits',
-  off: 'the request asked for no reuse',
+  new: 'not cached before',
+  evicted: 'evicted from the cache',
+  scope: 'cached with another scope only',
+  memory: 'on disk, but not enough memory to load it',
+  window: 'cached, but tokens that its window needs are gone',
+  uncached: 'never cached: cache="false", or an argument',
+  shifted: 'first tokens after an edit, recomputed',
+  link: 'first tokens of a module, recomputed',
+  blend: 'largest deviation, recomputed',
+  exact: 'recomputed',
+  last: 'last token, recomputed for its logits',
+  off: 'reuse is off for the request',
 };
 
 export const reasonWords = (reason) => REASONS[reason] ?? reason;

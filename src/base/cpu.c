@@ -92,7 +92,8 @@ int base_cpu_detect(base_cpu_level *out, rp_error *err) {
         while (level >= 0 && strcmp(names[level], mask) != 0) level--;
         if (level < 0) {
 #define X(NAME, name) " " #name
-            return base_fail(err, RP_ERR_INVALID, "REPRISE_CPU: '%s' is not a level of this machine's kind; unset it, or choose from:%s",
+            return base_fail(err, RP_ERR_INVALID, "REPRISE_CPU: '%s' is not an instruction-set level of this "
+                                                  "architecture: unset it, or give one of:%s",
                              mask, BASE_CPU_LEVELS(X));
 #undef X
         }

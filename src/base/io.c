@@ -74,12 +74,12 @@ uint64_t base_io_count(base_io_set set) {
 static const char *io_advice(int cause) {
     switch (cause) {
     case ENOSPC:
-    case EDQUOT: return ": make room there, or give the store fewer bytes";
+    case EDQUOT: return ": free disk space, or lower the store's disk limit";
     case EMFILE:
     case ENFILE: return ": too many files are open: raise the limit (ulimit -n)";
     case EACCES:
     case EPERM:
-    case EROFS: return ": check who may write there";
+    case EROFS: return ": check the permissions";
     case ELOOP:
     case ENOTDIR: return ": neither the folder nor the file may be a symbolic link";
     case EIO: return ": the disk may be failing";

@@ -50,7 +50,7 @@ static size_t ring_take(char out[WRITE_BYTES]) {
 static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
     if (queue.untold == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
-    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: nobody read them\n", (unsigned long long)queue.untold);
+    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n", (unsigned long long)queue.untold);
     ring_append(notice, (size_t)n);
     queue.untold = 0;
 }

@@ -226,7 +226,7 @@ static base_threads *pool_new(int n_threads) {
 int base_threads_new(base_threads **out, int n_threads, rp_error *err) {
     *out = NULL;
     if (n_threads < 1 || n_threads > BASE_THREADS_MAX)
-        return base_fail(err, RP_ERR_INVALID, "%d threads: give a number from 1 to %d", n_threads, BASE_THREADS_MAX);
+        return base_fail(err, RP_ERR_INVALID, "%d threads: give 1 to %d", n_threads, BASE_THREADS_MAX);
     base_threads *t = pool_new(n_threads);
     if (!t) return base_fail_memory(err, sizeof *t, "a thread pool");
     for (int i = 1; i < n_threads; i++) {

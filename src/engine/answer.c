@@ -13,7 +13,7 @@
 
 static int answer_grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
     int rc = base_grow(items, cap, n, TOKENIZER_MAX_TOKENS, bytes);
-    return rc ? base_fail(err, rc, "no room for %zu answer tokens", n) : RP_OK;
+    return rc ? base_fail(err, rc, "out of memory: %zu answer tokens", n) : RP_OK;
 }
 
 /* Room for n tokens in the result. */

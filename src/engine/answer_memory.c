@@ -58,7 +58,7 @@ base_key answer_memory_key(const base_key *before, const char *text, size_t n) {
 
 int answer_memory_new(answer_memory **out, rp_error *err) {
     answer_memory *m = *out = base_calloc(1, sizeof(*m));
-    if (!m) return base_fail_memory(err, sizeof(*m), "the memory of answers");
+    if (!m) return base_fail_memory(err, sizeof(*m), "the record of answers");
     memset(m->buckets, 0xff, sizeof(m->buckets));
     m->newest = m->oldest = NONE;
     for (uint32_t i = 0; i < ANSWER_MEMORY_ANSWERS; i++) m->answers[i].next = i + 1 < ANSWER_MEMORY_ANSWERS ? i + 1 : NONE;

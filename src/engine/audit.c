@@ -165,12 +165,12 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
     char quality[RP_QUALITY_BYTES];
     const audit_pair *p = worst_pair(t, s);
-    int n = snprintf(out, LINE_BYTES, "audit: schema '%s' is %.3f nats from exact on average of %llu requests", s->name, audit_mean_kl(was),
+    int n = snprintf(out, LINE_BYTES, "audit: schema '%s': mean divergence from exact %.3f nats over %llu requests", s->name, audit_mean_kl(was),
                      (unsigned long long)was->samples);
-    if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", most where '%s' and '%s' stand together", p->first, p->second);
+    if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first, p->second);
     if (n >= LINE_BYTES) return;
-    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": it is moved up to %s", rp_quality_text(quality_of(s->raised), quality));
-    else snprintf(out + n, (size_t)(LINE_BYTES - n), ": give it a quality, or name the modules in a scaffold");
+    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", rp_quality_text(quality_of(s->raised), quality));
+    else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 
 /* Adds what was found, and tells what became of the schema. */
@@ -223,7 +223,7 @@ static void audit_keep(rp_engine *e) {
     if (!rc) return;
     base_free(bytes);
     base_buffer_free(&text);
-    base_log(BASE_LOG_WARN, "audit: what was found is not kept: %s", rp_code_text((rp_code)rc));
+    base_log(BASE_LOG_WARN, "audit: the report was not saved: %s", rp_code_text((rp_code)rc));
 }
 
 /* An background_done_fn. */
@@ -257,8 +257,8 @@ uint64_t audit_bytes(const rp_engine_options *o, int32_t n_vocab) {
 }
 
 static int audit_check_options(const rp_engine_options *o, rp_error *err) {
-    if (o->audit_every < 0) return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 for none", o->audit_every);
-    if (!(o->max_divergence >= 0)) return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 for none", (double)o->max_divergence);
+    if (o->audit_every < 0) return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 (off) or more", o->audit_every);
+    if (!(o->max_divergence >= 0)) return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 (off) or more", (double)o->max_divergence);
     return RP_OK;
 }
 
@@ -271,7 +271,7 @@ static void read_kept(rp_engine *e, const char *dir) {
     if (disk_folder_read_audit(dir, AUDIT_MAX_FILE, &text)) return;
     int rc = audit_table_read(&t, &model, text.data ? text.data : "", text.len);
     base_buffer_free(&text);
-    if (rc) base_log(BASE_LOG_WARN, "audit: %s/audit cannot be read, and begins anew", dir);
+    if (rc) base_log(BASE_LOG_WARN, "audit: %s/audit is unreadable: starting a new report", dir);
     if (!rc && !base_key_equal(&model, &e->states.fingerprint)) audit_table_free(t);
     else if (!rc) {
         audit_table_free(a->table);

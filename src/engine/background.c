@@ -79,7 +79,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     } else {
         c->background_done(e, c->background_user, rc, NULL);
     }
-    BASE_TRACE(ENGINE, "a task of %d tokens in the background ends: %d", c->n_prompt, rc);
+    BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
     background_release(e, c);
     job_free(c);
     background_count(e, -1);

@@ -52,7 +52,7 @@ int blend_open(rp_job *c, rp_error *err) {
     blend_release(c);
     b->tokens = base_alloc(n * sizeof(*b->tokens));
     b->deviations = base_alloc(n * sizeof(*b->deviations));
-    if (!b->tokens || !b->deviations) return base_fail_memory(err, n * sizeof(*b->tokens), "tokens that may be computed again");
+    if (!b->tokens || !b->deviations) return base_fail_memory(err, n * sizeof(*b->tokens), "tokens that may be recomputed");
     b->n_forgotten = 0;
     for (int32_t i = 0, need = -1; i < (int32_t)p->n_items; i++) {
         need += p->items[i].is_view;
@@ -143,7 +143,7 @@ static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
     int64_t rooms[MOST_PERCENT + 1] = {0}, of_beginnings[MOST_PERCENT + 1];
     size_t n = (size_t)c->blend.n;
     candidate *all = base_alloc(n * sizeof(*all));
-    if (!all) return base_fail_memory(err, n * sizeof(*all), "tokens that may be computed again");
+    if (!all) return base_fail_memory(err, n * sizeof(*all), "tokens that may be recomputed");
     for (int32_t i = 0; i < c->blend.n; i++) rooms[percent_of(c, i)]++;
     for (int32_t percent = 0; percent <= MOST_PERCENT; percent++) {
         rooms[percent] = blend_share_of(rooms[percent], percent);
@@ -198,7 +198,7 @@ int blend_choose(rp_job *c, rp_error *err) {
     size_t n = (size_t)BASE_MAX(b->n, 1);
     bool *chosen = base_calloc(n, sizeof(*chosen));
     int32_t *slots = base_alloc(n * sizeof(*slots)), n_fresh = c->plan->n_fresh;
-    int rc = chosen && slots ? mark_chosen(c, chosen, err) : base_fail_memory(err, n * sizeof(*slots), "tokens that are computed again");
+    int rc = chosen && slots ? mark_chosen(c, chosen, err) : base_fail_memory(err, n * sizeof(*slots), "tokens to recompute");
     if (!rc) rc = change_plan(c, chosen, slots, err);
     base_free(chosen);
     base_free(slots);
@@ -207,7 +207,7 @@ int blend_choose(rp_job *c, rp_error *err) {
     job_list_runs(c);
     b->n_probed = b->n;
     b->chosen = true;
-    BASE_TRACE(ENGINE, "call %llu computes %d of %d tokens of modules again", (unsigned long long)c->number, c->plan->n_fresh - n_fresh, b->n);
+    BASE_TRACE(ENGINE, "job %llu: recomputes %d of %d module tokens", (unsigned long long)c->number, c->plan->n_fresh - n_fresh, b->n);
     blend_release(c);
     return RP_OK;
 }

@@ -97,12 +97,12 @@ static int cache_fail_none(const rp_cache *c, const gathering *g, rp_error *err)
     const char *dir = c->admin->folder.dir;
     if (s->name && g->n_hidden > 0)
         return base_fail_at(err, RP_ERR_NAME, dir, 0,
-                            "no record that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
+                            "no readable record of '%s'; %zu records are encrypted: give their key",
                             s->name, g->n_hidden);
     const char *what = s->name ? s->name : s->key ? s->key : s->model;
-    const char *text = s->name  ? "no record is called '%s' or lies below it: 'reprise cache ls' lists them"
-                       : s->key ? "no record's key begins with '%s': 'reprise cache ls --all' lists them"
-                                : "no record is of a model that begins with '%s': 'reprise cache stat' lists them";
+    const char *text = s->name  ? "no record of '%s': see rp_cache_list"
+                       : s->key ? "no record with a key that begins with '%s': see rp_cache_list"
+                                : "no record of a model with a fingerprint that begins with '%s': see rp_cache_get_stats";
     return base_fail_at(err, RP_ERR_NAME, dir, 0, text, what);
 }
 
@@ -166,7 +166,7 @@ static int keep_modules(rp_cache_listing *l, rp_error *err) {
     }
     l->n_entries = n;
     if (n > 0) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
+    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
 }
 
 int rp_cache_pin(rp_cache *c, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err) {
@@ -229,7 +229,7 @@ int rp_cache_audit(rp_cache *c, rp_audit **out, char *model, rp_error *err) {
     if (disk_folder_read_audit(c->admin->folder.dir, AUDIT_MAX_FILE, &text)) return RP_OK;
     int rc = audit_table_read(&t, &whose, text.data ? text.data : "", text.len);
     base_buffer_free(&text);
-    if (rc) return rc == RP_ERR_MEMORY ? base_fail_memory(err, sizeof(*t), "what an auditor found") : RP_OK;
+    if (rc) return rc == RP_ERR_MEMORY ? base_fail_memory(err, sizeof(*t), "an audit report") : RP_OK;
     if (model) base_key_hex(&whose, model, CACHE_KEY_DIGITS);
     rc = audit_table_report(t, out, err);
     audit_table_free(t);

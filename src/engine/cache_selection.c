@@ -17,7 +17,7 @@ static int check_digits(const char *what, const char *digits, rp_error *err) {
 
 int cache_selection_check(const rp_cache_selection *s, rp_error *err) {
     if (!s->all && !s->name && !s->key && !s->model && !s->expired && !s->modules && !s->texts)
-        return base_fail(err, RP_ERR_INVALID, "nothing says which records are meant: give a name, a key, a model, a kind, expired, or all");
+        return base_fail(err, RP_ERR_INVALID, "the selection is empty: give a name, a key, a model, a kind, expired, or all");
     int rc = check_digits("the key", s->key, err);
     return rc ? rc : check_digits("the model", s->model, err);
 }

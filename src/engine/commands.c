@@ -15,7 +15,7 @@ int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { re
 
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
-    if (!engine_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an errand");
+    if (!engine_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);
     engine_command **end = &e->commands;
     while (*end) end = &(*end)->next;
@@ -80,5 +80,5 @@ int rp_engine_set_quota(rp_engine *e, const char *tenant, const rp_quota *quota,
     if (rc) return rc;
     quota_command q = {.tenant = span_tenant(&salt), .quota = *quota};
     if ((rc = engine_do(e, set_quota, &q, err))) return rc;
-    return q.rc ? base_fail(err, q.rc, "no room for one more tenant's quota") : RP_OK;
+    return q.rc ? base_fail(err, q.rc, "out of memory: the quota of another tenant") : RP_OK;
 }

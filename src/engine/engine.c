@@ -35,16 +35,16 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     if (rc) return rc;
     if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
-        return base_fail(err, RP_ERR_INVALID, "chunks of %d tokens: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
+        return base_fail(err, RP_ERR_INVALID, "chunk_tokens is %d: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
     if (o->max_sequences < 0 || o->max_sequences > MAX_SEQUENCES)
         return base_fail(err, RP_ERR_INVALID, "max_sequences is %d: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
     if (o->max_queue < 0 || o->max_queue > MAX_QUEUE)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: expected 1 to %d", o->max_queue, MAX_QUEUE);
-    if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g", (double)o->token_goal_ms);
+    if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g: give 0 or more", (double)o->token_goal_ms);
     if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
-        return base_fail(err, RP_ERR_INVALID, "unknown way of writing %d", (int)o->store_write);
+        return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
     if (o->kv_format != RP_KV_F16 && o->kv_format != RP_KV_F32)
-        return base_fail(err, RP_ERR_INVALID, "unknown state format %d", (int)o->kv_format);
+        return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d", (int)o->kv_format);
     return RP_OK;
 }
 
@@ -52,11 +52,11 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
     if (e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
     if (model_is_movable(m)) {
-        base_log(BASE_LOG_WARN, "a context of %d positions: the model was trained for %d, and what comes after them may be wrong", e->n_ctx,
+        base_log(BASE_LOG_WARN, "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
                  m->hp.n_ctx_train);
         return RP_OK;
     }
-    return base_fail(err, RP_ERR_CONTEXT, "a context of %d positions: architecture '%s' has learned %d, and no others can be had",
+    return base_fail(err, RP_ERR_CONTEXT, "n_ctx is %d, but '%s' has learned position embeddings for %d positions only",
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
 
@@ -156,8 +156,8 @@ static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *o
     *out = BASE_MIN(*out, left);
     if (left >= MIN_KV_BYTES) return RP_OK;
     return base_fail(err, RP_ERR_BUDGET,
-                     "a limit of %llu MiB leaves nothing for attention states: weights and their file take %llu MiB, the rest %llu; raise it"
-                     " (--ram), or take a smaller model", (unsigned long long)o->ram_bytes >> 20,
+                     "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
+                     "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 

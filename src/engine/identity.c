@@ -84,5 +84,5 @@ void identity_keep(const rp_engine *e, const rp_engine_options *o, const identit
     rp_error err;
     if (!note->is_new || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
     if (fingerprints_keep(o->store_dir, e->cipher, &note->files, &note->digest, &err))
-        base_log(BASE_LOG_WARN, "store: the model is hashed again at the next start: %s", err.message);
+        base_log(BASE_LOG_WARN, "store: the model's fingerprint was not saved and is computed again at the next start: %s", err.message);
 }

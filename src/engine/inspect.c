@@ -159,7 +159,7 @@ static int inspect_inspect(rp_engine *e, const base_key *salt, const char *schem
                    rp_inspection *x, inspection_owner *o, rp_error *err) {
     rp_schema *schema;
     int rc = RP_OK;
-    if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "inspecting needs a schema or a prompt");
+    if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "an inspection needs a schema or a prompt");
     if (prompt) rc = pml_prompt_parse(&o->prompt, prompt, strlen(prompt), prompt_name ? prompt_name : "prompt", err);
     if (rc) return rc;
     rc = schema_name ? engine_find_schema(e, salt, schema_name, &schema, err) : engine_find_schema_of(e, salt, o->prompt, &schema, err);

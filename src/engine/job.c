@@ -52,7 +52,7 @@ int job_queue(rp_job *c, rp_error *err) {
     pthread_mutex_lock(&e->lock);
     if (e->n_live >= e->max_sequences + e->max_queue) {
         uint32_t ms = retry_after_ms(e);
-        rc = base_fail(err, RP_ERR_BUSY, "%d calls run and %d wait: try again in %u ms, or let more wait (max_queue)", e->max_sequences,
+        rc = base_fail(err, RP_ERR_BUSY, "%d requests are running and %d waiting: retry in %u ms, or raise max_queue", e->max_sequences,
                        e->n_live - e->max_sequences, ms);
         if (err) err->retry_after_ms = ms;
     } else {
@@ -120,7 +120,7 @@ int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
         if (err) *err = c->err;
         return c->rc;
     }
-    if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of call %llu was taken before",
+    if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of job %llu was already taken",
                                                                 (unsigned long long)c->number);
     *out = c->result;
     c->result = NULL;

@@ -82,7 +82,7 @@ static void live_cache_examine(void *user, const span_about *about) {
     r->n_meant++;
     if (r->listing && r->n == 2 * r->page.limit) live_command_cut(r);
     if (base_grow((void **)&r->found, &r->cap, r->n + 1, SPAN_STORE_MAX, sizeof(*r->found)))
-        r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of what is kept");
+        r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of store entries");
     else r->found[r->n++] = *about;
 }
 
@@ -104,8 +104,8 @@ static int fill_listing(live_command *r) {
 
 static int live_command_fail_none(live_command *r) {
     const rp_cache_selection *s = r->selection;
-    return base_fail(&r->err, RP_ERR_NAME, s->name ? "nothing that is kept is called '%s' or lies below it"
-                                                   : "no key of what is kept begins with '%s'", s->name ? s->name : s->key);
+    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'"
+                                                   : "no entry with a key that begins with '%s'", s->name ? s->name : s->key);
 }
 
 static bool change_one(rp_engine *e, const live_command *r, const base_key *key) {
@@ -116,11 +116,11 @@ static bool change_one(rp_engine *e, const live_command *r, const base_key *key)
 
 static int live_cache_change(rp_engine *e, live_command *r) {
     if (span_store_is_read_only(e->store))
-        return base_fail(&r->err, RP_ERR_CONFLICT, "the store on disk is open read-only: nothing that is kept can be changed");
+        return base_fail(&r->err, RP_ERR_CONFLICT, "the store is open read-only: entries cannot be changed");
     for (size_t i = 0; i < r->n; i++) r->n_changed += change_one(e, r, &r->found[i].key);
     if (r->n > 0 && r->n_changed == 0 && r->change == LIVE_PIN && r->pinned)
         return base_fail(&r->err, RP_ERR_INVALID,
-                         "prompts and answers cannot be pinned, as they are of no use without what stands before them: name a module");
+                         "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
     if (r->change == LIVE_REMOVE) span_store_sync(e->store, &r->sync);
     e->budget_epoch++; /* there may be room */
     return RP_OK;
@@ -144,15 +144,15 @@ static bool live_cache_is_over(rp_engine *e, const void *arg) {
 /* ---- for callers ---- */
 
 static int live_cache_check(const rp_cache_selection *s, rp_error *err) {
-    if (s->model) return base_fail(err, RP_ERR_INVALID, "an engine keeps states of its own model: name none");
+    if (s->model) return base_fail(err, RP_ERR_INVALID, "an engine caches KV of its own model only: leave the model out");
     return cache_selection_check(s, err);
 }
 
 static int check_page(const rp_cache_page *p, rp_error *err) {
     if (p->limit > RP_CACHE_MOST_LISTED)
-        return base_fail(err, RP_ERR_INVALID, "%zu entries are asked for: ask for at most %d at once", p->limit, RP_CACHE_MOST_LISTED);
+        return base_fail(err, RP_ERR_INVALID, "limit of %zu entries: give at most %d", p->limit, RP_CACHE_MOST_LISTED);
     if (p->after && (p->order != RP_CACHE_BY_KEY || strlen(p->after) != CACHE_KEY_DIGITS))
-        return base_fail(err, RP_ERR_INVALID, "a listing goes on behind a whole key, in the order of keys alone");
+        return base_fail(err, RP_ERR_INVALID, "to continue a listing give a whole key, and sort by key");
     return RP_OK;
 }
 
@@ -160,7 +160,7 @@ static int do_command(rp_engine *e, live_command *r, rp_error *err) {
     int rc = engine_do_until(e, live_cache_run, live_cache_is_over, r, err);
     if (rc) return rc;
     if (!r->rc && r->sync.rc)
-        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu entries are no longer used, but may be on disk still: %s: end the engine, then use 'reprise cache rm'",
+        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu entries are unlinked, but may still be on disk: %s: end the engine, then use rp_cache_remove",
                           r->n_changed, r->sync.err.message);
     if (r->rc && err) *err = r->err;
     return r->rc;
@@ -199,7 +199,7 @@ int rp_engine_cache_pin(rp_engine *e, const rp_cache_selection *selection, bool 
 
 int rp_engine_cache_set_ttl(rp_engine *e, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err) {
     if (ttl_s < 0 || ttl_s > RP_CACHE_MOST_TTL_S)
-        return base_fail(err, RP_ERR_INVALID, "a time to live of %lld seconds: give 0 for none, or up to %lld", (long long)ttl_s,
+        return base_fail(err, RP_ERR_INVALID, "a time to live of %lld seconds: give 0 (none) to %lld", (long long)ttl_s,
                          (long long)RP_CACHE_MOST_TTL_S);
     return change_all(e, selection, &(live_command){.change = LIVE_TTL, .ttl_s = ttl_s}, changed, err);
 }

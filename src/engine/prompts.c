@@ -10,7 +10,7 @@
 #include "engine/engine_internal.h"
 #include "model/chat_format.h"
 
-_Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "roles of a prompt are those of chat formats");
+_Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
 
 struct rp_prompt {
     char *schema;
@@ -150,8 +150,8 @@ int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
 int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
-    if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "there is no role %d", (int)role);
-    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role begins inside a role: call rp_prompt_end_role first");
+    if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "unknown role %d", (int)role);
+    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "roles do not nest: call rp_prompt_end_role first");
     rc = prompt_add_part(p, (pml_part){.kind = PML_PART_ROLE, .role = (int)role}, NULL, NULL);
     p->role_is_open = !rc;
     return rc;
@@ -160,7 +160,7 @@ int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
 int rp_prompt_end_role(rp_prompt *p) {
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
-    if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "a role ends and none has begun: call rp_prompt_begin_role first");
+    if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "no role to end: call rp_prompt_begin_role first");
     p->role_is_open = false;
     return prompt_add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
 }

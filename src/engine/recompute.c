@@ -190,7 +190,7 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
                              .done = compare_text, .user = r}};
     int rc = RP_OK;
     bool runs = r->verdict == SAME;
-    if (runs && !(rc = engine_do(r->e, recompute_submit, &s, err)) && s.rc) rc = base_fail_memory(err, w.n * sizeof(int32_t), "a text to compute again");
+    if (runs && !(rc = engine_do(r->e, recompute_submit, &s, err)) && s.rc) rc = base_fail_memory(err, w.n * sizeof(int32_t), "a text to recompute");
     if (runs && !rc) {
         rp_engine_drain(r->e, -1); /* the tokens are the task's */
         return RP_OK;
@@ -244,15 +244,15 @@ static int recomputation_check_record(recomputation *r, rp_error *err) {
 static void report_difference(const recomputation *r, rp_on_cache_finding on_finding, void *user) {
     char path[DISK_PATH_BYTES], message[DISK_PATH_BYTES + 128];
     disk_folder_record(&r->admin->folder, r->key, path);
-    snprintf(message, sizeof(message), "%s: the model computes other KV from its tokens: remove it", path);
+    snprintf(message, sizeof(message), "%s: its KV differs from the KV that the model computes: remove it", path);
     if (on_finding) on_finding(user, &(rp_cache_finding){.flaw = RP_CACHE_OTHER_KV, .path = path, .reason = "", .message = message});
 }
 
 static int check_engine(const rp_engine *e, rp_error *err) {
     if (e->stats.disk_budget_bytes > 0)
-        return base_fail(err, RP_ERR_CONFLICT, "the engine has a store: an engine without one computes records again");
+        return base_fail(err, RP_ERR_CONFLICT, "the engine has a store: use an engine without one to recompute records");
     if (identity_is_whole(e)) return RP_OK;
-    return base_fail(err, RP_ERR_CONFLICT, "the engine was made before the model's fingerprint was known: call rp_model_fingerprint first");
+    return base_fail(err, RP_ERR_CONFLICT, "the engine was created before the model's fingerprint was known: call rp_model_fingerprint first");
 }
 
 int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_options *options, rp_on_progress on_progress,

@@ -25,7 +25,7 @@ char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return p
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
     if (o->built && (o->prompt || o->messages || o->tokens || o->text))
-        return base_fail(err, RP_ERR_INVALID, "a request has a prompt made of parts and another one: give one of them");
+        return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
     if (!o->built && !o->prompt && !o->messages && !o->tokens && !o->text)
         return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
     if (o->schema && !o->prompt && !o->built) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
@@ -38,8 +38,8 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     if (!pml_quality_is_valid(o->quality))
         return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
     if (o->reuse == RP_REUSE_EXACT && o->quality.mode != RP_QUALITY_AS_WRITTEN && o->quality.mode != RP_QUALITY_EXACT)
-        return base_fail(err, RP_ERR_CONFLICT, "reuse is exact and quality is another: give one of them");
-    if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 for none", (long long)o->deadline_ms);
+        return base_fail(err, RP_ERR_CONFLICT, "reuse 'exact' contradicts quality: give one of them");
+    if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 (none) or more", (long long)o->deadline_ms);
     return sampling_check(o, n_vocab, err);
 }
 
@@ -124,13 +124,12 @@ static int check_plan(rp_job *c, rp_error *err) {
     int32_t first = c->options.first_position;
     if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
     if (first > 0 && c->document && !model_is_movable(e->model))
-        return base_fail(err, RP_ERR_INVALID, "first_position is %d, and modules of architecture '%s' cannot move", first,
+        return base_fail(err, RP_ERR_INVALID, "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
                          e->model->arch->name);
     int64_t end = (int64_t)c->plan->end + first;
     if (end > e->n_ctx)
         return base_fail(err, RP_ERR_CONTEXT,
-                         "the prompt takes %lld positions, the context holds %d: shorten the prompt, or raise --ctx (the model was "
-                         "trained for %d)",
+                         "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx (the model was trained for %d)",
                          (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
     pml_plan_move(c->plan, first);
     return RP_OK;
@@ -259,8 +258,8 @@ static int request_check_budget(rp_job *c, rp_error *err) {
     int64_t least = count_blocks(c, c->n_prompt, false);
     if (least > room)
         return base_fail(err, RP_ERR_BUDGET,
-                         "the prompt takes %lld blocks of attention states, the budget holds %lld (%llu bytes): raise it (--ram), or shorten "
-                         "the prompt",
+                         "the prompt needs %lld KV blocks, but the budget allows %lld (%llu bytes): raise "
+                         "kv_budget_bytes or ram_bytes, or shorten the prompt",
                          (long long)least, (long long)room, (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
     int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
     while (low < high) {

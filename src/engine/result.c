@@ -310,7 +310,7 @@ static char *next_warning(rp_result *r, int32_t left) {
     char *line = owner->warnings + (size_t)r->n_warnings * WARNING_BYTES;
     r->warnings[r->n_warnings++] = line;
     if (r->n_warnings < RP_MAX_WARNINGS || left == 1) return line;
-    snprintf(line, WARNING_BYTES, "%d more warnings are left out", (int)left);
+    snprintf(line, WARNING_BYTES, "%d more warnings omitted", (int)left);
     return NULL;
 }
 
@@ -321,7 +321,7 @@ static void warn_of_missing(rp_job *c, int32_t n) {
         char *line = next_warning(c->result, n - (int32_t)i);
         if (!line) return;
         const pml_document *schema = p->layout->schema;
-        snprintf(line, WARNING_BYTES, "parameter '%.60s' of '%.160s' has no argument: its place stays empty", schema->nodes[p->missing[i].param].name,
+        snprintf(line, WARNING_BYTES, "parameter '%.60s' of '%.160s' has no argument: it stays empty", schema->nodes[p->missing[i].param].name,
                  pml_path(schema, p->missing[i].holder, path, sizeof(path)));
     }
 }
@@ -337,7 +337,8 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
     if (!r->warnings || !owner->warnings) return base_fail_memory(err, (size_t)RP_MAX_WARNINGS * WARNING_BYTES, "a result");
     if (end > trained)
-        snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, and the model was trained for %d: what comes after them may be wrong",
+        snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
+                                                    "for %d: output beyond them may be wrong",
                  (long long)end, trained);
     warn_of_missing(c, n - (end > trained));
     return RP_OK;

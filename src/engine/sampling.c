@@ -73,11 +73,11 @@ static int check_stops(const rp_request *q, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "n_stops is %d%s: give the strings, or 0", q->n_stops, q->stops ? "" : " and stops is NULL");
     for (int32_t i = 0; i < q->n_stops; i++) {
         size_t n = q->stops[i] ? strlen(q->stops[i]) : 0;
-        if (n == 0) return base_fail(err, RP_ERR_INVALID, "stop string %d is empty: give a character at least, or leave it out", i + 1);
+        if (n == 0) return base_fail(err, RP_ERR_INVALID, "stop string %d is empty: give at least one character, or leave it out", i + 1);
         if (n > RP_MAX_STOP_BYTES)
             return base_fail(err, RP_ERR_LIMIT, "stop string %d has %zu bytes: give at most %d", i + 1, n, RP_MAX_STOP_BYTES);
         if (!is_utf8(q->stops[i], n))
-            return base_fail(err, RP_ERR_INVALID, "stop string %d is not UTF-8: give whole characters, answers have no others", i + 1);
+            return base_fail(err, RP_ERR_INVALID, "stop string %d is not UTF-8: give whole characters", i + 1);
     }
     return RP_OK;
 }

@@ -284,7 +284,7 @@ static void compute_next(rp_engine *e) {
         c->tokens = c->positions = NULL;
         c->state = UNDER_WAY;
         s->under_way = true;
-        BASE_TRACE(ENGINE, "%d tokens that a prompt combines are to be computed together", c->n);
+        BASE_TRACE(ENGINE, "scheduled the joint prefill of a combination of %d tokens", c->n);
     }
 }
 

@@ -78,7 +78,7 @@ void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
         err = &own;
     }
     if (c->kind == JOB_REQUEST)
-        BASE_TRACE(ENGINE, "call %llu ends%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
+        BASE_TRACE(ENGINE, "job %llu ended%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
     queue_remove(e, c);
     queue_settle(e, c);
     stop_running(e, c);
@@ -101,7 +101,7 @@ void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
 }
 
 void scheduler_requeue(rp_engine *e, rp_job *c) {
-    BASE_TRACE(ENGINE, "call %llu begins anew: states could not be read", (unsigned long long)c->number);
+    BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->number);
     queue_settle(e, c);
     stop_running(e, c);
     scheduler_forget(e, c);
@@ -125,14 +125,14 @@ static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
         return;
     }
     rp_error err;
-    base_fail(&err, RP_ERR_DEADLINE, "no token was there after %lld ms, its deadline: try again later, or allow more time",
+    base_fail(&err, RP_ERR_DEADLINE, "no token within the deadline of %lld ms: retry later, or raise deadline_ms",
               (long long)((now - c->submitted_us) / 1000));
     scheduler_end(e, c, RP_ERR_DEADLINE, &err);
 }
 
 static void scheduler_cancel(rp_engine *e, rp_job *c) {
     if (c->phase != JOB_DECODE) {
-        scheduler_fail(e, c, RP_ERR_CANCELLED, "stopped by the caller");
+        scheduler_fail(e, c, RP_ERR_CANCELLED, "cancelled by the caller");
         return;
     }
     answer_stop(&c->answer, "cancelled", false);
@@ -242,7 +242,8 @@ static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     int rc = try_admit(e, c, v, err);
     if (rc || *v == ADMITTED) return rc;
     return base_fail(err, RP_ERR_BUDGET,
-                     "the state budget cannot hold the prompt with its modules and their scopes: raise it (--ram), or shorten the prompt");
+                     "the KV budget cannot hold the prompt with its modules and their scopes: raise kv_budget_bytes "
+                     "or ram_bytes, or shorten the prompt");
 }
 
 /* What follows: the prompt's tokens, or, before some more are chosen, a look at those of its modules. */
@@ -313,7 +314,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     e->n_admitted++;
     c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
-    BASE_TRACE(ENGINE, "call %llu runs: %d of %d tokens found, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
+    BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
                c->n_found, c->n_prompt, c->needs.n_missing, (long long)c->seq.reserved);
 }
 

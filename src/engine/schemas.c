@@ -75,8 +75,8 @@ static int schemas_fail_unknown(const rp_engine *e, const base_key *salt, const 
     char list[256] = "";
     list_names(e, salt, NULL, list, sizeof(list));
     if (!base_key_equal(salt, &e->salt)) list_names(e, &e->salt, salt, list, sizeof(list));
-    if (!list[0]) return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded: load its file first (--schema FILE)", name);
-    return base_fail(err, RP_ERR_NAME, "no schema '%.100s' is loaded (loaded: %s)", name, list);
+    if (!list[0]) return base_fail(err, RP_ERR_NAME, "schema '%.100s' is not loaded: load it first", name);
+    return base_fail(err, RP_ERR_NAME, "schema '%.100s' is not loaded (loaded: %s)", name, list);
 }
 
 /* ---- found and loaded ---- */
@@ -123,12 +123,12 @@ static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     } else rc = add_schema(e, s);
     pthread_mutex_unlock(&e->lock);
     engine_schema_unref(e, old);
-    return rc ? base_fail(err, rc, "no room for schema '%s' (an engine holds up to %zu)", s->name, ENGINE_MAX_SCHEMAS) : RP_OK;
+    return rc ? base_fail(err, rc, "too many schemas: '%s' exceeds the limit of %zu", s->name, ENGINE_MAX_SCHEMAS) : RP_OK;
 }
 
 static int check_name(const pml_document *d, const rp_schema_options *options, rp_error *err) {
     if (!options || !options->name || strcmp(options->name, d->nodes[0].name) == 0) return RP_OK;
-    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema calls itself '%.100s', not '%.100s': change one of the two", d->nodes[0].name,
+    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema's own name is '%.100s', not '%.100s': change one of the two", d->nodes[0].name,
                     options->name);
 }
 

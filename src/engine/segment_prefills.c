@@ -42,7 +42,7 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
 
 static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
     if (end <= e->n_ctx) return RP_OK;
-    return base_fail(err, RP_ERR_CONTEXT, "a module and its scope take %lld positions, the context holds %d: split it, or raise --ctx",
+    return base_fail(err, RP_ERR_CONTEXT, "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
                      (long long)end, e->n_ctx);
 }
 
@@ -68,11 +68,11 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
                    rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[segment];
-    if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "scopes of modules lead %d deep", depth);
+    if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "the scopes of modules are nested %d deep", depth);
     int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
     if (rc) return rc;
     segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
-    if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to compute");
+    if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to prefill");
     *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = segment, .kept = kept, .asker = asker};
     kv_context_init(&prefill->seq.context, e->pool);
     prefill->seq.tokens = pml_segment_tokens(l, s);
@@ -178,7 +178,7 @@ int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err
     }
     if (!rc) rc = segment_prefill_hand_over(prefill, err);
     if (rc) return rc;
-    BASE_TRACE(ENGINE, "computed a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
+    BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
     segment_prefills_free_prefill(e, prefill);
     return RP_OK;
 }

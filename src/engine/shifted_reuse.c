@@ -131,7 +131,7 @@ void shifted_reuse_find(rp_job *c) {
         old_text_free(&o);
     }
     if (c->moved.n > 0)
-        BASE_TRACE(ENGINE, "call %llu takes %d tokens from %d positions away", (unsigned long long)c->number, c->moved.n, c->moved.shift);
+        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->number, c->moved.n, c->moved.shift);
 }
 
 /* Views of tokens [from, from + n) of the old path. */

@@ -56,8 +56,8 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     c->ahead.tried_at = e->budget_epoch;
     prefetch_drop(&old);
     if (c->ahead.n > 0)
-        BASE_TRACE(ENGINE, "call %llu waits: %zu spans are held for it%s", (unsigned long long)c->number, c->ahead.n,
-                   f.full ? ", and there is no room for more" : "");
+        BASE_TRACE(ENGINE, "job %llu waits: %zu spans prefetched%s", (unsigned long long)c->number, c->ahead.n,
+                   f.full ? ", and memory allows no more" : "");
 }
 
 /* Something that was being read could not be: nobody is to hold it. */

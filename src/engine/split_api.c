@@ -38,7 +38,7 @@ rp_split_options rp_split_options_defaults(void) { return (rp_split_options){.na
 
 static int split_prompt_check_prompt(const rp_split_prompt *p, size_t i, rp_error *err) {
     if (!p->name || !p->messages || p->n_messages == 0 || (p->plain && p->n_messages != 1))
-        return base_fail(err, RP_ERR_INVALID, "prompt %zu has no name or not the messages it should have", i);
+        return base_fail(err, RP_ERR_INVALID, "prompt %zu has no name or an invalid list of messages", i);
     for (size_t m = 0; m < p->n_messages; m++)
         if ((!p->plain && (unsigned)p->messages[m].role >= RP_N_ROLES) || (!p->messages[m].text && p->messages[m].n > 0))
             return base_fail_at(err, RP_ERR_INVALID, p->name, 0, "%s: message %zu has no known role or no text", p->name, m);
@@ -48,14 +48,14 @@ static int split_prompt_check_prompt(const rp_split_prompt *p, size_t i, rp_erro
 static int split_prompt_check(const rp_split_prompt *prompts, size_t n, const rp_split_options *o, rp_error *err) {
     pml_document *d;
     base_buffer probe = BASE_BUFFER(PML_MAX_BYTES);
-    if (!prompts || n == 0) return base_fail(err, RP_ERR_INVALID, "there is no prompt: give two or more");
+    if (!prompts || n == 0) return base_fail(err, RP_ERR_INVALID, "no prompts: give two or more");
     if (n > RP_MAX_SPLIT_PROMPTS) return base_fail(err, RP_ERR_LIMIT, "%zu prompts: give at most %d", n, RP_MAX_SPLIT_PROMPTS);
     if (o->min_bytes < 1 || o->min_bytes > MAX_MIN_BYTES)
-        return base_fail(err, RP_ERR_INVALID, "modules of %d bytes at least: give 1 to %d", o->min_bytes, MAX_MIN_BYTES);
+        return base_fail(err, RP_ERR_INVALID, "min_bytes is %d: give 1 to %d", o->min_bytes, MAX_MIN_BYTES);
     if (o->model && model_check_whole(o->model, err)) return RP_ERR_UNSUPPORTED;
     if (o->model && !model_is_movable(o->model))
         return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "the model's positions cannot move, and proposed modules come in any order: give another model, or none");
+                         "the model has learned positions, but proposed modules come in any order: give another model, or none");
     int rc = base_buffer_printf(&probe, "<schema name=\"%s\"/>", o->name);
     if (rc) return base_fail_memory(err, strlen(o->name), "a name");
     rc = strpbrk(o->name, "\"<>&") ? RP_ERR_SYNTAX : pml_schema_parse(&d, probe.data, probe.len, "name", NULL, NULL, err);

@@ -305,7 +305,8 @@ static rp_step_kind step_part_kind_of(const step_part *p) {
 static void step_trace(const step *s) {
     int32_t rows[RP_N_STEP_KINDS] = {0};
     for (int32_t i = 0; i < s->n_parts; i++) rows[step_part_kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
-    BASE_TRACE(ENGINE, "step %llu: %d rows of answers, %d of prompts, %d of modules, %d of the background in %d parts; %d calls run, %d wait; %llu us, %.0f expected",
+    BASE_TRACE(ENGINE, "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
+                       "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
                (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
                s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
@@ -353,7 +354,7 @@ static void run_probe(step *s) {
     uint64_t start = base_clock_us();
     int rc = blend_probe(e, c, s->n_probed, &err);
     uint64_t us = base_clock_us() - start;
-    BASE_TRACE(ENGINE, "call %llu: %d tokens of modules looked at, %d of %d; %llu us, %.0f expected", (unsigned long long)c->number, s->n_probed,
+    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->number, s->n_probed,
                c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->probe_cost, &s->probe_load));
     c->blend.us += us;
     if (rc) scheduler_end(e, c, rc, &err);

@@ -10,7 +10,7 @@
 /* Adds a character. If it completes a stop string, the text ends before that. */
 static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     int rc = base_buffer_append(&s->text, bytes, n);
-    if (rc) return base_fail(err, rc, "the answer's text does not fit into memory");
+    if (rc) return base_fail(err, rc, "out of memory: the answer's text");
     for (size_t i = 0; i < n; i++) {
         const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
         if (!stop) continue;

@@ -57,8 +57,8 @@ static int grammar_tree_fail_unknown(const grammar_tree *t, const grammar_name *
         base_guess_offer(&guess, candidate);
         if (guess.best == candidate) memcpy(near, candidate, sizeof(near));
     }
-    if (near[0]) return grammar_fail(t, RP_ERR_SYNTAX, use->at, "there is no rule '%s': did you mean '%s'?", name, near);
-    return grammar_fail(t, RP_ERR_SYNTAX, use->at, "there is no rule '%s'", name);
+    if (near[0]) return grammar_fail(t, RP_ERR_SYNTAX, use->at, "unknown rule '%s': did you mean '%s'?", name, near);
+    return grammar_fail(t, RP_ERR_SYNTAX, use->at, "unknown rule '%s'", name);
 }
 
 static int resolve_names(grammar_tree *t) {
@@ -68,7 +68,7 @@ static int resolve_names(grammar_tree *t) {
     base_free(room);
     for (size_t i = 1; i < t->n_rules; i++)
         if (grammar_network_compare_names(t->text, &t->rules[i - 1], &t->rules[i]) == 0)
-            return grammar_fail(t, RP_ERR_SYNTAX, t->rules[i].at, "the rule '%.*s' is there already: give each a name of its own",
+            return grammar_fail(t, RP_ERR_SYNTAX, t->rules[i].at, "duplicate rule '%.*s': rename one of them",
                                 grammar_name_shown(&t->rules[i]), t->text + t->rules[i].at);
     for (size_t i = 0; i < t->n_uses; i++)
         if ((t->uses[i].expr = grammar_tree_find_rule(t, &t->uses[i])) == GRAMMAR_NONE) return grammar_tree_fail_unknown(t, &t->uses[i]);
@@ -77,7 +77,7 @@ static int resolve_names(grammar_tree *t) {
             t->g->root = (uint32_t)i;
             return RP_OK;
         }
-    return grammar_fail(t, RP_ERR_SYNTAX, 0, "there is no rule 'root', with which every answer begins");
+    return grammar_fail(t, RP_ERR_SYNTAX, 0, "the rule 'root', the start of every answer, is missing");
 }
 
 /* ---- nodes ---- */
@@ -94,8 +94,8 @@ static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
     if (b->rc) return 0;
     int rc = base_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, GRAMMAR_MAX_NODES, sizeof(*g->nodes));
     if (rc == RP_ERR_LIMIT)
-        b->rc = grammar_fail(b->t, rc, at, "with its repeats written out the grammar becomes larger than %zu nodes here: repeat less, or "
-                             "leave the end open as in {1,}", GRAMMAR_MAX_NODES);
+        b->rc = grammar_fail(b->t, rc, at, "the grammar expands to more than %zu nodes here: use smaller repetition "
+                                           "counts, or an open end as in {1,}", GRAMMAR_MAX_NODES);
     else if (rc) b->rc = base_fail_memory(b->t->err, g->n_nodes * sizeof(*g->nodes), "a grammar");
     if (rc) return 0;
     g->nodes[g->n_nodes] = node;
@@ -104,7 +104,7 @@ static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
 
 static uint32_t byte_unit(builder *b, uint8_t byte) {
     if (b->bytes[byte] == GRAMMAR_DONE && !b->rc && (b->rc = grammar_add_byte(b->g, byte, &b->bytes[byte])))
-        base_fail(b->t->err, (rp_code)b->rc, "no room for a grammar's bytes");
+        base_fail(b->t->err, (rp_code)b->rc, "out of memory: a grammar's bytes");
     return b->bytes[byte];
 }
 
@@ -299,8 +299,9 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     }
     if (rule != GRAMMAR_NONE) {
         const grammar_name *name = &b->t->rules[rule];
-        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "the rule '%.*s' begins with itself, over others perhaps, before any character: "
-                          "put what comes first in front, as in  list ::= item (\",\" item)*", grammar_name_shown(name), b->t->text + name->at);
+        rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "left recursion: the rule '%.*s' begins with itself, "
+                                                         "directly or through other rules: begin it with an item, as "
+                                                         "in  list ::= item (\",\" item)*", grammar_name_shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);

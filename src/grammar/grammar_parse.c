@@ -104,8 +104,8 @@ static int parse_hex(parser *p, int n, uint32_t *out) {
         *out = *out << 4 | (uint32_t)digit;
     }
     if (*out <= LAST_CODE_POINT && (*out < 0xd800 || *out > 0xdfff)) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_SYNTAX, first, "U+%04X is no character%s", *out,
-                        *out <= LAST_CODE_POINT ? ", but half of a pair of UTF-16: write \\U and eight digits" : "");
+    return grammar_fail(p->t, RP_ERR_SYNTAX, first, "U+%04X is not a character%s", *out,
+                        *out <= LAST_CODE_POINT ? ", but half of a UTF-16 surrogate pair: write \\U and eight digits" : "");
 }
 
 static int parse_escape(parser *p, uint32_t *out) {
@@ -117,7 +117,7 @@ static int parse_escape(parser *p, uint32_t *out) {
     const char *known = c ? strchr(names, c) : NULL;
     if (!known)
         return grammar_fail(p->t, RP_ERR_SYNTAX, p->at,
-                            "an unknown escape: there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
+                            "unknown escape: give one of \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
     *out = (unsigned char)values[known - names];
     p->at += 2;
     return RP_OK;
@@ -146,7 +146,7 @@ static int add_expr(parser *p, grammar_expr expr, uint32_t *out) {
     expr.height = (uint16_t)(expr.height + (expr.kind == EXPR_REPEAT));
     if (expr.height > GRAMMAR_MAX_DEPTH)
         return grammar_fail(t, RP_ERR_LIMIT, expr.at,
-                            "groups and repeats stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+                            "groups and repetitions are nested more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
     expr.next = GRAMMAR_NONE;
     *out = (uint32_t)t->n_exprs;
     t->exprs[t->n_exprs++] = expr;
@@ -167,7 +167,7 @@ static int parse_literal(parser *p, uint32_t *out) {
     size_t first = t->n_bytes, at = p->at++;
     while (parser_peek(p) != '"') {
         uint32_t c;
-        if (!parser_peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "a literal has no end: write \" behind it");
+        if (!parser_peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "unterminated string literal: add a closing quote");
         int rc = parse_character(p, &c);
         if (rc) return rc;
         if (base_grow((void **)&t->bytes, &t->cap_bytes, t->n_bytes + 4, 2 * RP_MAX_GRAMMAR_BYTES, 1))
@@ -187,7 +187,7 @@ static int parse_range(parser *p, grammar_range *out) {
     p->at++;
     if ((rc = parse_character(p, &out->high))) return rc;
     if (out->high >= out->low) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a range from U+%04X down to U+%04X: write the lower character first", out->low,
+    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "descending range from U+%04X to U+%04X: write the lower character first", out->low,
                         out->high);
 }
 
@@ -196,9 +196,9 @@ static int add_class(parser *p, size_t n, bool negated, size_t at, uint32_t *out
     uint32_t unit;
     int rc = grammar_add_class(t->g, p->ranges, n, negated, &unit);
     if (rc == RP_ERR_LIMIT)
-        return grammar_fail(t, rc, at, "the grammar's classes become larger than %zu ranges of bytes here", GRAMMAR_MAX_EDGES);
+        return grammar_fail(t, rc, at, "the character classes exceed %zu byte ranges here", GRAMMAR_MAX_EDGES);
     if (rc) return base_fail_memory(t->err, n * sizeof(*p->ranges), "a grammar");
-    if (unit == GRAMMAR_DONE) return grammar_fail(t, RP_ERR_SYNTAX, at, "a class without characters: nothing can stand here");
+    if (unit == GRAMMAR_DONE) return grammar_fail(t, RP_ERR_SYNTAX, at, "empty character class: nothing can match it");
     return add_expr(p, (grammar_expr){.kind = EXPR_CLASS, .first = unit, .at = (uint32_t)at}, out);
 }
 
@@ -207,7 +207,7 @@ static int parse_class(parser *p, uint32_t *out) {
     bool negated = parser_peek(p) == '^';
     p->at += negated;
     while (parser_peek(p) != ']') {
-        if (!parser_peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "a class has no end: write ] behind it");
+        if (!parser_peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "unterminated character class: add a closing ]");
         /* one for this, two for what negation adds */
         if (base_grow((void **)&p->ranges, &p->cap_ranges, n + 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
             return base_fail_memory(p->t->err, (n + 3) * sizeof(*p->ranges), "a grammar");
@@ -237,12 +237,12 @@ static int parser_parse_choice(parser *p, bool in_group, uint32_t *out);
 static int parse_group(parser *p, uint32_t *out) {
     size_t at = p->at++;
     if (++p->depth > GRAMMAR_MAX_DEPTH)
-        return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups stand in each other more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+        return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups are nested more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
     skip_space(p, true);
     int rc = parser_parse_choice(p, true, out);
     if (rc) return rc;
     p->depth--;
-    if (parser_peek(p) != ')') return parser_expected(p, "')' or more of the group");
+    if (parser_peek(p) != ')') return parser_expected(p, "')' or the rest of the group");
     p->at++;
     return RP_OK;
 }
@@ -265,11 +265,11 @@ static int parse_item(parser *p, uint32_t *out) {
 static int parser_parse_count(parser *p, uint32_t *out) {
     size_t at = p->at;
     uint32_t n = 0;
-    if (parser_peek(p) < '0' || parser_peek(p) > '9') return parser_expected(p, "a number of times");
+    if (parser_peek(p) < '0' || parser_peek(p) > '9') return parser_expected(p, "a repetition count");
     for (; parser_peek(p) >= '0' && parser_peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(parser_peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
     *out = n;
     if (n <= GRAMMAR_MAX_REPEAT) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d times: give at most so many, or leave the end open as in {1,}",
+    return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d repetitions: give fewer, or an open end as in {1,}",
                         GRAMMAR_MAX_REPEAT);
 }
 
@@ -366,7 +366,7 @@ static int parser_parse_choice(parser *p, bool in_group, uint32_t *out) {
 
 static int parse_rule(parser *p) {
     grammar_tree *t = p->t;
-    if (!grammar_parse_is_name_byte(parser_peek(p))) return parser_expected(p, "the name of a rule, of letters, digits and '-'");
+    if (!grammar_parse_is_name_byte(parser_peek(p))) return parser_expected(p, "a rule name of letters, digits and '-'");
     grammar_name name = parse_name(p);
     skip_space(p, false);
     if (strncmp(t->text + p->at, "::=", 3) != 0) return parser_expected(p, "'::='");
@@ -377,7 +377,7 @@ static int parse_rule(parser *p) {
     if (t->n_rules == GRAMMAR_MAX_RULES) return grammar_fail(t, RP_ERR_LIMIT, name.at, "more than %d rules", GRAMMAR_MAX_RULES);
     if ((rc = grammar_tree_add_name(t, &t->rules, &t->n_rules, &t->cap_rules, name))) return rc;
     skip_space(p, false);
-    if (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r') return parser_expected(p, "'|', more of the rule, or the end of the line");
+    if (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r') return parser_expected(p, "'|', the rest of the rule, or the end of the line");
     skip_space(p, true);
     return RP_OK;
 }

@@ -255,7 +255,7 @@ int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *er
     matcher_make_classes(m);
     rc = matcher_begin(m);
     if (rc == RP_ERR_LIMIT)
-        return base_fail(err, (rp_code)rc, "the grammar begins in more than %d ways: give it fewer, or fewer rules that can be empty",
+        return base_fail(err, (rp_code)rc, "the grammar has more than %d initial states: use fewer alternatives, or fewer rules that can be empty",
                          MATCHER_MAX_CONFIGS);
     return rc ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }

@@ -91,7 +91,7 @@ static int token_trie_allocate(token_trie *t, size_t nodes, uint32_t n_texts, rp
     t->size_bytes = nodes * (sizeof(*t->bytes) + sizeof(*t->depths) + sizeof(*t->ends) + sizeof(*t->first)) +
                     ((size_t)n_texts + (size_t)t->n_end_tokens) * sizeof(*t->tokens) + token_mask_words(t->n_tokens) * sizeof(*t->others);
     if (t->bytes && t->depths && t->ends && t->first && t->tokens) return RP_OK;
-    return base_fail_memory(err, t->size_bytes, "a vocabulary's tree");
+    return base_fail_memory(err, t->size_bytes, "a vocabulary's trie");
 }
 
 int token_trie_new(token_trie **out, const token_source *s, rp_error *err) {
@@ -104,7 +104,7 @@ int token_trie_new(token_trie **out, const token_source *s, rp_error *err) {
         t->end_tokens = base_calloc((size_t)count_ends(s) + 1, sizeof(*t->end_tokens));
     }
     if (!t || !texts || !t->others || !t->end_tokens)
-        rc = base_fail_memory(err, (size_t)s->n_tokens * sizeof(*texts), "a vocabulary's tree");
+        rc = base_fail_memory(err, (size_t)s->n_tokens * sizeof(*texts), "a vocabulary's trie");
     if (!rc) {
         uint32_t n = list_texts(t, s, texts);
         rc = token_trie_allocate(t, count_nodes(texts, n), n, err);

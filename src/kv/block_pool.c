@@ -61,9 +61,9 @@ static bool shape_is_valid(const kv_shape *s) {
 
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
     *out = NULL;
-    if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "attention states of this shape are not possible");
+    if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     kv_pool *p = base_calloc(1, sizeof(*p));
-    if (!p) return base_fail_memory(err, sizeof(*p), "the state pool");
+    if (!p) return base_fail_memory(err, sizeof(*p), "the KV block pool");
     p->shape = *shape;
     p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
     p->block_bytes = (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
@@ -130,10 +130,10 @@ static int try_take(kv_pool *p, void **out, size_t n) {
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
     for (int rc; (rc = try_take(p, out, n));) {
         if (p->reclaim && p->reclaim(p->reclaim_user)) continue;
-        if (rc == RP_ERR_MEMORY) return base_fail_memory(err, (uint64_t)n * p->block_bytes, "attention states");
+        if (rc == RP_ERR_MEMORY) return base_fail_memory(err, (uint64_t)n * p->block_bytes, "KV blocks");
         return base_fail(err, RP_ERR_BUDGET,
-                         "attention states: %zu more blocks of %zu bytes do not fit the budget of %llu bytes: raise it (--ram), or "
-                         "shorten the prompt",
+                         "out of KV cache: %zu more blocks of %zu bytes exceed the budget of %llu bytes: raise "
+                         "kv_budget_bytes or ram_bytes, or shorten the prompt",
                          n, p->block_bytes, (unsigned long long)(p->max_blocks * p->block_bytes));
     }
     return RP_OK;

@@ -25,7 +25,7 @@ void kv_context_clear(kv_context *c) {
 static int next_view(kv_context *c, kv_view **v, rp_error *err) {
     int rc = base_grow((void **)&c->views, &c->cap_views, c->n_views + 1, KV_MAX_VIEWS, sizeof(kv_view));
     if (rc == RP_ERR_MEMORY) return base_fail_memory(err, sizeof(kv_view) * c->n_views, "the views of a prompt");
-    if (rc) return base_fail(err, rc, "a prompt takes more than %zu spans", KV_MAX_VIEWS);
+    if (rc) return base_fail(err, rc, "the prompt needs more than %zu spans", KV_MAX_VIEWS);
     *v = &c->views[c->n_views];
     return RP_OK;
 }

@@ -31,7 +31,7 @@ static int find_arch(rp_model *m, rp_error *err) {
 static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     m->chat = wanted ? chat_format_find(wanted) : chat_format_detect(m->file, m->tokenizer, &m->chat_guessed);
     if (m->chat_guessed)
-        base_log(BASE_LOG_WARN, "%s: its chat template is not known: chat format '%s' is used instead", gguf_name(m->file), chat_format_name(m->chat));
+        base_log(BASE_LOG_WARN, "%s: unknown chat template: using chat format '%s' instead", gguf_name(m->file), chat_format_name(m->chat));
     if (m->chat) return RP_OK;
     char list[RP_ERROR_MESSAGE_BYTES] = "";
     for (int i = 0; chat_format_at(i); i++) {
@@ -62,7 +62,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
 int model_check_whole(const rp_model *m, rp_error *err) {
     if (!m->vocabulary_only) return RP_OK;
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "the model was opened for its vocabulary alone: open it without vocabulary_only");
+                        "the model was opened with vocabulary_only: open it without");
 }
 
 static int model_open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {

@@ -65,7 +65,8 @@ static int check_files(const rp_model *m, rp_error *err) {
         if (!gguf_part_id(m->file, i, &then) || !base_file_identify(path, &now)) continue;
         if (then.device != now.device || then.inode != now.inode) continue;
         if (then.bytes != now.bytes || then.mtime_ns != now.mtime_ns)
-            return base_fail_at(err, RP_ERR_IO, path, 0, "was changed in place while it was being opened: open it again, and replace models by rename");
+            return base_fail_at(err, RP_ERR_IO, path, 0, "changed while it was being opened: open it again, and "
+                                                         "replace models by rename, never in place");
     }
     return RP_OK;
 }

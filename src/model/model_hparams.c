@@ -36,9 +36,9 @@ static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max
     if (!get_number(m, full_key(m, key, full), &v)) {
         if (gguf_has(m->file, full))
             return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                                "metadata '%s' is not one number: layers that differ are not supported", full);
+                                "metadata '%s' is not a single number: models with different layers are not supported", full);
         if (fallback < 0)
-            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is missing: is this a whole model?",
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is missing: the model file is incomplete",
                                 full);
         *out = fallback;
         return RP_OK;
@@ -137,7 +137,7 @@ static int read_window(rp_model *m, rp_error *err) {
     if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
         return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
     if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "metadata '%s' is not a truth value for each of %d layers", full,
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "metadata '%s' is not a list of booleans for %d layers", full,
                         hp->n_layers);
 }
 
@@ -172,7 +172,7 @@ static int check_gating(const rp_model *m, rp_error *err) {
         return rc;
     if (gating == GATING_SOFTMAX && (scale == 0.0 || scale == 1.0)) return RP_OK; /* 0: not used */
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "experts are weighed by function %d and times %g: only a softmax (1), unscaled, is supported", gating, scale);
+                        "expert gating function %d with scale %g: only an unscaled softmax (1) is supported", gating, scale);
 }
 
 static int read_experts(rp_model *m, rp_error *err) {
@@ -240,7 +240,7 @@ static int read_numbers(rp_model *m, rp_error *err) {
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
     if (!read_flag(m, "attention.causal", true))
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its tokens attend to those behind them too: it is made to embed texts");
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its attention is not causal: it is an embedding model");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
     return read_rope(m, err);
 }

@@ -62,7 +62,7 @@ static int share_kv(rp_model *m, int32_t i, rp_error *err) {
         return RP_OK;
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "layer %d shares the states of a layer before it, and none of those has its window and rotation", i);
+                        "layer %d shares the KV of an earlier layer, but none has the same window and rotation", i);
 }
 
 /* Slopes fall geometrically from 2^(-max/n) to 2^-max, n the largest power of two that is not above the number of heads; heads beyond

@@ -69,7 +69,7 @@ static int find_target(const target **out, const char *type, rp_error *err) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name);
     }
-    return base_fail(err, RP_ERR_NAME, "cannot quantise to '%s': give one of %s", type, list);
+    return base_fail(err, RP_ERR_NAME, "cannot quantize to '%s': give one of %s", type, list);
 }
 
 static bool is_float(kernel_type t) { return t == KERNEL_F32 || t == KERNEL_F16 || t == KERNEL_BF16; }
@@ -93,10 +93,10 @@ static int plan_tensor(job *j, size_t i, rp_error *err) {
     p->name = base_strndup(p->from->name.bytes, (size_t)p->from->name.n);
     if (!p->name) return base_fail_memory(err, p->from->name.n, "a name");
     if (strlen(p->name) != p->from->name.n)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(j->in), 0, "the name of tensor %zu holds a zero byte", i);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(j->in), 0, "the name of tensor %zu contains a zero byte", i);
     if (!is_float(p->from->type))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(j->in), 0,
-                            "tensor '%s' is %s already: quantise from a model in F32, F16 or BF16", p->name,
+                            "tensor '%s' is already %s: quantize a model in F32, F16 or BF16", p->name,
                             kernel_type_name(p->from->type));
     p->to = stays_f32(p->from, p->name) ? KERNEL_F32 : choose_type(j->target, p->from->dims[0]);
     p->is_fallback = p->to != KERNEL_F32 && p->to != j->target->type;
@@ -181,7 +181,7 @@ static int copy_metadata(job *j, rp_error *err) {
         memcpy(key, name.bytes, (size_t)name.n);
         key[name.n] = '\0';
         if (strlen(key) != name.n)
-            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(j->in), 0, "the name of metadata entry %zu holds a zero byte", i);
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(j->in), 0, "the name of metadata entry %zu contains a zero byte", i);
         if (!is_own_key(key)) gguf_writer_raw(j->out, key, (uint32_t)type, raw.data, raw.n);
     }
     gguf_writer_u32(j->out, "general.file_type", j->target->file_type);
@@ -205,14 +205,14 @@ static int write_copy(job *j, const char *out, rp_error *err) {
     rc = gguf_writer_save(j->out, out, err);
     const rp_quantize_step end = {.done_bytes = j->step.done_bytes, .total_bytes = j->step.total_bytes};
     if (!rc && j->options->on_step) (void)j->options->on_step(j->options->user, &end);
-    return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "stopped: '%s' was not written", out) : rc;
+    return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "cancelled: '%s' was not written", out) : rc;
 }
 
 /* The file would be replaced while its weights are read. */
 static int check_out(const job *j, const char *out, rp_error *err) {
     for (size_t i = 0; i < gguf_n_parts(j->in); i++)
         if (base_file_same(gguf_part_name(j->in, i), out))
-            return base_fail(err, RP_ERR_INVALID, "'%s' would replace the model itself: give another name", out);
+            return base_fail(err, RP_ERR_INVALID, "'%s' would overwrite the model itself: give another name", out);
     return RP_OK;
 }
 

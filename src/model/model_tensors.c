@@ -172,7 +172,7 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
     if (memcmp(dims, t->dims, sizeof(t->dims)) != 0) {
         describe_shape(t->dims, is, sizeof(is));
         describe_shape(dims, wanted, sizeof(wanted));
-        return base_fail_at(b->err, RP_ERR_FORMAT, where, 0, "has shape %s, the metadata asks for %s", is, wanted);
+        return base_fail_at(b->err, RP_ERR_FORMAT, where, 0, "has shape %s, but the metadata requires %s", is, wanted);
     }
     if ((row->flags & VECTOR) && t->type != KERNEL_F32)
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, where, 0, "is %s, expected F32", kernel_type_name(t->type));
@@ -198,7 +198,7 @@ static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer,
         if (e == 1) out->slice_bytes = (const char *)w.data - (const char *)out->data;
         if (w.type != out->type || w.data != (const char *)out->data + e * out->slice_bytes)
             return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                                "tensor '%s' is not of the type or not at the place that the experts before it ask for: convert the model anew",
+                                "tensor '%s' does not match the type or the offset of the previous experts: convert the model again",
                                 name);
         out->n_slices = e + 1;
     }
@@ -221,7 +221,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     }
     if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
     if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->hp.n_experts)) return rc;
-    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: is this a whole model?", name);
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: the model file is incomplete", name);
 }
 
 /* ---- what is fused ---- */
@@ -245,7 +245,7 @@ static void split_qkv(const model_hparams *hp, const model_weight *fused, model_
 }
 
 static int binding_missing(const binding *b, int32_t layer, const char *name) {
-    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor 'blk.%d.%s' is missing: is this a whole model?", layer,
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor 'blk.%d.%s' is missing: the model file is incomplete", layer,
                         name);
 }
 
@@ -264,12 +264,12 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
-        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "norms of single heads in layer %d have biases", layer);
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "per-head norms in layer %d have biases", layer);
     if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
         model_weight both = l->ffn.up;
         if (l->ffn.gate.data || l->ffn.up_bias.data)
             return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                                "tensor 'blk.%d.ffn_up.weight' holds the gate too, beside a gate or a bias of its own", layer);
+                                "tensor 'blk.%d.ffn_up.weight' includes the gate, but there is a separate gate or a bias", layer);
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
@@ -305,7 +305,7 @@ static int check_all_bound(const binding *b) {
         gguf_string name = gguf_tensor_at(b->m->file, i)->name;
         if (b->bound[i] || is_ignored(name)) continue;
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                            "tensor '%.*s' has no place in architecture '%s': the file is of a variant that is not supported",
+                            "tensor '%.*s' is unknown in architecture '%s': the model is an unsupported variant",
                             (int)BASE_MIN(name.n, 64), name.bytes, b->m->arch->name);
     }
     return RP_OK;

@@ -90,9 +90,9 @@ static int fail_twice(checker *c, int32_t first, int32_t second) {
     const char *what = b->kind == PML_PARAM ? "parameter" : "module";
     if (b->kind == PML_IMPORT)
         return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT,
-                                "the module \"%.*s\" is imported already in %s %d: import it once", PML_SHOWN(b->name),
+                                "the module \"%.*s\" is already imported in %s %d: import it once", PML_SHOWN(b->name),
                                 c->b->by_parts ? "part" : "line", (int)a->line);
-    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT, "a %s \"%.*s\" stands already in line %d: give one of them another name",
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT, "duplicate %s \"%.*s\", first in line %d: rename one of them",
                             what, PML_SHOWN(b->name), (int)a->line);
 }
 
@@ -115,9 +115,9 @@ static int check_default(checker *c, int32_t i) {
         base_guess_offer(&guess, c->d->nodes[m].name);
     }
     if (guess.best)
-        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; did you mean \"%.*s\"?",
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: unknown member; did you mean \"%.*s\"?",
                                 PML_SHOWN(name), PML_SHOWN(guess.best));
-    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: no member has this name; name one of its modules",
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: unknown member; name one of its modules",
                             PML_SHOWN(name));
 }
 
@@ -133,10 +133,10 @@ static int fail_path(checker *c, int32_t scaffold, int32_t holder, const char *p
     if (n_part < sizeof name) memcpy(name, part, n_part);
     const char *best = name[0] ? pml_nearest_module(c->d, holder, name) : NULL;
     if (best)
-        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME, "modules names \"%.*s\": there is no \"%s\"; did you mean \"%.*s\"?",
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME, "modules names \"%.*s\": unknown module \"%s\"; did you mean \"%.*s\"?",
                                 shown_path, path, name, PML_SHOWN(best));
     return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME,
-                            "modules names \"%.*s\", which is no module of this schema: write names from the outermost inward, as a/b", shown_path,
+                            "modules names \"%.*s\", which is not a module of this schema: write names from the outermost inward, as a/b", shown_path,
                             path);
 }
 
@@ -168,7 +168,7 @@ static int mark_module(checker *c, scaffold_mark *marks, int32_t scaffold, int32
         if (u < 0) continue;
         if (marks[u].scaffold == scaffold && marks[u].member != i)
             return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT,
-                                    "\"%.*s\" and \"%.*s\" are members of one union, which no prompt imports together: name one of them",
+                                    "\"%.*s\" and \"%.*s\" are members of one union, and a prompt imports only one member: name one of them",
                                     PML_SHOWN(c->d->nodes[marks[u].member].name), PML_SHOWN(c->d->nodes[i].name));
         marks[u] = (scaffold_mark){.scaffold = scaffold, .member = i};
     }
@@ -189,7 +189,7 @@ static int check_scaffold(checker *c, scaffold_mark *marks, int32_t scaffold) {
     }
     if (n_paths >= 2) return 0;
     return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_SYNTAX,
-                            "<scaffold> computes modules together: name two or more in modules, separated by spaces");
+                            "<scaffold> prefills modules jointly: name two or more in modules, separated by spaces");
 }
 
 static int check_scaffolds(checker *c) {

@@ -64,13 +64,13 @@ static int read_name(reading *r, const char *value) {
 }
 
 static int read_module_name(reading *r, const char *value) {
-    if (document_elements_find_rule(value)) return fail_value(r, value, "the name is taken by PML itself: choose another");
+    if (document_elements_find_rule(value)) return fail_value(r, value, "the name is reserved by PML: choose another");
     return read_name(r, value);
 }
 
 /* An argument is an attribute, and those of the prefix xml are XML's own. */
 static int read_param_name(reading *r, const char *value) {
-    if (strncmp(value, "xml:", 4) == 0) return fail_value(r, value, "names that begin with xml: are XML's own: choose another");
+    if (strncmp(value, "xml:", 4) == 0) return fail_value(r, value, "names that begin with xml: are reserved by XML: choose another");
     return read_name(r, value);
 }
 
@@ -162,27 +162,27 @@ static int read_scaffold(reading *r, const char *value) { return reading_keep(r,
 /* ---- The language ---- */
 
 #define PLACE_PARAM "a parameter belongs to a module: put it inside one"
-#define PLACE_ROLE "roles stand in the schema or in a module, never inside one another"
+#define PLACE_ROLE "roles belong to the schema or a module, and do not nest"
 #define IN_PROMPT_PARAM "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
 #define PARAM_ATTRIBUTES \
     {{"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, {"scaffold", read_scaffold, false}, \
      {"required", read_required, false}}
 
 static const element_rule elements[] = {
-    {"schema", PML_SCHEMA, -1, "one document holds one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
+    {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
      {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
       {"quality", reading_read_quality, false}}},
-    {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "one document holds one prompt: remove the tag",
+    {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag",
      {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
-    {"module", PML_MODULE, -1, "modules stand in the schema, in modules, unions and roles",
+    {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
       {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false}}},
-    {"union", PML_UNION, -1, "unions stand in the schema, in modules and roles",
+    {"union", PML_UNION, -1, "unions belong to the schema, modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
     {"parameter", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
-    {"scaffold", PML_SCAFFOLD, -1, "scaffolds stand directly in <schema>: move it there",
+    {"scaffold", PML_SCAFFOLD, -1, "scaffolds belong directly to <schema>: move it there",
      "scaffolds are declared in the schema: import its modules by their names", {{"modules", read_scaffold, true}}},
     {"system", PML_ROLE, 0, PLACE_ROLE, NULL, {{0}}},
     {"user", PML_ROLE, 1, PLACE_ROLE, NULL, {{0}}},
@@ -229,13 +229,13 @@ static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *n
 static int check_parent(pml_builder *b, size_t offset, const char *name) {
     const pml_draft *parent = top_draft(b);
     if (parent->node.kind == PML_UNION && strcmp(name, "module") != 0)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in <union>: a union holds modules only; put it into one of them",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in <union>: a union contains modules only; put it into one of them",
                                 PML_SHOWN(name));
     if (parent->node.kind == PML_PARAM || parent->node.kind == PML_SCAFFOLD)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a %s, which stays empty: close that first, with />",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a %s, which must be empty: close it first, with />",
                                 PML_SHOWN(name), parent->node.kind == PML_PARAM ? "parameter" : "scaffold");
     if (parent->node.kind == PML_MODULE && !pml_builder_top(b)->takes_text)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a module with src, which stays empty: remove it or the src",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a module with src, which must be empty: remove it or the src",
                                 PML_SHOWN(name));
     return 0;
 }
@@ -250,7 +250,7 @@ static int check_schema_place(pml_builder *b, size_t offset, const element_rule 
         const char *outer = role_name(b->drafts[f->role].node.role);
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: %s; close <%s> first", rule->name, outer, rule->place, outer);
     }
-    return good ? 0 : pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> cannot stand here: %s", rule->name, rule->place);
+    return good ? 0 : pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> is not allowed here: %s", rule->name, rule->place);
 }
 
 /* rule NULL: an import. */
@@ -259,7 +259,7 @@ static int check_prompt_place(pml_builder *b, size_t offset, const element_rule 
     if (!rule) return 0;
     if (rule->in_prompt) return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> in a prompt: %s", rule->name, rule->in_prompt);
     if (parent->node.kind == PML_IMPORT)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside the import <%.*s>: an import holds imports only; close it first",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside the import <%.*s>: an import contains imports only; close it first",
                                 rule->name, PML_SHOWN(parent->node.name));
     if (parent->node.kind == PML_ROLE)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: roles do not nest; close <%s> first", rule->name,
@@ -285,15 +285,15 @@ static int check_place(pml_builder *b, size_t offset, const char *name, const el
 int pml_element_refuse_text(pml_builder *b, size_t offset) {
     const pml_node *n = &top_draft(b)->node;
     switch (n->kind) {
-    case PML_UNION: return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in <union>: a union holds modules only; put it into one of them");
+    case PML_UNION: return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in <union>: a union contains modules only; put it into one of them");
     case PML_IMPORT:
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
-                                "text inside the import <%.*s>: an import holds imports only; put it behind </%.*s>, or give it as an argument",
+                                "text inside the import <%.*s>: an import contains imports only; put it after </%.*s>, or give it as an argument",
                                 PML_SHOWN(n->name), PML_SHOWN(n->name));
     case PML_MODULE:
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a module with src, which stays empty: remove the text or the src");
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a module with src, which must be empty: remove the text or the src");
     default:
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a %s, which stays empty: write it as one tag that ends with />",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a %s, which must be empty: write it as one tag that ends with />",
                                 n->kind == PML_PARAM ? "parameter" : "scaffold");
     }
 }
@@ -312,7 +312,7 @@ static int fail_attribute(const reading *r, const element_rule *rule) {
     if (guess.best)
         return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
                                 PML_SHOWN(r->attribute), rule->name, guess.best);
-    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: it has %s; remove it",
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: allowed are %s; remove it",
                             PML_SHOWN(r->attribute), rule->name, all[0] ? all : "none");
 }
 
@@ -342,8 +342,8 @@ static int reading_read_attributes(reading *r, const element_rule *rule, const c
     if (rule->kind == PML_PARAM && r->node->param_len == 0) return fail_missing(r, "len");
     if (r->says_path && r->node->anchor == PML_ANCHOR_BOS)
         return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX,
-                                "anchor=\"bos\" beside scope=\"path\" in <%s>: what has scope path has seen the beginning anyway; write "
-                                "scope=\"module\", or remove the anchor",
+                                "anchor=\"bos\" beside scope=\"path\" in <%s>: with scope path the anchor is part of "
+                                "the scope anyway; write scope=\"module\", or remove the anchor",
                                 rule->name);
     return 0;
 }
@@ -435,7 +435,7 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
 int pml_element_end(pml_builder *b, size_t offset) {
     const pml_draft *d = top_draft(b);
     if (d->node.kind == PML_UNION && d->node.first_child < 0)
-        return pml_builder_fail(b, d->offset, RP_ERR_SYNTAX, "<union> holds no module: give it one or more, or remove it");
+        return pml_builder_fail(b, d->offset, RP_ERR_SYNTAX, "<union> is empty: give it a module, or remove it");
     if (b->depth == 1 && b->options.scaffold && add_scaffold(b, offset, b->options.scaffold) != 0) return b->rc;
     b->depth--;
     return 0;

@@ -155,14 +155,14 @@ static void XMLCALL document_parse_on_doctype(void *user, const XML_Char *name, 
     (void)name, (void)system, (void)public, (void)has_subset;
     while (offset > 0 && (b->n - offset < sizeof opening - 1 || memcmp(b->bytes + offset, opening, sizeof opening - 1) != 0))
         offset--;
-    pml_builder_fail(b, offset, RP_ERR_SYNTAX, "a document type definition is not part of PML: remove <!DOCTYPE ...>");
+    pml_builder_fail(b, offset, RP_ERR_SYNTAX, "PML has no document type definitions: remove <!DOCTYPE ...>");
 }
 
 static void XMLCALL on_instruction(void *user, const XML_Char *target, const XML_Char *data) {
     pml_builder *b = user;
     (void)data;
     if (b->rc == 0)
-        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "the processing instruction <?%.*s ...?> means nothing in PML: remove it",
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "PML has no processing instructions: remove <?%.*s ...?>",
                          PML_SHOWN(target));
 }
 
@@ -182,14 +182,14 @@ static void XMLCALL on_declaration(void *user, const XML_Char *version, const XM
 static const char *document_parse_advice(enum XML_Error code) {
     switch (code) {
     case XML_ERROR_INVALID_TOKEN: return "write & as &amp; and < as &lt; in text, and attributes as name=\"value\"";
-    case XML_ERROR_UNDEFINED_ENTITY: return "there are &amp; &lt; &gt; &quot; &apos; and &#NUMBER; only";
+    case XML_ERROR_UNDEFINED_ENTITY: return "use only &amp; &lt; &gt; &quot; &apos; and &#NUMBER;";
     case XML_ERROR_BAD_CHAR_REF: return "write the number of a character that XML allows";
-    case XML_ERROR_DUPLICATE_ATTRIBUTE: return "give the attribute once";
-    case XML_ERROR_JUNK_AFTER_DOC_ELEMENT: return "remove what stands behind the end of the document's element";
-    case XML_ERROR_MISPLACED_XML_PI: return "the XML declaration stands at the very beginning or nowhere";
+    case XML_ERROR_DUPLICATE_ATTRIBUTE: return "give the attribute only once";
+    case XML_ERROR_JUNK_AFTER_DOC_ELEMENT: return "remove the data after the document's end tag";
+    case XML_ERROR_MISPLACED_XML_PI: return "move the XML declaration to the very beginning, or remove it";
     case XML_ERROR_UNCLOSED_CDATA_SECTION: return "end it with ]]>";
     case XML_ERROR_UNCLOSED_TOKEN: return "end it with >, a comment with -->";
-    case XML_ERROR_PARTIAL_CHAR: return "the document ends within a character";
+    case XML_ERROR_PARTIAL_CHAR: return "the document ends inside a character";
     default: return "correct the XML here";
     }
 }
@@ -217,7 +217,7 @@ static int fail_expat(pml_builder *b) {
     size_t offset = event_offset(b);
     if (code == XML_ERROR_NO_MEMORY) return pml_builder_memory(b, offset, b->n, "parsing XML");
     if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat points behind "</" */
-        return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "another element is closed here");
+        return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "the wrong element is closed here");
     if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");
     if (code == XML_ERROR_NO_ELEMENTS)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is empty: write %s",

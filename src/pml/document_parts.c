@@ -98,7 +98,7 @@ static int assembly_add_argument(assembly *a, const pml_part *part) {
     pml_node *n = &a->b.drafts[import_with(a, part->name)].node;
     for (int32_t i = 0; i < n->n_arguments; i++)
         if (strcmp(n->arguments[i].name, part->name) == 0)
-            return pml_builder_fail(&a->b, a->number, RP_ERR_CONFLICT, "argument '%.*s' of '%.*s' is given twice: give it once",
+            return pml_builder_fail(&a->b, a->number, RP_ERR_CONFLICT, "argument '%.*s' of '%.*s' is given twice: give it only once",
                                     PML_SHOWN(part->name), PML_SHOWN(n->name));
     pml_argument argument = {.n_value = part->n};
     bool room = grow_arguments(a->b.storage, n);

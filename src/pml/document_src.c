@@ -45,7 +45,7 @@ static int check_spelling(const src_file *s) {
     for (const char *p = s->path; p; p = strchr(p, '/')) {
         p += *p == '/';
         if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
-            return fail_src(s, "leads out with \"..\": move the file into the schema's directory");
+            return fail_src(s, "leaves the schema's directory with \"..\": move the file into it");
     }
     return 0;
 }
@@ -53,13 +53,13 @@ static int check_spelling(const src_file *s) {
 /* The resolved directory, and where in `real` the resolved way to the file continues behind it. */
 static int src_file_resolve(const src_file *s, char root[PATH_MAX], char real[PATH_MAX], char **rest) {
     char joined[PATH_MAX];
-    if (!realpath(s->b->dir[0] ? s->b->dir : ".", root)) return fail_errno(s, "the schema's directory cannot be found");
+    if (!realpath(s->b->dir[0] ? s->b->dir : ".", root)) return fail_errno(s, "the schema's directory was not found");
     int n = snprintf(joined, sizeof joined, "%s/%s", root, s->path);
     if (n < 0 || (size_t)n >= sizeof joined) return fail_src(s, "the path is too long: shorten it");
     if (!realpath(joined, real)) return fail_errno(s, "put the file there, relative to the schema's directory, or correct the name");
     size_t n_root = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(root, real, n_root) != 0 || (real[n_root] != '/' && real[n_root] != '\0'))
-        return fail_src(s, "a link leads out of the schema's directory: move the file into it");
+        return fail_src(s, "a symbolic link leaves the schema's directory: move the file into it");
     *rest = real + n_root + (real[n_root] == '/');
     return 0;
 }
@@ -131,7 +131,7 @@ int pml_src_read(pml_builder *b, size_t offset, const char *path, base_buffer *o
     char root[PATH_MAX], real[PATH_MAX], *rest = NULL;
     src_file s = {.b = b, .offset = offset, .path = path};
     *out = BASE_BUFFER(PML_MAX_BYTES);
-    if (!b->dir) return fail_src(&s, "a schema without a directory has no files: write the text into the module");
+    if (!b->dir) return fail_src(&s, "the schema has no directory: write the text into the module");
     if (check_spelling(&s) != 0 || src_file_resolve(&s, root, real, &rest) != 0) return b->rc;
     int fd = open_below(root, rest);
     if (fd < 0) return fail_errno(&s, "the file cannot be opened");

@@ -41,14 +41,14 @@ int pml_append_value(const rp_model *m, const pml_node *param, const char *value
 
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
     int rc = base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
-    if (rc) return base_fail(err, rc, "schema '%s': no room for more than %d segments", l->schema->nodes[0].name, l->n_segments);
+    if (rc) return base_fail(err, rc, "schema '%s': more than %d segments", l->schema->nodes[0].name, l->n_segments);
     l->segments[l->n_segments++] = *s;
     return RP_OK;
 }
 
 int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err) {
     int rc = base_grow((void **)&l->scopes, &l->cap_scopes, l->n_scopes + 1, PML_MAX_SCOPE, sizeof(int32_t));
-    if (rc) return base_fail(err, rc, "schema '%s': its scopes are too long together", l->schema->nodes[0].name);
+    if (rc) return base_fail(err, rc, "schema '%s': the scopes are too long in total", l->schema->nodes[0].name);
     l->scopes[l->n_scopes++] = segment;
     return RP_OK;
 }
@@ -184,7 +184,7 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
     size_t n = l->tokens.n - before;
     if (n > (size_t)node->param_len)
         return pml_fail(w->err, RP_ERR_LENGTH, l->schema, node_index,
-                        "the placeholder of parameter '%s' is %zu tokens long, and len=\"%d\": shorten its scaffold text, or raise len",
+                        "the placeholder of parameter '%s' has %zu tokens, but len=\"%d\": shorten the placeholder, or raise len",
                         node->name, n, node->param_len);
     while (l->tokens.n < before + (size_t)node->param_len)
         if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
@@ -350,8 +350,8 @@ static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) 
     if (!l->sequence || !l->position || !l->scope_of || !l->anchor_of) return base_fail_memory(err, n * 8, "a layout");
     if (!l->fixed && !model_is_movable(l->model))
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
-                        "layout=\"packed\" moves modules, and architecture '%s' has learned positions, which are part of their states: write "
-                        "layout=\"fixed\"",
+                        "layout=\"packed\" shifts modules, but architecture '%s' has learned positions, which are "
+                        "part of the KV: write layout=\"fixed\"",
                         l->model->arch->name);
     int rc;
     if ((rc = walk_schema(l, err)) || (rc = pml_layout_join(l, err))) return rc;

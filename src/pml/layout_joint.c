@@ -33,7 +33,7 @@ static int read_modules(const pml_layout *l, pml_scaffold *s, rp_error *err) {
         while (p[n] && !pml_is_space(p[n])) n++;
         if (n == 0) break;
         int32_t m = layout_joint_find_path(l->schema, p, n);
-        if (m <= 0) return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names no module '%.*s'", (int)n, p);
+        if (m <= 0) return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names an unknown module '%.*s'", (int)n, p);
         s->modules[s->n_modules++] = m;
         p += n;
     }
@@ -54,7 +54,7 @@ static int mark_included(const pml_layout *l, const pml_scaffold *s, bool *named
         for (int32_t other = d->nodes[m].next; other >= 0; other = d->nodes[other].next)
             if (included[other])
                 return pml_fail(err, RP_ERR_CONFLICT, d, s->node,
-                                "scaffold holds '%s' and '%s', two members of one union: a prompt takes one of them",
+                                "scaffold names '%s' and '%s', two members of one union: a prompt imports only one of them",
                                 d->nodes[m].name, d->nodes[other].name);
     }
     pml_include_defaults(d, included);

@@ -85,7 +85,7 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
     s->n_spans = (s->n_tokens + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
     s->first_key = l->n_keys;
     int rc = base_grow((void **)&l->keys, &l->cap_keys, l->n_keys + (size_t)s->n_spans, KV_MAX_VIEWS, sizeof(base_key));
-    if (rc) return base_fail(err, rc, "schema '%s': no room for its keys", l->schema->nodes[0].name);
+    if (rc) return base_fail(err, rc, "out of memory: the keys of schema '%s'", l->schema->nodes[0].name);
     l->n_keys += (size_t)s->n_spans;
     if ((rc = pml_segment_readers(l, s, &readers, err))) return rc;
     base_key scope;

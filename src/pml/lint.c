@@ -162,11 +162,12 @@ static int lint_check_size(lint *x, int32_t m) {
     int32_t n = x->tokens[m], slots = KV_BLOCK_SLOTS;
     if (!lint_is_leaf(x, m)) return RP_OK;
     if (n == 0)
-        return lint_add(x, RP_LINT_EMPTY, m, "the module holds no text: write what prompts shall reuse into it, or take it out");
+        return lint_add(x, RP_LINT_EMPTY, m, "the module is empty: give it the text that prompts reuse, or remove it");
     if (n >= LINT_SMALL_TOKENS || !lint_is_reused(x, m) || x->is_grouped[m]) return RP_OK;
     return lint_add(x, RP_LINT_SMALL, m,
-                    "%d token%s (less than %d): reuse saves computing them, and costs a view that every token behind it reads, and a block of %d slots in each "
-                    "layer (%s), %d %% of it empty: write cache=\"false\", or make it part of the text beside it",
+                    "%d token%s (less than %d): reuse saves little, and costs a view that every later token attends "
+                    "to and a block of %d slots in each layer (%s), %d %% of it empty: write cache=\"false\", or "
+                    "merge it with the adjacent text",
                     n, n == 1 ? "" : "s", LINT_SMALL_TOKENS, slots, slot_bytes(x, slots, bytes), 100 * (slots - n) / slots);
 }
 
@@ -197,10 +198,10 @@ static int check_union(lint *x, int32_t u) {
     int32_t wasted = longest - (int32_t)(sum / n);
     if (wasted < LINT_UNION_TOKENS || wasted < longest / 2) return RP_OK;
     return lint_add(x, RP_LINT_UNION, u,
-                    "%d members of %d ('%.40s') to %d tokens ('%.40s') all take %d positions: a prompt leaves %d of them empty on the average: %s", n,
+                    "%d members of %d ('%.40s') to %d tokens ('%.40s') all reserve %d positions: a prompt leaves %d of them empty on average: %s", n,
                     shortest, x->d->nodes[short_one].name, longest, x->d->nodes[long_one].name, longest, wasted,
-                    model_is_movable(x->l->model) ? "write layout=\"packed\", which leaves none empty, or take the longest out of the union"
-                                                  : "take the longest out of the union, or shorten it");
+                    model_is_movable(x->l->model) ? "write layout=\"packed\", which leaves no gaps, or move the longest out of the union"
+                                                  : "move the longest out of the union, or shorten it");
 }
 
 /* ---- Positions ---- */
@@ -212,12 +213,12 @@ static int lint_check_context(lint *x) {
         int32_t end = s->pos + s->n_tokens;
         if (end <= x->n_ctx) continue;
         return lint_add(x, RP_LINT_CONTEXT, s->holder,
-                        "%s ends at position %d, and the context has %d: no prompt can have it: shorten what stands before it, split it, or take "
-                        "a model or --ctx with more positions",
+                        "%s ends at position %d, but the context has %d: no prompt can use it: shorten the text "
+                        "before it, split it, or use a larger context",
                         s->holder == 0 ? "the schema's own text" : "the module", end, x->n_ctx);
     }
     if (l->length <= x->n_ctx) return RP_OK;
-    return lint_add(x, RP_LINT_CROWDED, 0, "all of it together takes %d positions, and the context has %d: a prompt can import a part of it only",
+    return lint_add(x, RP_LINT_CROWDED, 0, "the whole schema takes %d positions, but the context has %d: a prompt can import only a part of it",
                     l->length, x->n_ctx);
 }
 
@@ -230,9 +231,9 @@ static int check_beginning(lint *x) {
         const pml_segment *s = &x->l->segments[x->first[m]];
         if (s->pos >= LINT_BEGINNING_TOKENS) return RP_OK;
         return lint_add(x, RP_LINT_BEGINNING, m,
-                        "%d token%s before it when it is computed: modules are then read as the beginning of a text, wherever a prompt puts them: "
-                        "begin the schema with a sentence or two of its own",
-                        s->pos, s->pos == 1 ? " stands" : "s stand");
+                        "only %d token%s before it when it is prefilled: its KV is that of the beginning of a text, "
+                        "wherever a prompt puts it: begin the schema with a sentence or two of its own text",
+                        s->pos, s->pos == 1 ? "" : "s");
     }
     return RP_OK;
 }
@@ -252,8 +253,8 @@ static int check_scope(lint *x) {
         int32_t unseen = unseen_tokens(x, m);
         if (unseen < LINT_BEGINNING_TOKENS) continue;
         return lint_add(x, RP_LINT_SCOPE, m,
-                        "scope=\"module\" keeps %d tokens from it that stand before it in every prompt: write scope=\"path\", which answers better and "
-                        "costs nothing, unless other schemas shall find the same states",
+                        "scope=\"module\" hides %d tokens that precede it in every prompt: write scope=\"path\", "
+                        "which gives better answers at no cost, unless other schemas must share the same KV",
                         unseen);
     }
     return RP_OK;

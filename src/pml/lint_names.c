@@ -369,8 +369,9 @@ static int add_uses(lint *x, const use *first, size_t n) {
     }
     if (n > MOST_LISTED) snprintf(list + strlen(list), sizeof(list) - strlen(list), " and %zu more", n - MOST_LISTED);
     return lint_add(x, RP_LINT_NAME, first->module,
-                    "names %s, introduced by modules that it has not seen: a question over both still finds its answer; if the text must be read in the light of "
-                    "them, nest the module in what introduces the name, or name both in a <scaffold>",
+                    "uses %s, introduced by modules outside its scope: questions over both still work; if the text "
+                    "depends on the definition, nest the module in the one that introduces the name, or put both into "
+                    "a <scaffold>",
                     list);
 }
 
@@ -428,10 +429,10 @@ static int check_backward(lint *x, int32_t i, int32_t m, const char *phrase) {
     char path[160];
     if (holder == m || (holder >= 0 && lint_has_seen(x, m, holder))) return RP_OK;
     if (holder < 0)
-        return lint_add(x, RP_LINT_REFERENCE, i, "\"%s\": nothing stands before the module when it is computed: say what is meant by its name", phrase);
+        return lint_add(x, RP_LINT_REFERENCE, i, "\"%s\": no text precedes the module when it is prefilled: refer to the text by its name", phrase);
     return lint_add(x, RP_LINT_REFERENCE, i,
-                    "\"%s\": before it stands '%.100s', which the module has not seen and a prompt may leave out: say what is meant by its name, make one module "
-                    "of both, or nest this one in it",
+                    "\"%s\": the preceding text is '%.100s', which is outside the module's scope and may be missing "
+                    "in a prompt: refer to it by its name, merge both modules, or nest this one in it",
                     phrase, pml_path(x->d, holder, path, sizeof(path)));
 }
 
@@ -443,9 +444,10 @@ static int check_forward(lint *x, int32_t i, int32_t m, const char *phrase) {
     for (int32_t h = holder; h > 0; h = pml_holder(x->d, h))
         if (h == m) return RP_OK; /* it stands inside the module */
     if (holder < 0)
-        return lint_add(x, RP_LINT_REFERENCE, i, "\"%s\": nothing stands behind the module in the schema: say what is meant by its name", phrase);
+        return lint_add(x, RP_LINT_REFERENCE, i, "\"%s\": no text follows the module in the schema: refer to the text by its name", phrase);
     return lint_add(x, RP_LINT_REFERENCE, i,
-                    "\"%s\": behind it stands '%.100s', which a prompt may leave out or put elsewhere: say what is meant by its name, or make one module of both",
+                    "\"%s\": the following text is '%.100s', which a prompt may omit or put elsewhere: refer to it by "
+                    "its name, or merge both modules",
                     phrase, pml_path(x->d, holder, path, sizeof(path)));
 }
 

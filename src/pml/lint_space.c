@@ -107,14 +107,14 @@ static int lint_space_meet(lint *x, int32_t node, const piece *a, const piece *b
     if (a->n == 0 || b->n == 0) return RP_OK;
     *found = true;
     if (is_glued(a, b))
-        return lint_add(x, RP_LINT_GLUED, node, "'%s' and '%s' run together to one word %s: put white space between them", piece_show(a, true, left),
+        return lint_add(x, RP_LINT_GLUED, node, "'%s' and '%s' are joined into one word %s: put white space between them", piece_show(a, true, left),
                         piece_show(b, false, right), what);
     int rc = compare_tokens(x, a, b, &apart, &joined, &same);
     *found = !rc && !same;
     if (rc || same) return rc;
     return lint_add(x, RP_LINT_BORDER, node,
-                    "'%s' and '%s' meet %s, and their tokens are not those of the same text without a border (%d, not %d): let white space stand behind "
-                    "the border and not before it, or put the border between words",
+                    "'%s' and '%s' are tokenized separately %s, which changes their tokens (%d, not %d): put white "
+                    "space after the border, not before it, or put the border between words",
                     piece_show(a, true, left), piece_show(b, false, right), what, apart, joined);
 }
 
@@ -145,7 +145,7 @@ static int lint_space_lay_text(lint *x, int32_t i, before *left) {
         piece a = text_before(x, left->nodes[k], value);
         bool param = x->d->nodes[left->nodes[k]].kind == PML_PARAM;
         if (param && !is_glued(&a, &b)) continue; /* its tokens are its own, whatever stands behind it */
-        rc = lint_space_meet(x, i, &a, &b, param ? "behind a parameter" : "where one text ends", &found);
+        rc = lint_space_meet(x, i, &a, &b, param ? "after a parameter" : "at the end of a text", &found);
     }
     *left = (before){.nodes = {i}, .n = 1};
     return rc;
@@ -271,7 +271,8 @@ static int check_indent(lint *x) {
     }
     if (tokens < LINT_INDENT_TOKENS || tokens < (int32_t)x->l->tokens.n / 50) return RP_OK;
     return lint_add(x, RP_LINT_INDENT, first,
-                    "the document's indentation is part of %d text%s, from here on: %d of %zu tokens: begin their lines at the margin, or put them into files (src)",
+                    "indentation of the document is part of %d text%s, from here on: %d of %zu tokens: begin their "
+                    "lines at the margin, or move them into files (src)",
                     texts, texts == 1 ? "" : "s", tokens, x->l->tokens.n);
 }
 

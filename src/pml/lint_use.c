@@ -107,7 +107,7 @@ static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     count_modules(r, plan);
     if (plan->end >= x->n_ctx)
         rc = lint_add_at(x, RP_LINT_CONTEXT, &(lint_place){p->name, r->prompt->nodes[0].line, r->prompt->nodes[0].column, true}, -1,
-                         "the prompt takes %d positions, and the context has %d: import less, or take a model or --ctx with more", plan->end, x->n_ctx);
+                         "the prompt takes %d positions, but the context has %d: import less, or use a larger context", plan->end, x->n_ctx);
     pml_plan_free(plan);
     return rc;
 }
@@ -152,11 +152,11 @@ static int lint_use_check_arguments(lint *x, int32_t i) {
         return lint_add(x, RP_LINT_ARGUMENT, i, "%d of %d arguments of '%.40s' are longer than len=\"%d\", the longest %d tokens: write len=\"%d\", or shorten them",
                         p->n_too_long, p->n_given, n->name, n->param_len, p->longest, p->longest);
     if (p->n_given == 0 && prompts >= LINT_LEAST_PROMPTS)
-        return lint_add(x, RP_LINT_HOLE, i, "none of %d prompts that import the module gives '%.40s' an argument: take the parameter out", prompts, n->name);
+        return lint_add(x, RP_LINT_HOLE, i, "none of %d prompts that import the module gives '%.40s' an argument: remove the parameter", prompts, n->name);
     if (p->n_given == 0 || n->param_len <= p->longest + LINT_HOLE_TOKENS) return RP_OK;
     return lint_add(x, RP_LINT_HOLE, i,
-                    "len=\"%d\", and the longest of %d argument%s of '%.40s' is %d tokens: the text behind has seen %d placeholders that mean nothing: "
-                    "write len=\"%d\"",
+                    "len=\"%d\", but the longest of %d argument%s of '%.40s' has %d tokens: the text after it attends "
+                    "to %d meaningless placeholders: write len=\"%d\"",
                     n->param_len, p->n_given, p->n_given == 1 ? "" : "s", n->name, p->longest, n->param_len - p->longest, BASE_MAX(1, p->longest));
 }
 
@@ -180,8 +180,8 @@ static int lint_use_check_after(lint *x, int32_t segment) {
     int32_t behind = lint_use_tokens_after(x, segment, hole);
     if (behind < LINT_BEHIND_TOKENS) return RP_OK;
     return lint_add(x, RP_LINT_BEHIND, hole->param,
-                    "%d tokens of the module stand behind '%.40s' and have seen its placeholder, not the argument: move what need not stand "
-                    "behind it before it, or into a module of its own",
+                    "%d tokens of the module follow '%.40s' and attend to its placeholder, not to the argument: move "
+                    "text that does not depend on it before it, or into its own module",
                     behind, x->d->nodes[hole->param].name);
 }
 
@@ -229,12 +229,12 @@ static int check_run(lint *x, int32_t m) {
     for (int32_t i = m; i >= 0 && i <= last; i = x->d->nodes[i].next) x->is_grouped[i] = true;
     if (by_use)
         return lint_add(x, RP_LINT_TOGETHER, m,
-                        "all %d prompts that import it import the next %d behind it, up to '%.40s': make one module of them (%d tokens), which is one view instead of %d "
-                        "and in which each text has seen those before it",
+                        "all %d prompts that import it also import the next %d, up to '%.40s': merge them into one "
+                        "module (%d tokens): one view instead of %d, and each text attends to those before it",
                         imported, n - 1, x->d->nodes[last].name, sum, n);
     return lint_add(x, RP_LINT_TOGETHER, m,
-                    "%d small modules stand side by side, up to '%.40s', %d tokens together: make one module of those that prompts import together, "
-                    "write cache=\"false\" into the others (with --prompts lint sees which)",
+                    "%d small adjacent modules, up to '%.40s', %d tokens in total: merge those that prompts import "
+                    "together, and write cache=\"false\" into the others (sample prompts show which)",
                     n, x->d->nodes[last].name, sum);
 }
 
@@ -247,9 +247,9 @@ static int check_always(lint *x, int32_t m) {
     x->is_grouped[m] = true;
     if (holder == 0)
         return lint_add(x, RP_LINT_ALWAYS, m,
-                        "all %d prompts import it: write its text (%d tokens) into the schema without the module, and every module behind it sees it", n,
+                        "all %d prompts import it: make its text (%d tokens) the schema's own text, so that every later module attends to it", n,
                         x->tokens[m]);
-    return lint_add(x, RP_LINT_ALWAYS, m, "all %d prompts that import '%.40s' import it, too: write its text (%d tokens) into that module", n,
+    return lint_add(x, RP_LINT_ALWAYS, m, "all %d prompts that import '%.40s' also import it: move its text (%d tokens) into that module", n,
                     x->d->nodes[holder].name, x->tokens[m]);
 }
 

@@ -33,7 +33,7 @@ static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t p
     pml_plan *p = b->plan;
     char path[PARAM_PATH_BYTES];
     if (b->schema->nodes[param].required)
-        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(import, 0), "parameter '%.60s' of '%s' has no argument, and requires one: give it",
+        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(import, 0), "parameter '%.60s' of '%s' requires an argument: give it",
                         b->schema->nodes[param].name, pml_path(b->schema, holder, path, sizeof(path)));
     int rc = base_grow((void **)&p->missing, &p->cap_missing, p->n_missing + 1, PML_MAX_NODES, sizeof(*p->missing));
     if (rc) return base_fail(b->err, rc, "out of memory: %zu parameters", p->n_missing);
@@ -54,7 +54,7 @@ static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hol
     size_t n = p->tokens.n - first;
     if (n > (size_t)hole->len)
         return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, import,
-                        "argument '%s' of '%s' is %zu tokens long, its parameter holds %d: shorten it, or raise len in the schema",
+                        "argument '%s' of '%s' has %zu tokens, but its parameter takes at most %d: shorten it, or raise len in the schema",
                         param->name, b->schema->nodes[holder].name, n, hole->len);
     if (n == 0) return RP_OK;
     return plan_add_item(p, &(pml_item){.segment = segment, .holder = holder, .pos = base + hole->offset, .n_tokens = (int32_t)n,
@@ -190,7 +190,7 @@ static int build_items(plan_build *b) {
     plan_find_quality(b);
     for (size_t i = 0; i < b->n_entries && !rc; i++) rc = add_entry_items(b, &b->entries[i]);
     if (rc) return rc;
-    if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it gives no token");
+    if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it has no tokens");
     if ((rc = free_last_token(p, b->err))) return rc;
     mark_exact(p);
     pml_plan_count_tokens(p);
@@ -250,7 +250,7 @@ static int append_bos(const rp_model *m, token_list *out, rp_error *err) {
 
 /* All tokens as one run. */
 static int plan_run(pml_plan *p, rp_error *err) {
-    if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it gives no token");
+    if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it has no tokens");
     p->n_fresh = p->end = (int32_t)p->tokens.n;
     p->asked.mode = RP_QUALITY_REUSE;
     return plan_add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
@@ -276,9 +276,9 @@ int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error 
 static int append_tokens(const rp_model *m, const int32_t *tokens, size_t n, token_list *out, rp_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= m->hp.n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, the vocabulary has %d", i, tokens[i], m->hp.n_vocab);
+            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, tokens[i], m->hp.n_vocab);
         int rc = token_list_push(out, tokens[i]);
-        if (rc) return base_fail(err, rc, "no room for a prompt of %zu tokens", n);
+        if (rc) return base_fail(err, rc, "out of memory: a prompt of %zu tokens", n);
     }
     return RP_OK;
 }
@@ -312,7 +312,7 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
 static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall, token_list *out,
                            pml_turn *turns, rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;
-    if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "a conversation has no message: give one at least");
+    if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "the conversation has no messages: give at least one");
     if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
     if ((rc = append_bos(m, out, err))) return rc;
     for (size_t i = 0; i < n; i++) {

@@ -168,7 +168,7 @@ int plan_leave_open(plan_build *b) {
     for (int32_t c = b->prompt->nodes[0].first_child; c >= 0; c = b->prompt->nodes[c].next) last = c;
     if (last < 0 || b->prompt->nodes[last].kind != PML_ROLE)
         return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(last, 0),
-                        "the answer is to go on where the last role ends, and the prompt ends with none: end it with <assistant>");
+                        "cannot continue the last role: the prompt does not end with one: end it with <assistant>");
     b->open_role = last;
     return RP_OK;
 }
@@ -250,8 +250,8 @@ static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places 
     e->pos = start;
     if (fits) return RP_OK;
     return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, e->node,
-                    "text of %d tokens does not fit the gap of %d positions that the fixed layout leaves here: shorten it%s, or write "
-                    "layout=\"packed\" in the schema",
+                    "text of %d tokens exceeds the gap of %d positions that the fixed layout leaves here: shorten "
+                    "it%s, or write layout=\"packed\" in the schema",
                     e->n_tokens, next - start, fits_after_imports(b, e, places) ? ", move it after the last import" : "");
 }
 

@@ -105,7 +105,7 @@ static void plan_quality_merge(int32_t *out, const int32_t *a, int32_t n_a, cons
 static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t n, rp_error *err) {
     size_t first = p->n_again, need = first + (size_t)view->n_again + (size_t)n;
     int rc = base_grow((void **)&p->again, &p->cap_again, need, (size_t)1 << 30, sizeof(*p->again));
-    if (rc) return base_fail(err, rc, "no room for %zu tokens that are computed again", need);
+    if (rc) return base_fail(err, rc, "out of memory: %zu tokens to recompute", need);
     plan_quality_merge(p->again + first, pml_item_again(p, view), view->n_again, slots, n);
     view->first_again = first;
     view->n_again += n;

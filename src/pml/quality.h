@@ -7,7 +7,7 @@
 #include "reprise.h"
 
 /* How to write one, for errors. */
-#define PML_QUALITY_ADVICE "write reuse, link:K (K from 1 to 4096 tokens), blend:R (R from 1 to 100 per cent), scaffold or exact"
+#define PML_QUALITY_ADVICE "write reuse, link:K (K from 1 to 4096 tokens), blend:R (R from 1 to 100 percent), scaffold or exact"
 
 /* False: it is none of them. */
 bool pml_quality_read(const char *text, rp_quality *out);

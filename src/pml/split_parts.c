@@ -166,7 +166,7 @@ static int cut_sentence(planning *w) {
     while (from > start && split_border_at(w->c, from) < SPLIT_SENTENCE) from--;
     if (from == end || split_bytes(w->c, from, end) > PML_SPLIT_ARGUMENT_BYTES) return RP_OK;
     int rc = base_grow((void **)&w->s->parts, &w->s->cap_parts, (size_t)w->s->n_parts + 1, SPLIT_MAX_PARTS, sizeof(*w->s->parts));
-    if (rc) return base_fail(w->err, rc, "no room for %u shared passages: give fewer prompts", (unsigned)w->s->n_parts);
+    if (rc) return base_fail(w->err, rc, "out of memory: %u shared passages: give fewer prompts", (unsigned)w->s->n_parts);
     split_part *part = &w->s->parts[w->s->n_parts++];
     *part = (split_part){.n_atoms = end - from, .n = w->c->n_prompts, .at = w->s->spare};
     lead->n_atoms -= part->n_atoms;
@@ -231,7 +231,7 @@ static bool gaps_agree(const planning *w, const split_part *a, const split_part 
 static int planning_add_module(planning *w, uint32_t n_pieces, uint32_t n, split_module **out) {
     split_plan *p = w->p;
     int rc = base_grow((void **)&p->modules, &p->cap_modules, (size_t)p->n_modules + 1, PML_SPLIT_MAX_MODULES, sizeof(*p->modules));
-    if (rc) return base_fail(w->err, rc, "no room for %u modules: give fewer prompts, or a larger least size", (unsigned)p->n_modules);
+    if (rc) return base_fail(w->err, rc, "out of memory: %u modules: give fewer prompts, or a larger minimum size", (unsigned)p->n_modules);
     split_module *m = *out = &p->modules[p->n_modules++];
     *m = (split_module){.n_pieces = n_pieces, .n = n, .union_id = -1};
     m->lengths = base_calloc(n_pieces, sizeof(*m->lengths));

@@ -131,7 +131,7 @@ static int number_passages(sharing *s) {
         s->size[class] = SPLIT_NONE;
         if (!good) continue;
         int rc = base_grow((void **)&out->parts, &out->cap_parts, (size_t)out->n_parts + 1, SPLIT_MAX_PARTS, sizeof(*out->parts));
-        if (rc) return base_fail(s->err, rc, "no room for %u shared passages: give fewer prompts", (unsigned)out->n_parts);
+        if (rc) return base_fail(s->err, rc, "out of memory: %u shared passages: give fewer prompts", (unsigned)out->n_parts);
         s->size[class] = out->n_parts;
         out->parts[out->n_parts++] = (split_part){.n_atoms = end - a, .n = n};
     }

@@ -34,7 +34,7 @@ static int split_text_check_text(const char *name, const char *text, size_t n, r
         }
         unsigned byte = (unsigned char)text[i];
         if (base_utf8_length((const unsigned char *)text + i, n - i) > 0)
-            return base_fail_at(err, RP_ERR_SYNTAX, name, i, "%.*s: byte %zu (0x%02X) begins a character that XML cannot hold: remove it",
+            return base_fail_at(err, RP_ERR_SYNTAX, name, i, "%.*s: byte %zu (0x%02X) begins a character that XML does not allow: remove it",
                                 base_shown(name), name, i, byte);
         return base_fail_at(err, RP_ERR_SYNTAX, name, i, "%.*s: byte %zu (0x%02X) is not UTF-8: save the prompt as text in UTF-8",
                             base_shown(name), name, i, byte);

@@ -157,7 +157,7 @@ static int name_all(const writing *w) {
 /* The first failure stays in w->err, and its code is handed on. */
 static int writing_put(writing *w, const char *text, size_t n) {
     int rc = base_buffer_append(&w->to, text, n);
-    return rc ? base_fail(w->err, rc, "no room for a document of %zu bytes", w->to.len) : RP_OK;
+    return rc ? base_fail(w->err, rc, "out of memory: a document of %zu bytes", w->to.len) : RP_OK;
 }
 
 static int writing_put_string(writing *w, const char *text) { return writing_put(w, text, strlen(text)); }

@@ -55,7 +55,7 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
     snprintf(content, sizeof(content), "%scontent", prefix);
     server_fields f = {message, p, prefix};
-    if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is no object", i);
+    if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is not an object", i);
     server_field_text(&f, "role", &role);
     if (p->kind) return 0;
     bool user = strcmp(role, "user") == 0;
@@ -109,7 +109,7 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
     server_field_text(f, "model", &gen->model);
     if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
-    if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give one at least");
+    if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
     int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
     gen->marks_tools = marks > 0;
     if (system) marks += anthropic_add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
@@ -120,7 +120,7 @@ static void parse_conversation(generation *gen, const server_fields *f) {
         gen->n_marked = gen->n_messages;
     }
     if (marks > MAX_MARKS)
-        server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: stands at %d blocks: give it to at most %d", marks, MAX_MARKS);
+        server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
     check_thinking(f);
     anthropic_parse_tools(gen, f);
     openai_parse_format(gen, f, "output_format", OPENAI_FLAT);

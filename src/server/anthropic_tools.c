@@ -82,14 +82,14 @@ static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size
     snprintf(prefix, sizeof(prefix), "tools.%zu.", i);
     snprintf(place, sizeof(place), "%sinput_schema", prefix);
     server_fields f = {tool, p, prefix};
-    if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "tools.%zu: is no object", i);
+    if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "tools.%zu: is not an object", i);
     server_field_text(&f, "type", &type);
     server_field_text(&f, "name", &t.name);
     server_field_text(&f, "description", &t.description);
     server_field_bool(&f, "strict", &t.strict);
     t.schema = server_field_object(&f, "input_schema");
     if (!p->kind && strcmp(type, "custom") != 0)
-        server_fail(p, SERVER_UNSUPPORTED, "tools", "%stype: '%.40s' is not here: this server has the client's own tools alone", prefix, type);
+        server_fail(p, SERVER_UNSUPPORTED, "tools", "%stype: '%.40s' is not supported: this server supports client tools only", prefix, type);
     if (!p->kind && (!t.name || !t.schema)) server_fail(p, SERVER_INVALID, "tools", "%sname and input_schema: give both", prefix);
     t.place = generation_keep(gen, place, p);
     generation_add_tool(gen, &t, p);

@@ -90,20 +90,20 @@ static bool parse_bytes(const char *text, uint64_t *out) {
 
 /* NULL, or what is wrong with the word. */
 static const char *parse_word(server_key *k, char *word) {
-    static const char bytes[] = "ram and disk are numbers of bytes; K, M, G or T may follow";
+    static const char bytes[] = "ram and disk are sizes in bytes, with K, M, G or T";
     char *value = strchr(word, '=');
-    if (!value) return "give NAME=VALUE behind the hash";
+    if (!value) return "give NAME=VALUE after the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
-        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, with commas between them";
+        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, separated by commas";
     if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "tenant") != 0) return "only tenant, rights, running, ram and disk are known";
-    if (k->tenant) return "a key has one tenant";
+    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram or disk";
+    if (k->tenant) return "a key has only one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);
-    return k->tenant ? NULL : "no memory";
+    return k->tenant ? NULL : "out of memory";
 }
 
 /* A tenant that this key alone has, derived from its hash so that it is the same after a restart. NULL: no memory. */
@@ -121,13 +121,13 @@ static char *own_tenant(const base_key *hash) {
 static const char *parse_line(server_key *k, char *line) {
     char *rest = line, *hash = strtok_r(rest, " \t\r", &rest);
     if (!parse_hash(hash, &k->hash))
-        return "a line begins with a key's hash, 64 digits from 0 to f ('reprise serve --hash-key' makes them)";
+        return "a line begins with the hash of a key, 64 hexadecimal digits (rp_server_hash_key)";
     k->rights = SERVER_ASK;
     for (char *word; (word = strtok_r(rest, " \t\r", &rest));) {
         const char *wrong = parse_word(k, word);
         if (wrong) return wrong;
     }
-    if (!k->tenant && !(k->tenant = own_tenant(&k->hash))) return "no memory";
+    if (!k->tenant && !(k->tenant = own_tenant(&k->hash))) return "out of memory";
     return NULL;
 }
 
@@ -136,7 +136,7 @@ static int add_line(api_keys *keys, const char *path, int number, char *line, rp
     line += strspn(line, " \t\r");
     if (!*line || *line == '#') return RP_OK;
     int rc = base_grow((void **)&keys->keys, &keys->cap, keys->n + 1, SERVER_MAX_KEYS, sizeof(*keys->keys));
-    if (rc) return base_fail(err, rc, "%s: no room for key %zu", path, keys->n + 1);
+    if (rc) return base_fail(err, rc, "%s: out of memory: key %zu", path, keys->n + 1);
     server_key *k = &keys->keys[keys->n++];
     *k = (server_key){0};
     const char *wrong = parse_line(k, line);
@@ -154,7 +154,7 @@ static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
         if (end) *end++ = '\0';
         rc = add_line(keys, path, number, line, err);
     }
-    if (!rc && keys->n == 0) rc = base_fail(err, RP_ERR_FORMAT, "%s: there is no key in it", path);
+    if (!rc && keys->n == 0) rc = base_fail(err, RP_ERR_FORMAT, "%s: contains no keys", path);
     base_buffer_free(&text);
     return rc;
 }

@@ -39,13 +39,13 @@ static const struct {
     const char *name, *type, *help;
     value_fn value;
 } families[] = {
-    {"samples_total", "counter", "Audited requests of a schema.", audit_schema_samples},
-    {"agreed_total", "counter", "Of them: the first token's likeliest was that of an exact run.", audit_schema_agreed},
-    {"divergence", "gauge", "KL divergence of the first token from an exact run, mean, in nats.", audit_schema_divergence},
-    {"divergence_max", "gauge", "The same, the largest.", audit_schema_largest},
-    {"distance", "gauge", "Root mean square of the logits' differences, mean.", audit_schema_distance},
-    {"exceeds", "gauge", "1: a schema is further from exact than max-divergence.", audit_schema_exceeds},
-    {"raised", "gauge", "1: a schema was moved up the dial.", audit_schema_raised},
+    {"samples_total", "counter", "Audited requests, by schema.", audit_schema_samples},
+    {"agreed_total", "counter", "Audited requests with the same most likely first token as an exact run, by schema.", audit_schema_agreed},
+    {"divergence", "gauge", "Mean KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_divergence},
+    {"divergence_max", "gauge", "Maximum KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_largest},
+    {"distance", "gauge", "Mean RMS difference of the first token's logits from an exact run, by schema.", audit_schema_distance},
+    {"exceeds", "gauge", "1 if the mean divergence of the schema exceeds max_divergence, else 0.", audit_schema_exceeds},
+    {"raised", "gauge", "1 if the auditor raised the quality of the schema, else 0.", audit_schema_raised},
 };
 
 static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
@@ -63,12 +63,13 @@ int audit_append_metrics(base_buffer *b, rp_engine *engine) {
     int rc = rp_engine_audit(engine, &a, NULL);
     if (rc) return rc;
     rc = base_buffer_printf(b,
-                            "# HELP reprise_audit_requests_total Requests that the auditor chose, by what became of them.\n"
+                            "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
                             "# TYPE reprise_audit_requests_total counter\n"
                             "reprise_audit_requests_total{outcome=\"compared\"} %" PRIu64 "\n"
                             "reprise_audit_requests_total{outcome=\"dropped\"} %" PRIu64 "\n"
-                            "# HELP reprise_audit_waiting Requests that are to be compared.\n# TYPE reprise_audit_waiting gauge\n"
-                            "reprise_audit_waiting %" PRIu64 "\n", a->audited, a->dropped, a->waiting);
+                                "# HELP reprise_audit_waiting Sampled requests that wait for the quality audit.\n"
+                                "# TYPE reprise_audit_waiting gauge\n"
+                                "reprise_audit_waiting %" PRIu64 "\n", a->audited, a->dropped, a->waiting);
     for (size_t f = 0; f < BASE_ARRAY_LEN(families) && a->n_schemas > 0 && !rc; f++) rc = append_family(b, a, f);
     rp_audit_free(a);
     return rc;

@@ -39,7 +39,7 @@ static json_t *cache_listing_entries(const rp_cache_listing *l) {
 static rp_cache_selection selection_of(server_request *x) {
     rp_cache_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : server_request_query(x, "name")};
     if (s.key && strlen(s.key) != sizeof(((rp_cache_entry *)NULL)->key) - 1)
-        server_fail(&x->problem, SERVER_NOT_FOUND, "key", "'%.70s' is no key: give its 64 digits", s.key);
+        server_fail(&x->problem, SERVER_NOT_FOUND, "key", "'%.70s' is not a key: give 64 hexadecimal digits", s.key);
     return s;
 }
 
@@ -105,7 +105,7 @@ void handle_cache_entry(server_request *x) {
 
 static bool is_meant(server_request *x, const rp_cache_selection *s) {
     if (!x->problem.kind && !s->key && !s->name)
-        server_fail(&x->problem, SERVER_INVALID, "name", "nothing says what is meant: give a key in the path, or ?name=");
+        server_fail(&x->problem, SERVER_INVALID, "name", "the selection is empty: give a key in the path, or ?name=");
     return !x->problem.kind;
 }
 
@@ -129,7 +129,7 @@ void handle_cache_change(server_request *x) {
     server_fields f = {root, &x->problem, ""};
     size_t n = 0;
     if (root && !server_field(&f, "pinned") && !json_object_get(root, "ttl"))
-        server_fail(&x->problem, SERVER_INVALID, NULL, "nothing is to change: give 'pinned', or 'ttl' in seconds or null");
+        server_fail(&x->problem, SERVER_INVALID, NULL, "no change requested: give 'pinned', or 'ttl' in seconds or null");
     if (root && server_field(&f, "pinned")) set_pinned(x, &s, &f, &n);
     if (root && !x->problem.kind && json_object_get(root, "ttl")) set_ttl(x, &s, &f, &n);
     json_decref(root);

@@ -80,13 +80,13 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
     int64_t ms = default_ms, at;
     server_field_text(f, "ttl", &ttl);
     server_field_text(f, "expireTime", &time);
-    if (ttl && time) server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' and 'expireTime' are both there: give one");
+    if (ttl && time) server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' and 'expireTime' exclude each other: give one");
     else if (!ttl && !time && default_ms == 0)
-        server_fail(f->problem, SERVER_INVALID, "ttl", "give 'ttl' or 'expireTime': nothing else of a cached content can be changed");
+        server_fail(f->problem, SERVER_INVALID, "ttl", "give 'ttl' or 'expireTime': no other field can be changed");
     else if (ttl && !cached_contents_http_read_ttl(ttl, &ms))
         server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' is '%.40s': give seconds as in \"300s\", up to %lld", ttl, MAX_TTL_S);
     else if (time && (!read_time(time, &at) || at <= now || at > now + MAX_TTL_S * 1000))
-        server_fail(f->problem, SERVER_INVALID, "expireTime", "'expireTime' is '%.40s': give a time to come, as 2030-01-31T00:00:00Z", time);
+        server_fail(f->problem, SERVER_INVALID, "expireTime", "'expireTime' is '%.40s': give a future time, as 2030-01-31T00:00:00Z", time);
     else if (time) ms = at - now;
     return now + ms;
 }
@@ -107,7 +107,7 @@ static json_t *cached_contents_http_resource(const server_request *x, const regi
 }
 
 static void reply_unknown(server_request *x, const char *id) {
-    server_fail(&x->problem, SERVER_NOT_FOUND, "name", "there is no cached content '" PREFIX "%.60s': it has expired, or never was", id);
+    server_fail(&x->problem, SERVER_NOT_FOUND, "name", "unknown cached content '" PREFIX "%.60s': expired, or never created", id);
     server_request_reply_problem(x);
 }
 
@@ -173,7 +173,7 @@ static void check_creation(server_request *x) {
                     MAX_DISPLAY_CHARACTERS);
     read_expiry(&f, now_ms(), DEFAULT_TTL_S * 1000);
     if (!x->problem.kind && !content_registry_has_room(x->server->contents, x->key->tenant, x->body.len, now_ms()))
-        server_fail(&x->problem, SERVER_QUOTA, NULL, "there are too many cached contents: delete some, or wait until they expire (%d a tenant)",
+        server_fail(&x->problem, SERVER_QUOTA, NULL, "too many cached contents: delete some, or wait until they expire (limit: %d per tenant)",
                     SERVER_MAX_TENANT_CONTENTS);
 }
 
@@ -267,12 +267,12 @@ int gemini_add_content(server_request *x, json_t *root) {
     if (x->problem.kind || !name) return (int)x->problem.kind;
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
-            server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs into the cached content: leave it out of the request", excluded[i]);
+            server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);
     const char *id = strncmp(name, PREFIX, sizeof(PREFIX) - 1) == 0 ? name + sizeof(PREFIX) - 1 : name;
     int rc = x->problem.kind ? 0 : content_registry_get(x->server->contents, x->key->tenant, id, now_ms(), &c, &json);
     json_t *kept = !rc && !x->problem.kind ? json_loadb(json.data, json.len, 0, NULL) : NULL;
     if (rc == RP_ERR_NAME)
-        server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent", "there is no cached content '%.60s': it has expired, or never was", name);
+        server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent", "unknown cached content '%.60s': expired, or never created", name);
     else if (!kept) server_fail_memory(&x->problem);
     else put_in_front(root, kept);
     base_buffer_free(&json);

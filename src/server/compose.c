@@ -144,11 +144,11 @@ static place composer_place_of(composer *c, int32_t node) {
     const char *around = role_around(c->schema, node), *own = role_names[c->gen->messages[c->message].role];
     if (!around) return holds_roles(c->schema, node) ? PLACE_OUTSIDE : PLACE_INSIDE;
     if (strcmp(around, own) != 0)
-        server_fail(c->problem, SERVER_INVALID, "messages", "module '%s' stands in the schema's <%s>: give it in a message of that role, not of %s",
+        server_fail(c->problem, SERVER_INVALID, "messages", "module '%s' is in the schema's <%s>: use it in a message of that role, not of %s",
                     c->schema->nodes[node].path, around, own);
     else if (c->began)
         server_fail(c->problem, SERVER_INVALID, "messages",
-                    "module '%s' stands in the schema's own <%s>, before all messages: give it in the first message, or take it out of the role",
+                    "module '%s' is in the schema's own <%s>, before all messages: use it in the first message, or move it out of the role",
                     c->schema->nodes[node].path, around);
     return PLACE_BARE;
 }
@@ -205,7 +205,7 @@ static void put_value(composer *c, const char *name, const json_t *value) {
     char *text = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
     if (json_is_string(value)) composer_put_escaped(c, json_string_value(value), json_string_length(value), true);
     else if (text) put_str(c, text);
-    else server_fail(c->problem, SERVER_INVALID, "messages", "argument '%.60s' is neither a string nor a number", name);
+    else server_fail(c->problem, SERVER_INVALID, "messages", "argument '%.60s' must be a string or a number", name);
     free(text); /* jansson's */
 }
 
@@ -369,7 +369,7 @@ static int composer_find_schema(composer *c, char *name) {
         if (!name[0]) snprintf(name, SERVER_SCHEMA_NAME_BYTES, "%s", one);
         else if (strcmp(name, one) != 0)
             server_fail(c->problem, SERVER_INVALID, "messages",
-                        "the messages have modules of the schemas '%.80s' and '%.80s': a conversation has modules of one", name, one);
+                        "the messages use modules of the schemas '%.80s' and '%.80s': a conversation can use one schema", name, one);
     }
     return (int)c->problem->kind;
 }
@@ -377,7 +377,7 @@ static int composer_find_schema(composer *c, char *name) {
 /* Gives what was written to the ask. */
 static int composer_finish(composer *c) {
     if (!c->problem->kind && c->rc == RP_ERR_INVALID)
-        server_fail(c->problem, SERVER_INVALID, "messages", "a text has a control character, which PML cannot hold: leave it out");
+        server_fail(c->problem, SERVER_INVALID, "messages", "a text contains a control character, which PML does not allow: remove it");
     else if (!c->problem->kind && c->rc == RP_ERR_LIMIT)
         server_fail(c->problem, SERVER_TOO_LARGE, "messages", "the conversation is longer than %zu MB of PML", SERVER_MAX_COMPOSED_BYTES >> 20);
     else if (!c->problem->kind && c->rc) server_fail_memory(c->problem);
@@ -396,8 +396,7 @@ static int compose_markup_of(server_request *x, const char *tenant) {
     rp_inspection *schema;
     rp_error err;
     if (x->gen.modular)
-        return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema of the parts: leave it out where messages have "
-                                                                 "modules of their own");
+        return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
     if (composer_find_schema(&c, name)) return (int)x->problem.kind;
     if (rp_engine_inspect(x->server->engine, tenant, name, NULL, NULL, &schema, &err)) return server_fail_library(&x->problem, &err);
     c.schema = schema;

@@ -23,7 +23,7 @@ static void scan_refuse(scan *s, const char *why) {
 
 static void begin_prompt(scan *s, const char *name, const char **attributes) {
     if (strcmp(name, "prompt") != 0 || !attributes[0] || strcmp(attributes[0], "schema") != 0 || attributes[2]) {
-        scan_refuse(s, "it has to be <prompt schema=\"...\">...</prompt>, without other attributes");
+        scan_refuse(s, "it must be <prompt schema=\"...\">...</prompt>, without other attributes");
         return;
     }
     if (strlen(attributes[1]) >= sizeof(s->out->schema)) scan_refuse(s, "the schema's name is too long");
@@ -63,7 +63,7 @@ int compose_scan(const char *pml, compose_markup *out, void (*child)(void *user,
         enum XML_Error code = XML_GetErrorCode(s.parser);
         if (code == XML_ERROR_NO_MEMORY) server_fail_memory(p);
         else
-            server_fail(p, SERVER_INVALID, "messages", "a part of type pml is refused: line %d, column %d: %s",
+            server_fail(p, SERVER_INVALID, "messages", "invalid part of type pml: line %d, column %d: %s",
                         (int)XML_GetCurrentLineNumber(s.parser), (int)XML_GetCurrentColumnNumber(s.parser) + 1,
                         s.wrong ? s.wrong : XML_ErrorString(code));
     }

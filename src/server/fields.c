@@ -49,7 +49,7 @@ void server_field_wrong(const server_fields *f, const char *name, const json_t *
 static void out_of_range(const server_fields *f, const char *name, double min, double max) {
     char full[2 * MAX_NAME_BYTES];
     snprintf(full, sizeof(full), "%.*s%.*s", MAX_NAME_BYTES, f->prefix, MAX_NAME_BYTES - 1, name);
-    server_fail(f->problem, SERVER_INVALID, full, "'%s' is out of its range: give a number from %.10g to %.10g", full, min, max);
+    server_fail(f->problem, SERVER_INVALID, full, "'%s' is out of range: give a number from %.10g to %.10g", full, min, max);
 }
 
 void server_field_text(const server_fields *f, const char *name, const char **out) {

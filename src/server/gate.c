@@ -381,7 +381,7 @@ int gate_new(server_gate **out, int listen_fd, struct MHD_Daemon *daemon, int ma
     }
     if (!g->has_thread) {
         *out = NULL;
-        int rc = base_fail_errno(err, "the server cannot wait for connections:", "epoll");
+        int rc = base_fail_errno(err, "the server cannot poll for connections:", "epoll");
         MHD_stop_daemon(daemon);
         gate_free(g);
         return rc;

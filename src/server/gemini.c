@@ -17,7 +17,7 @@
 /* A content's parts as one message: {"parts": [{"text": ...}]}. */
 static void parse_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     const json_t *parts = json_object_get(content, "parts");
-    if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' has no array 'parts'", name);
+    if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' needs an array 'parts'", name);
     else gemini_add_parts(gen, role, parts, name, p);
 }
 
@@ -89,7 +89,7 @@ void gemini_parse_conversation(generation *gen, const server_fields *f) {
     if (!system) system = server_field_object(f, "system_instruction");
     if (system) parse_content(gen, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
     parse_contents(gen, f);
-    if (gen->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
+    if (gen->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
     gemini_parse_tools(gen, f);
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
@@ -100,7 +100,7 @@ int gemini_parse(generation *gen, server_problem *p) {
     gen->sampling.temperature = 1;
     gemini_parse_conversation(gen, &f);
     if (json_array_size(json_object_get(gen->root, "contents")) == 0)
-        server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give one at least");
+        server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
     gemini_parse_config(gen, &f);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);
@@ -176,7 +176,7 @@ static void gemini_count_tokens(server_request *x) {
 
 static void check_stream(server_request *x) {
     const char *alt = server_request_query(x, "alt");
-    if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are events: ask with alt=sse");
+    if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are server-sent events: request them with alt=sse");
 }
 
 void handle_gemini(server_request *x) {
@@ -185,7 +185,7 @@ void handle_gemini(server_request *x) {
     bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
     if (!streams && !counts && !(verb && strcmp(verb, "generateContent") == 0))
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
-                    "give generateContent, streamGenerateContent or countTokens behind the model's name");
+                    "give generateContent, streamGenerateContent or countTokens after the model name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
     if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);

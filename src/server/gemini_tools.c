@@ -54,7 +54,7 @@ static void gemini_tools_each(generation *gen, const json_t *parts, const char *
         snprintf(prefix, sizeof(prefix), "%.40s.parts[%zu].%.24s.", name, i, key);
         if (!value) continue;
         if (json_is_object(value)) add(gen, value, prefix, p);
-        else server_fail(p, SERVER_INVALID, name, "'%s' is no object", prefix);
+        else server_fail(p, SERVER_INVALID, name, "'%s' is not an object", prefix);
     }
 }
 
@@ -82,7 +82,7 @@ static void gemini_tools_add_function(generation *gen, const json_t *function, c
     server_fields f = {function, p, prefix};
     server_tool t = {0};
     char place[112];
-    if (!json_is_object(function)) server_fail(p, SERVER_INVALID, "tools", "'%.80s' is no object", prefix);
+    if (!json_is_object(function)) server_fail(p, SERVER_INVALID, "tools", "'%.80s' is not an object", prefix);
     server_field_text(&f, "name", &t.name);
     server_field_text(&f, "description", &t.description);
     snprintf(place, sizeof(place), "%.80sparameters", prefix);
@@ -99,7 +99,7 @@ static void gemini_tools_parse_tool(generation *gen, const json_t *tool, size_t 
     const char *name;
     json_object_foreach((json_t *)tool, name, value) {
         if (value != functions && !json_is_null(value))
-            server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu].%.40s' is not here: this server has functions alone", i, name);
+            server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu].%.40s' is not supported: this server supports functions only", i, name);
     }
     for (size_t k = 0; k < json_array_size(functions) && !p->kind; k++) {
         char prefix[80];
@@ -114,7 +114,7 @@ static void parse_allowed(generation *gen, const json_t *allowed, server_problem
     if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has more than %d names", SERVER_MAX_TOOLS);
     for (size_t i = 0; i < n && !p->kind; i++) {
         names[i] = json_string_value(json_array_get(allowed, i));
-        if (!names[i]) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has an entry that is no name");
+        if (!names[i]) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has an entry that is not a name");
     }
     if (n > 0 && !p->kind) generation_allow_tools(gen, names, n, "toolConfig.functionCallingConfig.allowedFunctionNames", p);
 }

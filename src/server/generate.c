@@ -245,11 +245,11 @@ static int check_ask(server_request *x) {
     const char *name = x->gen.model;
     if (generate_check_fields(x)) return x->problem.kind;
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
-        return server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here: ask for '%s', or for 'default'", name,
+        return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name,
                            x->server->model_name);
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
-                           "this key may not ask for a priority above 0: leave 'priority' out, or give the key the right 'priority'");
+                           "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 

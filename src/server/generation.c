@@ -15,7 +15,7 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
         .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .shifted_reuse = -1};
     int kind = parse(gen, p);
     if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
-        kind = server_fail(p, SERVER_INVALID, "n", "%zu answers are asked for: ask for at most %d at once",
+        kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
                            BASE_MAX(gen->n_prompts, 1) * (size_t)gen->n, SERVER_MAX_CHOICES);
     return kind;
 }
@@ -51,7 +51,7 @@ const char *generation_own(generation *gen, char *text, server_problem *p) {
 
 static void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
     int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*gen->prompts));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: ask for fewer at once", SERVER_MAX_CHOICES);
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
     else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
 }
@@ -65,7 +65,7 @@ static void add_ids(generation *gen, const server_fields *f, const char *name, c
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
         if (!is_id(one) && !(mixed && json_is_string(one)))
-            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry %zu among token ids that is none: give whole numbers%s", name, i,
+            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an invalid token id at entry %zu: give whole numbers%s", name, i,
                         mixed ? " and strings" : "");
     }
     if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
@@ -83,7 +83,7 @@ static void add_prompts(generation *gen, const server_fields *f, const char *nam
         const json_t *one = json_array_get(list, i);
         if (json_is_string(one)) generation_add_prompt(gen, json_string_value(one), NULL, f->problem);
         else if (json_is_array(one)) add_ids(gen, f, name, one, mixed);
-        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' is neither a string nor an array of token ids", name, i);
+        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' must be a string or an array of token ids", name, i);
     }
 }
 
@@ -147,7 +147,8 @@ static void append_document(generation *gen, base_buffer *joined, const server_f
     server_field_text(&inside, "type", &type);
     server_field_text(&inside, "data", &text[2]);
     if (!f->problem->kind && strcmp(type, "text") != 0)
-        server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document whose source is no text: give {\"type\": \"text\", \"data\": ...}",
+        server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a source that is not text: give "
+                                                          "{\"type\": \"text\", \"data\": ...}",
                     name);
     if (!text[2]) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a document without 'data'", name);
     for (size_t i = 0; i < BASE_ARRAY_LEN(text) && !f->problem->kind; i++)
@@ -179,7 +180,7 @@ static void append_part(generation *gen, base_buffer *joined, const json_t *part
     char prefix[NAME_BYTES];
     const char *type = types[0];
     if (!json_is_object(part)) {
-        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is no object: give {\"type\": \"%s\", ...}", name, types[0]);
+        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is not an object: give {\"type\": \"%s\", ...}", name, types[0]);
         return;
     }
     snprintf(prefix, sizeof(prefix), "%.80s.", name);
@@ -190,7 +191,7 @@ static void append_part(generation *gen, base_buffer *joined, const json_t *part
     else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
     else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
     else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
-    else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model reads text alone", name, type);
+    else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name, type);
 }
 
 static void join_parts(generation *gen, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
@@ -239,12 +240,12 @@ static server_tool *generation_find_tool(const generation *gen, const char *name
 void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p) {
     if (p->kind) return;
     if (!is_tool_name(tool->name)) {
-        server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name is of up to %d letters, digits and _-.:", tool->name,
+        server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name,
                     SERVER_MAX_TOOL_NAME);
         return;
     }
     if (generation_find_tool(gen, tool->name)) {
-        server_fail(p, SERVER_INVALID, "tools", "there are two tools '%.80s': give one", tool->name);
+        server_fail(p, SERVER_INVALID, "tools", "duplicate tool '%.80s': give each name once", tool->name);
         return;
     }
     int rc = base_grow((void **)&gen->tools, &gen->cap_tools, gen->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->tools));
@@ -258,14 +259,14 @@ void generation_allow_tools(generation *gen, const char *const *names, size_t n,
     for (size_t i = 0; i < n && !p->kind; i++) {
         server_tool *tool = generation_find_tool(gen, names[i]);
         if (tool) tool->barred = false;
-        else server_fail(p, SERVER_INVALID, field, "'%s': there is no tool '%.80s'", field, names[i]);
+        else server_fail(p, SERVER_INVALID, field, "'%s': unknown tool '%.80s'", field, names[i]);
     }
 }
 
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p) {
     if (p->kind) return;
     int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d calls of tools: give fewer", SERVER_MAX_CALLS);
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
     else if (rc) server_fail_memory(p);
     else gen->calls[gen->n_calls++] = (generation_call){gen->n_messages - 1, id, name, arguments};
 }
@@ -279,7 +280,7 @@ static bool generation_is_called(const generation *gen, const char *id) {
 void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p) {
     if (p->kind) return;
     if (id && !generation_is_called(gen, id)) {
-        server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no call before it has that id", field, id);
+        server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no earlier tool call has that id", field, id);
         return;
     }
     if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
@@ -342,7 +343,7 @@ static void generation_add_bias(generation *gen, const server_fields *f, const c
     double bias = never ? (double)-INFINITY : json_number_value(weight);
     if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
         (!never && fabs(bias) > 1000)) {
-        server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is no token id with a number from -1000 to 1000", name);
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is not a token id with a number from -1000 to 1000", name);
         return;
     }
     gen->bias[gen->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};

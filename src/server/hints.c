@@ -16,8 +16,8 @@
 
 static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
 
-static const char advice[] = "leave it out, or move it behind what stays the same: into the last message";
-static const char done[] = "moved to the end of the message (--stable-system)";
+static const char advice[] = "remove it, or move it after the constant text: into the last message";
+static const char done[] = "moved to the end of the message (stable_system)";
 
 /* ---- telling ---- */
 

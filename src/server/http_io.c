@@ -148,16 +148,16 @@ static void check_state(server_request *x) {
     if (state == SERVER_STATE_READY) return;
     bool loading = state == SERVER_STATE_LOADING;
     server_fail(&x->problem, SERVER_LOADING, NULL,
-                loading ? "the model is being loaded: try again" : "the server is ending: ask another one");
+                loading ? "the model is loading: retry later" : "the server is shutting down: use another one");
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 
 static void check_key(server_request *x) {
     server_key *key = api_keys_find(x->server->keys, secret_of(x));
     if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
-    else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this key may not do that");
+    else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
     else if (!api_keys_begin(key)) {
-        server_fail(&x->problem, SERVER_QUOTA, NULL, "this key has %d requests under way, as many as it may", key->max_running);
+        server_fail(&x->problem, SERVER_QUOTA, NULL, "this API key has %d running requests, its limit", key->max_running);
         x->problem.retry_after_ms = BUSY_RETRY_MS;
     } else x->key = key;
 }
@@ -173,8 +173,8 @@ static void find_route(server_request *x, const char *url) {
     x->say = server_problem_openai;
     x->route = routes_find(x->method, url, x->name, sizeof(x->name), &x->say, x->allow);
     if (x->route) x->say = x->route->problem;
-    else if (!x->allow[0]) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no '%.100s' here", url);
-    else server_fail(&x->problem, SERVER_METHOD, NULL, "'%.100s' takes %s, not %.15s", url, x->allow, x->method);
+    else if (!x->allow[0]) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no route '%.100s'", url);
+    else server_fail(&x->problem, SERVER_METHOD, NULL, "'%.100s' accepts %s, not %.15s", url, x->allow, x->method);
 }
 
 /* A page of the origin that may ask wants to know whether it may. */
@@ -188,7 +188,7 @@ static bool was_refused(server_request *x) {
     snprintf(x->method, sizeof(x->method), "-");
     snprintf(x->path, sizeof(x->path), "-");
     x->say = server_problem_openai;
-    server_fail(&x->problem, large ? SERVER_HEAD : SERVER_HTTP, NULL, "this is not a request of HTTP/1.1 that is read here: %s", refused + 4);
+    server_fail(&x->problem, large ? SERVER_HEAD : SERVER_HTTP, NULL, "malformed HTTP/1.1 request: %s", refused + 4);
     return true;
 }
 
@@ -204,7 +204,7 @@ static void judge_head(server_request *x, const char *method, const char *url) {
     if (x->route) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (x->peer->refused) {
-            server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections are open, of this address or of all: close some, or try again");
+            server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections, from this address or in total: close some, or retry later");
             x->problem.retry_after_ms = BUSY_RETRY_MS;
         }
         check_state(x);
@@ -225,7 +225,7 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
     if (atomic_fetch_add(&s->body_bytes, n) + n > SERVER_MAX_BODIES_BYTES) {
-        server_fail(&x->problem, SERVER_BUSY, NULL, "too many large requests at once");
+        server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
         x->problem.retry_after_ms = BUSY_RETRY_MS;
     } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
     x->body_is_counted = true;

@@ -31,9 +31,9 @@ static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_li
     for (size_t i = s->scanned; i < n; i++) {
         char c = bytes[i];
         bool after_cr = i > 0 && bytes[i - 1] == '\r';
-        if (c == '\0') *why = "there is a NUL in it";
-        else if (after_cr && c != '\n') *why = "there is a CR in it without LF";
-        else if (c == '\n' && !after_cr) *why = "a line of it ends in LF without CR";
+        if (c == '\0') *why = "it contains a NUL";
+        else if (after_cr && c != '\n') *why = "it contains a CR without LF";
+        else if (c == '\n' && !after_cr) *why = "a line ends in LF without CR";
         if (*why) return 0;
         if (c == '\n' && (one_line || (i >= 3 && bytes[i - 2] == '\n'))) return i + 1;
     }
@@ -67,22 +67,22 @@ static const char *const once_why[] = {"it has two Host fields", "it has two Con
 static const char *check_once(fields *f, const text *name, const text *value) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(once); i++) {
         if (!http_stream_is_text(name, once[i])) continue;
-        if (f->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "it has a field twice that it may have once";
+        if (f->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
         f->seen |= 1u << i;
         if (i == LENGTH) f->length = *value;
         if (i == CODING) f->coding = *value;
     }
-    return http_stream_is_text(name, HTTP_REFUSED) ? "it has a field that no client may send" : NULL;
+    return http_stream_is_text(name, HTTP_REFUSED) ? "it has a reserved header field" : NULL;
 }
 
 static const char *check_field(fields *f, const text *line) {
     size_t n = 0, end = line->n;
-    if (line->at[0] == ' ' || line->at[0] == '\t') return "a field of it goes on in the next line";
+    if (line->at[0] == ' ' || line->at[0] == '\t') return "a header field is folded over two lines";
     while (n < line->n && is_token(line->at[n])) n++;
-    if (n == 0 || n == line->n || line->at[n] != ':') return "a field of it is not NAME: VALUE, without white space before the colon";
+    if (n == 0 || n == line->n || line->at[n] != ':') return "a header field is not NAME: VALUE without white space before the colon";
     for (size_t i = n + 1; i < line->n; i++) {
         unsigned char c = (unsigned char)line->at[i];
-        if ((c < ' ' && c != '\t') || c == 0x7f) return "a field of it has a control character";
+        if ((c < ' ' && c != '\t') || c == 0x7f) return "a header field contains a control character";
     }
     text name = {line->at, n++}, value;
     while (n < end && (line->at[n] == ' ' || line->at[n] == '\t')) n++;
@@ -108,10 +108,10 @@ static const char *http_stream_check_fields(fields *f, text rest) {
 static const char *check_request_line(const text *line, int *minor) {
     size_t method = 0, target;
     while (method < line->n && is_token(line->at[method])) method++;
-    if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ') return "its first line does not begin with a method and a space";
+    if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ') return "the request line does not begin with a method and a space";
     size_t at = target = method + 1;
     while (at < line->n && line->at[at] > ' ' && line->at[at] < 0x7f) at++;
-    if (at == target || at == line->n || line->at[at] != ' ') return "its target is not one word of visible ASCII characters";
+    if (at == target || at == line->n || line->at[at] != ' ') return "the request target is not one word of visible ASCII characters";
     text version = {line->at + at + 1, line->n - at - 1};
     if (version.n != 8 || memcmp(version.at, "HTTP/1.", 7) != 0 || !(version.at[7] == '0' || version.at[7] == '1'))
         return "its version is not HTTP/1.1 or HTTP/1.0";
@@ -122,10 +122,10 @@ static const char *check_request_line(const text *line, int *minor) {
 static const char *http_stream_take_length(http_stream *s, const text *value) {
     s->left = 0;
     for (size_t i = 0; i < value->n; i++) {
-        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "its Content-Length is not a number of bytes";
+        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "Content-Length is not a number of bytes";
         s->left = s->left * 10 + (uint64_t)(value->at[i] - '0');
     }
-    if (value->n == 0) return "its Content-Length is not a number of bytes";
+    if (value->n == 0) return "Content-Length is not a number of bytes";
     s->state = s->left > 0 ? HTTP_BODY : HTTP_HEAD;
     return NULL;
 }
@@ -135,7 +135,7 @@ static const char *take_framing(http_stream *s, const fields *f, int minor) {
     bool has_length = f->seen >> LENGTH & 1, has_coding = f->seen >> CODING & 1;
     if (minor == 1 && !(f->seen >> HOST & 1)) return "it has no Host field";
     if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
-    if (has_coding && (minor == 0 || !http_stream_is_text(&f->coding, "chunked"))) return "its Transfer-Encoding is not chunked (of HTTP/1.1)";
+    if (has_coding && (minor == 0 || !http_stream_is_text(&f->coding, "chunked"))) return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
     s->state = has_coding ? HTTP_SIZE : HTTP_HEAD;
     return has_length ? http_stream_take_length(s, &f->length) : NULL;
 }
@@ -146,13 +146,13 @@ static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_
     if (!is_token(bytes[0])) return *why = "it does not begin with a method", HTTP_REFUSE;
     size_t end = block_end(s, bytes, BASE_MIN(n, HTTP_MAX_HEAD), false, why);
     if (*why) return HTTP_REFUSE;
-    if (end == 0 && n >= HTTP_MAX_HEAD) return *why = "its head has more than 32 KiB", HTTP_TOO_LARGE;
+    if (end == 0 && n >= HTTP_MAX_HEAD) return *why = "the header section has more than 32 KiB", HTTP_TOO_LARGE;
     if (end == 0) return HTTP_WAIT;
     text rest = {bytes, end}, line = next_line(&rest);
     fields f = {0};
     int minor = 1;
     if ((*why = check_request_line(&line, &minor)) || (*why = http_stream_check_fields(&f, rest))) return HTTP_REFUSE;
-    if (f.n > HTTP_MAX_FIELDS) return *why = "its head has more than 128 fields", HTTP_TOO_LARGE;
+    if (f.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
     if ((*why = take_framing(s, &f, minor))) return HTTP_REFUSE;
     s->scanned = 0;
     return *used = end, HTTP_PASS;
@@ -164,7 +164,7 @@ static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - 
 
 /* Digits and CR LF, nothing else: a chunk extension is something that nobody uses and that readers have read in several ways. */
 static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
-    static const char wrong[] = "the size of a chunk is not hexadecimal digits and CR LF";
+    static const char wrong[] = "a chunk size is not hexadecimal digits and CR LF";
     size_t end = block_end(s, bytes, BASE_MIN(n, (size_t)MAX_SIZE_LINE), true, why);
     if (*why) return HTTP_REFUSE;
     if (end == 0) return n < MAX_SIZE_LINE ? HTTP_WAIT : (*why = wrong, HTTP_REFUSE);
@@ -187,7 +187,7 @@ static http_verdict next_data(http_stream *s, size_t n, size_t *used) {
 }
 
 static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
-    if (bytes[0] != '\r' || (n > 1 && bytes[1] != '\n')) return *why = "a chunk is longer than its size says", HTTP_REFUSE;
+    if (bytes[0] != '\r' || (n > 1 && bytes[1] != '\n')) return *why = "a chunk is longer than its size", HTTP_REFUSE;
     if (n == 1) return HTTP_WAIT;
     s->state = HTTP_SIZE;
     return *used = 2, HTTP_PASS;
@@ -196,10 +196,10 @@ static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, s
 static http_verdict next_trailer(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
     size_t end = n > 1 && bytes[0] == '\r' && bytes[1] == '\n' ? 2 : block_end(s, bytes, BASE_MIN(n, HTTP_MAX_TRAILER), false, why);
     if (*why) return HTTP_REFUSE;
-    if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "its trailer has more than 8 KiB", HTTP_REFUSE);
+    if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "the trailer has more than 8 KiB", HTTP_REFUSE);
     fields f = {0};
     *why = http_stream_check_fields(&f, (text){bytes, end});
-    if (!*why && (f.seen || f.n > HTTP_MAX_FIELDS)) *why = "its trailer has a field that belongs into the head";
+    if (!*why && (f.seen || f.n > HTTP_MAX_FIELDS)) *why = "the trailer has a field that belongs in the header section";
     if (*why) return HTTP_REFUSE;
     *s = (http_stream){.state = HTTP_HEAD};
     return *used = end, HTTP_PASS;

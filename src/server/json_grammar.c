@@ -249,7 +249,7 @@ static void list_properties(json_grammar *g, const json_t *schema, property_list
         name = json_string_value(json_array_get(required, i));
         if (!name) json_grammar_wrong(g, "required", "an array of names");
         else if (json_is_false(json_object_get(schema, "additionalProperties")) && !has_property(l, name))
-            json_grammar_wrong(g, "required", "names that properties has");
+            json_grammar_wrong(g, "required", "names from properties");
         else add_property(g, l, name, NULL, true);
     }
 }
@@ -423,7 +423,7 @@ static int json_grammar_size_of(json_grammar *g, const json_t *schema, const cha
     if (!value || json_is_null(value) || json_grammar_failed(g)) return none;
     if (json_is_string(value)) v = strtod(json_string_value(value), NULL); /* Gemini's way to write 64 bits */
     if (!(v >= 0 && v == floor(v)) || !(json_is_number(value) || json_is_string(value))) json_grammar_wrong(g, name, "a whole number from 0");
-    else if (v > JSON_GRAMMAR_REPEATS) json_grammar_unsupported(g, name, "sizes go up to " TEXT_OF(JSON_GRAMMAR_REPEATS), NULL);
+    else if (v > JSON_GRAMMAR_REPEATS) json_grammar_unsupported(g, name, "sizes of at most " TEXT_OF(JSON_GRAMMAR_REPEATS), NULL);
     else return (int)v;
     return none;
 }
@@ -458,7 +458,7 @@ static void put_array(json_grammar *g, const json_t *schema, base_buffer *out) {
     int n = (int)json_array_size(first);
     bool more = first ? items && !json_is_false(items) : !json_is_false(items);
     if (max != NONE && n > max) n = max;
-    if ((max != NONE && max < min) || (!more && n < min)) json_grammar_wrong(g, "minItems", "a number that there can be");
+    if ((max != NONE && max < min) || (!more && n < min)) json_grammar_wrong(g, "minItems", "a representable number");
     json_grammar_put(g, out, " \"[\"");
     for (int i = 0; i < n && !json_grammar_failed(g); i++) {
         size_t before = go_to_index(g, "prefixItems", (size_t)i);
@@ -472,7 +472,7 @@ static void put_array(json_grammar *g, const json_t *schema, base_buffer *out) {
 
 static void json_grammar_put_string(json_grammar *g, const json_t *schema, base_buffer *out) {
     int min = json_grammar_size_of(g, schema, "minLength", 0), max = json_grammar_size_of(g, schema, "maxLength", NONE);
-    if (max != NONE && max < min) json_grammar_wrong(g, "maxLength", "no less than minLength");
+    if (max != NONE && max < min) json_grammar_wrong(g, "maxLength", "at least minLength");
     if (min == 0 && max == NONE) {
         json_grammar_put(g, out, " string");
         return;
@@ -494,9 +494,9 @@ static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool who
     double v = json_number_value(value);
     if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
     if (!json_is_number(value)) json_grammar_wrong(g, name, "a number");
-    else if (json_is_number(ex) && json_is_number(in)) json_grammar_unsupported(g, outside, "give one bound alone", NULL);
-    else if (!whole && (exclusive || v != floor(v))) json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers are whole and included", NULL);
-    else if (!(fabs(v) <= (double)JSON_GRAMMAR_MAX_NUMBER)) json_grammar_unsupported(g, name, "numbers have 16 digits at most", NULL);
+    else if (json_is_number(ex) && json_is_number(in)) json_grammar_unsupported(g, outside, "give only one bound", NULL);
+    else if (!whole && (exclusive || v != floor(v))) json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
+    else if (!(fabs(v) <= (double)JSON_GRAMMAR_MAX_NUMBER)) json_grammar_unsupported(g, name, "numbers have at most 16 digits", NULL);
     else {
         double edge = upper ? floor(v) : ceil(v);
         *out = (int64_t)edge;
@@ -511,7 +511,7 @@ static void put_number(json_grammar *g, const json_t *schema, bool whole, base_b
     bool low = bound_of(g, schema, false, whole, &lo), high = bound_of(g, schema, true, whole, &hi);
     if (json_grammar_failed(g)) return;
     if (!low && !high) json_grammar_put(g, out, whole ? " integer" : " number");
-    else if (lo > hi) json_grammar_wrong(g, "minimum", "no more than maximum");
+    else if (lo > hi) json_grammar_wrong(g, "minimum", "at most maximum");
     else {
         json_grammar_put(g, out, " ");
         if (!json_grammar_failed(g)) json_grammar_check(g, whole ? json_grammar_integers(out, lo, hi) : json_grammar_reals(out, lo, hi));
@@ -567,7 +567,7 @@ static unsigned types_of(json_grammar *g, const json_t *schema) {
         if (type == NONE) json_grammar_wrong(g, "type", "object, array, string, integer, number, boolean or null, or an array of them");
         else found |= 1u << type;
     }
-    if (!found) json_grammar_wrong(g, "type", "one type at least");
+    if (!found) json_grammar_wrong(g, "type", "at least one type");
     if (found && json_is_true(json_object_get(schema, "nullable"))) found |= 1u << NULL_TYPE;
     return found;
 }
@@ -675,7 +675,7 @@ static const json_t *json_grammar_resolve(json_grammar *g, const json_t *ref, ba
     const char *text = json_string_value(ref);
     const json_t *found = text ? json_schema_resolve(g->document, text) : NULL;
     if (!text) json_grammar_wrong(g, "$ref", "a string");
-    else if (!found) json_grammar_unsupported(g, "$ref", "it points to nothing in this schema", out);
+    else if (!found) json_grammar_unsupported(g, "$ref", "its target is not in this schema", out);
     return found;
 }
 
@@ -761,13 +761,13 @@ static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffe
     if (json_grammar_failed(g)) return;
     if (g->depth == JSON_GRAMMAR_DEPTH || g->n_visits++ == JSON_GRAMMAR_VISITS) {
         server_fail(g->problem, SERVER_INVALID, json_grammar_place_of(g),
-                    "the schema has more than %d parts, or is nested more than %d deep (or contains itself without end): '%.200s'",
+                    "the schema has more than %d parts, is nested more than %d deep, or contains itself: '%.200s'",
                     JSON_GRAMMAR_VISITS, JSON_GRAMMAR_DEPTH, json_grammar_place_of(g));
         return;
     }
     g->depth++;
     if (json_is_true(schema)) json_grammar_put(g, out, " value");
-    else if (json_is_false(schema)) json_grammar_unsupported(g, NULL, "nothing is allowed there", out);
+    else if (json_is_false(schema)) json_grammar_unsupported(g, NULL, "false allows no value", out);
     else if (json_is_object(schema)) visit_object(g, schema, out);
     else json_grammar_wrong(g, NULL, "a schema, which is an object");
     g->depth--;
@@ -793,7 +793,7 @@ static void refuse_cycles(json_grammar *g) {
         }
     }
     if (n_known < g->n_targets)
-        server_fail(g->problem, SERVER_INVALID, json_grammar_place_of(g), "'%.300s' has a $ref that leads back to itself", json_grammar_place_of(g));
+        server_fail(g->problem, SERVER_INVALID, json_grammar_place_of(g), "'%.300s' has a $ref to itself", json_grammar_place_of(g));
 }
 
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],

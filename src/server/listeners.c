@@ -28,7 +28,7 @@
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {
     if (l->n == SERVER_MAX_LISTENERS) {
-        base_fail(err, RP_ERR_LIMIT, "a server listens on %d sockets at most", SERVER_MAX_LISTENERS);
+        base_fail(err, RP_ERR_LIMIT, "a server listens on at most %d sockets", SERVER_MAX_LISTENERS);
         return NULL;
     }
     server_listener *x = &l->items[l->n];
@@ -106,7 +106,7 @@ static int open_unix(server_listeners *l, const char *path, rp_error *err) {
     if (!path[0] || strlen(path) >= sizeof(a.sun_path))
         return base_fail(err, RP_ERR_INVALID, "the path of a Unix socket has 1 to %zu bytes", sizeof(a.sun_path) - 1);
     memcpy(a.sun_path, path, strlen(path));
-    if (!remove_stale(&a)) return base_fail(err, RP_ERR_IO, "cannot listen on '%s': it is in use, or no socket", path);
+    if (!remove_stale(&a)) return base_fail(err, RP_ERR_IO, "cannot listen on '%s': it is in use, or not a socket", path);
     x->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->fd < 0 || bind(x->fd, (struct sockaddr *)&a, sizeof(a)) || listen(x->fd, BACKLOG)) {
         base_fail_errno(err, "cannot listen on", path);
@@ -136,7 +136,7 @@ static int open_inherited(server_listeners *l, int n, rp_error *err) {
         socklen_t bytes = sizeof(listens);
         if (!x) return RP_ERR_LIMIT;
         if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens)
-            return base_fail(err, RP_ERR_INVALID, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
+            return base_fail(err, RP_ERR_INVALID, "LISTEN_FDS: descriptor %d is not a listening socket", fd);
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, flags | O_NONBLOCK);
         x->fd = fd;

@@ -69,7 +69,7 @@ static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, b
         int64_t id = json_is_integer(one) ? (int64_t)json_integer_value(one) : -1;
         int32_t token = (int32_t)id;
         if (id < 0 || id >= x->server->info.n_vocab)
-            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is no id from 0 to %d", i, (int)x->server->info.n_vocab - 1);
+            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->server->info.n_vocab - 1);
         else if (prompt_tokens_text(x->server->model, &token, 1, out)) server_fail_memory(&x->problem);
     }
 }
@@ -106,7 +106,7 @@ static json_t *llamacpp_tools_render(server_request *x) {
 
 int llamacpp_parse_messages(generation *gen, server_problem *p) {
     if (!openai_parse_chat(gen, p) && gen->has_markup)
-        server_fail(p, SERVER_UNSUPPORTED, "messages", "modules have no template: GET /v1/schemas/NAME/layout shows them");
+        server_fail(p, SERVER_UNSUPPORTED, "messages", "modules have no template: see GET /v1/schemas/NAME/layout");
     return (int)p->kind;
 }
 

@@ -43,7 +43,7 @@ static void reply_model(server_request *x, json_t *(*describe)(const rp_server *
         server_request_reply_json(x, 200, describe(x->server));
         return;
     }
-    server_fail(&x->problem, SERVER_MODEL, "model", "there is no model '%.80s' here, there is '%s'", x->name, x->server->model_name);
+    server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': this server has '%s'", x->name, x->server->model_name);
     server_request_reply_problem(x);
 }
 

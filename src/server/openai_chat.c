@@ -36,7 +36,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     snprintf(content, sizeof(content), "%scontent", prefix);
     if (!json_is_object(message)) {
-        server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is no object: give {\"role\": \"user\", \"content\": \"...\"}", i);
+        server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is not an object: give {\"role\": \"user\", \"content\": \"...\"}", i);
         return;
     }
     server_fields f = {message, p, prefix};
@@ -56,7 +56,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
 static void parse_messages(generation *gen, const server_fields *f) {
     const json_t *messages = server_field_array(f, "messages");
     if (!messages || json_array_size(messages) == 0)
-        server_fail(f->problem, SERVER_INVALID, "messages", "'messages' is missing: give one at least");
+        server_fail(f->problem, SERVER_INVALID, "messages", "'messages' is missing: give at least one");
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
         openai_chat_parse_message(gen, json_array_get(messages, i), i, f->problem);
 }
@@ -105,7 +105,7 @@ int openai_parse_chat(generation *gen, server_problem *p) {
                               "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
-        server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a last message of the assistant");
+        server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
     return (int)p->kind;
 }
 

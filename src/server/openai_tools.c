@@ -25,10 +25,10 @@ static void openai_tools_parse_tool(generation *gen, const json_t *tool, size_t 
     snprintf(prefix, sizeof(prefix), "tools[%zu].", i);
     snprintf(inside, sizeof(inside), "%sfunction.", prefix);
     server_fields f = {tool, p, prefix};
-    if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "'tools[%zu]' is no object: give {\"type\": \"function\", ...}", i);
+    if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "'tools[%zu]' is not an object: give {\"type\": \"function\", ...}", i);
     server_field_text(&f, "type", &type);
     if (!p->kind && !(type && strcmp(type, "function") == 0))
-        server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu]' is of type '%.40s': this server has functions alone", i, type ? type : "");
+        server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu]' is of type '%.40s': this server supports functions only", i, type ? type : "");
     if (nesting == OPENAI_FLAT) openai_tools_add_function(gen, &f);
     else {
         const json_t *function = server_field_object(&f, "function");
@@ -56,7 +56,7 @@ static void choose_allowed(generation *gen, const json_t *allowed, openai_nestin
     const json_t *list = json_object_get(allowed, "tools");
     const char *names[SERVER_MAX_TOOLS], *mode = json_string_value(json_object_get(allowed, "mode"));
     size_t n = json_array_size(list);
-    if (n == 0 || n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' has no list of tools");
+    if (n == 0 || n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a list of tools");
     for (size_t i = 0; i < n && !p->kind; i++) {
         names[i] = name_in(json_array_get(list, i), nesting);
         if (!names[i]) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' has a tool without a name");
@@ -75,10 +75,10 @@ static void openai_tools_parse_choice(generation *gen, const server_fields *f, o
     else if (strcmp(type, "allowed_tools") == 0)
         choose_allowed(gen, nesting == OPENAI_NESTED ? json_object_get(choice, "allowed_tools") : choice, nesting, p);
     else if (strcmp(type, "function") != 0)
-        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': this server has functions alone", type);
+        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': this server supports functions only", type);
     else {
         const char *name = name_in(choice, nesting);
-        if (!name) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' has no function's name");
+        if (!name) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a function name");
         else generation_allow_tools(gen, &name, 1, "tool_choice", p);
         gen->tool_choice = SERVER_TOOLS_REQUIRED;
     }
@@ -137,12 +137,12 @@ static void parse_call(generation *gen, const json_t *call, const char *prefix, 
     char inside[96];
     snprintf(inside, sizeof(inside), "%.80sfunction.", prefix);
     server_fields f = {call, p, prefix};
-    if (!json_is_object(call)) server_fail(p, SERVER_INVALID, "messages", "'%.80s' is no object", prefix);
+    if (!json_is_object(call)) server_fail(p, SERVER_INVALID, "messages", "'%.80s' is not an object", prefix);
     server_field_text(&f, "id", &id);
     server_field_text(&f, "type", &type);
     const json_t *function = server_field_object(&f, "function");
     if (!p->kind && (strcmp(type, "function") != 0 || !function))
-        server_fail(p, SERVER_INVALID, "messages", "'%.80s' has no function", prefix);
+        server_fail(p, SERVER_INVALID, "messages", "'%.80s' needs a function", prefix);
     server_fields g = {function, p, inside};
     if (p->kind) return;
     server_field_text(&g, "name", &name);

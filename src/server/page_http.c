@@ -46,7 +46,7 @@ void handle_page(server_request *x) {
     const base_embedded *file = x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
     base_buffer bytes = BASE_BUFFER(MAX_PAGE_BYTES);
     bool known = false;
-    if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no '%.100s' here", x->path);
+    if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no file '%.100s'", x->path);
     else {
         make_tag(x->page_tag, file);
         known = page_http_is_known(x);

@@ -39,7 +39,7 @@ static void prompt_parts_add_module(generation *gen, const server_fields *f, con
     if (f->problem->kind) return;
     if (!name) server_fail(f->problem, SERVER_INVALID, "parts", "'%sname' is missing: give a module's path, such as plan/miami", f->prefix);
     else if (strcmp(of, schema) != 0)
-        server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', and the prompt is for '%.80s': a prompt has modules of one", f->prefix, of,
+        server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', but the prompt is for '%.80s': a prompt can use one schema", f->prefix, of,
                     schema);
     else rp_prompt_import(gen->built, name);
     json_object_foreach(args, param, value) {
@@ -57,7 +57,7 @@ static void prompt_parts_add_role(generation *gen, const server_fields *f, bool 
     if (f->problem->kind) return;
     if (role == RP_N_ROLES)
         server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is '%.40s': give system, user, assistant or tool", f->prefix, name);
-    else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside of a role: roles do not nest", f->prefix);
+    else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside a role: roles do not nest", f->prefix);
     else {
         rp_prompt_begin_role(gen->built, (rp_role)role);
         prompt_parts_add_parts(gen, parts, f->prefix, true, f->problem);
@@ -69,7 +69,7 @@ static void prompt_parts_add_part(generation *gen, const json_t *part, const cha
     const char *type = NULL;
     server_fields f = {part, p, place};
     if (!json_is_object(part)) {
-        server_fail(p, SERVER_INVALID, "parts", "'%.*s' is no object: give {\"type\": \"text\", \"text\": ...}", (int)strlen(place) - 1, place);
+        server_fail(p, SERVER_INVALID, "parts", "'%.*s' is not an object: give {\"type\": \"text\", \"text\": ...}", (int)strlen(place) - 1, place);
         return;
     }
     server_field_text(&f, "type", &type);

@@ -22,7 +22,7 @@ typedef struct token_buffer {
 
 static int token_buffer_append(token_buffer *b, const int32_t *ids, size_t n, server_problem *p) {
     if (base_grow((void **)&b->ids, &b->cap, b->n + n, SERVER_MAX_PROMPT_TOKENS, sizeof(*b->ids)))
-        return server_fail(p, SERVER_INVALID, "prompt", "'prompt' has no room: give at most %zu tokens", SERVER_MAX_PROMPT_TOKENS);
+        return server_fail(p, SERVER_INVALID, "prompt", "'prompt' is too long: give at most %zu tokens", SERVER_MAX_PROMPT_TOKENS);
     memcpy(b->ids + b->n, ids, n * sizeof(*ids));
     b->n += n;
     return SERVER_FINE;

@@ -25,7 +25,7 @@ int pml_parse_prompt(generation *gen, server_problem *p) {
     generation_parts(gen, &f);
     if (gen->pml && gen->built) server_fail(p, SERVER_INVALID, "parts", "'prompt' and 'parts' exclude each other: give one of them");
     if (!gen->pml && !gen->built)
-        server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' for text that is never parsed");
+        server_fail(p, SERVER_INVALID, "prompt", "'prompt' is missing: give a PML document, or 'schema' and 'parts' with text that is not parsed");
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "prompt schema parts logprobs");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
@@ -74,7 +74,7 @@ static void handle_document(server_request *x) {
     json_t *prompt = json_stringn(x->body.data ? x->body.data : "", x->body.len);
     json_t *root = prompt ? json_pack("{s:o, s:b}", "prompt", prompt, "stream", server_request_wants_events(x)) : NULL;
     if (root) generation_parse(&x->gen, root, pml_parse_prompt, &x->problem);
-    else server_fail(&x->problem, SERVER_INVALID, NULL, "the body is no UTF-8");
+    else server_fail(&x->problem, SERVER_INVALID, NULL, "the body is not UTF-8");
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, &form);

@@ -35,7 +35,7 @@ static int names_add(server_names *names, const char *name, size_t n, rp_error *
     if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
         return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
     if (names_have(names, lower)) return RP_OK;
-    if (names->n == (int)BASE_ARRAY_LEN(names->names)) return base_fail(err, RP_ERR_LIMIT, "a server has %d host names at most", SERVER_MAX_HOST_NAMES);
+    if (names->n == (int)BASE_ARRAY_LEN(names->names)) return base_fail(err, RP_ERR_LIMIT, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
     if (!(names->names[names->n] = base_strdup(lower))) return base_fail_memory(err, n, "a host name");
     names->n++;
     return RP_OK;
@@ -76,7 +76,7 @@ int server_names_init(server_names *names, const rp_server_options *o, const ser
     static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
     int rc = RP_OK;
     if (o->n_host_names < 0 || o->n_host_names > SERVER_MAX_HOST_NAMES)
-        return base_fail(err, RP_ERR_INVALID, "a server has %d host names at most", SERVER_MAX_HOST_NAMES);
+        return base_fail(err, RP_ERR_INVALID, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
     for (size_t i = 0; i < BASE_ARRAY_LEN(loopback) && !rc; i++) rc = names_add(names, loopback[i], strlen(loopback[i]), err);
     for (int i = 0; i < l->n && !rc; i++) rc = names_add_listener(names, &l->items[i], err);
     if (o->host && !rc) rc = names_add_bound(names, o->host, err);
@@ -130,8 +130,8 @@ static bool is_unix_client(const server_request *x) {
 void request_check_host(server_request *x) {
     const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
     if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host)) return; /* HTTP/1.0 may have none; browsers send one */
-    server_fail(&x->problem, SERVER_HOST, NULL, "this server does not answer to the host name '%.100s': if it is right, start the server with "
-                "--host-name %.*s", host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
+    server_fail(&x->problem, SERVER_HOST, NULL, "unknown host name '%.100s': if it is correct, add it to the server's "
+                                                "host_names (reprise serve --host-name %.*s)", host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
 }
 
 void request_check_origin(server_request *x) {
@@ -140,9 +140,10 @@ void request_check_origin(server_request *x) {
                       : !site || strcmp(site, "none") == 0 || strcmp(site, "same-origin") == 0;
     if (x->route->right == SERVER_OPEN || own || cors_allows(x->server, origin)) return;
     if (origin)
-        server_fail(&x->problem, SERVER_ORIGIN, NULL, "pages of the origin '%.100s' may not ask here: if they should, start the server with --cors "
-                    "%.100s", origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
-    else server_fail(&x->problem, SERVER_ORIGIN, NULL, "pages of other sites may not ask here (Sec-Fetch-Site: %.20s)", site);
+        server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of the origin '%.100s' are not allowed: to allow "
+                                                      "them, set the server's cors_origin (reprise serve --cors "
+                                                      "%.100s)", origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
+    else server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of other sites are not allowed (Sec-Fetch-Site: %.20s)", site);
 }
 
 /* Is it this media type, with or without parameters? */
@@ -163,7 +164,8 @@ void request_check_media(server_request *x) {
     if ((!posts && !puts) || (puts && !type) || (posts && type && request_origin_is_type(type, "application/json")) ||
         (takes_xml && type && (request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml"))))
         return;
-    server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H 'Content-Type: %s'): the body came %s%.80s%s",
+    server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H "
+                                                           "'Content-Type: %s'): the body was sent %s%.80s%s",
                 puts ? "application/xml" : "application/json", posts && takes_xml ? ", or application/xml for a PML document" : "",
                 puts ? "application/xml" : "application/json", type ? "as '" : "without a type", type ? type : "", type ? "'" : "");
 }

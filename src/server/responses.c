@@ -124,7 +124,7 @@ static json_t *responses_kept_of(server_request *x, const char *id, const char *
     base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
     json_t *kept = NULL;
     if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
-        server_fail(&x->problem, SERVER_NOT_FOUND, field, "there is no response '%.80s' (any more): give the whole conversation", id);
+        server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired response '%.80s': give the whole conversation", id);
     else if (!(kept = json_loadb(text.data, text.len, 0, NULL))) server_fail_memory(&x->problem);
     base_buffer_free(&text);
     return kept;
@@ -171,7 +171,7 @@ void handle_response_get(server_request *x) {
 
 void handle_response_delete(server_request *x) {
     if (response_registry_remove(x->server->responses, x->name, x->key->tenant)) {
-        server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "there is no response '%.80s' (any more)", x->name);
+        server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "unknown or expired response '%.80s'", x->name);
         server_request_reply_problem(x);
     } else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
 }

@@ -56,7 +56,7 @@ static void responses_ask_add_item(generation *gen, const json_t *item, size_t i
     char prefix[48];
     snprintf(prefix, sizeof(prefix), "input[%zu].", i);
     server_fields f = {item, p, prefix};
-    if (!json_is_object(item)) server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is no object", i);
+    if (!json_is_object(item)) server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is not an object", i);
     server_field_text(&f, "type", &type);
     if (p->kind) return;
     if (strcmp(type, "message") == 0) responses_ask_add_message(gen, &f);

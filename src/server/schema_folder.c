@@ -86,7 +86,7 @@ static int write_file(const char *path, const json_t *object, rp_error *err) {
 
 int schema_folder_put(const schema_folder *f, const char *tenant, const char *name, const char *text, size_t n, rp_error *err) {
     char *path = NULL;
-    if (n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be kept", name);
+    if (n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", name);
     json_t *object = json_pack("{s:s, s:s, s:s%}", "tenant", tenant ? tenant : "", "name", name, "pml", text, n);
     int rc = object ? path_of(f, tenant, name, &path, err) : base_fail_memory(err, n, "a schema");
     if (!rc) rc = write_file(path, object, err);
@@ -121,7 +121,7 @@ static int visit_parse(const visit *v, const char *path, const base_buffer *byte
     int rc = RP_OK;
     if (object && json_unpack(object, "{s:s, s:s, s:s%}", "tenant", &tenant, "name", &name, "pml", &text, &n) == 0)
         v->found(v->user, tenant[0] ? tenant : NULL, name, text, n);
-    else rc = base_fail(err, RP_ERR_FORMAT, "%s: is damaged: remove it, and send the schema again", path);
+    else rc = base_fail(err, RP_ERR_FORMAT, "%s: is corrupt: remove it, and send the schema again", path);
     json_decref(object);
     return rc;
 }

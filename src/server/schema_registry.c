@@ -69,7 +69,8 @@ int schema_registry_check(schema_registry *s, const char *tenant, const char *na
     const char *what = schema_registry_full(s, tenant ? tenant : "", name, n);
     pthread_mutex_unlock(&s->lock);
     if (!what) return RP_OK;
-    return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is not loaded: it exceeds %s (%d schemas, %zu MiB for a tenant; %d, %zu MiB for all): delete others first",
+    return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' was not loaded: it exceeds %s (%d schemas, %zu MiB per "
+                                        "tenant; %d, %zu MiB in total): delete others first",
                      name, what, SERVER_MAX_TENANT_REGISTRY, SERVER_MAX_TENANT_REGISTRY_BYTES >> 20, SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
 }
 

@@ -21,7 +21,8 @@ static const char *schema_tenant(server_request *x) {
     const char *shared = server_request_query(x, "shared");
     if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
     if (!(x->key->rights & SERVER_SHARE))
-        server_fail(&x->problem, SERVER_RIGHTS, "shared", "this key may not manage shared schemas: its line in the file of keys needs rights=...,share");
+        server_fail(&x->problem, SERVER_RIGHTS, "shared", "this API key may not manage shared schemas: its line in "
+                                                          "the key file needs rights=...,share");
     return NULL;
 }
 
@@ -73,7 +74,7 @@ void handle_schema_get(server_request *x) {
         return;
     }
     base_buffer_free(&pml);
-    if (rc == RP_ERR_NAME) server_fail(&x->problem, SERVER_NOT_FOUND, "name", "no schema '%.80s' came by HTTP for this tenant", x->name);
+    if (rc == RP_ERR_NAME) server_fail(&x->problem, SERVER_NOT_FOUND, "name", "this tenant has no schema '%.80s' sent over HTTP", x->name);
     else server_fail_memory(&x->problem);
     server_request_reply_problem(x);
 }
@@ -100,7 +101,7 @@ void handle_schema_delete(server_request *x) {
 /* ---- what came before a restart ---- */
 
 static void log_line(rp_server *s, const char *schema, const rp_error *why) {
-    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema is not loaded", "schema", schemas_http_text(schema), "error", schemas_http_text(why->message));
+    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema was not loaded", "schema", schemas_http_text(schema), "error", schemas_http_text(why->message));
     char *said = line && s->options.on_log ? json_dumps(line, JSON_COMPACT) : NULL;
     pthread_mutex_lock(&s->log_lock);
     if (said) s->options.on_log(s->options.user, said);
@@ -115,7 +116,7 @@ static void on_found(void *user, const char *tenant, const char *name, const cha
     rp_error err;
     int rc = rp_schema_parse(s->engine, pml, n, name, NULL, &options, NULL, &err);
     if (!rc && (rc = schema_registry_put(s->registry, tenant, name, pml, n)))
-        base_fail(&err, (rp_code)rc, "there is no room for its text (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
+        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
     if (rc) log_line(s, name, &err);
 }
 
@@ -148,7 +149,7 @@ static int schemas_http_keep(server_request *x, const char *tenant) {
     rp_error err;
     if (schema_registry_put(s->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
     if (!s->folder || !schema_folder_put(s->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
-    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' is not loaded, for it cannot be written: %.300s", x->name, err.message);
+    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
 }
 
 /* Locked: all three have it, or none has and the problem says why. */
@@ -229,7 +230,7 @@ static void encode_with_events(server_request *x, const char *tenant) {
 static bool begin_prefill(server_request *x) {
     if (atomic_fetch_add(&x->server->n_prefills, 1) < SERVER_MAX_PREFILLS) return true;
     atomic_fetch_sub(&x->server->n_prefills, 1);
-    server_fail(&x->problem, SERVER_BUSY, NULL, "schemas are being computed already: try again");
+    server_fail(&x->problem, SERVER_BUSY, NULL, "other schemas are being prefilled: retry later");
     x->problem.retry_after_ms = BUSY_RETRY_MS;
     return false;
 }

@@ -83,7 +83,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
     if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err))) return rc;
-    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium cannot be used here");
+    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
@@ -97,7 +97,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
         return base_fail(err, RP_ERR_INVALID,
-                         "%s can be reached from other machines: give a file of keys (--api-keys), or listen on 127.0.0.1",
+                         "%s is reachable from other machines: set api_keys, or listen on 127.0.0.1",
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
     return listeners_start(&s->listeners, s, o, err);

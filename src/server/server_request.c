@@ -179,7 +179,7 @@ static server_request *of_work(server_work *work) { return (server_request *)(vo
 static void server_request_handle(server_request *x, bool gone) {
     x->handled_us = base_clock_us();
     if (gone) {
-        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client is gone");
+        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
         server_request_reply_problem(x);
     } else x->route->handle(x);
 }

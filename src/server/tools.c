@@ -295,10 +295,10 @@ int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
     if (p->kind) return (int)p->kind;
     bool calls = tools_are_on(gen);
     if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
-        return server_fail(p, SERVER_INVALID, "tool_choice", "a call is wanted, and there are no tools: give 'tools'");
+        return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
     if (calls && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
     if ((calls || gen->wants_json) && gen->grammar)
-        return server_fail(p, SERVER_INVALID, "grammar", "'grammar' goes neither with tools nor with a form of the answer: leave it out");
+        return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
     if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
     if (tools_are_on(gen) || gen->wants_json) make_grammar(gen, p);
     return (int)p->kind;

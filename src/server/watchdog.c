@@ -97,7 +97,7 @@ int watchdog_new(watchdog **out, const watchdog_limits *limits, uint64_t keep_al
     if (g->epoll >= 0 && g->wake >= 0 && epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->wake, &event) == 0)
         g->has_thread = pthread_create(&g->thread, NULL, watchdog_main, g) == 0;
     if (!g->has_thread) {
-        int rc = base_fail_errno(err, "the server cannot watch connections:", "epoll");
+        int rc = base_fail_errno(err, "the server cannot poll connections:", "epoll");
         watchdog_free(g);
         return rc;
     }

@@ -45,7 +45,7 @@ int work_queue_new(work_queue **out, int n_threads, void (*run)(server_work *wor
     for (; q->n_threads < BASE_MIN(n_threads, MAX_WORKERS); q->n_threads++)
         if (pthread_create(&q->threads[q->n_threads], NULL, work_queue_worker_main, q)) {
             work_queue_free(q);
-            return base_fail(err, RP_ERR_IO, "the server cannot start its threads");
+            return base_fail(err, RP_ERR_IO, "the server cannot start its worker threads");
         }
     *out = q;
     return RP_OK;

@@ -155,7 +155,7 @@ static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     if (sscanf(text, MARKER_FIRST_LINE "format %d\n", &format) != 1 || format < 1) return RP_OK;
     *is_marked = true;
     if (format <= STORE_FORMAT) return RP_OK;
-    base_fail_at(err, RP_ERR_IO, path, 0, "the store is of format %d and this program knows up to %d: use the newer program", format, STORE_FORMAT);
+    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %d, but this version supports formats up to %d: use a newer version", format, STORE_FORMAT);
     errno = ENOTSUP;
     return RP_ERR_IO;
 }
@@ -223,8 +223,8 @@ static int disk_folder_examine(const disk_folder *f, folder_look *l, rp_error *e
 
 static int refuse_foreign(const disk_folder *f, const folder_look *l, rp_error *err) {
     return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0,
-                        "this folder is neither empty nor a store of Reprise%s%s%s: give an empty folder, or one that is not there yet",
-                        l->foreign[0] ? " (it has '" : "", l->foreign, l->foreign[0] ? "')" : "");
+                        "this folder is neither empty nor a Reprise store%s%s%s: give an empty or a new folder",
+                        l->foreign[0] ? " (it contains '" : "", l->foreign, l->foreign[0] ? "')" : "");
 }
 
 static int write_marker(const disk_folder *f, rp_error *err) {
@@ -248,7 +248,7 @@ static int disk_folder_claim(const disk_folder *f, rp_error *err) {
     if (rc || l.kind == FOLDER_MARKED) return rc;
     if (l.kind == FOLDER_FOREIGN) return refuse_foreign(f, &l, err);
     if (l.kind == FOLDER_EMPTY) return write_marker(f, err);
-    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: it stays without a marker", why.message); /* a full disk: the next time */
+    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: no format marker was written", why.message); /* a full disk: the next time */
     return RP_OK;
 }
 
@@ -257,7 +257,7 @@ int disk_folder_check(const disk_folder *f, rp_error *err) {
     int rc = disk_folder_examine(f, &l, err);
     if (rc || l.kind == FOLDER_MARKED || l.kind == FOLDER_UNMARKED) return rc;
     if (l.kind == FOLDER_FOREIGN && l.foreign[0]) return refuse_foreign(f, &l, err);
-    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "there is no store in this folder: give the one that --store names where prompts run");
+    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "not a Reprise store: give the store_dir of an engine");
 }
 
 int disk_folder_check_foreign(const disk_folder *f, rp_error *err) {
@@ -293,7 +293,7 @@ static int fail_lock(const disk_folder *f, rp_error *err) {
     long owner = read_owner(f->lock);
     char who[48] = "another process";
     if (owner > 0) snprintf(who, sizeof(who), "process %ld", owner);
-    return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "%s uses this store: end it, take another folder, or open it read-only", who);
+    return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "the store is in use by %s: end it, use another folder, or open the store read-only", who);
 }
 
 /* The folder itself: nobody can remove its lock without removing the store. Some file systems lock files alone (NFS): then the file `lock`,
@@ -322,17 +322,17 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
         close(f->lock_file);
         f->lock_file = -1;
     }
-    if (f->lock_file < 0) return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' is replaced again and again");
+    if (f->lock_file < 0) return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' keeps being replaced");
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
     if (fchmod(f->lock_file, S_IRUSR | S_IWUSR) != 0 || ftruncate(f->lock_file, 0) != 0 || pwrite(f->lock_file, text, (size_t)n, 0) != n)
-        base_log(BASE_LOG_WARN, "store: %s/lock does not say whose it is", f->dir); /* the lock holds all the same */
+        base_log(BASE_LOG_WARN, "store: %s/lock does not name its owner", f->dir); /* the lock holds all the same */
     return RP_OK;
 }
 
 static void warn_of_rights(const disk_folder *f) {
     struct stat st;
     if (fstat(f->lock, &st) == 0 && (st.st_mode & FOLDER_RIGHTS))
-        base_log(BASE_LOG_WARN, "store: %s can be opened by other users (mode %o): chmod 700 it", f->dir, (unsigned)(st.st_mode & 0777));
+        base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir, (unsigned)(st.st_mode & 0777));
 }
 
 static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
@@ -465,7 +465,7 @@ static int add_file(file_list *list, const base_key *key, uint64_t bytes, rp_err
 }
 
 static void meet_foreign(file_list *list, const char *path, uint64_t bytes) {
-    if (list->n_foreign++ == 0) base_log(BASE_LOG_WARN, "store: %s is not the store's: it is left alone, as are others", path);
+    if (list->n_foreign++ == 0) base_log(BASE_LOG_WARN, "store: %s is not part of the store: ignored, as are further ones", path);
     if (list->fn) list->fn(list->user, DISK_FILE_FOREIGN, path, bytes);
 }
 

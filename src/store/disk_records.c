@@ -40,7 +40,7 @@ static void disk_records_note_failure(disk_records *r, int rc, const rp_error *e
 /* The row of this key goes. */
 static int drop_row(comparison *c, const base_key *key, rp_error *err) {
     int rc = base_grow((void **)&c->gone, &c->cap_gone, c->n_gone + 1, DISK_TIER_MAX_RECORDS, sizeof(*c->gone));
-    if (rc) return base_fail(err, rc, "the index of records names %zu that are not there", c->n_gone);
+    if (rc) return base_fail(err, rc, "the index names %zu missing records", c->n_gone);
     c->gone[c->n_gone++] = *key;
     return RP_OK;
 }
@@ -160,7 +160,7 @@ int disk_records_each(disk_records *r, rp_error *err) {
     int rc = disk_folder_scan(r->folder, meet_other, &c, &c.files, &c.n_files, err);
     if (!rc && r->index) rc = record_index_each(r->index, NULL, match_row, &c, err);
     if (rc == RP_ERR_IO && c.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
-        base_log(BASE_LOG_WARN, "store: the index of records cannot be read to its end");
+        base_log(BASE_LOG_WARN, "store: the index of records is only partly readable");
         rc = RP_OK;
     }
     while (!rc && c.next < c.n_files) rc = comparison_take_over(&c, &c.files[c.next++], NULL, err);

@@ -163,7 +163,7 @@ static void disk_tier_read_on(disk_tier *d, job *j) {
     if (!j->reader) disk_tier_open_record(d, j);
     if (!j->fault && j->next_layer == 0 && !disk_tier_fits(d, j)) {
         j->fault = RECORD_FAULT_DAMAGED;
-        base_fail(&j->err, RP_ERR_FORMAT, "a record is not what the index says");
+        base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
     }
     if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
     if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
@@ -177,7 +177,7 @@ static bool is_late(disk_tier *d) {
 /* Is it too late to begin this write? */
 static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->ends) && base_clock_us() > j->begin_by; }
 
-static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk was ready"); }
+static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk tier was ready"); }
 
 /* Locked. */
 static void disk_tier_finish(disk_tier *d, job *j) {

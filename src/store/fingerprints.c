@@ -31,7 +31,7 @@ static size_t read_entries(const char *dir, const record_cipher *cipher, uint8_t
     if (fits) record_cipher_mac(cipher, DOMAIN, out, n - BASE_KEY_BYTES, &mac);
     fits = fits && memcmp(out, head, sizeof(head)) == 0 && out[12] == entries && !(out[13] | out[14] | out[15]) &&
            memcmp(out + n - BASE_KEY_BYTES, mac.bytes, BASE_KEY_BYTES) == 0;
-    if (!fits) base_log(BASE_LOG_WARN, "store: %s is not trusted: models are hashed again", path);
+    if (!fits) base_log(BASE_LOG_WARN, "store: %s is not trusted: computing model fingerprints again", path);
     return fits ? entries : 0;
 }
 

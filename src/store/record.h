@@ -28,18 +28,18 @@
 
 /* Why a record does not serve: X(NAME, name, code, text) */
 #define RECORD_FAULTS(X) \
-    X(NONE, none, OK, "it serves") \
+    X(NONE, none, OK, "it is usable") \
     X(GONE, gone, ERR_IO, "there is no such record") \
-    X(IO, io, ERR_IO, "it cannot be read") \
-    X(TRUNCATED, truncated, ERR_FORMAT, "it ends early") \
-    X(DAMAGED, damaged, ERR_FORMAT, "it is damaged") \
-    X(VERSION, version, ERR_FORMAT, "its version is not known here") \
-    X(MODEL, model, ERR_FORMAT, "it is of another model") \
-    X(ARITHMETIC, arithmetic, ERR_FORMAT, "its KV was computed by kernels that round otherwise") \
-    X(FORMAT, format, ERR_FORMAT, "its states have another format") \
-    X(KEY, key, ERR_FORMAT, "it holds another span") \
+    X(IO, io, ERR_IO, "it is unreadable") \
+    X(TRUNCATED, truncated, ERR_FORMAT, "it is truncated") \
+    X(DAMAGED, damaged, ERR_FORMAT, "it is corrupt") \
+    X(VERSION, version, ERR_FORMAT, "its version is not supported") \
+    X(MODEL, model, ERR_FORMAT, "it belongs to another model") \
+    X(ARITHMETIC, arithmetic, ERR_FORMAT, "its KV was computed by kernels with different rounding") \
+    X(FORMAT, format, ERR_FORMAT, "its KV has another format") \
+    X(KEY, key, ERR_FORMAT, "it contains another span") \
     X(CIPHER, cipher, ERR_FORMAT, "it cannot be decrypted") \
-    X(MEMORY, memory, ERR_MEMORY, "there is no memory to read it")
+    X(MEMORY, memory, ERR_MEMORY, "out of memory")
 
 typedef enum record_fault {
 #define X(NAME, name, code, text) RECORD_FAULT_##NAME,

@@ -39,7 +39,7 @@ static uint64_t record_bundle_get(const uint8_t *in, int n) {
 static size_t front_bytes(size_t n, size_t name_bytes) { return RECORD_BUNDLE_HEADER + n * RECORD_BUNDLE_ITEM + name_bytes; }
 
 static int record_bundle_damaged(const char *path, uint64_t at, const char *what, rp_error *err) {
-    return base_fail_at(err, RP_ERR_FORMAT, path, at, "this is no bundle that can be read: %s", what);
+    return base_fail_at(err, RP_ERR_FORMAT, path, at, "not a readable bundle: %s", what);
 }
 
 /* ---- reading ---- */
@@ -54,26 +54,26 @@ typedef struct front {
 static int base_io_file_read_bytes(const base_io_file *file, uint64_t at, uint8_t *out, size_t n, rp_error *err) {
     size_t n_read;
     int rc = base_io_read(file, at, out, n, &n_read, err);
-    return rc || n_read == n ? rc : record_bundle_damaged(file->path, at + n_read, "it ends early", err);
+    return rc || n_read == n ? rc : record_bundle_damaged(file->path, at + n_read, "it is truncated", err);
 }
 
 static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
     static const uint8_t zeros[20];
-    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return record_bundle_damaged(f->path, 0, "it begins unlike one", err);
+    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return record_bundle_damaged(f->path, 0, "it does not begin with a bundle's magic number", err);
     uint32_t version = (uint32_t)record_bundle_get(header + 8, 4);
     if (version != RECORD_BUNDLE_VERSION)
-        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this program reads version %d", version,
+        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this version reads version %d", version,
                             RECORD_BUNDLE_VERSION);
     f->n = (uint32_t)record_bundle_get(header + 12, 4);
     f->name_bytes = (uint32_t)record_bundle_get(header + 24, 4);
     uint64_t bytes = record_bundle_get(header + 16, 8);
-    if (bytes > f->file_bytes) return record_bundle_damaged(f->path, f->file_bytes, "it ends early", err);
-    if (bytes < f->file_bytes) return record_bundle_damaged(f->path, bytes, "something stands behind its end", err);
+    if (bytes > f->file_bytes) return record_bundle_damaged(f->path, f->file_bytes, "it is truncated", err);
+    if (bytes < f->file_bytes) return record_bundle_damaged(f->path, bytes, "there is data after its end", err);
     if (f->n > RECORD_BUNDLE_MAX)
-        return base_fail_at(err, RP_ERR_LIMIT, f->path, 12, "a bundle of %u records: %d is the most", f->n, RECORD_BUNDLE_MAX);
+        return base_fail_at(err, RP_ERR_LIMIT, f->path, 12, "a bundle of %u records: at most %d are allowed", f->n, RECORD_BUNDLE_MAX);
     if (f->n == 0 || f->name_bytes == 0 || f->name_bytes > RECORD_MAX_LABEL || memcmp(header + 28, zeros, sizeof zeros) != 0)
-        return record_bundle_damaged(f->path, 12, "a number in its header is not possible", err);
-    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : record_bundle_damaged(f->path, bytes, "it ends early", err);
+        return record_bundle_damaged(f->path, 12, "a number in its header is out of range", err);
+    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : record_bundle_damaged(f->path, bytes, "it is truncated", err);
 }
 
 /* The file's beginning into memory of its own, checksum checked. */
@@ -82,7 +82,7 @@ static int read_front(front *f, const base_io_file *file, rp_error *err) {
     base_io_sizes sizes;
     int rc = base_io_stat_file(file, &sizes, err);
     f->file_bytes = sizes.bytes;
-    if (!rc && sizes.bytes < sizeof header) rc = record_bundle_damaged(f->path, sizes.bytes, "it ends early", err);
+    if (!rc && sizes.bytes < sizeof header) rc = record_bundle_damaged(f->path, sizes.bytes, "it is truncated", err);
     if (!rc) rc = base_io_file_read_bytes(file, 0, header, sizeof header, err);
     if (!rc) rc = check_numbers(f, header, err);
     if (rc) return rc;
@@ -109,12 +109,12 @@ static int get_items(record_bundle *b, const front *f, rp_error *err) {
         item->bytes = record_bundle_get(at + BASE_KEY_BYTES, 8);
         item->at = begin;
         if (b->n > 0 && memcmp(item[-1].key.bytes, item->key.bytes, BASE_KEY_BYTES) >= 0)
-            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "its records are not in order", err);
+            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "its records are out of order", err);
         if (item->bytes < RECORD_PUBLIC_BYTES || item->bytes > f->file_bytes - begin)
-            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "a record's size is not possible", err);
+            return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "a record's size is out of range", err);
         begin += item->bytes;
     }
-    return begin == f->file_bytes ? RP_OK : record_bundle_damaged(f->path, begin, "its records do not fill it", err);
+    return begin == f->file_bytes ? RP_OK : record_bundle_damaged(f->path, begin, "its size does not match its records", err);
 }
 
 static int get_name(record_bundle *b, const front *f, rp_error *err) {
@@ -122,7 +122,7 @@ static int get_name(record_bundle *b, const front *f, rp_error *err) {
     memcpy(b->name, f->bytes + at, f->name_bytes);
     b->name[f->name_bytes] = '\0';
     if (strlen(b->name) == f->name_bytes && record_bundle_may_name(b->name)) return RP_OK;
-    return record_bundle_damaged(f->path, at, "its name is not possible", err);
+    return record_bundle_damaged(f->path, at, "its name is malformed", err);
 }
 
 int record_bundle_open(record_bundle *out, const char *path, rp_error *err) {
@@ -161,7 +161,7 @@ static int fail_record(const record_bundle *b, size_t i, const rp_error *why, rp
 
 static int check_kind(const record_bundle *b, const record *r, rp_error *err) {
     if (r->kind == RECORD_MODULE && record_label_is_below(r->label, b->name)) return RP_OK;
-    return base_fail(err, RP_ERR_FORMAT, "it is not one of the module '%s', so all are refused", b->name);
+    return base_fail(err, RP_ERR_FORMAT, "it does not belong to module '%s': the bundle is rejected", b->name);
 }
 
 static record_place record_bundle_place_of(const record_bundle *b, size_t i) { return (record_place){b->path, b->items[i].at, b->items[i].bytes}; }
@@ -192,7 +192,7 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     uint64_t file_bytes = n;
     assert(record_bundle_may_name(b->name) && b->n > 0);
     if (b->n > RECORD_BUNDLE_MAX)
-        return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: %d is the most, export what lies below one by one", b->n,
+        return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: at most %d are allowed: export the members one by one", b->n,
                          RECORD_BUNDLE_MAX);
     uint8_t *bytes = base_calloc(1, n);
     if (!bytes) return base_fail_memory(err, n, "a bundle");

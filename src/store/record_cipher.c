@@ -50,7 +50,7 @@ static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, boo
         return RP_OK;
     }
     if (read_digits(key, text, n)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s holds no key: write 64 hexadecimal digits%s", where, may_be_raw ? ", or 32 bytes" : "");
+    return base_fail(err, RP_ERR_INVALID, "%s contains no key: write 64 hexadecimal digits%s", where, may_be_raw ? ", or 32 bytes" : "");
 }
 
 static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err) {
@@ -75,7 +75,7 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
     const char *text = path ? NULL : getenv(VARIABLE);
     *out = NULL;
     if (!path && !text) return RP_OK;
-    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium does not start");
+    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium failed to initialize");
     record_cipher *c = base_calloc(1, sizeof *c);
     if (!c) return base_fail_memory(err, sizeof *c, "a cipher");
     int rc = path ? record_cipher_read_file(c->key, path, err) : record_cipher_read_text(c->key, text, strlen(text), false, VARIABLE, err);

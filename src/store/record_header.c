@@ -131,7 +131,7 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     record_public p;
     const uint8_t *at = in + RECORD_MAGIC_BYTES;
     if (memcmp(in, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0)
-        return record_fail(err, RECORD_FAULT_DAMAGED, where, "it begins unlike a record");
+        return record_fail(err, RECORD_FAULT_DAMAGED, where, "it does not begin with a record's magic number");
     p.version = get_u32(&at);
     p.flags = get_u32(&at);
     p.file_bytes = record_header_get(&at, 8);
@@ -140,7 +140,7 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
     p.checksum = get_checksum(&at);
     if (p.version != RECORD_FILE_VERSION)
-        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, and this program reads %d", p.version, RECORD_FILE_VERSION);
+        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this version reads %d", p.version, RECORD_FILE_VERSION);
     if (file_bytes != p.file_bytes)
         return record_fail(err, file_bytes < p.file_bytes ? RECORD_FAULT_TRUNCATED : RECORD_FAULT_DAMAGED, where,
                            "%llu bytes instead of %llu", (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
@@ -195,7 +195,7 @@ typedef struct parse {
 } parse;
 
 static record_fault parse_damaged(const parse *p, const char *what, long long value) {
-    return record_fail(p->err, RECORD_FAULT_DAMAGED, p->where, "%s %lld is not possible", what, value);
+    return record_fail(p->err, RECORD_FAULT_DAMAGED, p->where, "%s %lld is out of range", what, value);
 }
 
 static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format) {
@@ -225,7 +225,7 @@ static record_fault check_shape(const parse *p, record_format *f, uint32_t numbe
     kv_shape *shape = &f->shape;
     uint32_t format = number & ~(uint32_t)0xff00;
     f->arithmetic = (uint8_t)(number >> 8);
-    if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "number %u is not known here", format);
+    if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", format);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
@@ -241,7 +241,7 @@ static record_fault parse_check_record(const parse *p, record *r, uint32_t kind)
     r->kind = (record_kind)kind;
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
     if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);
-    if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a place behind tokens", r->at);
+    if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a position after tokens", r->at);
     if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return parse_damaged(p, "a number of tokens", r->n_tokens);
     if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return parse_damaged(p, "a slot", r->first_slot);
     return RECORD_FAULT_NONE;
@@ -280,7 +280,7 @@ static record_fault get_layers(const record_head *h, parse *p) {
         p->kept[i] = (uint8_t)record_header_get(&p->at, 1);
         uint64_t zeros = record_header_get(&p->at, 3);
         p->layers[i].checksum = get_checksum(&p->at);
-        if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's place", (long long)p->layers[i].begin);
+        if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
         if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
         if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return parse_damaged(p, "a layer with blocks", p->kept[i]);
         begin += record_layer_bytes(&h->format.shape, p->kept[i], is_encrypted); /* at most 2^12 * 2^2 * 2^26 */

@@ -159,12 +159,12 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
     *is_marked = application == APPLICATION_ID;
     if (application != 0 && !*is_marked) return fail_broken(ix, "a database of another program", err);
     if (version > INDEX_VERSION) {
-        base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records is of version %lld and this program knows up to %d: use the newer program",
+        base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records has version %lld, but this version supports up to %d: use a newer version",
                      (long long)version, INDEX_VERSION);
         errno = ENOTSUP;
         return RP_ERR_IO;
     }
-    if (!*is_new && version != INDEX_VERSION) return fail_broken(ix, "of a version that is not read any more", err);
+    if (!*is_new && version != INDEX_VERSION) return fail_broken(ix, "of a version that is no longer supported", err);
     if ((rc = check_pages(ix, err)) || *is_new) return rc;
     int step = sqlite3_prepare_v2(ix->db, "SELECT " COLUMNS " FROM records LIMIT 0", -1, &s, NULL);
     sqlite3_finalize(s);
@@ -448,7 +448,7 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         rc = record_index_read_file(path, &why) ? RP_ERR_IO : record_index_open_all(ix, &why);
     }
     if (rc == RP_ERR_FORMAT) {
-        base_log(BASE_LOG_WARN, "store: %s: it is kept as index.db" RECORD_INDEX_BAD " and made again from the records", why.message);
+        base_log(BASE_LOG_WARN, "store: %s: keeping it as index.db" RECORD_INDEX_BAD " and rebuilding it from the records", why.message);
         record_index_reset(ix);
         set_aside_database(path);
         rc = record_index_open_all(ix, &why);
@@ -644,7 +644,7 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW) {
         record_row row;
         if (get_row(s, &row)) rc = fn(user, &row, err);
-        else base_log(BASE_LOG_WARN, "store: %s: a row that cannot be is left out", ix->path);
+        else base_log(BASE_LOG_WARN, "store: %s: ignoring a malformed row", ix->path);
     }
     if (!rc && step != SQLITE_DONE) rc = record_index_fail(ix, "the index of records cannot be read", err);
     sqlite3_finalize(s);

@@ -94,7 +94,7 @@ static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t 
 static int check_request(const rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
     int64_t most = (int64_t)BASE_MIN(r->n_blocks, SIMULATE_MAX_BLOCKS) * s->options.block_tokens;
     if (r->n_blocks > 0 && r->blocks && r->n_tokens <= most && r->n_tokens > most - s->options.block_tokens) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "request %zu has %zu blocks of %d tokens, which do not make %d tokens", number, r->n_blocks,
+    return base_fail(err, RP_ERR_INVALID, "request %zu has %zu blocks of %d tokens, which do not match %d tokens", number, r->n_blocks,
                      (int)s->options.block_tokens, (int)r->n_tokens);
 }
 
@@ -105,7 +105,7 @@ static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t nu
     for (size_t i = 0; i < r->n_blocks && !rc; i++) {
         uint32_t parent = i > 0 ? s->refs[s->n_refs - 1] : EMPTY;
         rc = number_block(s, r->blocks[i], parent, i, &s->refs[s->n_refs++]);
-        if (rc) base_fail(err, rc, "request %zu: block %llu stands behind another block than before: an id is tokens and all before them",
+        if (rc) base_fail(err, rc, "request %zu: block %llu follows another block than before: a hash id identifies tokens and their whole prefix",
                           number, (unsigned long long)r->blocks[i]);
     }
     return rc;
@@ -146,14 +146,14 @@ static int count_refs(const rp_simulate_request *requests, size_t n, size_t *n_r
     *n_refs = 0;
     for (size_t i = 0; i < n && *n_refs <= SIMULATE_MAX_BLOCKS; i++) *n_refs += BASE_MIN(requests[i].n_blocks, SIMULATE_MAX_BLOCKS + 1);
     if (n <= SIMULATE_MAX_REQUESTS && *n_refs <= SIMULATE_MAX_BLOCKS) return RP_OK;
-    return base_fail(err, RP_ERR_LIMIT, "up to %zu requests with %zu blocks can be replayed", SIMULATE_MAX_REQUESTS, SIMULATE_MAX_BLOCKS);
+    return base_fail(err, RP_ERR_LIMIT, "at most %zu requests with %zu blocks can be replayed", SIMULATE_MAX_REQUESTS, SIMULATE_MAX_BLOCKS);
 }
 
 int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t n, const rp_simulate_options *options, rp_error *err) {
     size_t n_refs;
     *out = NULL;
     if (options->block_tokens < 1 || options->attention_tokens < 1)
-        return base_fail(err, RP_ERR_INVALID, "block_tokens %d and attention_tokens %d have to be 1 at least", (int)options->block_tokens,
+        return base_fail(err, RP_ERR_INVALID, "block_tokens %d and attention_tokens %d must be 1 or more", (int)options->block_tokens,
                          (int)options->attention_tokens);
     int rc = count_refs(requests, n, &n_refs, err);
     if (rc) return rc;
@@ -200,7 +200,7 @@ int simulate_run(const rp_simulator *s, rp_policy policy, size_t capacity, rp_si
     void *state = NULL;
     *out = (rp_simulation){0};
     if ((unsigned)policy >= RP_N_POLICIES || capacity < 1)
-        return base_fail(err, RP_ERR_INVALID, "policy %d with room for %zu blocks: give one that there is, and 1 at least", (int)policy,
+        return base_fail(err, RP_ERR_INVALID, "policy %d with a capacity of %zu blocks: give a known policy, and 1 block or more", (int)policy,
                          capacity);
     simulate_world world = {BASE_MAX(s->n_blocks, (size_t)1), capacity, s->costs};
     int rc = policies[policy]->open(&state, &world);

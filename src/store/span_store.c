@@ -100,7 +100,7 @@ static int take_index(span_store *s, uint32_t *out) {
 int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint32_t *out, rp_error *err) {
     int rc = s->n_used * 2 >= s->n_buckets ? grow_table(s) : RP_OK;
     if (!rc) rc = take_index(s, out);
-    if (rc) return base_fail(err, rc, "the store cannot take one more span beside %zu", s->n_used);
+    if (rc) return base_fail(err, rc, "the store has %zu spans and cannot take another", s->n_used);
     s->entries[*out] = (span_entry){.used = true, .key = *key, .owner = owner};
     s->buckets[span_store_find_bucket(s, key)] = *out;
     s->n_used++;

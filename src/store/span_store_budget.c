@@ -56,7 +56,7 @@ static uint64_t budget_of(const span_store *s, span_tier tier) {
 /* As far as there is room for pins. */
 static void pin_in(span_store *s, span_tier tier, uint32_t i, uint64_t bytes) {
     if (s->pinned_bytes[tier] + bytes > budget_of(s, tier) / PIN_SHARE) {
-        base_log(s->told_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: half of the budget %s is pinned: more is kept as what is not",
+        base_log(s->told_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: pins take half of the budget %s: further pinned spans can be evicted",
                  tier == TIER_RAM ? "in RAM" : "on disk");
         s->told_pins = true;
         return;
@@ -180,7 +180,7 @@ bool span_store_has_expired(const span_store *s, uint32_t i) {
 void span_store_expire(span_store *s, uint32_t i) {
     const span_entry *e = &s->entries[i];
     bool alone = !e->is_text;
-    BASE_TRACE(STORE, "a span has outlived its time");
+    BASE_TRACE(STORE, "a span has expired");
     s->stats.expired++;
     if (e->span) eviction_expire(s->tiers[TIER_RAM], i), span_store_leave_ram(s, i, alone);
     if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, DISK_EVICT, alone);

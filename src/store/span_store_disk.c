@@ -102,7 +102,7 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
                  event->fault == RECORD_FAULT_VERSION;
     s->stats.disk_faults++;
-    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "left alone" : "set aside", record_fault_name(event->fault),
+    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside", record_fault_name(event->fault),
              event->err.message);
     span_store_fail(s, i);
     if (!e->file) return;
@@ -273,7 +273,7 @@ static int span_store_disk_check_budget(const span_store *s, const span_store_di
     if (!span_store_can_write(s) || span_store_disk_limit(s) > 0) return RP_OK;
     uint64_t least = least_budget(s);
     return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0,
-                        "a budget of %llu bytes on disk is less than the store takes for itself and one record: give %llu (%lluK) or more",
+                        "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
                         (unsigned long long)disk->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
 }
 
@@ -287,8 +287,8 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err), cause = errno;
     if (!rc) rc = enter_known(s, &o, err);
     if (!rc && o.n_other_arithmetic > 0)
-        base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with another arithmetic (REPRISE_CPU, or another processor):"
-                 " they are misses here, and stay", o.n_other_arithmetic);
+        base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, "
+                                "or another processor): they are misses here, and are kept", o.n_other_arithmetic);
     assert(rc != RP_ERR_IO || o.n == 0); /* nothing is found twice: what may fail so does before the first record is reported */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
@@ -299,8 +299,8 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
 static void warn_degraded(span_store *s, rp_store_state state, const char *trouble, const rp_error *err) {
     s->stats.disk_state = state;
     s->stats.disk_trouble = trouble;
-    base_log(BASE_LOG_WARN, "store: %s%s%s: going on %s", err->where, err->where[0] ? ": " : "", err->message,
-             state == RP_STORE_READ_ONLY ? "read-only: what is on disk is used, nothing is added" : "without it: nothing is read or written");
+    base_log(BASE_LOG_WARN, "store: %s%s%s: continuing %s", err->where, err->where[0] ? ": " : "", err->message,
+             state == RP_STORE_READ_ONLY ? "read-only: the disk tier serves hits, nothing is added" : "without the disk tier: nothing is read or written");
 }
 
 /* A store that cannot be used for writing now is read, and one that cannot be read is gone without: an engine does not depend on it. What the

@@ -335,7 +335,7 @@ static void fail_write(span_store *s, const disk_event *event) {
     s->stats.disk_state = RP_STORE_UNWRITTEN;
     s->stats.disk_trouble = span_store_trouble_name(event->cause);
     s->retry_us = base_clock_us() + RETRY_US;
-    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: going on without writing", event->err.message);
+    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing", event->err.message);
     s->told_failure = true;
 }
 
@@ -391,7 +391,7 @@ size_t span_store_flush(span_store *s, uint64_t deadline_us) {
     for (int list = LIST_DUE; list < N_LISTS; list++) bytes += s->waiting_bytes[list];
     size_t n_lost = (size_t)(s->stats.disk_waiting + s->stats.disk_unwritten - before);
     if (n_lost > 0)
-        base_log(BASE_LOG_WARN, "store: %zu spans (%llu bytes of states) were not written before the end: they are computed again when they are needed",
+        base_log(BASE_LOG_WARN, "store: %zu spans (%llu KV bytes) were not written before the end: they are recomputed when needed",
                  n_lost, (unsigned long long)bytes);
     return n_lost;
 }

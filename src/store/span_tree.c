@@ -131,9 +131,9 @@ static void unlink_root(span_tree *t, const span_node *root) {
 
 static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
     int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
-    if (rc) return base_fail(err, rc, "no room for the beginning of one more prompt");
+    if (rc) return base_fail(err, rc, "out of memory: a prefix tree node");
     span_node *root = *out = base_calloc(1, sizeof(*root));
-    if (!root) return base_fail_memory(err, sizeof(*root), "the beginning of a prompt");
+    if (!root) return base_fail_memory(err, sizeof(*root), "a cached prefix");
     root->salt = r->salt;
     root->key = r->key;
     link_root(t, root);
@@ -219,7 +219,7 @@ static void forget_oldest(span_tree *t) {
 int span_tree_new(span_tree **out, span_store *store, rp_error *err) {
     span_tree *t = base_calloc(1, sizeof(*t));
     *out = t;
-    if (!t) return base_fail_memory(err, sizeof(*t), "the tree of prompts");
+    if (!t) return base_fail_memory(err, sizeof(*t), "the prefix tree");
     t->store = store;
     span_store_set_on_drop(store, on_drop, t);
     return RP_OK;
@@ -244,7 +244,7 @@ size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
 
 static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, int32_t n_tokens, rp_error *err) {
     int rc = base_grow((void **)&p->steps, &p->cap_steps, p->n_steps + 1, SPAN_TREE_MAX_STEPS, sizeof(*p->steps));
-    if (rc) return base_fail(err, rc, "no room for %zu spans of a prompt", p->n_steps);
+    if (rc) return base_fail(err, rc, "out of memory: %zu spans of a prompt", p->n_steps);
     p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, from_disk, n->first_slot, n_tokens};
     p->n_tokens += (size_t)n_tokens;
     n->holds++;
@@ -508,9 +508,9 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     *kept = false;
     int rc = span_path_follow(path, &r, &known, &end, err);
     if (rc || known == r.n) return rc;
-    if (span_path_is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "what is known of a prompt cannot be read now");
+    if (span_path_is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "the cached prefix of a prompt is unreadable now");
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
-    if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "no room for a span of a prompt");
+    if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "out of memory: a span of a prompt");
     kv_span_seal(span, &node->key);
     span_note note = {.kind = RECORD_TEXT, .parent = node->parent->key, .at = node->at, .first_slot = (int32_t)known,
                       .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .tenant = span_node_tenant_of(node), .label = ""};
@@ -545,7 +545,7 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
     if (rec->n_tokens == 0 || !base_key_equal(&name, &rec->key)) return RP_OK; /* not what it was when it was written */
     int rc = base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost));
     span_node *n = rc ? NULL : new_node(&rec->parent, rec->at, &r);
-    if (!n) return base_fail_memory(err, sizeof(*n), "the tree of prompts");
+    if (!n) return base_fail_memory(err, sizeof(*n), "the prefix tree");
     n->first_slot = rec->first_slot;
     n->present = true;
     t->n_present++;
@@ -578,7 +578,7 @@ static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
         return RP_OK;
     }
     l->node->number = ++t->n_made;
-    if (link_child(parent, l->node)) return base_fail_memory(err, sizeof(*l), "the tree of prompts");
+    if (link_child(parent, l->node)) return base_fail_memory(err, sizeof(*l), "the prefix tree");
     return RP_OK;
 }
 

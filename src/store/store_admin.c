@@ -23,12 +23,12 @@ static int open_index(store_admin *a, rp_error *err) {
     if (!a->folder.read_only) {
         int rc = record_index_open(&a->index, path, &why);
         a->is_full = rc == RP_ERR_IO && base_io_is_full(errno);
-        if (a->is_full) base_log(BASE_LOG_WARN, "store: %s: going on without the index", why.message);
+        if (a->is_full) base_log(BASE_LOG_WARN, "store: %s: continuing without the index", why.message);
         else if (rc && err) *err = why;
         return a->is_full ? RP_OK : rc;
     }
     int rc = record_index_open_read(&a->index, path, &why);
-    if (rc == RP_ERR_IO) base_log(BASE_LOG_INFO, "store: %s: the files tell of themselves", why.message);
+    if (rc == RP_ERR_IO) base_log(BASE_LOG_INFO, "store: %s: using the record files instead", why.message);
     else if (rc && err) *err = why;
     return rc == RP_ERR_IO ? RP_OK : rc;
 }
@@ -71,9 +71,9 @@ void store_admin_close(store_admin *a) {
 
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
     if (!a->folder.read_only && a->is_full && !removes)
-        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: remove something first ('reprise cache gc' and 'rm' work on a full disk)");
+        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: free space first (rp_cache_gc and rp_cache_remove work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
-    return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "this store was opened read-only: open it for writing to change it");
+    return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "the store is open read-only: open it for writing to change it");
 }
 
 /* ---- looking ---- */

@@ -115,9 +115,9 @@ static int export_publish(export *x, const char *to, rp_error *err) {
 static int fail_name(const export *x, const char *name, rp_error *err) {
     if (x->n_encrypted > 0)
         return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0,
-                            "no module that can be read here is called '%s' or lies below it, and %zu are encrypted: give their key",
+                            "no readable module '%s'; %zu records are encrypted: give their key",
                             name, x->n_encrypted);
-    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module is called '%s' or lies below it: 'reprise cache ls' lists them",
+    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module '%s': see rp_cache_list",
                         name);
 }
 

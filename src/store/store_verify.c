@@ -48,9 +48,9 @@ static int store_verify_expect(void *user, const store_item *item, rp_error *err
 static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
     verification *v = user;
     char message[DISK_PATH_BYTES + 128];
-    const char *what = o->kind == DISK_LEFTOVER ? "it is no record: a crash left it"
-                       : o->kind == DISK_ROW_WITHOUT_FILE ? "the index names it, and there is no such record"
-                                                          : "the index does not name it";
+    const char *what = o->kind == DISK_LEFTOVER ? "not a record: the leftover of a crash"
+                       : o->kind == DISK_ROW_WITHOUT_FILE ? "the index has a row, but there is no record"
+                                                          : "the index has no row for it";
     snprintf(message, sizeof(message), "%s: %s", o->path, what);
     if (o->kind == DISK_BROKEN) {
         v->out->records++;
@@ -74,9 +74,9 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     if (!fault && e->is_known) {
         const record_format *format = record_reader_format(r);
         disk_row_digests row = disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
-        snprintf(message, sizeof(message), "%s: the index says something else of it than it does", path);
+        snprintf(message, sizeof(message), "%s: the index row does not match the record", path);
         if (!base_key_equal(&row.own, &e->row.own)) verification_find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
-        snprintf(message, sizeof(message), "%s: the index describes an earlier record of the same key", path);
+        snprintf(message, sizeof(message), "%s: the index row describes an earlier record of the same key", path);
         if (base_key_equal(&row.own, &e->row.own) && !base_key_equal(&row.rest, &e->row.rest))
             verification_find(v, RP_CACHE_OLD_ROW, path, RECORD_FAULT_NONE, message);
     }
@@ -97,11 +97,11 @@ static void verify_index(verification *v) {
     disk_folder_index(&v->a->folder, path);
     if (!v->a->index && record_index_look_at(path) == RECORD_INDEX_EMPTY) {
         char message[DISK_PATH_BYTES + 64];
-        snprintf(message, sizeof(message), "%s: the index is empty: whoever made it was killed", path);
+        snprintf(message, sizeof(message), "%s: the index is empty: its process was killed", path);
         verification_find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
     } else if (!v->a->index) {
         char message[DISK_PATH_BYTES + 64];
-        snprintf(message, sizeof(message), "%s: there is no index that can be read", path);
+        snprintf(message, sizeof(message), "%s: there is no readable index", path);
         verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
     } else if (record_index_check(v->a->index, &why)) {
         verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);

@@ -196,7 +196,7 @@ static void transfers_end_early_or_come_in_pieces(void **state) {
     base_io_fault_at(2, BASE_IO_SHORT, BASE_IO_ALL); /* the first write */
     assert_int_equal(write_all(&err), RP_ERR_IO);
     assert_int_equal(errno, ENOSPC);
-    assert_non_null(strstr(err.message, "make room"));
+    assert_non_null(strstr(err.message, "free disk space"));
     assert_int_equal(base_io_stat(path, &sizes, NULL), RP_OK);
     assert_int_equal(sizes.bytes, 4);
     remove_all();

@@ -55,7 +55,7 @@ class Bench(unittest.TestCase):
         good = '{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]}\n'
         replay = ["--load", "replay", "--requests"]
         self.fails(1, "/nowhere/x", *replay, "/nowhere/x")
-        for line, says in (("{", "no JSON"), ("[1]", "an object"), ('{"input_length": 5}', '"output_length"'),
+        for line, says in (("{", "not JSON"), ("[1]", "an object"), ('{"input_length": 5}', '"output_length"'),
                            ('{"input_length": 0, "output_length": 1, "hash_ids": [1]}', '"input_length"'),
                            ('{"input_length": 5.5, "output_length": 1, "hash_ids": [1]}', '"input_length"'),
                            ('{"input_length": 513, "output_length": 1, "hash_ids": [1]}', "ids"),
@@ -109,7 +109,7 @@ class Bench(unittest.TestCase):
     def test_poisson_text(self):
         done = bench("--seconds", "0.3", "--rate", "20", "--long-every", "0", *FAST)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("between tokens, ms", "short", "speed", "steps", "queue", "memory"):
+        for word in ("inter-token latency, ms", "short", "speed", "steps", "queue", "memory"):
             self.assertIn(word, done.stdout)
         self.assertNotIn("long", done.stdout)
 
@@ -135,7 +135,7 @@ class Bench(unittest.TestCase):
         path = self.path("long.jsonl", json.dumps({"input_length": 4096, "output_length": 8, "hash_ids": list(range(8))}) + "\n")
         done = bench("--load", "replay", "--requests", path, "--json")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("1 calls failed", done.stderr)
+        self.assertIn("1 requests failed", done.stderr)
         request, report = map(json.loads, done.stdout.splitlines())
         self.assertIn("context", request["error"])
         self.assertEqual(report["errors"], {"RP_ERR_CONTEXT": 1})
@@ -168,7 +168,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(memory["kv_limit"], 16 << 20)
         small = bench("--load", "soak", "--seconds", "1", "--ram", "20M", "--json")
         self.assertEqual(small.returncode, 1)
-        self.assertRegex(small.stderr, r"a limit of 20 MiB leaves nothing for attention states: .* raise it \(--ram\)")
+        self.assertRegex(small.stderr, r"--ram \(20 MiB\) leaves no memory for the KV cache: .* raise --ram")
 
     def test_soak_with_a_disk(self):
         folder = self.path("store")
@@ -191,8 +191,8 @@ class Bench(unittest.TestCase):
         names = {e["args"]["name"] for e in events if e["ph"] == "M"}
         self.assertLessEqual({"engine", "calls", "steps"}, names)
         tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == 2}
-        self.assertTrue(any(name.startswith("short call") for name in tracks.values()))
-        self.assertTrue(any(name.startswith("long call") for name in tracks.values()))
+        self.assertTrue(any(name.startswith("short request") for name in tracks.values()))
+        self.assertTrue(any(name.startswith("long request") for name in tracks.values()))
         slices = [e for e in events if e["ph"] == "X"]
         steps = [e for e in slices if e["pid"] == 1]
         self.assertTrue(all(e["ts"] >= 0 and e["dur"] >= 0 for e in slices))
@@ -203,7 +203,7 @@ class Bench(unittest.TestCase):
             self.assertIn("prefill", phases)
             self.assertEqual(sorted(phases[1:], key=lambda p: p != "prefill"), phases[1:])  # no decode before a prefill
         counters = {e["name"] for e in events if e["ph"] == "C"}
-        self.assertEqual(counters, {"rows", "calls", "state bytes"})
+        self.assertEqual(counters, {"rows", "calls", "KV bytes"})
         rows = sum(e["args"]["rows"] for e in slices if e["pid"] == 2 and e["name"] != "queue")
         self.assertEqual(rows, sum(e["args"]["rows"] for e in steps))
 

@@ -69,7 +69,7 @@ class Cache(unittest.TestCase):
         self.fails(1, "/nowhere/x", "simulate", "/nowhere/x")
         self.fails(1, ":2: ", "simulate", self.path("bad.jsonl", line([1]) + "[]\n"))
         other = self.path("other.jsonl", line([1, 2]) + line([3, 2]))
-        self.fails(1, "request 1: block 2 stands behind another block", "simulate", other)
+        self.fails(1, "request 1: block 2 follows another block", "simulate", other)
         self.fails(1, "/nowhere/c.svg", "simulate", self.trace, "--svg", "/nowhere/c.svg")
 
     def test_help(self):
@@ -242,7 +242,7 @@ class Store(unittest.TestCase):
         self.assertLessEqual(max(len(line) for line in shown.splitlines() if not line.startswith("store ")), 80)
 
     def test_verify(self):
-        self.assertRegex(self.cache("verify"), r"^\d+ records, .* read: all is well\n$")
+        self.assertRegex(self.cache("verify"), r"^\d+ records, .* read: no errors\n$")
         path = self.record("cities/plan/miami")
         with open(path, "r+b") as f:
             f.seek(-1, 2)
@@ -274,8 +274,8 @@ class Store(unittest.TestCase):
         self.assertIn("removed cities: 1 record, ", self.cache("rm", "--key", key[:12]))
         self.assertIn("removed 0 records", self.cache("rm", "--expired"))
         self.cache("rm", "--all")
-        self.assertEqual(self.cache("ls"), "nothing is kept here\n")
-        self.assertIn("'cities'", self.cache("rm", "cities", status=1, errors=1))
+        self.assertEqual(self.cache("ls"), "no records\n")
+        self.assertIn("'cities': see 'reprise cache ls'", self.cache("rm", "cities", status=1, errors=1))
 
     def test_pin(self):
         self.assertIn("pinned cities/plan/miami: 1 record", self.cache("pin", "cities/plan/miami"))
@@ -293,14 +293,14 @@ class Store(unittest.TestCase):
         before = [(row["key"], row["name"], row["uses"]) for row in self.rows("--all")]
         self.assertIn(f"entered {len(before)} records", self.cache("rebuild"))
         self.assertEqual([(row["key"], row["name"], row["uses"]) for row in self.rows("--all")], before)
-        self.assertIn("all is well", self.cache("verify"))
+        self.assertIn("no errors", self.cache("verify"))
 
     def test_export_and_import(self):
         file, other = os.path.join(self.copies.name, "cities.rpb"), os.path.join(self.copies.name, "other")
         cold = self.run_prompts(os.path.join(self.copies.name, "cold"))
         self.assertRegex(self.cache("export", "cities", file), r"^exported cities: \d+ records, \d+ tokens, ")
         self.assertIn("imported cities: ", self.cache("import", file, store=other))
-        self.assertIn("were there already", self.cache("import", file, store=other))
+        self.assertIn("were already in the store", self.cache("import", file, store=other))
         warm = self.run_prompts(other)
         self.assertEqual([r["text"] for r in warm], [r["text"] for r in cold])
         self.assertEqual([r["tokens"] for r in warm], [r["tokens"] for r in cold])
@@ -312,7 +312,7 @@ class Store(unittest.TestCase):
             f.write(bytes([byte[0] ^ 4]))
         third = os.path.join(self.copies.name, "third")
         self.assertIn("record 1 of ", self.cache("import", file, store=third, status=1, errors=1))
-        self.assertEqual(self.cache("ls", store=third), "nothing is kept here\n")
+        self.assertEqual(self.cache("ls", store=third), "no records\n")
         self.assertIn("'paris'", self.cache("export", "paris", file, status=1, errors=1))
 
     def test_encrypted(self):
@@ -353,7 +353,7 @@ class Store(unittest.TestCase):
         holder.stdout.readline()  # it has the lock
         try:
             for args in (["rm", "--all"], ["pin", "--all"], ["unpin", "--all"], ["gc"], ["rebuild"], ["import", "x"]):
-                self.assertIn("uses this store", self.cache(*args, status=1, errors=1))
+                self.assertIn("the store is in use by", self.cache(*args, status=1, errors=1))
             for part in ("ls", "stat"):
                 self.cache(part)
             self.assertIn("were not compared", self.cache("verify"))

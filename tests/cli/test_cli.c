@@ -278,7 +278,7 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "--qqqqqqq", NULL), 2, "see 'reprise run --help'");
     expect_error(run("", "run", "--text", "x", NULL), 2, "--model");
     expect_error(run("", "run", "-m", NULL), 2, "needs a value");
-    expect_error(run("", "run", "-m", "x", NULL), 2, "nothing to run");
+    expect_error(run("", "run", "-m", "x", NULL), 2, "needs a prompt");
     expect_error(run("", "run", "-m", "x", "--text", "a", "--prompt", "b", NULL), 2, "exclude each other");
     expect_error(run("", "run", "-m", "x", "--prompt", "-", "--prompt", "-", NULL), 2, "twice");
     expect_error(run("", "run", "-m", "x", "--text", "a", "b", NULL), 2, "unexpected argument 'b'");
@@ -314,22 +314,22 @@ static void test_llama_options(void **state) {
     (void)state;
     NEEDS_PROGRAM();
     static const char *const rows[][4] = {
-        {"run", "-ngl", "0", "'-ngl' of 'reprise run': Reprise computes on the CPU"},
-        {"run", "--n-gpu-layers=0", NULL, "Reprise computes on the CPU"},
-        {"serve", "-np", "4", "here it is --sequences"},
-        {"serve", "--parallel", "4", "here it is --sequences"},
+        {"run", "-ngl", "0", "'-ngl' of 'reprise run': Reprise runs on the CPU"},
+        {"run", "--n-gpu-layers=0", NULL, "Reprise runs on the CPU"},
+        {"serve", "-np", "4", "use --sequences"},
+        {"serve", "--parallel", "4", "use --sequences"},
         {"run", "-np", "4", "it is --sequences of 'reprise serve'"},
-        {"run", "--n-predict", "5", "here it is --max-tokens"},
-        {"run", "--predict=5", NULL, "here it is --max-tokens"},
-        {"run", "--cache-type-k", "q8_0", "here it is --kv-format"},
-        {"run", "-ctv", "f16", "here it is --kv-format"},
-        {"run", "--ctx-size", "512", "here it is --ctx"},
-        {"run", "-b", "512", "here it is --chunk"},
-        {"run", "-s", "1", "here it is --seed"},
-        {"run", "-f", "prompt.txt", "plain text is given with --text"},
-        {"run", "-hf", "someone/some-model", "downloads nothing"},
-        {"serve", "--alias", "m", "here it is --name"},
-        {"serve", "--api-key", "secret", "here it is --api-keys"},
+        {"run", "--n-predict", "5", "use --max-tokens"},
+        {"run", "--predict=5", NULL, "use --max-tokens"},
+        {"run", "--cache-type-k", "q8_0", "use --kv-format"},
+        {"run", "-ctv", "f16", "use --kv-format"},
+        {"run", "--ctx-size", "512", "use --ctx"},
+        {"run", "-b", "512", "use --chunk"},
+        {"run", "-s", "1", "use --seed"},
+        {"run", "-f", "prompt.txt", "use --text for plain text"},
+        {"run", "-hf", "someone/some-model", "does not download"},
+        {"serve", "--alias", "m", "use --name"},
+        {"serve", "--api-key", "secret", "use --api-keys"},
         {"run", "--mirostat", "2", "this sampler is not supported"},
         {"run", "-fa", NULL, "leave it out"},
         {"run", "--no-mmap", NULL, "leave it out"},
@@ -358,7 +358,7 @@ static void test_warnings(void **state) {
     const char *required = write_file("w3.xml", "<prompt schema='w'><b/> Once</prompt>");
     outcome o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", NULL);
     assert_int_equal(o.status, 0);
-    assert_non_null(strstr(o.err, "w1.xml: parameter 'n' of 'a' has no argument: its place stays empty\n"));
+    assert_non_null(strstr(o.err, "w1.xml: parameter 'n' of 'a' has no argument: it stays empty\n"));
     assert_true(strncmp(o.err, "warning: ", 9) == 0 && strlen(o.out) > 0);
     outcome_free(&o);
     o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", "--json", NULL);
@@ -369,7 +369,7 @@ static void test_warnings(void **state) {
     expect_fine(&o);
     outcome_free(&o);
     expect_error(run("", "run", "-m", model, "--schema", schema, "--prompt", required, "-n", "2", NULL), 1,
-                 "w3.xml:1:20: parameter 'm' of 'b' has no argument, and requires one");
+                 "w3.xml:1:20: parameter 'm' of 'b' requires an argument");
     o = run("", "run", "-m", model, "-p", "Once", "-n", "2", "-c", "100000", NULL);
     assert_int_equal(o.status, 0);
     assert_non_null(strstr(o.err, "warning: --ctx 100000: the model was trained for 2048 positions"));
@@ -623,7 +623,7 @@ static void test_grammar(void **state) {
     outcome_free(&o);
     const char *bad = write_file("bad.gbnf", "root ::= one\noen ::= \"a\"\n");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", bad, NULL), 1,
-                 "grammar:1:10: there is no rule 'one': did you mean 'oen'?");
+                 "grammar:1:10: unknown rule 'one': did you mean 'oen'?");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
 }
@@ -647,7 +647,8 @@ static void test_stop(void **state) {
     outcome_free(&whole);
     outcome_free(&text);
     outcome_free(&json);
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 2, "--stop '': give a character");
+    expect_error(run("", "run", "-m", model, "-c", "2", "--text", "Once upon a time, there was a little girl", NULL), 1, "raise --ctx (the model");
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 2, "--stop '' is empty");
     expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "\xff", NULL), 2, "stop string 1 is not UTF-8");
     char many[2000] = "";
     memset(many, 'a', sizeof many - 1);
@@ -807,8 +808,8 @@ static void test_families(void **state) {
     NEEDS_PROGRAM();
     static const struct {
         const char *name, *says;
-    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, of which a token takes 2"}, {"mpt", "128 positions, ALiBi\n"},
-                {"gpt2", "learned: modules cannot move"}};
+    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, 2 active per token"}, {"mpt", "128 positions, ALiBi\n"},
+                {"gpt2", "learned: modules cannot be shifted"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         outcome o = run("", "inspect", "-m", golden_model(rows[i].name), NULL);
         expect_fine(&o);
@@ -816,7 +817,7 @@ static void test_families(void **state) {
         outcome_free(&o);
     }
     const char *schema = write_file("learned.xml", "<schema name='s' layout='packed'><module name='m'>a</module></schema>");
-    expect_error(run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL), 1, "has learned positions, which are part of their states");
+    expect_error(run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL), 1, "has learned positions, which are part of the KV");
     schema = write_file("learned.xml", "<schema name='s'><module name='m'>a</module></schema>");
     outcome o = run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL);
     expect_fine(&o);

@@ -116,15 +116,15 @@ class Eval(unittest.TestCase):
     def test_errors(self):
         good = {"schema": SCHEMA, "prompt": PROMPT, "answers": ["x"], "metric": "exact"}
         cases = [
-            ("t.jsonl:1:", "no JSON", ["{"]),
-            ("t.jsonl:1:", "a line is an object", ["[1]"]),
+            ("t.jsonl:1:", "not JSON", ["{"]),
+            ("t.jsonl:1:", "expected an object", ["[1]"]),
             ("t.jsonl:2:", '"answers"', [good, good | {"answers": []}]),
             ("t.jsonl:1:", '"schema" is missing', [{k: v for k, v in good.items() if k != "schema"}]),
             ("t.jsonl:1:", '"prompt"', [good | {"prompt": 7}]),
             ("t.jsonl:1:", 'did you mean "exact"', [good | {"metric": "exakt"}]),
-            ("t.jsonl:1:", '"answer" is no field', [good | {"answer": "x"}]),
-            ("t.jsonl:2:", "files of their own", [good, good | {"metric": "f1"}]),
-            ("t.jsonl:1:", "under 'exact'", [good | {"prompt": '<prompt schema="s"><c/></prompt>'}]),
+            ("t.jsonl:1:", '"answer" is not a field', [good | {"answer": "x"}]),
+            ("t.jsonl:2:", "one file per metric", [good, good | {"metric": "f1"}]),
+            ("t.jsonl:1:", "setting 'exact'", [good | {"prompt": '<prompt schema="s"><c/></prompt>'}]),
             ("t.jsonl", "no items", []),
         ]
         for where, what, lines in cases:

@@ -93,7 +93,7 @@ class Lint(unittest.TestCase):
 
     def test_files_that_are_none(self):
         schema = self.file("s.xml", SCHEMA)
-        for text, says in (("", "no prompt in it"), ("<!-- nothing -->", "no prompt in it"), ('{"prompt": 3}', ":1: no prompt"), ('{"a": ', ":1:"),
+        for text, says in (("", "no prompts"), ("<!-- nothing -->", "no prompts"), ('{"prompt": 3}', ":1: no prompt"), ('{"a": ', ":1:"),
                            ('"x"\n{}', ":2: no prompt")):
             done = lint(schema, "--prompts", self.file("p", text))
             self.assertEqual((done.returncode, done.stdout), (1, ""), text)

@@ -106,10 +106,10 @@ static void wrong_use_is_said(void **state) {
     expect(run(in, NULL, NULL, NULL), 2, 2, "needs OUT");
     expect(run(in, out, NULL, NULL), 2, 2, "needs TYPE");
     expect(run(in, out, "Q8_0", "more"), 2, 2, "unexpected argument 'more'");
-    expect(run(in, out, "Q9_0", NULL), 2, 2, "cannot quantise to 'Q9_0'");
+    expect(run(in, out, "Q9_0", NULL), 2, 2, "cannot quantize to 'Q9_0'");
     expect(run("--in", in, out, "Q8_0"), 2, 2, "unknown option '--in'");
     expect(run("/nowhere/a.gguf", out, "Q8_0", NULL), 1, 2, "/nowhere/a.gguf");
-    expect(run(in, in, "Q8_0", NULL), 1, 2, "would replace the model itself");
+    expect(run(in, in, "Q8_0", NULL), 1, 2, "would overwrite the model itself");
 }
 
 static void help_names_the_arguments(void **state) {

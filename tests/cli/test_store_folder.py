@@ -110,7 +110,7 @@ class StoreFolder(unittest.TestCase):
             with self.subTest(args=args):
                 done = reprise(*args)
                 self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
-                self.assertIn("neither empty nor a store", done.stderr)
+                self.assertIn("neither empty nor a Reprise store", done.stderr)
                 self.assertIn(says, done.stderr)
                 self.assertIn(os.path.realpath(folder), done.stderr)
                 self.assertEqual(snapshot(folder), before)
@@ -124,7 +124,7 @@ class StoreFolder(unittest.TestCase):
         with sqlite3.connect(os.path.join(p, "index.db")) as db:
             db.execute("create table t(x)")
         db.close()
-        self.refused(p, "(it has '")
+        self.refused(p, "(it contains '")
 
     def test_an_index_of_another_program_beside_a_lock(self):
         p = os.path.join(self.own.name, "p")
@@ -140,7 +140,7 @@ class StoreFolder(unittest.TestCase):
         with open(self.path("reprise-store"), "w", encoding="utf-8") as f:
             f.write("reprise store\nformat 2\n")
         before = snapshot(self.store)
-        self.assertIn("newer program", self.cache("gc", status=1))
+        self.assertIn("newer version", self.cache("gc", status=1))
         self.check_answer(from_disk=False)  # an engine goes on without it
         self.assertEqual(snapshot(self.store), before)
 
@@ -175,7 +175,7 @@ class StoreFolder(unittest.TestCase):
             write(self.path(*names))
         left = [self.path(*names) for names in foreign]
         self.assertEqual(json.loads(self.cache("stat", "--json"))["foreign"], len(left) + 1)
-        self.assertIn("not the store's: left alone", self.cache("stat"))
+        self.assertIn("not part of the store: ignored", self.cache("stat"))
         self.check_answer(from_disk=True)
         self.cache("gc")
         for path in left:
@@ -183,7 +183,7 @@ class StoreFolder(unittest.TestCase):
         self.assertTrue(os.path.isdir(self.path("3", "3" * 64 + ".rps")))
         for names in own:
             self.assertFalse(os.path.exists(self.path(*names)), names)
-        self.assertIn("all is well", self.cache("verify"))
+        self.assertIn("no errors", self.cache("verify"))
 
     def test_no_link_below_the_folder_is_followed(self):
         outside = os.path.join(self.own.name, "outside")
@@ -289,7 +289,7 @@ class StoreFolder(unittest.TestCase):
         self.cache("rm", "--all")
         os.remove(os.path.join(disk, "filler"))
         self.assertEqual(self.rows(), [])
-        self.assertIn("all is well", self.cache("verify"))
+        self.assertIn("no errors", self.cache("verify"))
 
     # ---- what a crash left, and damage ----
 
@@ -305,7 +305,7 @@ class StoreFolder(unittest.TestCase):
         db.close()
         self.assertIn("earlier record", self.cache("verify", status=3))
         self.assertIn("1 corrected row", self.cache("gc"))
-        self.assertIn("all is well", self.cache("verify"))
+        self.assertIn("no errors", self.cache("verify"))
         with open(self.path(key[0], key + ".rps"), "r+b") as f:
             f.seek(-1, 2)
             last = f.read(1)

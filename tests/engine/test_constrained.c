@@ -416,11 +416,11 @@ static void a_bad_grammar_is_refused_with_its_place(void **state) {
     (void)state;
     char trigger[RP_MAX_TRIGGER_BYTES + 2];
     rp_request q = request_of("root ::= itme\nitem ::= \"a\"");
-    expect_refused(&q, RP_ERR_SYNTAX, "grammar:1:10", "there is no rule 'itme': did you mean 'item'?");
+    expect_refused(&q, RP_ERR_SYNTAX, "grammar:1:10", "unknown rule 'itme': did you mean 'item'?");
     q.grammar = "root ::= root \"a\"";
     expect_refused(&q, RP_ERR_SYNTAX, "grammar:1:1", "begins with itself");
     q.grammar = "root ::= \"a\"{9999999}";
-    expect_refused(&q, RP_ERR_LIMIT, "grammar:1:14", "more than 65536 times");
+    expect_refused(&q, RP_ERR_LIMIT, "grammar:1:14", "more than 65536 repetitions");
     q.grammar = "root ::= \"a\"";
     q.grammar_trigger = "";
     expect_refused(&q, RP_ERR_INVALID, "", "grammar_trigger is empty");

@@ -290,7 +290,7 @@ static void test_errors_at_submission(void **state) {
     rp_prompt_import(p, "plan");
     rp_prompt_append_text(p, "a", 1);
     rp_prompt_import(p, "plan/miami");
-    expect_run(&w, p, RP_ERR_CONFLICT, "prompt, part 3: the module \"plan\" is imported already in part 1");
+    expect_run(&w, p, RP_ERR_CONFLICT, "prompt, part 3: the module \"plan\" is already imported in part 1");
     p = new_prompt("s");
     rp_prompt_import(p, "plan/miami");
     rp_prompt_import(p, "plan/lisbon");
@@ -306,7 +306,7 @@ static void test_errors_at_submission(void **state) {
     memset(longer, 'x', sizeof longer);
     rp_prompt_set_argument(p, "days", longer, sizeof longer);
     expect_run(&w, p, RP_ERR_LENGTH, "prompt, part 1: argument 'days'");
-    expect_run(&w, new_prompt("nobody"), RP_ERR_NAME, "no schema 'nobody' is loaded");
+    expect_run(&w, new_prompt("nobody"), RP_ERR_NAME, "schema 'nobody' is not loaded");
     p = new_prompt("s"); /* the same module again is no second import */
     rp_prompt_import(p, "plan/miami");
     rp_prompt_import(p, "plan");
@@ -337,7 +337,7 @@ static void test_errors_are_kept(void **state) {
     p = new_prompt("s");
     assert_int_equal(rp_prompt_begin_role(p, RP_ROLE_USER), RP_OK);
     assert_int_equal(rp_prompt_begin_role(p, RP_ROLE_USER), RP_ERR_INVALID);
-    expect_run(&w, p, RP_ERR_INVALID, "a role begins inside a role");
+    expect_run(&w, p, RP_ERR_INVALID, "roles do not nest");
     p = new_prompt("s");
     assert_int_equal(rp_prompt_end_role(p), RP_ERR_INVALID);
     rp_prompt_free(p);

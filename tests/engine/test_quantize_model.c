@@ -262,11 +262,11 @@ static void what_cannot_be_done_is_said(void **state) {
     char link_path[64];
     write_in(&s);
     remove(out);
-    expect_error(in, out, "Q3_K", RP_ERR_NAME, "cannot quantise to 'Q3_K': give one of Q8_0, Q4_0, Q4_K, Q6_K");
-    expect_error(in, in, "Q8_0", RP_ERR_INVALID, "would replace the model itself");
+    expect_error(in, out, "Q3_K", RP_ERR_NAME, "cannot quantize to 'Q3_K': give one of Q8_0, Q4_0, Q4_K, Q6_K");
+    expect_error(in, in, "Q8_0", RP_ERR_INVALID, "would overwrite the model itself");
     snprintf(link_path, sizeof link_path, "%s/link.gguf", folder);
     assert_int_equal(link(in, link_path), 0);
-    expect_error(in, link_path, "Q8_0", RP_ERR_INVALID, "would replace the model itself");
+    expect_error(in, link_path, "Q8_0", RP_ERR_INVALID, "would overwrite the model itself");
     assert_int_equal(unlink(link_path), 0);
     expect_error("/nowhere/a.gguf", out, "Q8_0", RP_ERR_IO, "/nowhere/a.gguf");
     expect_error(in, "/nowhere/b.gguf", "Q8_0", RP_ERR_IO, "/nowhere/b.gguf");
@@ -277,7 +277,7 @@ static void what_cannot_be_done_is_said(void **state) {
     assert_int_not_equal(access(out, F_OK), 0);
     s.weight_type = KERNEL_Q8_0;
     write_in(&s);
-    expect_error(in, out, "Q4_0", RP_ERR_UNSUPPORTED, "is Q8_0 already: quantise from a model in F32, F16 or BF16");
+    expect_error(in, out, "Q4_0", RP_ERR_UNSUPPORTED, "is already Q8_0: quantize a model in F32, F16 or BF16");
 }
 
 static void write_part(const char *path, uint32_t no, const char *tensor) {
@@ -300,7 +300,7 @@ static void no_part_of_a_split_model_is_replaced(void **state) {
         snprintf(parts[i], sizeof parts[i], "%s/s-0000%u-of-00002.gguf", folder, i + 1);
         write_part(parts[i], i, i ? "b.weight" : "a.weight");
     }
-    for (int i = 0; i < 2; i++) expect_error(parts[0], parts[i], "Q8_0", RP_ERR_INVALID, "would replace the model itself");
+    for (int i = 0; i < 2; i++) expect_error(parts[0], parts[i], "Q8_0", RP_ERR_INVALID, "would overwrite the model itself");
     assert_int_equal(rp_model_quantize(parts[0], out, "Q8_0", NULL, NULL), RP_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(remove(parts[i]), 0);
 }

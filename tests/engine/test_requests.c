@@ -78,9 +78,9 @@ static void wrong_prompts_are_told_what_to_do(void **state) {
         {"<prompt schema='s'>\n <plam/></prompt>", "p.xml:2:2", "did you mean 'plan'", RP_ERR_NAME},
         {"<prompt schema='s'><miami/></prompt>", "p.xml:1:20", "'plan/miami'", RP_ERR_NAME},
         {"<prompt schema='s'><plan duratoin='x'/></prompt>", "p.xml:1:20", "did you mean 'duration'", RP_ERR_NAME},
-        {"<prompt schema='s'><plan/><plan/></prompt>", "p.xml:1:27", "imported already in line 1", RP_ERR_CONFLICT},
+        {"<prompt schema='s'><plan/><plan/></prompt>", "p.xml:1:27", "already imported in line 1", RP_ERR_CONFLICT},
         {"<prompt schema='s'><plan><miami/><lisbon/></plan></prompt>", "p.xml:1:34", "members of one union", RP_ERR_CONFLICT},
-        {"<prompt schema='s'><plan duration='a very very long argument'/></prompt>", "p.xml:1:20", "its parameter holds 4", RP_ERR_LENGTH},
+        {"<prompt schema='s'><plan duration='a very very long argument'/></prompt>", "p.xml:1:20", "its parameter takes at most 4", RP_ERR_LENGTH},
         {"<prompt schema='f'><m/>a longer text</prompt>", "p.xml:1:24", "gap of 1 positions", RP_ERR_LENGTH},
         {"<prompt schema='s'><plan>", "p.xml:1:26", "", RP_ERR_SYNTAX},
     };
@@ -102,7 +102,7 @@ static void what_does_not_fit_is_refused(void **state) {
     rp_result *r;
     rp_engine *e = new_engine(0, 12);
     assert_int_equal(run(e, "<prompt schema='s'><plan><miami/></plan> and much more text than fits</prompt>", 0, 0, &r, &err), RP_ERR_CONTEXT);
-    assert_non_null(strstr(err.message, "the context holds 12"));
+    assert_non_null(strstr(err.message, "the context has 12"));
     rp_engine_free(e);
     e = new_engine(1, 0);
     assert_int_equal(run(e, "<prompt schema='s'><plan/></prompt>", 0, 0, &r, &err), RP_ERR_BUDGET);

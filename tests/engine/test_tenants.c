@@ -404,11 +404,11 @@ static void a_tenants_schemas_are_named_to_it_alone(void **state) {
     watched_open(&w, 0);
     load(w.engine, "<schema name='secret'><module name='m'>x</module></schema>", "a");
     load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* hides the shared one from it */
-    unknown(&w, "a", "none", "no schema 'none' is loaded (loaded: 'own', 'secret', 'shared')");
-    unknown(&w, "b", "secret", "no schema 'secret' is loaded (loaded: 'own', 'shared')");
-    unknown(&w, "c", "secret", "no schema 'secret' is loaded (loaded: 'shared')");
-    unknown(&w, "c", "own", "no schema 'own' is loaded (loaded: 'shared')");
-    unknown(&w, NULL, "own", "no schema 'own' is loaded (loaded: 'shared')");
+    unknown(&w, "a", "none", "schema 'none' is not loaded (loaded: 'own', 'secret', 'shared')");
+    unknown(&w, "b", "secret", "schema 'secret' is not loaded (loaded: 'own', 'shared')");
+    unknown(&w, "c", "secret", "schema 'secret' is not loaded (loaded: 'shared')");
+    unknown(&w, "c", "own", "schema 'own' is not loaded (loaded: 'shared')");
+    unknown(&w, NULL, "own", "schema 'own' is not loaded (loaded: 'shared')");
     rp_engine_free(w.engine);
 }
 
@@ -485,7 +485,7 @@ static void names_have_a_limit(void **state) {
         rp_result_free(r);
     }
     name[RP_MAX_TENANT_BYTES - 1] = '\0'; /* another one, though it begins alike */
-    unknown(&w, name, "own", "no schema 'own' is loaded (loaded: 'shared')");
+    unknown(&w, name, "own", "schema 'own' is not loaded (loaded: 'shared')");
     rp_engine_free(w.engine);
 }
 

@@ -144,32 +144,32 @@ static void what_is_wrong_is_said_with_its_place(void **state) {
     static const struct {
         const char *grammar, *says;
     } cases[] = {
-        {"", "grammar:1:1: there is no rule 'root'"},
-        {"start ::= \"a\"", "grammar:1:1: there is no rule 'root'"},
-        {"root ::= \"a\n", "grammar:1:10: a literal has no end"},
-        {"root ::= [a", "grammar:1:10: a class has no end"},
-        {"root ::= []", "grammar:1:10: a class without characters"},
-        {"root ::= [^\\x00-\\U0010FFFF]", "grammar:1:10: a class without characters"},
-        {"root ::= [z-a]", "grammar:1:11: a range from U+007A down to U+0061"},
-        {"root ::= (\"a\"", "grammar:1:14: expected ')' or more of the group, found the end"},
-        {"root ::= \"a\")", "grammar:1:13: expected '|', more of the rule, or the end of the line, found ')'"},
+        {"", "grammar:1:1: the rule 'root', the start of every answer, is missing"},
+        {"start ::= \"a\"", "grammar:1:1: the rule 'root', the start of every answer, is missing"},
+        {"root ::= \"a\n", "grammar:1:10: unterminated string literal"},
+        {"root ::= [a", "grammar:1:10: unterminated character class"},
+        {"root ::= []", "grammar:1:10: empty character class"},
+        {"root ::= [^\\x00-\\U0010FFFF]", "grammar:1:10: empty character class"},
+        {"root ::= [z-a]", "grammar:1:11: descending range from U+007A to U+0061"},
+        {"root ::= (\"a\"", "grammar:1:14: expected ')' or the rest of the group, found the end"},
+        {"root ::= \"a\")", "grammar:1:13: expected '|', the rest of the rule, or the end of the line, found ')'"},
         {"root ::= *", "grammar:1:10: expected something to repeat, found '*'"},
         {"root ::= \"a\" | +", "grammar:1:16: expected something to repeat"},
-        {"root ::= \"a\"{", "grammar:1:14: expected a number of times, found the end"},
-        {"root ::= \"a\"{,2}", "grammar:1:14: expected a number of times, found ','"},
+        {"root ::= \"a\"{", "grammar:1:14: expected a repetition count, found the end"},
+        {"root ::= \"a\"{,2}", "grammar:1:14: expected a repetition count, found ','"},
         {"root ::= \"a\"{3,2}", "grammar:1:13: {3,2}: write the smaller number first"},
         {"root ::= \"a\"{2", "grammar:1:15: expected '}'"},
-        {"root ::= \"\\q\"", "grammar:1:11: an unknown escape"},
+        {"root ::= \"\\q\"", "grammar:1:11: unknown escape"},
         {"root ::= \"\\x4\"", "grammar:1:14: expected a hexadecimal digit, found '\"'"},
-        {"root ::= \"\\uD800\"", "grammar:1:11: U+D800 is no character, but half of a pair"},
-        {"root ::= \"\\U00110000\"", "grammar:1:11: U+110000 is no character"},
+        {"root ::= \"\\uD800\"", "grammar:1:11: U+D800 is not a character, but half of a UTF-16 surrogate pair"},
+        {"root ::= \"\\U00110000\"", "grammar:1:11: U+110000 is not a character"},
         {"root ::= \"\xff\"", "grammar:1:11: byte 0xff is not UTF-8"},
         {"root := \"a\"", "grammar:1:6: expected '::=', found ':'"},
-        {"# x\n  root ::= a_b", "grammar:2:13: expected '|', more of the rule, or the end of the line, found '_'"},
-        {"root ::= vlaue\nvalue ::= \"a\"", "grammar:1:10: there is no rule 'vlaue': did you mean 'value'?"},
-        {"root ::= \"\xc3\xa9\" zzzzzz\nvalue ::= \"a\"", "grammar:1:14: there is no rule 'zzzzzz'"},
-        {"root ::= \"a\"\nroot ::= \"b\"", "grammar:2:1: the rule 'root' is there already"},
-        {"root ::= root \"a\" | \"b\"", "grammar:1:1: the rule 'root' begins with itself"},
+        {"# x\n  root ::= a_b", "grammar:2:13: expected '|', the rest of the rule, or the end of the line, found '_'"},
+        {"root ::= vlaue\nvalue ::= \"a\"", "grammar:1:10: unknown rule 'vlaue': did you mean 'value'?"},
+        {"root ::= \"\xc3\xa9\" zzzzzz\nvalue ::= \"a\"", "grammar:1:14: unknown rule 'zzzzzz'"},
+        {"root ::= \"a\"\nroot ::= \"b\"", "grammar:2:1: duplicate rule 'root'"},
+        {"root ::= root \"a\" | \"b\"", "grammar:1:1: left recursion: the rule 'root' begins with itself"},
         {"root ::= a\na ::= \"x\" | b\nb ::= ws? [ ]* a \"y\"\nws ::= \"\"", "begins with itself"},
         {"root ::= \"a\"\nb ::= c\nc ::= (\"\" | b)* d\nd ::= \"d\"", "begins with itself"},
     };
@@ -190,12 +190,12 @@ static void what_is_too_large_is_refused(void **state) {
     (void)state;
     char *texts[] = {repeated("root ::= ", "(", 300, ""), repeated("root ::= \"a\"", "?", 300, ""),
                      repeated("root ::= ", "\"0123456789\"", RP_MAX_GRAMMAR_BYTES / 8, "")};
-    expect_refused("root ::= \"a\"{1,1000000}", RP_ERR_LIMIT, "grammar:1:16: more than 65536 times");
-    expect_refused("root ::= (\"abc\"{1000}){1000}", RP_ERR_LIMIT, "becomes larger than 262144 nodes here");
-    expect_refused("root ::= (([a]{0,100}){0,100}){0,100}", RP_ERR_LIMIT, "becomes larger than");
+    expect_refused("root ::= \"a\"{1,1000000}", RP_ERR_LIMIT, "grammar:1:16: more than 65536 repetitions");
+    expect_refused("root ::= (\"abc\"{1000}){1000}", RP_ERR_LIMIT, "expands to more than 262144 nodes here");
+    expect_refused("root ::= (([a]{0,100}){0,100}){0,100}", RP_ERR_LIMIT, "expands to more than");
     expect_refused(texts[0], RP_ERR_LIMIT, "more than 256 deep");
     expect_refused(texts[1], RP_ERR_LIMIT, "more than 256 deep");
-    expect_refused(texts[2], RP_ERR_LIMIT, "give at most 262144");
+    expect_refused(texts[2], RP_ERR_LIMIT, "at most 262144");
     for (size_t i = 0; i < LEN(texts); i++) free(texts[i]);
     assert_int_equal(judge("root ::= ((\"\"{65536}){65536}){65536} \"a\"", NULL, "a"), 2); /* nothing, however often, costs nothing */
 }
@@ -206,7 +206,7 @@ static void a_beginning_of_too_many_ways_is_refused(void **state) {
     char text[4096] = "root ::= r0\n";
     for (int i = 0; i < 30; i++) sprintf(text + strlen(text), "r%d ::= r%d r%d \"x\"?\n", i, i + 1, i + 1);
     strcat(text, "r30 ::= \"y\"?\n");
-    expect_refused(text, RP_ERR_LIMIT, "begins in more than 16384 ways");
+    expect_refused(text, RP_ERR_LIMIT, "more than 16384 initial states");
 }
 
 /* ---- against the slow search ---- */

@@ -168,7 +168,7 @@ static void lengths_beyond_the_file_are_refused(void **state) {
         raw key = header(0, 1), value = header(0, 1);
         put_u64(&key, lengths[i]);
         put_zeros(&key, 40);
-        expect_refused(&key, RP_ERR_FORMAT, 32, "cut short");
+        expect_refused(&key, RP_ERR_FORMAT, 32, "truncated");
         put_key(&value, "key", GGUF_STRING);
         put_u64(&value, lengths[i]);
         put_zeros(&value, 40);
@@ -270,7 +270,7 @@ static void a_key_is_there_once(void **state) {
     put(&r, "\1", 1);
     put_key(&r, "twice", GGUF_STRING);
     put_string(&r, "");
-    expect_refused(&r, RP_ERR_FORMAT, 24 + 2 * 18 + 8, "key 'twice': is there twice (entries 0 and 2)");
+    expect_refused(&r, RP_ERR_FORMAT, 24 + 2 * 18 + 8, "key 'twice': is duplicate (entries 0 and 2)");
 }
 
 static void alignments_other_than_powers_of_two_are_refused(void **state) {
@@ -369,7 +369,7 @@ static void data_lies_in_the_file(void **state) {
     (void)state;
     static const uint64_t offsets[] = {32 + 160, 256, 288, (uint64_t)1 << 40, UINT64_MAX - 31, (uint64_t)INT64_MAX + 1};
     for (size_t i = 0; i < BASE_ARRAY_LEN(offsets); i++)
-        expect_tensor_refused(1, (uint64_t[]){32}, KERNEL_F32, offsets[i], RP_ERR_FORMAT, "behind the file's last byte");
+        expect_tensor_refused(1, (uint64_t[]){32}, KERNEL_F32, offsets[i], RP_ERR_FORMAT, "beyond the file's last byte");
 }
 
 /* The last byte is missing; also where the file ends before the data's first. */
@@ -380,7 +380,7 @@ static void data_that_is_cut_short_is_refused(void **state) {
     size_t header_end = r.n;
     put_data(&r, 128);
     expect_opened(&r);
-    for (r.n--; r.n >= header_end; r.n--) expect_refused(&r, RP_ERR_FORMAT, ANY_OFFSET, r.n < 128 ? "" : "cut short");
+    for (r.n--; r.n >= header_end; r.n--) expect_refused(&r, RP_ERR_FORMAT, ANY_OFFSET, r.n < 128 ? "" : "truncated");
 }
 
 static void offsets_are_aligned(void **state) {
@@ -400,7 +400,7 @@ static raw two_tensors(const char *a, uint64_t offset_a, const char *b, uint64_t
 static void a_tensor_is_there_once(void **state) {
     (void)state;
     raw r = two_tensors("same", 0, "same", 64);
-    expect_refused(&r, RP_ERR_FORMAT, ANY_OFFSET, "tensor 'same': is there twice (entries 0 and 1)");
+    expect_refused(&r, RP_ERR_FORMAT, ANY_OFFSET, "tensor 'same': is duplicate (entries 0 and 1)");
 }
 
 static void tensors_do_not_share_bytes(void **state) {

@@ -145,7 +145,7 @@ pageTest('a chat streams, is stopped, and finds its beginning again', 'chat', {}
   await page.click('#chat-new');
   assert.equal(await page.locator('.turn').count(), 0);
   await send(page, 'Who is the mayor of this town?');
-  assert.match(await text(page, '.mismatch'), /Left what was known at token \d+[\s\S]*this town[\s\S]*Osthaven/);
+  assert.match(await text(page, '.mismatch'), /Differs from the cached prefix at token \d+[\s\S]*this town[\s\S]*Osthaven/);
   assert.equal(await page.locator('.mosaic .mark').count(), 1);
 });
 
@@ -194,7 +194,7 @@ pageTest('the cache lists entries, pins and removes one', 'modules', {}, async (
 
 pageTest('charts of the server', 'live', {}, async (page) => {
   await page.waitForFunction(() => document.querySelectorAll('.chart').length === 3);
-  assert.match(await page.locator('.chart svg').nth(1).getAttribute('aria-label'), /^Hit ratio/);
+  assert.match(await page.locator('.chart svg').nth(1).getAttribute('aria-label'), /^Hit rate/);
   assert.ok((await page.locator('[role="meter"]').count()) >= 1);
   let asked = 0;
   page.on('request', (request) => {

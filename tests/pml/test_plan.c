@@ -158,8 +158,8 @@ static void a_placeholder_longer_than_its_parameter_is_an_error(void **state) {
     const char *schema = "<schema name='s'>A\n<module name='m'>for <param name='p' len='2' scaffold='three long days and a week'/></module></schema>";
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, &err), RP_ERR_LENGTH);
     assert_string_equal(err.where, "s.xml:2:22");
-    assert_non_null(strstr(err.message, "the placeholder of parameter 'p' is "));
-    assert_non_null(strstr(err.message, "len=\"2\": shorten its scaffold text, or raise len"));
+    assert_non_null(strstr(err.message, "the placeholder of parameter 'p' has "));
+    assert_non_null(strstr(err.message, "len=\"2\": shorten the placeholder, or raise len"));
     rp_engine_free(e);
 }
 

@@ -67,8 +67,8 @@ class Audit(unittest.TestCase):
         self.assertEqual(schemas["apart"]["owner"], "")
         excess = [p["excess_kl"] for p in schemas["apart"]["pairs"]]
         self.assertEqual(excess, sorted(excess, reverse=True))
-        self.assertIn("schema 'apart' is ", server.said())
-        self.assertIn("moved up to link:8", server.said())
+        self.assertIn("schema 'apart': ", server.said())
+        self.assertIn("raising its quality to link:8", server.said())
 
         moved = self.ask(server, "apart", 0)
         self.assertEqual((moved["asked"], moved["used"], moved["reason"]), ("reuse", "link:8", "audit"))
@@ -85,7 +85,7 @@ class Audit(unittest.TestCase):
         kept = json.loads(said.stdout)["audit"]
         self.assertEqual({s["schema"]: s["raised_to"] for s in kept["schemas"]}, {"apart": "link:8", "whole": ""})
         table = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name], capture_output=True, text=True, check=True).stdout
-        self.assertIn("since it is at link:8", table)
+        self.assertIn("since quality link:8", table)
 
         again = self.serve("--audit", "1000", "--max-divergence", "0.5", "--audit-raise")
         self.assertEqual(self.ask(again, "apart", 0)["used"], "link:8")  # known from before

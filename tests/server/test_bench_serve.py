@@ -37,7 +37,7 @@ class Wrong(unittest.TestCase):
         self.fails(2, "--workload trace", "--requests", "x")
         self.fails(2, "--workload retrieval", "--reuse", "modular")
         self.fails(2, "--documents", "--documents", "2", "--pick", "3", "--workload", "retrieval")
-        self.fails(2, "TLS", "--url", "https://localhost")
+        self.fails(2, "HTTPS is not supported", "--url", "https://localhost")
 
     def test_nobody_there(self):
         with socket.socket() as s:
@@ -117,7 +117,7 @@ class Workloads(unittest.TestCase):
         for request in each:
             self.assertLessEqual(0, request["due_ms"])
             self.assertLessEqual(request["ttft_ms"], request["total_ms"])
-        for words in ("first token", "between tokens, mean", "6 sent, 6 answered, 0 failed", "goodput", "unix:"):
+        for words in ("first token", "inter-token latency, mean", "6 sent, 6 answered, 0 failed", "goodput", "unix:"):
             self.assertIn(words, done.stdout)
 
     def test_warm_up_is_not_counted(self):
@@ -228,7 +228,7 @@ class Servers(unittest.TestCase):
 
     def test_what_goes_wrong_is_told(self):
         for kind, error, says in (("closed", "closed", "closed"), ("cut", "in stream", "in stream"), ("error", "in stream", "it broke"),
-                                  ("garbage", "in stream", "no JSON"), ("500", "500", "no luck")):
+                                  ("garbage", "in stream", "not JSON"), ("500", "500", "no luck")):
             with self.subTest(kind=kind):
                 _, url = self.serve([kind])
                 done, report = self.run_load(url, 3)

@@ -108,7 +108,7 @@ class Compose(ServerCase):
         closed = self.answered(self.chat(*messages))
         opened = self.answered(self.chat(*messages, continue_final_message=True))
         self.assertLess(opened["usage"]["prompt_tokens"], closed["usage"]["prompt_tokens"])
-        self.refused(self.chat(("user", "x"), ("assistant", [module("talk")]), continue_final_message=True), 400, "ends with none")
+        self.refused(self.chat(("user", "x"), ("assistant", [module("talk")]), continue_final_message=True), 400, "does not end with one")
 
     def test_streams_and_several_answers(self):
         reply = self.chat(("user", [module("rule"), text(QUESTION)]), stream=True, n=2, stream_options={"include_usage": True})
@@ -149,11 +149,11 @@ class Compose(ServerCase):
 
     def test_refused(self):
         pml = lambda s: {"type": "pml", "text": s}
-        for content, status, says in (([module("rule"), module("rule", "other")], 400, "modules of one"),
+        for content, status, says in (([module("rule"), module("rule", "other")], 400, "one schema"),
                                       ([module("none")], 404, "no module 'none': it has plan, plan/toys"),
                                       ([module("plan/<x>")], 404, "no module"), ([module("toys")], 404, "no module"),
                                       ([module("plan", hours="2")], 400, "no parameter 'hours'"),
-                                      ([module("plan", days=["2"])], 400, "neither a string nor a number"),
+                                      ([module("plan", days=["2"])], 400, "must be a string or a number"),
                                       ([module("plan", days="one two three four five six seven eight nine")], 400, "days"),
                                       ([module("rule", "nobody")], 404, "nobody"), ([module("rule"), text("a\u0007b")], 400, "control"),
                                       ([{"type": "module", "name": "rule"}], 400, "'schema'"), ([{"type": "pml"}], 400, "'text'"),
@@ -223,7 +223,7 @@ class Compose(ServerCase):
         self.assertGreater(self.of_modules(again), 200)
         bad = self.server.post("/v1/messages", {"model": "default", "max_tokens": 4, "messages": [{"role": "user", "content": [
             {"type": "document", "source": {"type": "base64", "data": "AAAA"}}]}]})
-        self.refused(bad, 400, "source is no text")
+        self.refused(bad, 400, "source that is not text")
 
     def test_salt(self):
         self.documents((0,), 40)

@@ -62,7 +62,7 @@ class Config(unittest.TestCase):
                            ("no-tcp = maybe", "FILE:1: no-tcp = maybe: give true or false"), ("max-body = 3X", "FILE:1: max-body = 3X"),
                            ("config = other.conf", "FILE:1: unknown option 'config'"), ("--port = 3", "FILE:1: unknown option '--port'"),
                            ("= 3", "FILE:1: unknown option ''"), ("port = 1\0", "zero byte"),
-                           ("schema = a.xml\n" * 257, "FILE:257: schema = a.xml: give 256 of them at most")):
+                           ("schema = a.xml\n" * 257, "FILE:257: schema = a.xml: give at most 256 values")):
             with self.subTest(text[:40]):
                 self.refused(text, says)
         done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--config", self.folder.name + "/none"], capture_output=True, text=True)

@@ -111,16 +111,16 @@ class Contents(unittest.TestCase):
 
     def test_refused(self):
         for fields, says in (({"ttl": "1h"}, "ttl"), ({"ttl": "5s", "expireTime": "2030-01-01T00:00:00Z"}, "give one"),
-                             ({"expireTime": "2001-01-01T00:00:00Z"}, "to come"), ({"expireTime": "soon"}, "to come"),
+                             ({"expireTime": "2001-01-01T00:00:00Z"}, "a future time"), ({"expireTime": "soon"}, "a future time"),
                              ({"contents": [], "systemInstruction": None}, "contents"), ({"model": None}, "model"),
                              ({"displayName": "x" * 129}, "128")):
             with self.subTest(says=says):
                 body = {"model": "models/default", "contents": [content("x")], **fields}
                 self.refused(self.ask("POST", "cachedContents", body), 400, says)
-        self.refused(self.ask("POST", "cachedContents", {"model": "models/other", "contents": [content("x")]}), 404, "no model")
+        self.refused(self.ask("POST", "cachedContents", {"model": "models/other", "contents": [content("x")]}), 404, "unknown model")
         name = self.create("Kept.")["name"]
-        self.refused(self.ask("PATCH", name, {"displayName": "x"}), 400, "nothing else")
-        self.refused(self.generate(name, systemInstruction={"parts": [{"text": "x"}]}), 400, "belongs into")
+        self.refused(self.ask("PATCH", name, {"displayName": "x"}), 400, "no other field")
+        self.refused(self.generate(name, systemInstruction={"parts": [{"text": "x"}]}), 400, "belongs in")
         self.assertEqual(self.generate(name, contents=[]).status, 200)
         self.refused(self.ask("GET", "cachedContents?pageSize=x"), 400, "pageSize")
 

@@ -244,7 +244,7 @@ class Gemini(Dialects):
                              ({"contents": [{"parts": [{"inlineData": {}}]}]}, "text")):
             with self.subTest(fields=fields):
                 self.refused(self.generate(**fields), 400, "INVALID_ARGUMENT", says)
-        self.refused(self.generate(cachedContent="x"), 404, "NOT_FOUND", "no cached content")
+        self.refused(self.generate(cachedContent="x"), 404, "NOT_FOUND", "unknown cached content")
 
 
 del Dialects

@@ -100,30 +100,30 @@ class Explain(Asked):
         second = self.chat(("system", RULES + "\nToday is 2027-12-31."), ("user", "How many?"))["reprise"]["request"]
         done = self.run_on("explain", second)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for said in (second, "reused", "left what was known", "in system 1", "date in system 1", "2027-12-31", "last message", "first token", "#"):
+        for said in (second, "reused", "prompt differs from the cached prefix", "in system 1", "date in system 1", "2027-12-31", "last message", "first token", "#"):
             self.assertIn(said, done.stdout)
         listed = self.run_on("explain").stdout
         self.assertLess(listed.index(second), listed.index(first))
         self.assertIn('"parts"', self.run_on("explain", second, "--json").stdout)
         done = self.run_on("diff", first, second)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for said in (first, second, "begin to differ", "in message 1", "could have reused", "Rule 0"):
+        for said in (first, second, "first difference", "in message 1", "could have reused", "Rule 0"):
             self.assertIn(said, done.stdout)
-        self.assertIn("are the same", self.run_on("diff", first, first).stdout)
+        self.assertIn("are identical", self.run_on("diff", first, first).stdout)
 
     def test_diff_of_short_prompts(self):
         """Prompts that part within the first chunk of their hashes: what could have been reused is told as far as it is known."""
         ids = [self.chat(("user", f"Tom had a red ball and the{end}"))["reprise"]["request"] for end in (" dog", " cat")]
         said = self.run_on("diff", *ids).stdout
-        low, high = re.search(r"could have reused about (?:(\d+) to )?(\d+) tokens", said).groups(0)
-        reused = int(re.search(r"it reused (\d+) tokens", said)[1])
+        low, high = re.search(r"could have reused from A: a prefix of about (?:(\d+) to )?(\d+) tokens", said).groups(0)
+        reused = int(re.search(r"B reused (\d+) tokens", said)[1])
         self.assertGreater(reused, 10)
         self.assertEqual((int(low), int(high)), (0, reused), said)
         ids = [self.server.post("/v1/completions", {"prompt": f"Sue saw a red ball and the{end}", "max_tokens": 1}).headers["x-request-id"]
                for end in (" dog", " cat")]
         said = self.run_on("diff", *ids).stdout
-        low, high = map(int, re.search(r"could have reused about (?:(\d+) to )?(\d+) tokens", said).groups(0))
-        reused = int(re.search(r"it reused (\d+) tokens", said)[1])
+        low, high = map(int, re.search(r"could have reused from A: a prefix of about (?:(\d+) to )?(\d+) tokens", said).groups(0))
+        reused = int(re.search(r"B reused (\d+) tokens", said)[1])
         self.assertGreater(reused, 8)
         self.assertTrue(low <= reused <= high, said)
 
@@ -137,7 +137,7 @@ class Explain(Asked):
         self.assertEqual(marks, {"b": "=", "a": "-", "c": "+"})
 
     def test_wrong_use(self):
-        for args, status, says in ((("explain", "0123456789abcdef"), 1, "no answer of a request"), (("explain", "../x"), 2, "no id"),
+        for args, status, says in ((("explain", "0123456789abcdef"), 1, "unknown request"), (("explain", "../x"), 2, "unknown request id"),
                                    (("diff", "0123"), 2, "B"), (("explain", "01", "--url", "ftp://x"), 2, "--url"),
                                    (("explain", "01", "--unix", "/nowhere/s"), 1, "cannot reach")):
             with self.subTest(args):

@@ -271,7 +271,7 @@ class Life(unittest.TestCase):
                                       (["-m", "/nowhere/x.gguf", "--port", "0"], 1, "/nowhere/x.gguf"),
                                       (["-m", MODEL, "--host", "no such host"], 1, "no such host"),
                                       (["-m", MODEL, "--unix", "/nowhere/x.sock", "--port", "0"], 1, "/nowhere/x.sock"),
-                                      (["-m", MODEL, "--unix", MODEL, "--port", "0"], 1, "no socket"),
+                                      (["-m", MODEL, "--unix", MODEL, "--port", "0"], 1, "not a socket"),
                                       (["-m", MODEL, "--api-keys", "/nowhere/keys"], 1, "/nowhere/keys")):
             with self.subTest(options=options):
                 done = subprocess.run([PROGRAM, "serve", *options], capture_output=True, text=True, check=False)

@@ -93,24 +93,24 @@ class Parts(ServerCase):
         for parts, status, says in (
                 ([module("plam")], 404, "prompt, part 1: schema 'shop' has no module 'plam': did you mean 'plan'?"),
                 ([text("a"), module("rule", who="x")], 404, "prompt, part 2: module 'rule' has no parameter 'who'"),
-                ([module("plan"), text("x"), module("plan/toys")], 400, "imported already in part 1"),
+                ([module("plan"), text("x"), module("plan/toys")], 400, "already imported in part 1"),
                 ([module("plan/toys"), module("plan/books")], 400, "members of one union"),
                 ([module("plan", days="x" * 99)], 400, "argument 'days'"),
                 ([module("plan", days=["x"])], 400, "'parts[0].days' is an array"),
-                ([role("user", role("user"))], 400, "'parts[0].parts[0].role' is inside of a role"),
+                ([role("user", role("user"))], 400, "'parts[0].parts[0].role' is inside a role"),
                 ([role("nobody")], 400, "'parts[0].role' is 'nobody'"),
                 ([{"type": "pml", "text": "<plan/>"}], 400, "'parts[0].type' is 'pml': give text, module or role"),
                 ([{"text": "a"}], 400, "'parts[0].type' is missing"), ([{"type": "text"}], 400, "'parts[0].text' is missing"),
-                ([{"type": "text", "text": 3}], 400, "'parts[0].text' is a number"), (["a"], 400, "'parts[0]' is no object"),
+                ([{"type": "text", "text": 3}], 400, "'parts[0].text' is a number"), (["a"], 400, "'parts[0]' is not an object"),
                 ([{"type": "module"}], 400, "'parts[0].name' is missing"),
-                ([{**module("plan"), "schema": "other"}], 400, "a prompt has modules of one"), ([module("plan/")], 404, "a name is empty")):
+                ([{**module("plan"), "schema": "other"}], 400, "a prompt can use one schema"), ([module("plan/")], 404, "a name is empty")):
             reply = self.parts(*parts)
             self.assertEqual(reply.status, status, (parts, reply.body))
             self.assertIn(says, reply.json["error"]["message"])
         for body, says in (({"parts": []}, "'schema' is missing"), ({"schema": "shop"}, "'schema' is for 'parts'"),
-                           ({"schema": "shop", "parts": "a"}, "'parts' is a string"), ({}, "'schema' and 'parts' for text that is never parsed"),
+                           ({"schema": "shop", "parts": "a"}, "'parts' is a string"), ({}, "'schema' and 'parts' with text that is not parsed"),
                            ({"schema": "shop", "parts": [], "prompt": "<prompt schema='shop'/>"}, "exclude each other"),
-                           ({"schema": "nobody", "parts": [text("a")]}, "no schema 'nobody'")):
+                           ({"schema": "nobody", "parts": [text("a")]}, "schema 'nobody' is not loaded")):
             reply = self.server.post("/v1/prompts", body)
             self.assertIn(reply.status, (400, 404))
             self.assertIn(says, reply.json["error"]["message"])

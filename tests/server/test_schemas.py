@@ -92,7 +92,7 @@ class Schemas(unittest.TestCase):
 
     def test_unknown_schema_has_its_place(self):
         reply = self.prompt(prompt="\n  <prompt schema='nobody'/>")
-        self.refused(reply, 404, "prompt:2:3: no schema 'nobody' is loaded")
+        self.refused(reply, 404, "prompt:2:3: schema 'nobody' is not loaded")
 
     def test_progress(self):
         # text that no other test has read, of many chunks
@@ -146,7 +146,7 @@ class Schemas(unittest.TestCase):
         self.refused(self.server.get("/v1/schemas/brief"), 404, "brief")
 
     def test_schemas_that_are_refused(self):
-        for text, says in (("", "empty"), ("<schema", "bad.xml:1"), ("<schema name='other'/>", "calls itself 'other'"),
+        for text, says in (("", "empty"), ("<schema", "bad.xml:1"), ("<schema name='other'/>", "own name is 'other'"),
                            ("<prompt schema='x'/>", "bad.xml"),
                            ("<schema name='bad'><module name='m' src='/etc/passwd'/></schema>", "src"),
                            ("<schema name='bad'><module name='m' src='../x'/></schema>", "src"),
@@ -251,7 +251,7 @@ class Keys(unittest.TestCase):
     def test_files_that_are_refused(self):
         for text, says in (("", "no key"), ("x\n", ":1: "), ("# a\n" + "0" * 63 + "\n", ":2: "), (key_line(ANN, "rights=all"), "rights"),
                            (key_line(ANN, "tenant="), "tenant"), (key_line(ANN, "running=0"), "running"), (key_line(ANN, "frob=1"),
-                                                                                                           "only tenant"),
+                                                                                                           "use tenant"),
                            (key_line(ANN, "ram=0"), "bytes"), (key_line(ANN, "disk=1X"), "bytes"), (key_line(ANN, "disk=99999999T"), "bytes"),
                            (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
             with self.subTest(text=text):
@@ -320,7 +320,7 @@ class Restart(unittest.TestCase):
             self.assertEqual(ask(server, "GET", "/v1/schemas/cities", who="tom").body.decode(), OLD)
             answer = ask(server, "POST", "/v1/prompts", {"prompt": PROMPT, "max_tokens": 1}).json
             self.assertIn("disk", {part["tier"] for part in answer["reprise"]["parts"] if part["reused"]})
-            self.assertEqual([line["event"] for line in server.log() if "event" in line], ["a schema is not loaded"])
+            self.assertEqual([line["event"] for line in server.log() if "event" in line], ["a schema was not loaded"])
 
     def test_a_folder_that_cannot_be(self):
         with tempfile.NamedTemporaryFile() as f:

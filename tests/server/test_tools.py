@@ -165,7 +165,7 @@ class OpenAI(Tools):
     def test_refused(self):
         for fields, says in (({"tools": 3}, "tools"), ({"tools": [3]}, "tools[0]"), ({"tools": [{"type": "web_search"}]}, "web_search"),
                              ({"tools": [{"type": "function"}]}, "tools[0].function"), ({"tools": [function("a b", {})]}, "a b"),
-                             ({"tools": [function("a", {}), function("a", {})]}, "two tools 'a'"), ({"tool_choice": "maybe"}, "maybe"),
+                             ({"tools": [function("a", {}), function("a", {})]}, "duplicate tool 'a'"), ({"tool_choice": "maybe"}, "maybe"),
                              ({"tool_choice": {"type": "function", "function": {"name": "nobody"}}}, "nobody"),
                              ({"tool_choice": {"type": "mcp"}}, "mcp"), ({"tools": [], "tool_choice": "required"}, "tools"),
                              ({"tools": [function("f", {"type": "string"})]}, "tools[0].function.parameters"),

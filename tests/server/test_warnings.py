@@ -100,13 +100,13 @@ class Told(Warnings):
     def test_unknown_fields(self):
         for path, body in FINE.items():
             self.assertEqual(self.warnings(path, body), [], path)
-            self.assertEqual(self.warnings(path, {**body, "temprature": 0.2}), ["'temprature' is no field of this request: it was ignored"], path)
+            self.assertEqual(self.warnings(path, {**body, "temprature": 0.2}), ["unknown field 'temprature': ignored"], path)
         for path, outer, name in (("/v1/chat/completions", "stream_options", "include_usgae"), ("/v1/messages", "output_config", "format"),
                                   ("/v1beta/models/default:generateContent", "generationConfig", "temprature")):
             body = {**FINE[path], outer: {**FINE[path][outer], name: 1}}
-            self.assertEqual(self.warnings(path, body), [f"'{outer}.{name}' is no field of this request: it was ignored"])
+            self.assertEqual(self.warnings(path, body), [f"unknown field '{outer}.{name}': ignored"])
         many = self.warnings("/v1/completions", {**FINE["/v1/completions"], **{f"x{i}": i for i in range(99)}})
-        self.assertEqual((len(many), many[-1]), (17, "more fields are unknown: they were ignored"))
+        self.assertEqual((len(many), many[-1]), (17, "more unknown fields: ignored"))
 
     def test_unknown_fields_inside(self):
         """With their place; what clients are known to send back or along gives none."""
@@ -133,11 +133,11 @@ class Told(Warnings):
     def test_missing_arguments(self):
         def body(imports):
             return {"prompt": f"<prompt schema='s'>{imports} When?</prompt>", "max_tokens": 1}
-        self.assertEqual(self.warnings("/v1/prompts", body("<a/>")), ["parameter 'days' of 'a' has no argument: its place stays empty"])
+        self.assertEqual(self.warnings("/v1/prompts", body("<a/>")), ["parameter 'days' of 'a' has no argument: it stays empty"])
         self.assertEqual(self.warnings("/v1/prompts", body("<a days='3'/><b age='3'/>")), [])
         reply = self.server.post("/v1/prompts", body("<b/>"))
         self.assertEqual(reply.status, 400)
-        self.assertIn("prompt:1:20: parameter 'age' of 'b' has no argument, and requires one", reply.json["error"]["message"])
+        self.assertIn("prompt:1:20: parameter 'age' of 'b' requires an argument", reply.json["error"]["message"])
 
 
 class Strict(Warnings):
@@ -157,7 +157,7 @@ class Strict(Warnings):
             self.assertEqual(self.warnings(path, body), [], path)
             reply = self.server.post(path, {**body, "temprature": 0.2})
             self.assertEqual(reply.status, 400, path)
-            self.assertIn("'temprature' is no field of this request: leave it out", reply.body.decode())
+            self.assertIn("unknown field 'temprature': leave it out", reply.body.decode())
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ static void another_version_is_named_so(void **state) {
     record_fault fault = record_verify(w.other, NULL, NULL, &err);
     assert_string_equal(record_fault_name(fault), "version");
     assert_int_equal(err.code, RP_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "9, and this program reads 1"));
+    assert_non_null(strstr(err.message, "9, but this version reads 1"));
     forge_free(&f);
     record_world_close(&w);
 }

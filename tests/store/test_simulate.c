@@ -270,7 +270,7 @@ static void wrong_requests_are_refused(void **state) {
     uint64_t a[] = {1, 2}, b[] = {3, 2};
     rp_simulate_request two[] = {{a, 2, 1000}, {b, 2, 1000}};
     assert_int_equal(rp_simulator_new(&s, two, 2, NULL, &err), RP_ERR_INVALID);
-    assert_non_null(strstr(err.message, "request 1: block 2 stands behind another block"));
+    assert_non_null(strstr(err.message, "request 1: block 2 follows another block"));
     assert_null(s);
     for (int i = 0; i < 3; i++) {
         rp_simulate_request wrong = {a, i == 0 ? 0 : 2, i == 1 ? 512 : i == 2 ? 1025 : 0};

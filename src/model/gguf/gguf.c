@@ -93,7 +93,7 @@ static size_t cursor_left(const cursor *c) { return c->file->bytes - c->pos; }
 static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
     if (n > cursor_left(c))
         return cursor_fail(c, RP_ERR_FORMAT, c->pos,
-                    "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu; it is cut short or damaged", what,
+                    "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu: it is truncated or corrupt", what,
                     c->pos, n, c->file->bytes);
     *out = c->file->data + c->pos;
     c->pos += (size_t)n;
@@ -252,7 +252,7 @@ static int cursor_sort_names(cursor *c, gguf_name_entry *index, size_t n, const 
     c->part = part;
     c->part_name = index[i].name;
     return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
-                "is there twice (entries %zu and %zu)", index[i - 1].index, index[i].index);
+                "is duplicate (entries %zu and %zu)", index[i - 1].index, index[i].index);
 }
 
 /* Returns the entry's index, or SIZE_MAX. */
@@ -295,7 +295,7 @@ static int fail_tensor_type(const cursor *c, uint32_t number, size_t offset) {
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", kernel_type_name((kernel_type)t));
     }
     return cursor_fail(c, RP_ERR_UNSUPPORTED, offset,
-                "tensor type %" PRIu32 " (%s) is not supported; use a model whose tensors are among %s", number,
+                "tensor type %" PRIu32 " (%s) is not supported: use a model with tensors of the types %s", number,
                 ggml_type_name(number), list);
 }
 
@@ -378,8 +378,7 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
                     alignment);
     if (offset > room || t->bytes > room - offset)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                    "its %" PRIu64 " bytes at data offset %" PRIu64 " end behind the file's last byte (%zu); it is cut short or "
-                    "damaged", t->bytes, offset, c->file->bytes);
+                    "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%zu): it is truncated or corrupt", t->bytes, offset, c->file->bytes);
     t->data = c->file->data + data_begin + offset;
     return RP_OK;
 }
@@ -411,7 +410,7 @@ static int check_overlap(cursor *c, const gguf_tensor **order) {
 
 static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smallest, const char *what) {
     if (n > max)
-        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file says that it has %" PRIu64 " %s, more than the limit of %" PRIu64, n,
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file declares %" PRIu64 " %s, more than the limit of %" PRIu64, n,
                     what, max);
     if (n > cursor_left(c) / smallest)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "%" PRIu64 " %s do not fit into a file of %zu bytes", n, what,

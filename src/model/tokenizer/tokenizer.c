@@ -34,7 +34,7 @@ static int tokenizer_damaged(const gguf_file *f, rp_error *err, const char *key,
 static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
     const char *key = "tokenizer.ggml.tokens";
     gguf_array a;
-    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return tokenizer_damaged(f, err, key, "is missing or no list of strings");
+    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return tokenizer_damaged(f, err, key, "is missing or not a list of strings");
     if (a.n < 1 || a.n > TOKENIZER_MAX_VOCAB) return tokenizer_damaged(f, err, key, "is empty or too long");
     t->n_vocab = (int32_t)a.n;
     size_t n = (size_t)a.n;
@@ -47,7 +47,7 @@ static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
         return base_fail_memory(err, n * 64, "the vocabulary");
     gguf_array_strings(&a, t->texts);
     for (size_t i = 0; i < n; i++)
-        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return tokenizer_damaged(f, err, key, "holds a token of more than 64 KiB");
+        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return tokenizer_damaged(f, err, key, "contains a token of more than 64 KiB");
     tokenizer_map_fill(t);
     return RP_OK;
 }
@@ -58,7 +58,7 @@ static int tokenizer_read_attributes(tokenizer *t, const gguf_file *f, rp_error 
     memset(t->types, TOKEN_NORMAL, (size_t)t->n_vocab);
     if (gguf_get_array(f, "tokenizer.ggml.token_type", &types)) {
         if ((types.type != GGUF_I32 && types.type != GGUF_U32) || types.n != (uint64_t)t->n_vocab)
-            return tokenizer_damaged(f, err, "tokenizer.ggml.token_type", "is not one 32-bit number a token");
+            return tokenizer_damaged(f, err, "tokenizer.ggml.token_type", "does not have one 32-bit number per token");
         for (int32_t i = 0; i < t->n_vocab; i++) {
             int32_t type;
             memcpy(&type, (const char *)types.data + 4 * (size_t)i, 4);
@@ -68,10 +68,10 @@ static int tokenizer_read_attributes(tokenizer *t, const gguf_file *f, rp_error 
     if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
         return t->kind == TOKENIZER_BPE ? RP_OK : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
     if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
-        return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is not one F32 a token");
+        return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "does not have one F32 per token");
     memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
     for (int32_t i = 0; i < t->n_vocab; i++)
-        if (t->scores[i] != t->scores[i]) return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "holds a score that is no number");
+        if (t->scores[i] != t->scores[i]) return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "contains a score that is not a number");
     return RP_OK;
 }
 
@@ -220,7 +220,7 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
             continue;
         }
         if ((rc = encode_plain(t, text + begin, i - begin, o.space_prefix, out, err))) return rc;
-        if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes gives too many tokens", n);
+        if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes has too many tokens", n);
         i += t->byte_start[id + 1] - t->byte_start[id] - 1;
         begin = i += special_strip(t, id, text + i, n - i);
     }

@@ -71,7 +71,7 @@ static bool parse_merge(const tokenizer *t, gguf_string s, char *joined, token_p
 static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     gguf_array a;
     if (!gguf_get_array(f, "tokenizer.ggml.merges", &a) || a.type != GGUF_STRING || a.n > TOKENIZER_MAX_VOCAB)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata 'tokenizer.ggml.merges' is missing or no list of strings");
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata 'tokenizer.ggml.merges' is missing or not a list of strings");
     gguf_string *lines = base_calloc((size_t)a.n + 1, sizeof(*lines));
     char *joined = base_alloc(TOKENIZER_MAX_TOKEN_BYTES);
     t->merges = base_calloc((size_t)a.n + 1, sizeof(*t->merges));
@@ -84,7 +84,7 @@ static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     t->n_merges = (int32_t)a.n;
     for (int32_t i = 0; i < t->n_merges && !rc; i++)
         if (!parse_merge(t, lines[i], joined, &t->merges[i]))
-            rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "merge %d is not two texts with a space between", i);
+            rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "merge %d is not two strings separated by a space", i);
     if (!rc) tokenizer_pairs_fill(t);
 out:
     base_free(lines);
@@ -166,5 +166,5 @@ int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, 
     merge_free(&e.work);
     base_free(e.stand_ins);
     base_buffer_free(&composed);
-    return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or no memory", n) : RP_OK;
+    return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or out of memory", n) : RP_OK;
 }

@@ -78,9 +78,9 @@ static int charsmap_check(const charsmap *m, const gguf_file *f, rp_error *err) 
     uint8_t *state = base_calloc(m->n_units, 1);
     step *path = base_calloc(m->n_units, sizeof(*path));
     int rc = RP_OK;
-    if (!state || !path) rc = base_fail_memory(err, m->n_units * sizeof(*path), "a table of normalisation");
+    if (!state || !path) rc = base_fail_memory(err, m->n_units * sizeof(*path), "a normalization table");
     else if (!is_sound(m, state, path))
-        rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is damaged: its trie has a cycle or leads out of it", KEY);
+        rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is corrupt: its trie has a cycle or an offset out of range", KEY);
     base_free(state);
     base_free(path);
     return rc;
@@ -92,18 +92,18 @@ int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err) {
     *m = (charsmap){0};
     if (!gguf_has(f, KEY)) return RP_OK;
     if (!gguf_get_array(f, KEY, &a) || (a.type != GGUF_U8 && a.type != GGUF_I8))
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is no list of bytes", KEY);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is not a list of bytes", KEY);
     if (a.n == 0) return RP_OK;
     if (a.n < 8 || a.n > MAX_BYTES) return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is too short or too long", KEY);
     memcpy(&bytes, a.data, 4);
     const char *texts = (const char *)a.data + 4;
     if (bytes == 0 || bytes % 4 != 0 || bytes > a.n - 4 || (bytes < a.n - 4 && texts[a.n - 5] != '\0'))
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is cut off", KEY);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is truncated", KEY);
     m->n_units = bytes / 4;
     m->texts = texts + bytes;
     m->texts_bytes = (size_t)a.n - 4 - bytes;
     m->units = base_alloc(bytes);
-    if (!m->units) return base_fail_memory(err, bytes, "a table of normalisation");
+    if (!m->units) return base_fail_memory(err, bytes, "a normalization table");
     memcpy(m->units, texts, bytes);
     return charsmap_check(m, f, err);
 }

@@ -128,5 +128,5 @@ int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, t
         merge_free(&w);
     }
     base_buffer_free(&normal);
-    return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or no memory", n) : RP_OK;
+    return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or out of memory", n) : RP_OK;
 }
