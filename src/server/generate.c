@@ -238,7 +238,7 @@ static int make_choices(server_request *x) {
 int generate_check_fields(server_request *x) {
     const char *name = x->gen.unknown[0];
     if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return x->problem.kind;
-    return server_fail(&x->problem, SERVER_INVALID, name, "'%s' is no field of this request: leave it out", name);
+    return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
 }
 
 static int check_ask(server_request *x) {

@@ -100,8 +100,8 @@ static int add_warning(json_t *list, const char *format, const char *what) {
 static int report_add_unknown(const server_request *x, json_t *list) {
     int rc = list ? 0 : -1;
     for (size_t i = 0; i < BASE_MIN(x->gen.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
-        rc = add_warning(list, "'%s' is no field of this request: it was ignored", x->gen.unknown[i]);
-    if (x->gen.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more fields are unknown: they were ignored");
+        rc = add_warning(list, "unknown field '%s': ignored", x->gen.unknown[i]);
+    if (x->gen.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more unknown fields: ignored");
     return rc;
 }
 

@@ -222,7 +222,7 @@ test("cancelled answers leave nothing behind", async () => {
     await server.untilIdle();
     const controller = new AbortController();
     const whole = openai.chat.completions.create(endless, {signal: controller.signal});
-    while (await server.metric("reprise_calls_open") === 0);
+    while (await server.metric("reprise_jobs_open") === 0);
     controller.abort();
     await assert.rejects(whole, OpenAI.APIUserAbortError);
     await server.untilIdle();
@@ -235,7 +235,7 @@ test("a full server is tried again", async () => {
     const first = await ask({...endless, stream: true});
     await first[Symbol.asyncIterator]().next();
     const second = ask(short);
-    while (await full.metric("reprise_calls_open") < 2);
+    while (await full.metric("reprise_jobs_open") < 2);
     await assert.rejects(ask(short), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.has("retry-after"));
     const third = ask(short, {maxRetries: 5});
     while (await full.metric('reprise_rejections_total{reason="overloaded"}') < 2);

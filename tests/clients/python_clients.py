@@ -23,7 +23,7 @@ def wait_idle():
     while True:
         request = urllib.request.Request(URL + "/metrics", headers={"Authorization": "Bearer " + KEY})
         with urllib.request.urlopen(request) as reply:
-            if b"\nreprise_calls_open 0\n" in reply.read():
+            if b"\nreprise_jobs_open 0\n" in reply.read():
                 return
 
 

@@ -57,6 +57,6 @@ export class Server {
 
     /** Until no call of the engine is left. It asks again and again, without a limit of its own. */
     async untilIdle() {
-        while (await this.metric("reprise_calls_open") > 0);
+        while (await this.metric("reprise_jobs_open") > 0);
     }
 }

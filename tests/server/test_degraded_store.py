@@ -42,7 +42,7 @@ class DegradedStore(unittest.TestCase):
             self.assertIn(server.metrics()['reprise_store_degraded{reason="version"}'], (2, 3))
             self.assertEqual(self.answer(server), text)
             self.assertEqual(server.end(), 0)
-            self.assertEqual(server.said().count("going on "), 1, server.said())
+            self.assertEqual(server.said().count("continuing "), 1, server.said())
             self.set_version(store, old)
             server = self.start(store)
             self.assertEqual(server.get("/readyz").body, b"ready\n")

@@ -198,7 +198,7 @@ class Life(unittest.TestCase):
         for _ in range(2):
             held.append(server.socket())
             held[-1].sendall(raw_request("/v1/completions", {**LONG, "stream": True}))
-        while server.metrics()["reprise_calls_open"] < 2:
+        while server.metrics()["reprise_jobs_open"] < 2:
             pass
         reply = server.post("/v1/completions", SHORT)
         self.assertEqual((reply.status, reply.json["error"]["code"]), (503, "overloaded"))

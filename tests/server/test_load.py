@@ -73,7 +73,7 @@ class Load(unittest.TestCase):
         self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4, "stream": True}).status, 200)
         self.assertLess(server.metrics()["reprise_reply_buffer_bytes"], budget + n * 4096)
         self.assertEqual(server.metrics()["reprise_readers_too_slow_total"], 0)
-        self.assertGreater(server.metrics()["reprise_calls_open"], 0)
+        self.assertGreater(server.metrics()["reprise_jobs_open"], 0)
 
     def test_idle_connections_are_closed_for_new_ones(self):
         server = self.start("--connections", "8", "--head-timeout", "600000")

@@ -21,7 +21,7 @@ class Waiting(unittest.TestCase):
         before = [server.connection() for _ in range(40)]  # one after the other, so that those behind them wait
         for c in before:
             c.request("POST", "/v1/completions", json.dumps(LONG), JSON)
-        while server.metrics()["reprise_calls_open"] < 20:
+        while server.metrics()["reprise_jobs_open"] < 20:
             pass
         got = [None] * len(asks)
 
