@@ -14,14 +14,18 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup test exactness oracle test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
+.PHONY: all setup packages test exactness oracle test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
-all: setup ## build the program (build/reprise), the library, tests and tools
+all: packages ## build the program (build/reprise), the library, tests and tools; installs nothing
 	@cmake --preset release -G Ninja >build.log 2>&1 || { cat build.log; exit 1; }
 	@cmake --build --preset release
 
-setup:
+# Names missing packages and stops. The goals of README's first screen install them instead.
+packages: $(if $(filter demo test,$(MAKECMDGOALS)),setup)
+	@tools/setup --check
+
+setup: ## install the missing Debian packages (tools/packages.txt), as root; otherwise print the command
 	@tools/setup
 
 test: all ## build and run every test
@@ -54,8 +58,21 @@ oracle: all ## random schemas and prompts of every family beside the slow refere
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families
 
-check: ## what CI runs
+check: ## what CI runs, in steps (.ci/run --list)
 	@.ci/run
+
+.PHONY: format tidy coverage dist
+format: ## check white space and layout (clang-format 14)
+	@tools/check-format
+
+tidy: all ## clang-tidy (14) with the checks of .clang-tidy, on src/base and src/kv: make tidy TIDY="src/store"
+	@tools/tidy $(TIDY)
+
+coverage: ## lines and branches that the tests execute, by folder (gcc, gcovr; build-coverage/index.html)
+	@tools/coverage
+
+dist: ## build/reprise-VERSION.tar.gz of the last commit, the same bytes each time
+	@tools/dist
 
 demo: all ## first token of new questions: full prefill, prefix cache, modules (MODEL=file.gguf: another model than the bundled one)
 	@tools/demo $(MODEL)
@@ -119,14 +136,15 @@ abuse: all ## 10,000 malformed requests, 1,000 clients that disconnect and other
 break-store: all ## kills, injected errors, foreign folders, damage and full disks against a store: make break-store SECONDS=1800
 	@tools/break_store $(SECONDS) $(OPTIONS)
 
-fuzz: setup ## run every fuzzer: make fuzz SECONDS=600
+fuzz: ## run every fuzzer: make fuzz SECONDS=600
+	@tools/setup checks
 	@tools/fuzz $(SECONDS)
 
 install: all ## install under PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all builds
-	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-arm build.log
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-clang build-arm build-coverage build.log
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20

@@ -1,4 +1,4 @@
-/* run_report.c: results as JSON (DESIGN.md, section 9) and as one line. Owns nothing. One thread. */
+/* run_report.c: results as JSON (docs/man/reprise-run.1, JSON) and as one line. Owns nothing. One thread. */
 #include "run_report.h"
 
 #include <sys/resource.h>

@@ -4,6 +4,8 @@
 set(reprise_flags_avx2 -mavx2 -mfma -mf16c)
 set(reprise_flags_avxvnni ${reprise_flags_avx2} -mavxvnni)
 set(reprise_flags_avx512 ${reprise_flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+# The number of bits of a shift is an int for gcc's intrinsics and unsigned for clang's.
+list(APPEND reprise_flags_avx512 -Wno-sign-conversion)
 set(reprise_flags_neon "")
 set(reprise_flags_dotprod -march=armv8.2-a+dotprod)
 set(reprise_flags_i8mm -march=armv8.2-a+dotprod+i8mm)

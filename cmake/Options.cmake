@@ -22,6 +22,11 @@ if(REPRISE_SANITIZE)
   target_link_options(reprise-options INTERFACE -fsanitize=${REPRISE_SANITIZE})
 endif()
 
+if(REPRISE_COVERAGE)
+  target_compile_options(reprise-options INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(reprise-options INTERFACE --coverage)
+endif()
+
 if(REPRISE_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "REPRISE_FUZZ needs clang: cmake --preset fuzz")

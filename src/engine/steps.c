@@ -6,8 +6,8 @@
  * Behind the rows, in the time that is left to pieces: tokens of modules of one call are compared with what they would be in its prompt
  * (blend.h).
  *
- * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows stand together changes no result (DESIGN.md, the
- * exactness rule).
+ * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows share a step changes no result
+ * (docs/architecture.md, "Why the bytes are equal").
  */
 #define _POSIX_C_SOURCE 200809L /* sched_yield */
 

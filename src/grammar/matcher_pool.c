@@ -69,7 +69,7 @@ static bool is_place(const void *user, uint32_t index) {
 }
 
 static uint32_t hash_found(const matcher *m) {
-    uint32_t hash = index_hash(0, 2 * m->may_end + m->is_free);
+    uint32_t hash = index_hash(0, 2U * m->may_end + m->is_free);
     for (size_t i = 0; i < m->n_found; i++)
         hash = index_hash(index_hash(index_hash(hash, m->found[i].node), m->found[i].unit), m->found[i].cell);
     return hash;

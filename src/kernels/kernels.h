@@ -99,7 +99,7 @@ typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin,
 /* Up to so many rows, products of quantised weights read packed ones straight from memory; beyond, unpacked parts are used again. */
 #define KERNEL_FEW_ROWS 8
 
-/* ---- attention over one block of 64 slots (DESIGN.md section 6) --------------------------------------------------
+/* ---- attention over one block of 64 slots (src/kv/block_pool.h) ------------------------------------------------
  * Keys of one head: k[dim][64], slots fastest. Values of one head: v[64][dim]. Elements f32 or f16.
  *
  * Scores: for query q (n_q of them, q_stride floats apart), slot j:

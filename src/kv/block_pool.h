@@ -1,6 +1,6 @@
 /* block_pool.h: memory for attention states, in blocks of 64 token slots of one layer, under a hard byte budget.
  *
- * One block, element type by the format (DESIGN.md section 6):
+ * One block, element type by the format (docs/format.md has the same order on disk):
  *
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]

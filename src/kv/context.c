@@ -24,10 +24,10 @@ void kv_context_clear(kv_context *c) {
 /* Room for one more view in *v; the caller fills it in and counts it. */
 static int next_view(kv_context *c, kv_view **v, rp_error *err) {
     int rc = base_grow((void **)&c->views, &c->cap_views, c->n_views + 1, KV_MAX_VIEWS, sizeof(kv_view));
-    if (rc == RP_ERR_MEMORY) return base_fail_memory(err, sizeof(kv_view) * c->n_views, "the views of a prompt");
-    if (rc) return base_fail(err, rc, "the prompt needs more than %zu spans", KV_MAX_VIEWS);
-    *v = &c->views[c->n_views];
-    return RP_OK;
+    if (rc == RP_ERR_MEMORY) base_fail_memory(err, sizeof(kv_view) * c->n_views, "the views of a prompt");
+    else if (rc) base_fail(err, rc, "the prompt needs more than %zu spans", KV_MAX_VIEWS);
+    else *v = &c->views[c->n_views];
+    return rc;
 }
 
 int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *mask, rp_error *err) {

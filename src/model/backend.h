@@ -4,7 +4,7 @@
  * this table dereferences a buffer or a block: a device backend keeps both in its own memory. The CPU's is cpu_backend.c.
  *
  * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same bits whatever
- * other rows are in the step (DESIGN.md, the exactness rule). Used by one thread.
+ * other rows are in the step (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
  */
 #ifndef MODEL_BACKEND_H
 #define MODEL_BACKEND_H

@@ -608,7 +608,7 @@ static bool has_type(unsigned allowed, const json_t *value) {
 static void put_enum(json_grammar *g, const json_t *schema, const json_t *values, base_buffer *out) {
     unsigned allowed = types_of(g, schema);
     size_t n = json_array_size(values), used = 0;
-    if (!json_is_array(values) || n == 0 || n > JSON_GRAMMAR_NAMES) 
+    if (!json_is_array(values) || n == 0 || n > JSON_GRAMMAR_NAMES)
         json_grammar_wrong(g, "enum", "an array of 1 to " TEXT_OF(JSON_GRAMMAR_NAMES) " values");
     json_grammar_put(g, out, " (");
     for (size_t i = 0; i < n && !json_grammar_failed(g); i++) {

@@ -166,7 +166,7 @@ static int schemas_http_load(server_request *x, const char *tenant) {
     if (rc) server_fail_library(&x->problem, &err);
     else if (schemas_http_keep(x, tenant)) schemas_http_take_back(x, tenant, &old);
     base_buffer_free(&old);
-    return x->problem.kind;
+    return (int)x->problem.kind;
 }
 
 static json_t *schemas_http_done(const server_request *x) {

@@ -73,7 +73,7 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how);
 int disk_tier_sync(disk_tier *d, uint64_t *serial);
 /* While somebody computes, the writer takes a share of one processor at most (1/DISK_TIER_LEAST_SHARE unless another one was set); else what it
  * can get, as when a store was opened. */
-#define DISK_TIER_LEAST_SHARE 32
+#define DISK_TIER_LEAST_SHARE 32U
 void disk_tier_set_computing(disk_tier *d, bool computing);
 void disk_tier_set_share(disk_tier *d, uint32_t one_in); /* 1/one_in, from now on; 1 at least */
 /* What became of a record since it was written. */

@@ -36,8 +36,8 @@
 /* The writer's share of a processor, 1/N, while somebody computes: doubled from DISK_TIER_LEAST_SHARE on with each SHARE_STEPth of most_queued()
  * that waits. Chosen, not measured: 1/32 alone was (docs/performance.md). Text used once is
  * worth less. */
-#define MOST_SHARE 4
-#define MOST_SHARE_ONCE 16
+#define MOST_SHARE 4U
+#define MOST_SHARE_ONCE 16U
 #define SHARE_STEPS 4
 #define QUIET_US 1000000
 #define ONCE_SHARE 2 /* of the disk's budget */

@@ -1,4 +1,4 @@
-/* test_exactness.c: the exactness rule of DESIGN.md section 2, shown on bytes: logits depend on model, scope, tokens and state format, and
+/* test_exactness.c: the exactness rule (docs/architecture.md), shown on bytes: logits depend on model, scope, tokens and state format, and
  * not on reuse, threads, chunks, what ran before or what was evicted. And the two cases in which composing gives the plain run itself.
  *
  *   REPRISE_TEST_SEED=N    another sequence
