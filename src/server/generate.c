@@ -237,13 +237,13 @@ static int make_choices(server_request *x) {
 
 int generate_check_fields(server_request *x) {
     const char *name = x->gen.unknown[0];
-    if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return x->problem.kind;
+    if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return (int)x->problem.kind;
     return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
 }
 
 static int check_ask(server_request *x) {
     const char *name = x->gen.model;
-    if (generate_check_fields(x)) return x->problem.kind;
+    if (generate_check_fields(x)) return (int)x->problem.kind;
     if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
         return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name,
                            x->server->model_name);
