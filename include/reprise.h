@@ -1,11 +1,12 @@
-/* reprise.h: the public interface of Reprise, an LLM inference library that never reads the same text twice.
+/* reprise.h: the public interface of Reprise, an LLM inference library that never prefills the same text twice.
  *
- *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Shared by any number of engines.
- *   rp_engine   what runs prompts with one model: threads, the store of attention states, the schemas.
+ *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
+ *   rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
+ *               and schemas.
  *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
- *   rp_prompt   a prompt made part by part, for text of users: it is never parsed.
- *   rp_result   what a request gave: text, token counts, timings, and the plan that says what was reused.
- *   rp_cache    a folder of attention states on disk, to look at and to look after without a model.
+ *   rp_prompt   a prompt built part by part, for user input: its text is never parsed.
+ *   rp_result   a request's output: text, token counts, timings, and the plan, which lists the reused KV.
+ *   rp_cache    a store's folder on disk, for inspection and maintenance without a model.
  *
  * A whole program:
  *
@@ -22,10 +23,10 @@
  *       puts(result->text);
  *   rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
  *
- * Manners. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Everything that
- * has a free or close function accepts NULL there. Strings are UTF-8 and NUL-terminated. The library keeps no global
- * state, never exits and never prints (REPRISE_LOG and REPRISE_TRACE in the environment ask it to).
- * Threads: a model and an engine may be used by many threads at once. An engine computes on a thread of its own, and calls callbacks there.
+ * Conventions. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Every free or
+ * close function accepts NULL. Strings are UTF-8 and NUL-terminated. The library keeps no global state, never exits
+ * and never prints, unless the environment variables REPRISE_LOG and REPRISE_TRACE request it.
+ * Threads. Models and engines are thread-safe. An engine computes on a thread of its own and calls callbacks there.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -54,22 +55,22 @@ extern "C" {
 /* The one list of error codes: X(NAME, value, text). */
 #define RP_ERRORS(X) \
     X(OK, 0, "no error") \
-    X(ERR_INVALID, -1, "an argument is not valid") \
+    X(ERR_INVALID, -1, "invalid argument") \
     X(ERR_MEMORY, -2, "out of memory") \
-    X(ERR_IO, -3, "a file cannot be read or written") \
-    X(ERR_FORMAT, -4, "a file is damaged or not of the expected format") \
-    X(ERR_UNSUPPORTED, -5, "the model needs something that is not supported") \
-    X(ERR_SYNTAX, -6, "a PML document or a grammar is not well-formed or not valid") \
-    X(ERR_NAME, -7, "an unknown name") \
-    X(ERR_CONFLICT, -8, "two things that exclude each other") \
-    X(ERR_LENGTH, -9, "an argument or a text does not fit its place") \
-    X(ERR_CONTEXT, -10, "the prompt is longer than the context") \
-    X(ERR_LIMIT, -11, "a built-in limit would be exceeded") \
-    X(ERR_CANCELLED, -12, "stopped by the caller") \
-    X(ERR_INTERNAL, -13, "a fault of this library") \
-    X(ERR_BUSY, -14, "too many requests wait: try again later") \
-    X(ERR_DEADLINE, -15, "not begun before its deadline") \
-    X(ERR_BUDGET, -16, "the budget of attention states cannot hold it")
+    X(ERR_IO, -3, "cannot read or write a file") \
+    X(ERR_FORMAT, -4, "corrupt file or unexpected file format") \
+    X(ERR_UNSUPPORTED, -5, "the model requires an unsupported feature") \
+    X(ERR_SYNTAX, -6, "syntax error in a PML document or a grammar") \
+    X(ERR_NAME, -7, "unknown name") \
+    X(ERR_CONFLICT, -8, "conflict: mutually exclusive settings or concurrent use") \
+    X(ERR_LENGTH, -9, "an argument or text exceeds its maximum length") \
+    X(ERR_CONTEXT, -10, "the prompt exceeds the context length") \
+    X(ERR_LIMIT, -11, "a built-in limit is exceeded") \
+    X(ERR_CANCELLED, -12, "cancelled by the caller") \
+    X(ERR_INTERNAL, -13, "internal error of the library") \
+    X(ERR_BUSY, -14, "the request queue is full: try again later") \
+    X(ERR_DEADLINE, -15, "the deadline passed before the first token") \
+    X(ERR_BUDGET, -16, "the KV cache budget is too small")
 
 typedef enum rp_code {
 #define X(name, value, text) RP_##name = value,
@@ -80,9 +81,9 @@ typedef enum rp_code {
 #define RP_ERROR_MESSAGE_BYTES 512
 #define RP_ERROR_WHERE_BYTES 256
 
-/* Filled in when a function fails. `message` is one line that says what, where and what to do, and already contains
- * `where` ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""); `offset` is the byte in the input, or 0;
- * `retry_after_ms` is when to try again after RP_ERR_BUSY, else 0. */
+/* Filled in when a function fails. `message` is one line: what is wrong, where, and what to do. It includes `where`
+ * ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""). `offset` is the byte offset in the input, or 0.
+ * `retry_after_ms` is the delay before a retry after RP_ERR_BUSY, else 0. */
 typedef struct rp_error {
     rp_code code;
     char message[RP_ERROR_MESSAGE_BYTES];
@@ -95,7 +96,8 @@ RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
 RP_API const char *rp_code_text(rp_code code); /* static */
 RP_API const char *rp_version(void);           /* RP_VERSION_STRING of the library; static */
 
-/* Called during long work: how much is done, of how much. Tokens, where modules are computed; bytes, where weights are prepared or hashed. */
+/* Progress of a long operation: `done` units of `total`. The unit is tokens for module prefill, and bytes for
+ * preparing or hashing weights. */
 typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 
 /* ---- Models ---------------------------------------------------------------------------------------------------- */
@@ -103,58 +105,60 @@ typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 typedef struct rp_model rp_model;
 
 typedef struct rp_model_options {
-    const char *chat_format; /* a name of rp_chat_format_name, or NULL: by the model's metadata and template */
-    bool vocabulary_only;    /* tokens alone: the file needs no weights, and its architecture may be any. Such a model tokenizes, and engines,
-                                rp_schema_lint and rp_split refuse it with RP_ERR_UNSUPPORTED. Default false */
+    const char *chat_format; /* a name from rp_chat_format_name; NULL: from the model's metadata and template */
+    bool vocabulary_only;    /* load the tokenizer only: the file needs no weights and may have any architecture.
+                                Engines, rp_schema_lint and rp_split refuse this model with RP_ERR_UNSUPPORTED.
+                                Default false */
 } rp_model_options;
 
 RP_API rp_model_options rp_model_options_defaults(void);
 
-/* Opens a GGUF file, or with NAME-00001-of-00003.gguf the three that a model was split into. Files are mapped and must stay
- * unchanged while the model is open.
+/* Opens a GGUF file. For a split model, give its first file (NAME-00001-of-00003.gguf): all of its files are opened.
+ * Files are mapped and must not change while the model is open.
  * options   NULL for the defaults; borrowed during the call.
- * RP_ERR_IO, RP_ERR_FORMAT (damaged), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
- * what is supported), RP_ERR_INVALID (not the first of a split model's files), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
+ * RP_ERR_IO, RP_ERR_FORMAT (corrupt), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
+ * the supported ones), RP_ERR_INVALID (not the first file of a split model), RP_ERR_NAME (chat_format),
+ * RP_ERR_MEMORY. */
 RP_API int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
-RP_API void rp_model_close(rp_model *model); /* after every engine that uses it was freed */
+RP_API void rp_model_close(rp_model *model); /* free all engines of the model first */
 
-/* What a model is. The strings belong to the model. */
+/* Properties of a model. The strings belong to the model. */
 typedef struct rp_model_info {
     const char *name;         /* general.name, or "" */
     const char *architecture; /* "llama" */
     const char *weights;      /* the type of most weights: "Q8_0" */
     const char *chat_format;  /* "chatml" */
-    bool chat_format_guessed; /* the model has a chat template, and it is none of those that are known */
+    bool chat_format_guessed; /* the model has a chat template, but not a known one */
     uint64_t parameters;
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
-    int32_t n_ctx_train;          /* positions the model was trained for */
+    int32_t n_ctx_train;          /* context length in training, in positions */
     const char *positions;        /* "rotary", "ALiBi", "learned" or "none"; static */
-    bool movable;                 /* modules can be packed: their states may stand at other positions than they were computed at */
-    int32_t window;               /* layers with a window see so many tokens, themselves included; 0: none has one */
+    bool movable;                 /* the KV can be shifted to other positions, so modules can be packed */
+    int32_t window;               /* sliding window in tokens, the token itself included; 0: no layer has one */
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
-    uint64_t kv_bytes_per_token; /* attention states in f16 */
-    const char *fingerprint;      /* 64 hexadecimal digits, once they are known: an engine with a store has them computed, and so does
-                                     rp_model_fingerprint. Until then "" */
+    uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
+    const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
+                                     rp_model_fingerprint */
 } rp_model_info;
 
 RP_API void rp_model_describe(const rp_model *model, rp_model_info *out);
 
-/* What tells the model from every other: BLAKE2b of all bytes of its files and of its chat format, part of the keys of a store. All weights are
- * read, unless that has been done already. Any thread.
- * n_threads    0: one for each processor
+/* Computes the model's fingerprint: BLAKE2b of all bytes of its files and of its chat format. It is part of the keys
+ * of a store. Reads all weights, unless the fingerprint is known already. Any thread.
+ * n_threads    0: one per processor
  * on_progress  (bytes) may be NULL; called on the calling thread
- * *out         64 hexadecimal digits, which belong to the model
+ * *out         64 hexadecimal digits; belongs to the model
  * RP_ERR_IO (a file was changed in place since the model was opened), RP_ERR_MEMORY. */
 RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err);
 
-/* The i-th chat format's name, NULL past the end. Static. */
+/* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
-/* Text to token ids. text: n bytes of UTF-8 (bytes that are not are encoded as bytes where the vocabulary can).
- * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for text you trust.
- * add_bos: the beginning-of-text token first, if the model wants one.
+/* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
+ * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.
+ * add_bos: put the beginning-of-text token first, if the model wants one.
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
@@ -169,44 +173,45 @@ typedef struct rp_message {
     size_t n;
 } rp_message;
 
-/* What rp_request.messages become: the beginning-of-text token, if the model wants one, each message with what the model's chat format
- * puts around its role, and what opens an answer. continues: the last message is the beginning of the answer, and stays open.
- * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, an unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Converts messages as rp_request.messages does: the beginning-of-text token (if the model wants one), each message in
+ * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
+ * is not closed.
+ * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
                                 size_t *n_tokens, rp_error *err);
-/* Bytes that a token stands for (not always whole UTF-8 characters). special: control tokens give their name, else
- * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
+/* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
+ * nothing. Belongs to the model. NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
-RP_API void rp_free(void *p); /* what the library allocated for the caller */
+RP_API void rp_free(void *p); /* frees memory that the library allocated for the caller */
 
 /* ---- Smaller models -------------------------------------------------------------------------------------------- */
 
-/* How far rp_model_quantize is. The strings are borrowed during the call. */
+/* Progress of rp_model_quantize. The strings are borrowed during the call. */
 typedef struct rp_quantize_step {
-    const char *tensor;    /* whose rows come next; NULL: all is done */
-    const char *from, *to; /* its types: "F16", "Q4_K"; NULL where tensor is */
-    bool begins;           /* with its first row */
-    bool is_fallback;      /* `to` is another type than was asked for: the rows are not whole blocks of that one */
-    uint64_t done_bytes, total_bytes; /* of the weights that are read */
+    const char *tensor;    /* the tensor that is converted next; NULL: finished */
+    const char *from, *to; /* its types: "F16", "Q4_K"; NULL if tensor is NULL */
+    bool begins;           /* this is the tensor's first row */
+    bool is_fallback;      /* `to` is not the requested type: rows are not a multiple of that type's block */
+    uint64_t done_bytes, total_bytes; /* of the source weights */
 } rp_quantize_step;
 
 /* Called on the calling thread, every few MiB. Return false to stop. */
 typedef bool (*rp_on_quantize)(void *user, const rp_quantize_step *step);
 
 typedef struct rp_quantize_options {
-    int32_t n_threads; /* 0: one for each processor */
+    int32_t n_threads; /* 0: one per processor */
     rp_on_quantize on_step; /* may be NULL */
     void *user;
 } rp_quantize_options;
 
 RP_API rp_quantize_options rp_quantize_options_defaults(void);
 
-/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors, norms,
- * biases, positions and routers of experts become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
- * becomes one file. `out` appears whole or not at all; an older file of that name is replaced.
+/* Writes a copy of the GGUF file `in` with its matrices quantized to `type`: "Q8_0", "Q4_0", "Q4_K" or "Q6_K".
+ * Vectors, norms, biases, positions and expert routers become F32. A matrix whose rows are not a multiple of the type's
+ * block gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model becomes one file. `out` is replaced atomically.
  * options   NULL for the defaults; borrowed during the call.
- * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are neither F32, F16 nor BF16), RP_ERR_INVALID (in and out are one
- * file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+ * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are not F32, F16 or BF16), RP_ERR_INVALID (in and out are the
+ * same file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
