@@ -221,154 +221,161 @@ typedef struct rp_engine rp_engine;
 
 typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1 } rp_kv_format;
 
-/* What a step of the engine computed for one call. */
+/* What a step computed for one job. */
 typedef enum rp_step_kind {
-    RP_STEP_MODULE,  /* tokens of a module that the call was the first to miss */
+    RP_STEP_MODULE,  /* tokens of a module; this job was the first to miss it */
     RP_STEP_PREFILL, /* tokens of its prompt */
-    RP_STEP_DECODE,  /* its answer's last token, and drafts behind it */
-    RP_STEP_BACKGROUND, /* tokens that no call waits for (rp_engine_drain): alone in its step, which is a short one */
+    RP_STEP_DECODE,  /* the last token of its answer, and drafts after it */
+    RP_STEP_BACKGROUND, /* tokens of a background task (rp_engine_drain), in a short step of their own */
 } rp_step_kind;
 #define RP_N_STEP_KINDS 4
 
 typedef struct rp_step_part {
-    uint64_t call;          /* rp_job_number; 0: a module whose call is gone or that rp_schema_prefill wants; the background */
+    uint64_t call;          /* rp_job_number; 0: background, rp_schema_prefill, or a module whose job has ended */
     rp_step_kind kind;
     int32_t n_rows;         /* tokens computed */
-    int32_t context_tokens; /* that they attended to, themselves included */
+    int32_t context_tokens; /* tokens attended to, themselves included */
 } rp_step_part;
 
-/* A step: rows of many calls that were computed together. Results do not depend on how. */
+/* A step: rows of several jobs, computed as one batch. Results do not depend on the batching. */
 typedef struct rp_step {
     uint64_t number;        /* from 1 */
-    uint64_t start_us, end_us; /* of a clock that starts with the machine */
-    uint64_t predicted_us;  /* what the engine's cost model had expected; 0: it had not learned yet */
+    uint64_t start_us, end_us; /* monotonic clock since boot */
+    uint64_t predicted_us;  /* prediction of the engine's cost model; 0: none yet */
     const rp_step_part *parts;
     int32_t n_parts;
-    int32_t n_running, n_waiting; /* calls */
-    uint64_t kv_bytes;   /* in use, what the store keeps included */
+    int32_t n_running, n_waiting; /* jobs */
+    uint64_t kv_bytes;   /* KV in use, cached spans included */
 } rp_step;
 
 /* Called after each step, on the engine's thread; step is borrowed meanwhile. */
 typedef void (*rp_on_step)(void *user, const rp_step *step);
 
-/* When what was computed goes to disk. */
+/* When new spans are written to disk. */
 typedef enum rp_store_write {
-    RP_STORE_WRITE_BACK = 0, /* soon, beside the computing */
-    RP_STORE_WRITE_THROUGH,  /* before the call that computed it ends */
-    RP_STORE_WRITE_OFF,      /* what is there is used, nothing is added */
+    RP_STORE_WRITE_BACK = 0, /* soon, in parallel with computation */
+    RP_STORE_WRITE_THROUGH,  /* before the job that computed them ends */
+    RP_STORE_WRITE_OFF,      /* never: records on disk are only read */
 } rp_store_write;
 
 typedef struct rp_engine_options {
-    int32_t n_threads;           /* 0: one for each processor */
-    int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
+    int32_t n_threads;           /* 0: one per processor */
+    int32_t n_ctx;               /* context length: positions of a prompt and its answer; 0: as in training */
     rp_kv_format kv_format; /* f16; f32 is for tests */
-    uint64_t ram_bytes;          /* hard limit for what a program with this engine takes of memory, all in all: weights, what is used of
-                                    the file, activations, tables, attention states. States get what the others leave. 0: none */
-    uint64_t kv_budget_bytes; /* hard limit for attention states in RAM; 0: as ram_bytes says, or 2 GiB */
-    int32_t chunk_tokens;        /* most tokens of prompts that a step computes, 1 to 4096; 0: 256. Results do not depend on it. */
-    int32_t max_sequences;       /* calls that run together, 1 to 256; 0: 16 */
-    int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
-    float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
-                                    step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
-    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. One that is neither empty nor a
-                                    store is refused (RP_ERR_FORMAT). NULL: RAM alone */
-    uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
-    const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are
-                                    misses. NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
+    uint64_t ram_bytes;          /* hard limit on the memory of a program with this engine: weights, used pages of the
+                                    file, activations, tables and KV. KV gets what the others leave. 0: none */
+    uint64_t kv_budget_bytes; /* hard limit on KV in RAM; 0: derived from ram_bytes, or 2 GiB */
+    int32_t chunk_tokens;        /* maximum prompt tokens per step, 1 to 4096; 0: 256. Does not affect results */
+    int32_t max_sequences;       /* maximum running jobs, 1 to 256; 0: 16 */
+    int32_t max_queue;           /* maximum queued jobs, 1 to 65536; 0: 256. Further ones get RP_ERR_BUSY */
+    float token_goal_ms;         /* target inter-token latency: while answers are decoded, a step takes only as many
+                                    prompt rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times the
+                                    step's time without prompt rows */
+    const char *store_dir;       /* the store's folder: KV in it outlives the engine. Created if missing. A folder that
+                                    is neither empty nor a store is refused (RP_ERR_FORMAT). NULL: RAM only */
+    uint64_t store_budget_bytes; /* hard limit on the folder's total size on disk; 0: 16 GiB */
+    const char *store_key_file;  /* encryption key of the records: 32 bytes, or 64 hexadecimal digits; records of
+                                    another key are misses. NULL: the 64 digits in REPRISE_STORE_KEY, if set; else
+                                    no encryption */
     rp_store_write store_write;
-    bool store_read_only;        /* nothing is written there, so another process may use it, too */
-    bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */
-    uint64_t scaffold_bytes;     /* most that prompts computed together in idle time may take (RP_QUALITY_SCAFFOLD); 0: a quarter of the states */
-    int32_t audit_every;         /* one in so many requests with modules is computed again in full in idle time, and compared; 0: none */
-    float max_divergence;        /* of a schema's audited requests, on average, in nats: above it the schema is reported; 0: none */
-    bool audit_raises;           /* and its requests that ask for no quality of their own get the next one of the dial */
+    bool store_read_only;        /* never write to the folder, so another process may use it too */
+    bool store_whole_reads;      /* read KV span by span instead of layer by layer for all spans; for measurements */
+    uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
+    int32_t audit_every;         /* when idle, recompute one in N modular requests in full and compare; 0: none */
+    float max_divergence;        /* report a schema if its audits' mean divergence, in nats, exceeds this; 0: never */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 } rp_engine_options;
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_BUDGET (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
- * (store_dir is no store). A store that cannot be used now is none of these: rp_store_stats.disk_state says so. */
+/* Creates an engine and starts its thread. options NULL: the defaults. The model is borrowed until rp_engine_free.
+ * RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_BUDGET (ram_bytes; the message gives the need), RP_ERR_IO (threads),
+ * RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT (store_dir is not a store). A store that is
+ * unavailable is not an error: see rp_store_stats.disk_state. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
-/* After every call was freed. What waits to be written to disk is written. */
+/* Frees an engine. Free all of its jobs first. Pending writes to disk are completed. */
 RP_API void rp_engine_free(rp_engine *engine);
-/* The same within a time limit: after timeout_ms (-1: none) nothing more is written; the disk is then waited for during one call of the system at
- * most. Every record is whole or absent. Returns how many spans were not written, or failed to be: they are computed again when needed. */
+/* Like rp_engine_free, with a time limit: after timeout_ms (-1: none) nothing more is written; closing then waits for
+ * at most one system call on the disk. Every record is whole or absent. Returns the number of spans that were not
+ * written or failed to be written: they are recomputed when needed. */
 RP_API size_t rp_engine_close(rp_engine *engine, int64_t timeout_ms);
 
-/* How an engine was made, and how busy it is. */
+/* Configuration and load of an engine. */
 typedef struct rp_engine_info {
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue; /* as rp_engine_options; none is 0 */
     rp_kv_format kv_format;
-    bool prepared;            /* rp_engine_prepare, or a first request, was there */
-    int32_t running, waiting; /* calls that run, as after the last step; that have not ended, beside them */
-    int32_t background;       /* pieces of work in the background that are not done */
+    bool prepared;            /* weights are prepared: by rp_engine_prepare or a first request */
+    int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
+    int32_t background;       /* pending background tasks */
 } rp_engine_info;
 RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 
-/* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
- * does it where this was not called. RP_ERR_MEMORY. */
+/* Repacks the weights for this machine's kernels, which takes about a second per GB. Otherwise the first request does
+ * it. RP_ERR_MEMORY. */
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
 
-/* Work in the background: what makes later requests better, and no call waits for. The engine does it when it has been idle for a moment,
- * in short steps, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
- * it takes to any request that needs it, and is not counted among calls. rp_engine_free ends what is not done.
+/* Background tasks improve later requests; no job waits for them. The engine runs them after a short idle period, in
+ * short steps: a request that arrives meanwhile waits for at most one step. Their memory is reclaimed for any request
+ * that needs it, and they do not count as jobs. rp_engine_free drops pending tasks.
  *
- * Waits until nothing of it is left, for up to timeout_ms (-1: for ever), and has it begin without that moment. Returns whether nothing is
- * left. Any thread but the engine's. */
+ * Starts the tasks without the idle period and waits until none is pending, for up to timeout_ms (-1: no limit).
+ * Returns whether none is pending. Any thread except the engine's. */
 RP_API bool rp_engine_drain(rp_engine *engine, int64_t timeout_ms);
 
-/* What an engine needs of memory, in bytes. A program has its own code and the model's vocabulary beside it. */
+/* Memory of an engine, in bytes. A program also needs memory for its code and the model's vocabulary. */
 typedef struct rp_memory {
-    uint64_t weights;      /* the engine's own copy of them, in the order of its products; 0: the file's are used as they are */
-    uint64_t file;         /* of the mapped file: what is read of it once the engine is prepared, as far as it is used */
-    uint64_t activations;  /* of one step, with attention scores */
-    uint64_t token_trie;   /* the vocabulary as grammars need it: from the first request with one on */
-    uint64_t states;       /* attention states: what was allocated so far */
+    uint64_t weights;      /* the engine's repacked copy of the weights; 0: the mapped file is used directly */
+    uint64_t file;         /* mapped file: what a prepared engine reads of it, as far as used */
+    uint64_t activations;  /* of one step, attention scores included */
+    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on */
+    uint64_t states;       /* KV: allocated so far */
     uint64_t kv_limit; /* rp_engine_options.kv_budget_bytes, in whole blocks */
 } rp_memory;
 RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
 /* ---- Tenants --------------------------------------------------------------------------------------------------- */
 
-/* Whose a request or a schema is: any string of up to RP_MAX_TENANT_BYTES. NULL and "" are the operator. The string enters the names of
- * all states that are kept for the tenant, so nobody else finds them, waits for them, is told of them, or gets a token sooner by them.
+/* The tenant that owns a request or a schema: any string of up to RP_MAX_TENANT_BYTES. NULL and "" are the operator.
+ * The string is part of the keys of the tenant's cached KV: no other tenant can hit it, wait for it, see it in a
+ * report, or get a token sooner through it.
  *
- *   text of a request, and its answer            its tenant's alone
- *   modules of a schema loaded for a tenant      that tenant's alone
- *   modules of a schema loaded for the operator  shared: everybody's requests use them; the operator's text alone is in them
+ *   text of a request, and its answer            private to its tenant
+ *   modules of a schema loaded for a tenant      private to that tenant
+ *   modules of a schema loaded for the operator  shared by all requests; they contain the operator's text only
  *
- * Who may call himself what is the program's business, and to load for the operator is the operator's. docs/tenants.md says more. */
+ * The program authenticates tenants, and lets only the operator load shared schemas. See docs/tenants.md. */
 #define RP_MAX_TENANT_BYTES 256
 
-/* What a tenant may keep, in bytes of states in RAM and of records on disk; 0: as much as there is room for. */
+/* Limits on a tenant's cache: KV bytes in RAM, and bytes of records on disk; 0: no limit of its own. */
 typedef struct rp_quota {
     uint64_t kv_bytes, store_bytes;
 } rp_quota;
 
-/* From now on: a tenant that keeps more loses its own, what goes first of it. What its running calls hold is not taken from them, and is
- * kept as far as there is room in the end. Modules of shared schemas are the operator's (tenant NULL). Any thread.
- * RP_ERR_LIMIT (the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
+/* Sets a tenant's quota. Over quota, the tenant's own entries are evicted, lowest priority first. KV that its running
+ * jobs hold is not evicted, and is cached at their end as far as the quota allows. Modules of shared schemas belong to
+ * the operator (tenant NULL). Any thread.
+ * RP_ERR_LIMIT (length of the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
 RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_quota *quota, rp_error *err);
 
 /* ---- Quality --------------------------------------------------------------------------------------------------- */
 
-/* How much of what was computed apart is computed again where a prompt puts it together: the dial from free to exact. docs/quality.md says
- * what each costs and gives.
+/* Accuracy level: which module tokens are recomputed in the context of the prompt, from none to all. docs/quality.md
+ * gives the cost and the accuracy of each.
  *
- *   reuse      states as they were computed
- *   link:K     the first K tokens of each module are computed again in the prompt (EPIC; Hu et al., 2025)
- *   blend:R    so are R per cent of the modules' tokens: beginnings, and those whose states deviate most, as their second layer tells (CacheBlend;
- *              Yao et al., 2025)
- *   scaffold   what the prompt combines is computed together while the engine is idle: the next prompt with the same beginning is exact; until
+ *   reuse      KV as cached
+ *   link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al., 2025)
+ *   blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
+ *              deviation in the second layer (CacheBlend; Yao et al., 2025)
+ *   scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
  *              then reuse
- *   exact      every token attends to all before it
+ *   exact      every token attends to all tokens before it
  *
- * Modules whose states are those of a plain run, for what stands before them is what they were computed behind, are left as they are. */
+ * Modules that already have the KV of a full prefill, because the tokens before them are those of their scope, are not
+ * recomputed. */
 typedef enum rp_quality_mode {
-    RP_QUALITY_AS_WRITTEN = 0, /* what the prompt says, or each module, the schema; else reuse */
+    RP_QUALITY_AS_WRITTEN = 0, /* as the prompt says, else each module, else the schema; else reuse */
     RP_QUALITY_REUSE,
     RP_QUALITY_LINK,
     RP_QUALITY_BLEND,
@@ -383,10 +390,10 @@ typedef struct rp_quality {
     int32_t amount; /* link: tokens, 1 to RP_MAX_LINK_TOKENS; blend: per cent, 1 to 100; else 0 */
 } rp_quality;
 
-/* "reuse", "link:8", "blend:15", "scaffold", "exact". RP_ERR_INVALID. */
+/* Parses "reuse", "link:8", "blend:15", "scaffold" or "exact". RP_ERR_INVALID. */
 RP_API int rp_quality_parse(const char *text, rp_quality *out, rp_error *err);
 #define RP_QUALITY_BYTES 24
-/* The same back, into out; "" for as written. Returns out. */
+/* Formats a quality into out; "" for as written. Returns out. */
 RP_API char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]);
 
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
