@@ -398,46 +398,48 @@ RP_API char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]);
 
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
-/* Belongs to its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Calls keep what they need of it. */
+/* Owned by its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Jobs keep their own
+ * references to its parts. */
 typedef struct rp_schema rp_schema;
 
 typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
-/* What a module of scope `module` saw before itself when it was computed: nothing, or the beginning-of-text token alone. */
+/* What a module of scope `module` attended to before itself: nothing, or the beginning-of-text token only. */
 typedef enum rp_anchor { RP_ANCHOR_AS_WRITTEN, RP_ANCHOR_NONE, RP_ANCHOR_BOS } rp_anchor;
 typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
 
-/* Whose a schema is, and what shall hold instead of what it says: to compare ways of reuse without editing it. All zero: the
- * operator's, shared, as written. */
+/* Tenant of a schema, and overrides of its attributes, to compare reuse settings without editing it. All zero: shared,
+ * owned by the operator, as written. */
 typedef struct rp_schema_options {
-    const char *tenant;   /* the schema is this tenant's: nobody else finds it, and its name may be that of a shared one or of another
-                             tenant's. NULL: shared by all. Borrowed during the call. */
-    const char *name;     /* what the schema has to call itself, else RP_ERR_INVALID, and nothing is replaced; NULL: anything. Borrowed
-                             during the call */
+    const char *tenant;   /* owner: no other tenant can use the schema, and its name may equal that of a shared one or of
+                             another tenant's. NULL: shared by all. Borrowed during the call. */
+    const char *name;     /* required name of the schema, else RP_ERR_INVALID, and nothing is replaced; NULL: any.
+                             Borrowed during the call */
     rp_scope scope;       /* of the schema and of all its modules */
-    rp_anchor anchor;     /* the same; without effect where the scope is path */
+    rp_anchor anchor;     /* likewise; no effect with scope path */
     rp_layout layout;
     rp_quality quality;   /* of the schema and of all its modules */
-    const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
+    const char *scaffold; /* paths of modules, separated by spaces: an extra scaffold; NULL: none. Borrowed during the
+                             call. */
 } rp_schema_options;
 
-/* Reads a schema file. `src` attributes are read from inside the file's own directory and nowhere else.
- * A schema of the same name and tenant that is already there is replaced. options may be NULL, *out too.
+/* Loads a schema file. `src` attributes may name files in the file's own directory only.
+ * Replaces a loaded schema of the same name and tenant. options may be NULL, *out too.
  * RP_ERR_IO, RP_ERR_SYNTAX, RP_ERR_NAME, RP_ERR_CONFLICT, RP_ERR_LENGTH, RP_ERR_LIMIT, RP_ERR_MEMORY; where and message
- * carry file:line:column. */
+ * contain file:line:column. */
 RP_API int rp_schema_load(rp_engine *engine, const char *path, const rp_schema_options *options, rp_schema **out,
                           rp_error *err);
-/* The same from memory. name: how errors call the document. dir: for `src`; NULL: `src` is refused. */
+/* Like rp_schema_load, from memory. name: document name in errors. dir: directory for `src`; NULL: `src` is refused. */
 RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const char *name, const char *dir,
                            const rp_schema_options *options, rp_schema **out, rp_error *err);
 RP_API const char *rp_schema_name(const rp_schema *schema);
-/* Forgets the tenant's schema of that name (NULL: a shared one); calls that use it go on. Its states stay in the store as long as there is
- * room for them, and are found again by a schema that has the same modules. RP_ERR_NAME, RP_ERR_LIMIT. */
+/* Unloads the tenant's schema of that name (NULL: a shared one); jobs that use it continue. Its KV stays in the store
+ * until evicted, and a schema with the same modules hits it again. RP_ERR_NAME, RP_ERR_LIMIT. */
 RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *name, rp_error *err);
 
 /* ---- Prompts of users' text ------------------------------------------------------------------------------------- */
 
-/* A prompt over a schema, made part by part. Text is text: it is never parsed, so that no `<` in it is an import, and it stays as it is to the
- * byte. Make prompts of what users typed in this way rather than by pasting it into a PML document.
+/* A prompt over a schema, built part by part. Text is never parsed: no `<` in it is an import, and its bytes do not
+ * change. Use this for user input instead of pasting it into a PML document.
  *
  *   rp_prompt *p;
  *   rp_prompt_new(&p, "cities", &err);
@@ -448,29 +450,30 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
  *   rp_prompt_end_role(p);
  *   request.built = p;
  *
- * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the codes, and
- * rp_engine_submit and rp_engine_run fail with that error. A prompt that had one takes no more parts. Errors name a part by its number, from
- * 1, in the order in which imports, texts and roles were added ("prompt, part 3: ...").
- * Threads. One thread at a time may add parts. A prompt that nobody adds to may be used by any number of requests at once; it is borrowed
- * while one is submitted, and may be changed or freed afterwards. It belongs to no engine. Names and texts are copied. */
+ * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the
+ * codes, and rp_engine_submit and rp_engine_run fail with that error. After an error, a prompt accepts no more parts.
+ * Errors name a part by its number, from 1, in the order of imports, texts and roles ("prompt, part 3: ...").
+ * Threads. One thread at a time may add parts. Any number of requests may share a prompt that is no longer changed; it
+ * is borrowed during submission, and may be changed or freed afterwards. It belongs to no engine. Names and texts are
+ * copied. */
 typedef struct rp_prompt rp_prompt;
 
-/* schema: its name; it is looked for when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
+/* schema: its name, resolved when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
 RP_API int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err);
 RP_API void rp_prompt_free(rp_prompt *prompt);
-/* Imports a module by its path, "plan/miami", and those around it. Modules that are imported one after the other and have outer modules in
- * common are one import, as <plan><miami/><hotel/></plan>. RP_ERR_NAME (an empty name), RP_ERR_LIMIT, RP_ERR_INVALID, RP_ERR_MEMORY; at
- * submission RP_ERR_NAME (no such module), RP_ERR_CONFLICT (imported elsewhere already; another member of its union was). */
+/* Imports a module by its path, "plan/miami", with its outer modules. Consecutive imports with common outer modules are
+ * one import, as <plan><miami/><hotel/></plan>. RP_ERR_NAME (empty name), RP_ERR_LIMIT, RP_ERR_INVALID, RP_ERR_MEMORY;
+ * at submission RP_ERR_NAME (unknown module), RP_ERR_CONFLICT (imported twice, or with another member of its union). */
 RP_API int rp_prompt_import(rp_prompt *prompt, const char *path);
-/* An argument for the module that was imported last, or, if it has no such parameter, for the nearest one around it: n bytes of UTF-8.
- * RP_ERR_INVALID (no import directly before it, no UTF-8), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission RP_ERR_NAME (no such parameter),
- * RP_ERR_CONFLICT (given twice), RP_ERR_LENGTH. */
+/* Sets an argument of the last imported module, or, if it has no such parameter, of the nearest outer one: n bytes of
+ * UTF-8. RP_ERR_INVALID (no import directly before it, invalid UTF-8), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission
+ * RP_ERR_NAME (unknown parameter), RP_ERR_CONFLICT (given twice), RP_ERR_LENGTH. */
 RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const char *text, size_t n);
-/* n bytes of UTF-8, of whole characters; control characters and NUL are characters like others. Texts that are added one after the other are
- * one text. No white space is added or taken away. RP_ERR_INVALID (no UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
+/* Appends n bytes of UTF-8, in whole characters; control characters and NUL are allowed. Consecutive texts are joined.
+ * White space is kept as it is. RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
 RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
-/* What follows is a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID, RP_ERR_LIMIT,
- * RP_ERR_MEMORY. */
+/* Begins a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID,
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_prompt_begin_role(rp_prompt *prompt, rp_role role);
 RP_API int rp_prompt_end_role(rp_prompt *prompt);
 
@@ -490,23 +493,25 @@ typedef struct rp_logit_bias {
     float bias; /* -1000 to 1000, or -INFINITY: never this token */
 } rp_logit_bias;
 
-/* How the next token comes from its logits. The steps, in this order:
+/* How the next token is sampled from its logits. The steps, in this order:
  *
  *   0. grammar      tokens that rp_request.grammar does not allow get a logit of -infinity
  *   1. bias         is added to a token's logit
- *   2. penalties    for a token that stands c > 0 times among the last `repeat_last` tokens of prompt and answer: a logit above 0 is
- *                   divided by repeat_penalty and another one multiplied with it (Keskar et al., 2019); then presence_penalty and
- *                   c * frequency_penalty are subtracted. Temperature 0 takes the likeliest token here.
- *   3. top_k        keeps the k likeliest tokens (Fan et al., 2018)
- *   4. typical      keeps those whose surprise is nearest to the entropy, until they have this share of the probability (Meister et
- *                   al., 2022)
- *   5. top_p        keeps the likeliest until they have this share of the probability (Holtzman et al., 2020)
- *   6. min_p        keeps those with at least this fraction of the likeliest one's probability (Nguyen et al., 2024)
- *   7. temperature  one is drawn from softmax(logits / temperature) of those that are left
+ *   2. penalties    for a token that occurs c > 0 times in the last `repeat_last` tokens of prompt and answer: a logit
+ *                   above 0 is divided by repeat_penalty, any other is multiplied by it (Keskar et al., 2019); then
+ *                   presence_penalty and c * frequency_penalty are subtracted. Temperature 0 picks the most likely
+ *                   token here.
+ *   3. top_k        keeps the k most likely tokens (Fan et al., 2018)
+ *   4. typical      keeps the tokens with the surprise nearest to the entropy, up to this cumulative probability
+ *                   (Meister et al., 2022)
+ *   5. top_p        keeps the most likely tokens up to this cumulative probability (Holtzman et al., 2020)
+ *   6. min_p        keeps tokens with at least this fraction of the top token's probability (Nguyen et al., 2024)
+ *   7. temperature  draws one of the remaining tokens from softmax(logits / temperature)
  *
- * Steps 4 to 6 see the probabilities, at temperature 1, of what the steps before them left. Each step leaves at least one token; among
- * equals the lowest id comes first. The order is llama.cpp's default one, so that values which work there mean the same here; its
- * other defaults are not taken over (temperature 0.8, top_k 40, top_p 0.95, min_p 0.05): a filter is off until it is asked for.
+ * Steps 4 to 6 use the probabilities, at temperature 1, of the tokens that the previous steps kept. Each step keeps at
+ * least one token; ties are broken by the lowest id. The order is llama.cpp's default, so its values have the same
+ * meaning here. Its other defaults (temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) are not used: each filter is off
+ * by default.
  *
  * The same seed, options and logits give the same tokens, on any number of threads.
  *
@@ -520,8 +525,8 @@ typedef struct rp_sampling {
     float repeat_penalty;      /* 0.01 to 100; 1: off (default) */
     float presence_penalty;    /* -100 to 100; 0: off (default) */
     float frequency_penalty;   /* -100 to 100; 0: off (default) */
-    int32_t repeat_last;       /* tokens that the penalties look back on; 0: none, -1: all; default 64 */
-    const rp_logit_bias *bias; /* n_bias of them; those of one token add up. NULL: none (default) */
+    int32_t repeat_last;       /* window of the penalties in tokens; 0: none, -1: all; default 64 */
+    const rp_logit_bias *bias; /* n_bias entries; those of one token add up. NULL: none (default) */
     int32_t n_bias;
     uint64_t seed;             /* for temperature > 0; default 0 */
 } rp_sampling;
@@ -530,91 +535,94 @@ RP_API rp_sampling rp_sampling_defaults(void);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
-/* States are found in two ways: those of modules by their names, and those of all other text by what was read before: the longest
- * beginning of the prompt (behind the same modules) that an earlier prompt or answer had, exact to the token. Both give the bytes that
- * computing would have given. */
+/* Cache lookup has two ways: modules by name (modular reuse), and all other text by its longest cached prefix: the
+ * longest beginning of the prompt (after the same modules) that an earlier prompt or answer had, token-exact. Both give
+ * the bytes that computing would have given. */
 typedef enum rp_reuse {
-    RP_REUSE_ON = 0,    /* compose the prompt out of cached states; what is missing is computed and kept */
-    RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every look-up misses, and nothing is kept */
-    RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each attending to
-                           everything before it; found by what was read before alone */
+    RP_REUSE_ON = 0,    /* compose the prompt from cached KV; compute and cache what is missing */
+    RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every lookup misses; nothing is cached */
+    RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each
+                           attending to everything before it; lookup by longest cached prefix only */
 } rp_reuse;
 
-/* Callbacks are called on the engine's thread and hold up all its calls: take what you get and return. They may submit and cancel,
- * and may not wait, run, free or load.
+/* Callbacks are called on the engine's thread and block all its jobs: copy the data and return. They may submit and
+ * cancel, and must not wait, run, free or load.
  *
- * Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may be the beginning of
- * a stop string is held back until that is decided or the answer ends. Return false to stop. */
+ * Called for each piece of the answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may begin a
+ * stop string is held back until that is decided or the answer ends. Return false to stop. */
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
-/* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
+/* Called before each generated token with the logits it is sampled from (n_vocab floats, borrowed). */
 typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
-/* A token and the logarithm of its probability. -INFINITY where the model rules it out. */
+/* A token and its log-probability. -INFINITY if the model rules it out. */
 typedef struct rp_token_logprob {
     int32_t token;
     float logprob;
 } rp_token_logprob;
 
-/* A generated token. `top` is borrowed during the callback; logprob is 0 and top NULL where the request did not ask for them. */
+/* A generated token. `top` is borrowed during the callback; without n_logprobs, logprob is 0 and top NULL. */
 typedef struct rp_token {
     int32_t id;
     float logprob;
-    const rp_token_logprob *top; /* the n_top likeliest tokens in its place, likeliest first */
+    const rp_token_logprob *top; /* the n_top most likely tokens at this position, most likely first */
     int32_t n_top;
 } rp_token;
 
-/* Called once for each generated token, before the text that it adds, if it adds any. Return false to stop: that text is left out. */
+/* Called for each generated token, before the text that it adds, if any. Return false to stop and omit that text. */
 typedef bool (*rp_on_token)(void *user, const rp_token *token);
-/* The last callback, when the call is over, well or not: another thread's rp_job_result returns within a moment of it. */
+/* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
-    const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
-    const char *flow;        /* whose turn the request takes: requests of one flow share the turns of one tenant, whatever their tenants
-                                are. NULL: the tenant's */
-    const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `tokens`, or `text` */
-    const rp_prompt *built;  /* instead of all of those: a prompt made part by part; borrowed until the call is submitted. NULL: none (default) */
-    const char *prompt_name; /* how errors call the document; NULL: "prompt" */
-    const char *schema;      /* PML: a schema of this request alone, which `prompt` or `built` is over, in place of one that was loaded. Its modules are
-                                the tenant's, and are found by all requests of the tenant whose schemas have the same ones; `src` is
-                                refused. NULL: none */
-    const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
-                                   borrowed until the call is submitted. With reuse on (and not no_prefix) the text of an assistant's
-                                   message that is an answer of this engine, behind the same tokens and for the same tenant, becomes the
-                                   tokens that were sampled, as long as they are remembered (docs/scheduling.md). NULL: none */
+    const char *tenant;      /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
+    const char *flow;        /* fair-queuing group: requests of one flow share the turns of one tenant, whatever their
+                                tenants. NULL: the tenant's */
+    const char *prompt;      /* a PML prompt document; NULL: the prompt is `messages`, `tokens` or `text` */
+    const rp_prompt *built;  /* replaces all of those: a prompt built part by part; borrowed during submission. NULL:
+                                none (default) */
+    const char *prompt_name; /* name of the document in errors; NULL: "prompt" */
+    const char *schema;      /* PML: a schema for this request only, used by `prompt` or `built` instead of a loaded one.
+                                Its modules are the tenant's, and are shared by all requests of the tenant with schemas
+                                that have the same modules; `src` is refused. NULL: none */
+    const rp_message *messages; /* a conversation of n_messages, formatted by the model's chat format
+                                   (rp_tokenize_messages); borrowed during submission. With reuse on (and not
+                                   no_prefix), an assistant message that is an answer of this engine, after the same
+                                   tokens and for the same tenant, becomes the sampled tokens, as long as they are
+                                   remembered (docs/scheduling.md). NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
-    bool continues_last;     /* the answer goes on where the last message ends, or the role that the PML document ends with, as if the model
-                                had written that */
-    const int32_t *tokens;   /* n_tokens ids, with nothing put before them; borrowed until the call is submitted. NULL: none */
+    bool continues_last;     /* continue the last message, or the last role of the PML document, as if the model had
+                                written it */
+    const int32_t *tokens;   /* n_tokens ids, with no token added before them; borrowed during submission. NULL: none */
     int32_t n_tokens;
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
-    rp_quality quality;      /* of all modules, whatever prompt and schema say. default: as written */
-    bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
-    int32_t max_tokens;      /* default 128; the answer also ends where the context does */
-    int32_t priority;        /* of those that wait, higher ones go first; default 0 */
-    int64_t deadline_ms;     /* counted from rp_engine_submit. Among a tenant's of equal priority the earlier one goes first. If the first token is
-                                not there by then the call ends with RP_ERR_DEADLINE; an answer under way ends with what it has.
-                                0: none (default) */
-    int32_t n_draft;         /* guess up to so many tokens of the answer by what stood behind the same words in the prompt or answer, and
-                                check them in one step; the answer stays what it is without. 0: off (default); up to RP_MAX_DRAFT */
-    int32_t shifted_reuse;          /* >= 0: where the prompt is one that was read before but for a piece in its middle, take the states behind
-                                that piece too, at their new positions, and compute the first `relink` of their tokens again. Never
-                                exact: those tokens never saw the new piece. -1: off (default) */
+    rp_quality quality;      /* of all modules; overrides prompt and schema. default: as written */
+    bool no_prefix;          /* disable the prefix cache: no lookups, nothing is cached for them; for measurements */
+    int32_t max_tokens;      /* default 128; the answer also ends at the end of the context */
+    int32_t priority;        /* queued requests of higher priority run first; default 0 */
+    int64_t deadline_ms;     /* from rp_engine_submit on. Orders a tenant's requests of equal priority, earliest first.
+                                Without a first token by then, the job ends with RP_ERR_DEADLINE; a started answer ends
+                                with the text so far. 0: none (default) */
+    int32_t n_draft;         /* speculative decoding by prompt lookup: draft up to N tokens, verified in one step; the
+                                answer does not change. 0: off (default); up to RP_MAX_DRAFT */
+    int32_t shifted_reuse;          /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new positions
+                                and recompute its first N tokens. Approximate: the suffix never attended to the edit.
+                                -1: off (default) */
     rp_sampling sampling;    /* default: rp_sampling_defaults */
-    const char *const *stops; /* n_stops strings that end the answer where the first of them is complete: whole UTF-8 characters, up to
-                                 RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
-                                 longest counts. NULL: none */
+    const char *const *stops; /* n_stops strings; the answer ends where the first of them is complete. Whole UTF-8
+                                 characters, up to RP_MAX_STOP_BYTES. A stop string may span tokens or lie inside one; of
+                                 several that end together the longest counts. NULL: none */
     int32_t n_stops;         /* up to RP_MAX_STOPS */
-    const char *grammar;     /* the answer is a text of this grammar: GBNF, of which the rule `root` is meant (docs/scheduling.md). It may end
-                                only where the grammar does, and ends ("stop") where nothing else is possible; max_tokens cuts it. NULL: any
-                                text (default). Up to RP_MAX_GRAMMAR_BYTES */
-    const char *grammar_trigger; /* the grammar holds from behind the first place where the answer contains this text, up to
-                                RP_MAX_TRIGGER_BYTES; the place may lie inside of a token. NULL: from the answer's first byte (default) */
-    int32_t n_logprobs;      /* > 0: tell each token's log-probability and those of the n likeliest; up to RP_MAX_LOGPROBS. 0: none */
+    const char *grammar;     /* GBNF grammar that the answer must match, from rule `root` (docs/scheduling.md). The answer
+                                may end only where the grammar does, and ends ("stop") where nothing else is possible;
+                                max_tokens truncates it. NULL: any text (default). Up to RP_MAX_GRAMMAR_BYTES */
+    const char *grammar_trigger; /* apply the grammar only after this text first appears in the answer, even inside a
+                                token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first byte (default) */
+    int32_t n_logprobs;      /* > 0: report log-probabilities of each token and of the n most likely ones; up to
+                                RP_MAX_LOGPROBS. 0: none */
     int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
-    bool ignore_eos;         /* go on to max_tokens */
-    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model, `sampling`, `stops` and `grammar` say;
-                                then it ends. NULL: none */
+    bool ignore_eos;         /* generate max_tokens tokens, ignoring the end-of-text token */
+    const int32_t *forced;   /* n_forced tokens used as the answer, whatever the model, `sampling`, `stops` and `grammar`
+                                say; then it ends. NULL: none */
     int32_t n_forced;
     rp_on_text on_text;      /* each callback may be NULL */
     rp_on_token on_token;
@@ -626,140 +634,141 @@ typedef struct rp_request {
 
 RP_API rp_request rp_request_defaults(void);
 
-/* One line of a plan, by rising position: states that were reused (view) or tokens that were computed for this request (run). The lines
- * name every token of the prompt once. */
+/* One line of a plan, in position order: reused KV (view) or tokens computed for this request (run). The lines cover
+ * every token of the prompt once. */
 typedef struct rp_plan_item {
     bool is_view;
-    bool exact;           /* its states are those of the plain run of the whole prompt */
+    bool exact;           /* its KV is that of a full prefill of the whole prompt */
     const char *module;   /* "plan/miami"; "" for anonymous text, "prompt" for the prompt's own text */
-    int32_t n_tokens;     /* without masked slots */
+    int32_t n_tokens;     /* masked slots excluded */
     int32_t position;     /* of the first token in this prompt */
-    int32_t shift;        /* positions that the span was moved by; 0 for a run */
-    const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
-    const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
-                             "new"      nobody read this before, as far as is known and the request's tenant may know; so below
-                             "evicted"  it was known, and its room was needed, or its time was over
-                             "scope"    it is known, behind other modules
-                             "memory"   it is on disk, and there was no room in RAM to read it into
-                             "window"   it is known, and layers with a window have forgotten what it needs
-                             "uncached" the module says cache="false", or it is an argument
-                             "shifted"  the beginning of what stands behind an edit (rp_request.relink)
-                             "link", "blend", "exact" of a module, for the sake of quality
+    int32_t shift;        /* of the view, in positions; 0 for a run */
+    const char *tier;     /* "ram": hit in RAM; "disk": loaded from disk; "computed": miss, computed now; "" for a run */
+    const char *reason;   /* miss reason (a run, or tier "computed"); "" for a hit. Static:
+                             "new"      never cached, as far as is known and visible to the request's tenant
+                             "evicted"  was cached, and was evicted or has expired
+                             "scope"    is cached after other modules
+                             "memory"   is on disk, but RAM had no capacity to load it
+                             "window"   is cached, but without the KV that sliding-window layers need
+                             "uncached" the module has cache="false", or it is an argument
+                             "shifted"  first tokens after an edit (rp_request.shifted_reuse)
+                             "link", "blend", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
-                             "off"      the request did not want it found */
-    char key[17];         /* first 16 digits of the key of the last span that gave it; "" for a run */
+                             "off"      the request disabled the lookup
+                             */
+    char key[17];         /* first 16 digits of the key of its last span; "" for a run */
 } rp_plan_item;
 
-/* Where a prompt left what was read before. */
+/* First token at which the prompt differs from the cached prefix. */
 typedef struct rp_mismatch {
-    int32_t token;        /* index into the prompt by rising position; -1: nowhere, or nothing of it was known */
+    int32_t token;        /* index into the prompt in position order; -1: no difference, or nothing was cached */
     int32_t position;
     const char *module;   /* as rp_plan_item.module */
-    char message[24];     /* "user 2": the second of the prompt's own <user> elements, or of the conversation's messages; "" outside of one */
+    char message[24];     /* "user 2": the second of the prompt's <user> elements, or of the messages; "" outside */
     char *before;         /* the text before it, up to RP_MISMATCH_TOKENS tokens; "" with token -1 */
-    char *prompt;         /* how the prompt goes on */
-    char *cached;         /* how what was read before went on */
+    char *prompt;         /* the text from it on, in the prompt */
+    char *cached;         /* the text from it on, in the cached prefix */
 } rp_mismatch;
 
-/* What the dial did. */
+/* Requested and used quality. */
 typedef struct rp_quality_report {
-    rp_quality asked;          /* by the request, its prompt, its schema; of modules that say different things the highest on the dial */
+    rp_quality asked;          /* by the request, its prompt or its schema; the highest level if modules differ */
     rp_quality used;
-    const char *reason;        /* why `used` is another one; "" where it is not. Static:
-                                  "new"   scaffold: this was not computed together yet
-                                  "plain" there is no module whose states are not those of a plain run
-                                  "audit" the schema was moved up (rp_engine_options.audit_raises)
-                                  "model" the model cannot (blend: it has one layer with states)
-                                  "window" blend: layers with a window have forgotten what tokens inside the modules see */
-    int32_t recomputed_tokens; /* tokens of modules that were computed again */
-    int32_t probed_tokens;     /* blend: whose states were compared */
-    double ms;                 /* what that took, about: the comparing, and of the rest of prompt_prefill_ms the share of those tokens */
+    const char *reason;        /* why `used` differs from `asked`; "" if it does not. Static:
+                                  "new"   scaffold: this combination is not prefilled jointly yet
+                                  "plain" all modules have the KV of a full prefill
+                                  "audit" the schema's level was raised (rp_engine_options.audit_raises)
+                                  "model" not supported by the model (blend: only one layer has KV)
+                                  "window" blend: sliding-window layers lack KV that tokens inside the modules need */
+    int32_t recomputed_tokens; /* recomputed module tokens */
+    int32_t probed_tokens;     /* blend: tokens compared to choose them */
+    double ms;                 /* estimated cost: the comparison, and those tokens' share of prompt_prefill_ms */
 } rp_quality_report;
 
-/* ttft_ms has one meaning everywhere: from the arrival of the request (here: the call of rp_engine_submit or rp_engine_run; in the server: the
- * last byte of its body) to its first token. Waiting and the prefill of missing modules are part of it. An answer without a token: to the moment
- * at which that was known. It is the sum of the four before it. */
+/* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;
+ * in the server: the last byte of its body) to its first token, queueing and prefill of missing modules included. For
+ * an answer without a token: to the moment at which that is known. It is the sum of the four times before it. */
 typedef struct rp_timings {
     double load_ms;   /* filled in by the program, not by the library; not part of ttft_ms */
-    double queue_ms;  /* waiting for its turn, or for a call that reads the same */
-    double module_prefill_ms; /* module prefill: until modules that were not in the store were there. 0 with RP_REUSE_OFF, which keeps none */
-    double plan_ms;   /* from the document to the composed context, reading of states from disk included */
-    double prompt_prefill_ms; /* prompt prefill: computing the prompt's own text, and choosing the first token */
+    double queue_ms;  /* waiting for admission, or for a job that computes the same tokens */
+    double module_prefill_ms; /* prefill of modules that missed. 0 with RP_REUSE_OFF, which caches none */
+    double plan_ms;   /* from the document to the composed context, loads from disk included */
+    double prompt_prefill_ms; /* prefill of the prompt's own text, and sampling of the first token */
     double ttft_ms;   /* time to first token: queue_ms + module_prefill_ms + plan_ms + prompt_prefill_ms */
     double decode_ms; /* the tokens after the first */
-    double saved_ms;  /* what computing the reused states would have taken, about: of each span what the cost model expected of it when it
-                         was kept, in proportion to the tokens that were used; what eviction weighs spans by */
+    double saved_ms;  /* estimated time to compute the reused KV: each span's cost as predicted when it was cached, in
+                         proportion to the tokens used; eviction uses the same cost */
     double decode_tokens_per_second;
 } rp_timings;
 
 typedef struct rp_result {
-    char *text;                /* UTF-8: the pieces that on_text got or would have got. A character that the end cut in two is left
-                                  out, and so is a stop string with what stands behind it */
-    int32_t *tokens;           /* generated token ids, those of a stop string too */
+    char *text;                /* UTF-8: all pieces of on_text. Without a character cut by the end, and without a stop
+                                  string and the text after it */
+    int32_t *tokens;           /* generated token ids, those of a stop string included */
     int32_t n_tokens;
-    float *logprobs;           /* [n_tokens] of each token; NULL if n_logprobs of the request is 0 */
-    rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: the likeliest in each place, likeliest first; NULL as above */
+    float *logprobs;           /* [n_tokens]; NULL if the request's n_logprobs is 0 */
+    rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: most likely tokens per position, in order; NULL as above */
     int32_t n_top;             /* n_logprobs, or the size of the vocabulary if that is less */
-    const char *finish_reason; /* "stop" (end of text, stop string, the grammar's end), "length" (max_tokens, n_forced, the context or the
-                                  state budget), "grammar" (no token can go on as the grammar wants, or it is too ambiguous to be
-                                  followed: the text is only the beginning of one), "cancelled", "deadline"; static */
+    const char *finish_reason; /* "stop" (end of text, stop string, end of the grammar), "length" (max_tokens, n_forced,
+                                  the context or the KV budget), "grammar" (no token continues the grammar, or it is too
+                                  ambiguous to follow: the text is incomplete), "cancelled", "deadline"; static */
     const char *stop;          /* the stop string that ended it, or NULL */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
-    int32_t cached_tokens;     /* states that were reused */
-    int32_t fresh_tokens;      /* computed for this request */
-    int32_t drafted_tokens;    /* guessed (n_draft) */
-    int32_t accepted_tokens;   /* and right: so many tokens of the answer needed no step of their own */
-    uint64_t bytes_copied;     /* attention states copied while composing: 0 */
-    uint64_t kv_bytes;      /* attention states that the request held at its end: its own and those of its modules */
+    int32_t cached_tokens;     /* tokens with reused KV */
+    int32_t fresh_tokens;      /* tokens computed for this request */
+    int32_t drafted_tokens;    /* by prompt lookup (n_draft) */
+    int32_t accepted_tokens;   /* accepted drafts: answer tokens that needed no step of their own */
+    uint64_t bytes_copied;     /* KV bytes copied while composing: 0 */
+    uint64_t kv_bytes;      /* KV that the request held at its end, its modules included */
     rp_timings timings;
     rp_quality_report quality;
     rp_plan_item *plan;
     int32_t n_plan;
     rp_mismatch mismatch;
-    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond those that the model
-                                  was trained for. At most RP_MAX_WARNINGS; the last one counts those that are left out */
+    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond
+                                  the training context. At most RP_MAX_WARNINGS; the last one counts the omitted ones */
     int32_t n_warnings;
     void *owner;               /* internal */
 } rp_result;
 
-/* A request under way. Its functions may be called by any thread, rp_job_free by one and as the last. */
+/* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */
 typedef struct rp_job rp_job;
 
-/* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
- * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first;
- * within a priority tenants take turns by deficit round robin in predicted time; a tenant's own requests are served by deadline, then in
- * order of arrival.
- * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_BUDGET (the budget cannot hold prompt and answer even when nothing else
- * runs), RP_ERR_MEMORY, RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
+/* Parses, plans and queues a request; copies what it borrows. Does not wait for the engine. Jobs run together, as many
+ * as max_sequences and the KV budget allow; each answer is the one that the job would give alone. Higher priority runs
+ * first; within a priority, tenants take turns by deficit round robin in predicted time; a tenant's requests are
+ * ordered by deadline, then by arrival.
+ * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_BUDGET (the whole budget cannot hold prompt and answer),
+ * RP_ERR_MEMORY, RP_ERR_CONTEXT, and the errors of rp_engine_run about the request itself. */
 RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err);
-/* Waits until the call has ended, for up to timeout_ms (-1: for ever). Returns whether it has. */
+/* Waits until the job has ended, for up to timeout_ms (-1: no limit). Returns whether it has. */
 RP_API bool rp_job_wait(rp_job *call, int64_t timeout_ms);
-/* Waits, then moves the result out (once: RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (before an answer began; after that a result
- * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
+/* Waits, then moves the result out (once; RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (cancelled before an answer
+ * began; later, the result says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
 RP_API int rp_job_result(rp_job *call, rp_result **out, rp_error *err);
-/* Ends the call before the next step; returns at once. */
+/* Ends the job before the next step; returns at once. */
 RP_API void rp_job_cancel(rp_job *call);
-/* For a reader that is behind: no more of the answer is generated from the next step on until rp_job_resume. The call keeps its KV and
- * its reservation, but no place of max_sequences; deadlines and rp_job_cancel end it as ever. Before its first token a call is not
- * paused, so callbacks of one more step may come. Callbacks may call both. */
+/* Pauses generation for a slow client, from the next step until rp_job_resume. The job keeps its KV and its
+ * reservation, but does not count against max_sequences; deadlines and rp_job_cancel still apply. A job pauses only
+ * after its first token, so callbacks of one more step may come. Callbacks may call both. */
 RP_API void rp_job_pause(rp_job *call);
 RP_API void rp_job_resume(rp_job *call);
-/* Cancels the call if it has not ended, waits for that, and frees it with its result. */
+/* Cancels the job if it has not ended, waits for its end, and frees it with its result. */
 RP_API void rp_job_free(rp_job *call);
 
 typedef enum rp_job_state {
-    RP_JOB_WAITING, /* for its turn, or for another call that computes what it would have to */
-    RP_JOB_PREFILL, /* its modules or its prompt are computed */
+    RP_JOB_WAITING, /* for admission, or for another job that computes the same tokens */
+    RP_JOB_PREFILL, /* of its modules or its prompt */
     RP_JOB_DECODE,
     RP_JOB_DONE,
 } rp_job_state;
 
 typedef struct rp_job_status {
     rp_job_state state;
-    int32_t queue_position;  /* 1: the next; 0: it does not wait */
+    int32_t queue_position;  /* 1: the next; 0: not queued */
     int32_t prompt_tokens;   /* as in the result */
-    int32_t cached_tokens;   /* likewise, from the moment on when the prompt is composed: before its first token; else 0 */
-    int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
+    int32_t cached_tokens;   /* likewise, once the prompt is composed, before its first token; until then 0 */
+    int32_t computed_tokens; /* of prompt_tokens: cached or computed so far */
     int32_t answer_tokens;
 } rp_job_status;
 
