@@ -1,11 +1,12 @@
-/* reprise.h: the public interface of Reprise, an LLM inference library that never reads the same text twice.
+/* reprise.h: the public interface of Reprise, an LLM inference library that never prefills the same text twice.
  *
- *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Shared by any number of engines.
- *   rp_engine   what runs prompts with one model: threads, the store of attention states, the schemas.
+ *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
+ *   rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
+ *               and schemas.
  *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
- *   rp_prompt   a prompt made part by part, for text of users: it is never parsed.
- *   rp_result   what a request gave: text, token counts, timings, and the plan that says what was reused.
- *   rp_cache    a folder of attention states on disk, to look at and to look after without a model.
+ *   rp_prompt   a prompt built part by part, for user input: its text is never parsed.
+ *   rp_result   a request's output: text, token counts, timings, and the plan, which lists the reused KV.
+ *   rp_cache    a store's folder on disk, for inspection and maintenance without a model.
  *
  * A whole program:
  *
@@ -22,10 +23,10 @@
  *       puts(result->text);
  *   rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
  *
- * Manners. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Everything that
- * has a free or close function accepts NULL there. Strings are UTF-8 and NUL-terminated. The library keeps no global
- * state, never exits and never prints (REPRISE_LOG and REPRISE_TRACE in the environment ask it to).
- * Threads: a model and an engine may be used by many threads at once. An engine computes on a thread of its own, and calls callbacks there.
+ * Conventions. Functions that can fail return 0 or a negative rp_code and fill in an optional rp_error. Every free or
+ * close function accepts NULL. Strings are UTF-8 and NUL-terminated. The library keeps no global state, never exits
+ * and never prints, unless the environment variables REPRISE_LOG and REPRISE_TRACE request it.
+ * Threads. Models and engines are thread-safe. An engine computes on a thread of its own and calls callbacks there.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -54,22 +55,22 @@ extern "C" {
 /* The one list of error codes: X(NAME, value, text). */
 #define RP_ERRORS(X) \
     X(OK, 0, "no error") \
-    X(ERR_INVALID, -1, "an argument is not valid") \
+    X(ERR_INVALID, -1, "invalid argument") \
     X(ERR_MEMORY, -2, "out of memory") \
-    X(ERR_IO, -3, "a file cannot be read or written") \
-    X(ERR_FORMAT, -4, "a file is damaged or not of the expected format") \
-    X(ERR_UNSUPPORTED, -5, "the model needs something that is not supported") \
-    X(ERR_SYNTAX, -6, "a PML document or a grammar is not well-formed or not valid") \
-    X(ERR_NAME, -7, "an unknown name") \
-    X(ERR_CONFLICT, -8, "two things that exclude each other") \
-    X(ERR_LENGTH, -9, "an argument or a text does not fit its place") \
-    X(ERR_CONTEXT, -10, "the prompt is longer than the context") \
-    X(ERR_LIMIT, -11, "a built-in limit would be exceeded") \
-    X(ERR_CANCELLED, -12, "stopped by the caller") \
-    X(ERR_INTERNAL, -13, "a fault of this library") \
-    X(ERR_BUSY, -14, "too many requests wait: try again later") \
-    X(ERR_DEADLINE, -15, "not begun before its deadline") \
-    X(ERR_BUDGET, -16, "the budget of attention states cannot hold it")
+    X(ERR_IO, -3, "cannot read or write a file") \
+    X(ERR_FORMAT, -4, "corrupt file or unexpected file format") \
+    X(ERR_UNSUPPORTED, -5, "the model requires an unsupported feature") \
+    X(ERR_SYNTAX, -6, "syntax error in a PML document or a grammar") \
+    X(ERR_NAME, -7, "unknown name") \
+    X(ERR_CONFLICT, -8, "conflict: mutually exclusive settings or concurrent use") \
+    X(ERR_LENGTH, -9, "an argument or text exceeds its maximum length") \
+    X(ERR_CONTEXT, -10, "the prompt exceeds the context length") \
+    X(ERR_LIMIT, -11, "a built-in limit is exceeded") \
+    X(ERR_CANCELLED, -12, "cancelled by the caller") \
+    X(ERR_INTERNAL, -13, "internal error of the library") \
+    X(ERR_BUSY, -14, "the request queue is full: try again later") \
+    X(ERR_DEADLINE, -15, "the deadline passed before the first token") \
+    X(ERR_BUDGET, -16, "the KV cache budget is too small")
 
 typedef enum rp_code {
 #define X(name, value, text) RP_##name = value,
@@ -80,9 +81,9 @@ typedef enum rp_code {
 #define RP_ERROR_MESSAGE_BYTES 512
 #define RP_ERROR_WHERE_BYTES 256
 
-/* Filled in when a function fails. `message` is one line that says what, where and what to do, and already contains
- * `where` ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""); `offset` is the byte in the input, or 0;
- * `retry_after_ms` is when to try again after RP_ERR_BUSY, else 0. */
+/* Filled in when a function fails. `message` is one line: what is wrong, where, and what to do. It includes `where`
+ * ("cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""). `offset` is the byte offset in the input, or 0.
+ * `retry_after_ms` is the delay before a retry after RP_ERR_BUSY, else 0. */
 typedef struct rp_error {
     rp_code code;
     char message[RP_ERROR_MESSAGE_BYTES];
@@ -95,7 +96,8 @@ RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */
 RP_API const char *rp_code_text(rp_code code); /* static */
 RP_API const char *rp_version(void);           /* RP_VERSION_STRING of the library; static */
 
-/* Called during long work: how much is done, of how much. Tokens, where modules are computed; bytes, where weights are prepared or hashed. */
+/* Progress of a long operation: `done` units of `total`. The unit is tokens for module prefill, and bytes for
+ * preparing or hashing weights. */
 typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 
 /* ---- Models ---------------------------------------------------------------------------------------------------- */
@@ -103,58 +105,60 @@ typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
 typedef struct rp_model rp_model;
 
 typedef struct rp_model_options {
-    const char *chat_format; /* a name of rp_chat_format_name, or NULL: by the model's metadata and template */
-    bool vocabulary_only;    /* tokens alone: the file needs no weights, and its architecture may be any. Such a model tokenizes, and engines,
-                                rp_schema_lint and rp_split refuse it with RP_ERR_UNSUPPORTED. Default false */
+    const char *chat_format; /* a name from rp_chat_format_name; NULL: from the model's metadata and template */
+    bool vocabulary_only;    /* load the tokenizer only: the file needs no weights and may have any architecture.
+                                Engines, rp_schema_lint and rp_split refuse this model with RP_ERR_UNSUPPORTED.
+                                Default false */
 } rp_model_options;
 
 RP_API rp_model_options rp_model_options_defaults(void);
 
-/* Opens a GGUF file, or with NAME-00001-of-00003.gguf the three that a model was split into. Files are mapped and must stay
- * unchanged while the model is open.
+/* Opens a GGUF file. For a split model, give its first file (NAME-00001-of-00003.gguf): all of its files are opened.
+ * Files are mapped and must not change while the model is open.
  * options   NULL for the defaults; borrowed during the call.
- * RP_ERR_IO, RP_ERR_FORMAT (damaged), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
- * what is supported), RP_ERR_INVALID (not the first of a split model's files), RP_ERR_NAME (chat_format), RP_ERR_MEMORY. */
+ * RP_ERR_IO, RP_ERR_FORMAT (corrupt), RP_ERR_UNSUPPORTED (architecture, tensor type or vocabulary; the message lists
+ * the supported ones), RP_ERR_INVALID (not the first file of a split model), RP_ERR_NAME (chat_format),
+ * RP_ERR_MEMORY. */
 RP_API int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
-RP_API void rp_model_close(rp_model *model); /* after every engine that uses it was freed */
+RP_API void rp_model_close(rp_model *model); /* free all engines of the model first */
 
-/* What a model is. The strings belong to the model. */
+/* Properties of a model. The strings belong to the model. */
 typedef struct rp_model_info {
     const char *name;         /* general.name, or "" */
     const char *architecture; /* "llama" */
     const char *weights;      /* the type of most weights: "Q8_0" */
     const char *chat_format;  /* "chatml" */
-    bool chat_format_guessed; /* the model has a chat template, and it is none of those that are known */
+    bool chat_format_guessed; /* the model has a chat template, but not a known one */
     uint64_t parameters;
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
-    int32_t n_ctx_train;          /* positions the model was trained for */
+    int32_t n_ctx_train;          /* context length in training, in positions */
     const char *positions;        /* "rotary", "ALiBi", "learned" or "none"; static */
-    bool movable;                 /* modules can be packed: their states may stand at other positions than they were computed at */
-    int32_t window;               /* layers with a window see so many tokens, themselves included; 0: none has one */
+    bool movable;                 /* the KV can be shifted to other positions, so modules can be packed */
+    int32_t window;               /* sliding window in tokens, the token itself included; 0: no layer has one */
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
-    uint64_t kv_bytes_per_token; /* attention states in f16 */
-    const char *fingerprint;      /* 64 hexadecimal digits, once they are known: an engine with a store has them computed, and so does
-                                     rp_model_fingerprint. Until then "" */
+    uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
+    const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
+                                     rp_model_fingerprint */
 } rp_model_info;
 
 RP_API void rp_model_describe(const rp_model *model, rp_model_info *out);
 
-/* What tells the model from every other: BLAKE2b of all bytes of its files and of its chat format, part of the keys of a store. All weights are
- * read, unless that has been done already. Any thread.
- * n_threads    0: one for each processor
+/* Computes the model's fingerprint: BLAKE2b of all bytes of its files and of its chat format. It is part of the keys
+ * of a store. Reads all weights, unless the fingerprint is known already. Any thread.
+ * n_threads    0: one per processor
  * on_progress  (bytes) may be NULL; called on the calling thread
- * *out         64 hexadecimal digits, which belong to the model
+ * *out         64 hexadecimal digits; belongs to the model
  * RP_ERR_IO (a file was changed in place since the model was opened), RP_ERR_MEMORY. */
 RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err);
 
-/* The i-th chat format's name, NULL past the end. Static. */
+/* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
-/* Text to token ids. text: n bytes of UTF-8 (bytes that are not are encoded as bytes where the vocabulary can).
- * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for text you trust.
- * add_bos: the beginning-of-text token first, if the model wants one.
+/* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
+ * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.
+ * add_bos: put the beginning-of-text token first, if the model wants one.
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
@@ -169,44 +173,45 @@ typedef struct rp_message {
     size_t n;
 } rp_message;
 
-/* What rp_request.messages become: the beginning-of-text token, if the model wants one, each message with what the model's chat format
- * puts around its role, and what opens an answer. continues: the last message is the beginning of the answer, and stays open.
- * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, an unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Converts messages as rp_request.messages does: the beginning-of-text token (if the model wants one), each message in
+ * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
+ * is not closed.
+ * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
                                 size_t *n_tokens, rp_error *err);
-/* Bytes that a token stands for (not always whole UTF-8 characters). special: control tokens give their name, else
- * nothing. Belongs to the model. Returns NULL for an id outside the vocabulary. */
+/* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
+ * nothing. Belongs to the model. NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
-RP_API void rp_free(void *p); /* what the library allocated for the caller */
+RP_API void rp_free(void *p); /* frees memory that the library allocated for the caller */
 
 /* ---- Smaller models -------------------------------------------------------------------------------------------- */
 
-/* How far rp_model_quantize is. The strings are borrowed during the call. */
+/* Progress of rp_model_quantize. The strings are borrowed during the call. */
 typedef struct rp_quantize_step {
-    const char *tensor;    /* whose rows come next; NULL: all is done */
-    const char *from, *to; /* its types: "F16", "Q4_K"; NULL where tensor is */
-    bool begins;           /* with its first row */
-    bool is_fallback;      /* `to` is another type than was asked for: the rows are not whole blocks of that one */
-    uint64_t done_bytes, total_bytes; /* of the weights that are read */
+    const char *tensor;    /* the tensor that is converted next; NULL: finished */
+    const char *from, *to; /* its types: "F16", "Q4_K"; NULL if tensor is NULL */
+    bool begins;           /* this is the tensor's first row */
+    bool is_fallback;      /* `to` is not the requested type: rows are not a multiple of that type's block */
+    uint64_t done_bytes, total_bytes; /* of the source weights */
 } rp_quantize_step;
 
 /* Called on the calling thread, every few MiB. Return false to stop. */
 typedef bool (*rp_on_quantize)(void *user, const rp_quantize_step *step);
 
 typedef struct rp_quantize_options {
-    int32_t n_threads; /* 0: one for each processor */
+    int32_t n_threads; /* 0: one per processor */
     rp_on_quantize on_step; /* may be NULL */
     void *user;
 } rp_quantize_options;
 
 RP_API rp_quantize_options rp_quantize_options_defaults(void);
 
-/* Writes a copy of the GGUF file `in` whose matrices are of a smaller type: "Q8_0", "Q4_0", "Q4_K" or "Q6_K". Vectors, norms,
- * biases, positions and routers of experts become F32. A matrix whose rows are not whole blocks of the type gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model
- * becomes one file. `out` appears whole or not at all; an older file of that name is replaced.
+/* Writes a copy of the GGUF file `in` with its matrices quantized to `type`: "Q8_0", "Q4_0", "Q4_K" or "Q6_K".
+ * Vectors, norms, biases, positions and expert routers become F32. A matrix whose rows are not a multiple of the type's
+ * block gets Q5_0 (for Q4_K), Q8_0 (for Q6_K) or F16. A split model becomes one file. `out` is replaced atomically.
  * options   NULL for the defaults; borrowed during the call.
- * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are neither F32, F16 nor BF16), RP_ERR_INVALID (in and out are one
- * file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+ * RP_ERR_NAME (type), RP_ERR_UNSUPPORTED (weights of `in` are not F32, F16 or BF16), RP_ERR_INVALID (in and out are the
+ * same file), RP_ERR_CANCELLED (on_step), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
@@ -216,154 +221,161 @@ typedef struct rp_engine rp_engine;
 
 typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1 } rp_kv_format;
 
-/* What a step of the engine computed for one call. */
+/* What a step computed for one job. */
 typedef enum rp_step_kind {
-    RP_STEP_MODULE,  /* tokens of a module that the call was the first to miss */
+    RP_STEP_MODULE,  /* tokens of a module; this job was the first to miss it */
     RP_STEP_PREFILL, /* tokens of its prompt */
-    RP_STEP_DECODE,  /* its answer's last token, and drafts behind it */
-    RP_STEP_BACKGROUND, /* tokens that no call waits for (rp_engine_drain): alone in its step, which is a short one */
+    RP_STEP_DECODE,  /* the last token of its answer, and drafts after it */
+    RP_STEP_BACKGROUND, /* tokens of a background task (rp_engine_drain), in a short step of their own */
 } rp_step_kind;
 #define RP_N_STEP_KINDS 4
 
 typedef struct rp_step_part {
-    uint64_t call;          /* rp_job_number; 0: a module whose call is gone or that rp_schema_prefill wants; the background */
+    uint64_t call;          /* rp_job_number; 0: background, rp_schema_prefill, or a module whose job has ended */
     rp_step_kind kind;
     int32_t n_rows;         /* tokens computed */
-    int32_t context_tokens; /* that they attended to, themselves included */
+    int32_t context_tokens; /* tokens attended to, themselves included */
 } rp_step_part;
 
-/* A step: rows of many calls that were computed together. Results do not depend on how. */
+/* A step: rows of several jobs, computed as one batch. Results do not depend on the batching. */
 typedef struct rp_step {
     uint64_t number;        /* from 1 */
-    uint64_t start_us, end_us; /* of a clock that starts with the machine */
-    uint64_t predicted_us;  /* what the engine's cost model had expected; 0: it had not learned yet */
+    uint64_t start_us, end_us; /* monotonic clock since boot */
+    uint64_t predicted_us;  /* prediction of the engine's cost model; 0: none yet */
     const rp_step_part *parts;
     int32_t n_parts;
-    int32_t n_running, n_waiting; /* calls */
-    uint64_t kv_bytes;   /* in use, what the store keeps included */
+    int32_t n_running, n_waiting; /* jobs */
+    uint64_t kv_bytes;   /* KV in use, cached spans included */
 } rp_step;
 
 /* Called after each step, on the engine's thread; step is borrowed meanwhile. */
 typedef void (*rp_on_step)(void *user, const rp_step *step);
 
-/* When what was computed goes to disk. */
+/* When new spans are written to disk. */
 typedef enum rp_store_write {
-    RP_STORE_WRITE_BACK = 0, /* soon, beside the computing */
-    RP_STORE_WRITE_THROUGH,  /* before the call that computed it ends */
-    RP_STORE_WRITE_OFF,      /* what is there is used, nothing is added */
+    RP_STORE_WRITE_BACK = 0, /* soon, in parallel with computation */
+    RP_STORE_WRITE_THROUGH,  /* before the job that computed them ends */
+    RP_STORE_WRITE_OFF,      /* never: records on disk are only read */
 } rp_store_write;
 
 typedef struct rp_engine_options {
-    int32_t n_threads;           /* 0: one for each processor */
-    int32_t n_ctx;               /* positions a prompt and its answer may take; 0: what the model was trained for */
+    int32_t n_threads;           /* 0: one per processor */
+    int32_t n_ctx;               /* context length: positions of a prompt and its answer; 0: as in training */
     rp_kv_format kv_format; /* f16; f32 is for tests */
-    uint64_t ram_bytes;          /* hard limit for what a program with this engine takes of memory, all in all: weights, what is used of
-                                    the file, activations, tables, attention states. States get what the others leave. 0: none */
-    uint64_t kv_budget_bytes; /* hard limit for attention states in RAM; 0: as ram_bytes says, or 2 GiB */
-    int32_t chunk_tokens;        /* most tokens of prompts that a step computes, 1 to 4096; 0: 256. Results do not depend on it. */
-    int32_t max_sequences;       /* calls that run together, 1 to 256; 0: 16 */
-    int32_t max_queue;           /* calls that wait beside them, 1 to 65536; 0: 256. One more is refused with RP_ERR_BUSY */
-    float token_goal_ms;         /* time between two tokens of an answer: while there are answers under way, prompts get as many rows of a
-                                    step as leave it within this; INFINITY: chunk_tokens. 0: 1.75 times what a step without them takes */
-    const char *store_dir;       /* a folder in which attention states outlive the engine; made if it is not there. One that is neither empty nor a
-                                    store is refused (RP_ERR_FORMAT). NULL: RAM alone */
-    uint64_t store_budget_bytes; /* hard limit for what the folder takes on disk, all in all; 0: 16 GiB */
-    const char *store_key_file;  /* the key that records are encrypted with: 32 bytes, or 64 hexadecimal digits; those of another key are
-                                    misses. NULL: the 64 digits in REPRISE_STORE_KEY, or, without that, no encryption */
+    uint64_t ram_bytes;          /* hard limit on the memory of a program with this engine: weights, used pages of the
+                                    file, activations, tables and KV. KV gets what the others leave. 0: none */
+    uint64_t kv_budget_bytes; /* hard limit on KV in RAM; 0: derived from ram_bytes, or 2 GiB */
+    int32_t chunk_tokens;        /* maximum prompt tokens per step, 1 to 4096; 0: 256. Does not affect results */
+    int32_t max_sequences;       /* maximum running jobs, 1 to 256; 0: 16 */
+    int32_t max_queue;           /* maximum queued jobs, 1 to 65536; 0: 256. Further ones get RP_ERR_BUSY */
+    float token_goal_ms;         /* target inter-token latency: while answers are decoded, a step takes only as many
+                                    prompt rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times the
+                                    step's time without prompt rows */
+    const char *store_dir;       /* the store's folder: KV in it outlives the engine. Created if missing. A folder that
+                                    is neither empty nor a store is refused (RP_ERR_FORMAT). NULL: RAM only */
+    uint64_t store_budget_bytes; /* hard limit on the folder's total size on disk; 0: 16 GiB */
+    const char *store_key_file;  /* encryption key of the records: 32 bytes, or 64 hexadecimal digits; records of
+                                    another key are misses. NULL: the 64 digits in REPRISE_STORE_KEY, if set; else
+                                    no encryption */
     rp_store_write store_write;
-    bool store_read_only;        /* nothing is written there, so another process may use it, too */
-    bool store_whole_reads;      /* states are read span by span, not layer by layer for all spans: to measure what that is worth */
-    uint64_t scaffold_bytes;     /* most that prompts computed together in idle time may take (RP_QUALITY_SCAFFOLD); 0: a quarter of the states */
-    int32_t audit_every;         /* one in so many requests with modules is computed again in full in idle time, and compared; 0: none */
-    float max_divergence;        /* of a schema's audited requests, on average, in nats: above it the schema is reported; 0: none */
-    bool audit_raises;           /* and its requests that ask for no quality of their own get the next one of the dial */
+    bool store_read_only;        /* never write to the folder, so another process may use it too */
+    bool store_whole_reads;      /* read KV span by span instead of layer by layer for all spans; for measurements */
+    uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
+    int32_t audit_every;         /* when idle, recompute one in N modular requests in full and compare; 0: none */
+    float max_divergence;        /* report a schema if its audits' mean divergence, in nats, exceeds this; 0: never */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 } rp_engine_options;
 
 RP_API rp_engine_options rp_engine_options_defaults(void);
 
-/* Starts the engine's thread. options NULL: the defaults. The model is borrowed until rp_engine_free. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_BUDGET (ram_bytes: it says how much is needed), RP_ERR_IO (threads), RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT
- * (store_dir is no store). A store that cannot be used now is none of these: rp_store_stats.disk_state says so. */
+/* Creates an engine and starts its thread. options NULL: the defaults. The model is borrowed until rp_engine_free.
+ * RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_BUDGET (ram_bytes; the message gives the need), RP_ERR_IO (threads),
+ * RP_ERR_CONFLICT (another process uses the store), RP_ERR_FORMAT (store_dir is not a store). A store that is
+ * unavailable is not an error: see rp_store_stats.disk_state. */
 RP_API int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
-/* After every call was freed. What waits to be written to disk is written. */
+/* Frees an engine. Free all of its jobs first. Pending writes to disk are completed. */
 RP_API void rp_engine_free(rp_engine *engine);
-/* The same within a time limit: after timeout_ms (-1: none) nothing more is written; the disk is then waited for during one call of the system at
- * most. Every record is whole or absent. Returns how many spans were not written, or failed to be: they are computed again when needed. */
+/* Like rp_engine_free, with a time limit: after timeout_ms (-1: none) nothing more is written; closing then waits for
+ * at most one system call on the disk. Every record is whole or absent. Returns the number of spans that were not
+ * written or failed to be written: they are recomputed when needed. */
 RP_API size_t rp_engine_close(rp_engine *engine, int64_t timeout_ms);
 
-/* How an engine was made, and how busy it is. */
+/* Configuration and load of an engine. */
 typedef struct rp_engine_info {
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue; /* as rp_engine_options; none is 0 */
     rp_kv_format kv_format;
-    bool prepared;            /* rp_engine_prepare, or a first request, was there */
-    int32_t running, waiting; /* calls that run, as after the last step; that have not ended, beside them */
-    int32_t background;       /* pieces of work in the background that are not done */
+    bool prepared;            /* weights are prepared: by rp_engine_prepare or a first request */
+    int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
+    int32_t background;       /* pending background tasks */
 } rp_engine_info;
 RP_API void rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 
-/* Brings the weights into the order that this machine multiplies them in, which takes about a second for each GB. The first request
- * does it where this was not called. RP_ERR_MEMORY. */
+/* Repacks the weights for this machine's kernels, which takes about a second per GB. Otherwise the first request does
+ * it. RP_ERR_MEMORY. */
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
 
-/* Work in the background: what makes later requests better, and no call waits for. The engine does it when it has been idle for a moment,
- * in short steps, so that a request which comes meanwhile waits for one of them at most; it gives up the room that
- * it takes to any request that needs it, and is not counted among calls. rp_engine_free ends what is not done.
+/* Background tasks improve later requests; no job waits for them. The engine runs them after a short idle period, in
+ * short steps: a request that arrives meanwhile waits for at most one step. Their memory is reclaimed for any request
+ * that needs it, and they do not count as jobs. rp_engine_free drops pending tasks.
  *
- * Waits until nothing of it is left, for up to timeout_ms (-1: for ever), and has it begin without that moment. Returns whether nothing is
- * left. Any thread but the engine's. */
+ * Starts the tasks without the idle period and waits until none is pending, for up to timeout_ms (-1: no limit).
+ * Returns whether none is pending. Any thread except the engine's. */
 RP_API bool rp_engine_drain(rp_engine *engine, int64_t timeout_ms);
 
-/* What an engine needs of memory, in bytes. A program has its own code and the model's vocabulary beside it. */
+/* Memory of an engine, in bytes. A program also needs memory for its code and the model's vocabulary. */
 typedef struct rp_memory {
-    uint64_t weights;      /* the engine's own copy of them, in the order of its products; 0: the file's are used as they are */
-    uint64_t file;         /* of the mapped file: what is read of it once the engine is prepared, as far as it is used */
-    uint64_t activations;  /* of one step, with attention scores */
-    uint64_t token_trie;   /* the vocabulary as grammars need it: from the first request with one on */
-    uint64_t states;       /* attention states: what was allocated so far */
+    uint64_t weights;      /* the engine's repacked copy of the weights; 0: the mapped file is used directly */
+    uint64_t file;         /* mapped file: what a prepared engine reads of it, as far as used */
+    uint64_t activations;  /* of one step, attention scores included */
+    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on */
+    uint64_t states;       /* KV: allocated so far */
     uint64_t kv_limit; /* rp_engine_options.kv_budget_bytes, in whole blocks */
 } rp_memory;
 RP_API void rp_engine_memory(rp_engine *engine, rp_memory *out);
 
 /* ---- Tenants --------------------------------------------------------------------------------------------------- */
 
-/* Whose a request or a schema is: any string of up to RP_MAX_TENANT_BYTES. NULL and "" are the operator. The string enters the names of
- * all states that are kept for the tenant, so nobody else finds them, waits for them, is told of them, or gets a token sooner by them.
+/* The tenant that owns a request or a schema: any string of up to RP_MAX_TENANT_BYTES. NULL and "" are the operator.
+ * The string is part of the keys of the tenant's cached KV: no other tenant can hit it, wait for it, see it in a
+ * report, or get a token sooner through it.
  *
- *   text of a request, and its answer            its tenant's alone
- *   modules of a schema loaded for a tenant      that tenant's alone
- *   modules of a schema loaded for the operator  shared: everybody's requests use them; the operator's text alone is in them
+ *   text of a request, and its answer            private to its tenant
+ *   modules of a schema loaded for a tenant      private to that tenant
+ *   modules of a schema loaded for the operator  shared by all requests; they contain the operator's text only
  *
- * Who may call himself what is the program's business, and to load for the operator is the operator's. docs/tenants.md says more. */
+ * The program authenticates tenants, and lets only the operator load shared schemas. See docs/tenants.md. */
 #define RP_MAX_TENANT_BYTES 256
 
-/* What a tenant may keep, in bytes of states in RAM and of records on disk; 0: as much as there is room for. */
+/* Limits on a tenant's cache: KV bytes in RAM, and bytes of records on disk; 0: no limit of its own. */
 typedef struct rp_quota {
     uint64_t kv_bytes, store_bytes;
 } rp_quota;
 
-/* From now on: a tenant that keeps more loses its own, what goes first of it. What its running calls hold is not taken from them, and is
- * kept as far as there is room in the end. Modules of shared schemas are the operator's (tenant NULL). Any thread.
- * RP_ERR_LIMIT (the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
+/* Sets a tenant's quota. Over quota, the tenant's own entries are evicted, lowest priority first. KV that its running
+ * jobs hold is not evicted, and is cached at their end as far as the quota allows. Modules of shared schemas belong to
+ * the operator (tenant NULL). Any thread.
+ * RP_ERR_LIMIT (length of the name; 65,535 tenants with quotas), RP_ERR_MEMORY. */
 RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_quota *quota, rp_error *err);
 
 /* ---- Quality --------------------------------------------------------------------------------------------------- */
 
-/* How much of what was computed apart is computed again where a prompt puts it together: the dial from free to exact. docs/quality.md says
- * what each costs and gives.
+/* Accuracy level: which module tokens are recomputed in the context of the prompt, from none to all. docs/quality.md
+ * gives the cost and the accuracy of each.
  *
- *   reuse      states as they were computed
- *   link:K     the first K tokens of each module are computed again in the prompt (EPIC; Hu et al., 2025)
- *   blend:R    so are R per cent of the modules' tokens: beginnings, and those whose states deviate most, as their second layer tells (CacheBlend;
- *              Yao et al., 2025)
- *   scaffold   what the prompt combines is computed together while the engine is idle: the next prompt with the same beginning is exact; until
+ *   reuse      KV as cached
+ *   link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al., 2025)
+ *   blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
+ *              deviation in the second layer (CacheBlend; Yao et al., 2025)
+ *   scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
  *              then reuse
- *   exact      every token attends to all before it
+ *   exact      every token attends to all tokens before it
  *
- * Modules whose states are those of a plain run, for what stands before them is what they were computed behind, are left as they are. */
+ * Modules that already have the KV of a full prefill, because the tokens before them are those of their scope, are not
+ * recomputed. */
 typedef enum rp_quality_mode {
-    RP_QUALITY_AS_WRITTEN = 0, /* what the prompt says, or each module, the schema; else reuse */
+    RP_QUALITY_AS_WRITTEN = 0, /* as the prompt says, else each module, else the schema; else reuse */
     RP_QUALITY_REUSE,
     RP_QUALITY_LINK,
     RP_QUALITY_BLEND,
@@ -378,54 +390,56 @@ typedef struct rp_quality {
     int32_t amount; /* link: tokens, 1 to RP_MAX_LINK_TOKENS; blend: per cent, 1 to 100; else 0 */
 } rp_quality;
 
-/* "reuse", "link:8", "blend:15", "scaffold", "exact". RP_ERR_INVALID. */
+/* Parses "reuse", "link:8", "blend:15", "scaffold" or "exact". RP_ERR_INVALID. */
 RP_API int rp_quality_parse(const char *text, rp_quality *out, rp_error *err);
 #define RP_QUALITY_BYTES 24
-/* The same back, into out; "" for as written. Returns out. */
+/* Formats a quality into out; "" for as written. Returns out. */
 RP_API char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]);
 
 /* ---- Schemas --------------------------------------------------------------------------------------------------- */
 
-/* Belongs to its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Calls keep what they need of it. */
+/* Owned by its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Jobs keep their own
+ * references to its parts. */
 typedef struct rp_schema rp_schema;
 
 typedef enum rp_scope { RP_SCOPE_AS_WRITTEN, RP_SCOPE_PATH, RP_SCOPE_MODULE } rp_scope;
-/* What a module of scope `module` saw before itself when it was computed: nothing, or the beginning-of-text token alone. */
+/* What a module of scope `module` attended to before itself: nothing, or the beginning-of-text token only. */
 typedef enum rp_anchor { RP_ANCHOR_AS_WRITTEN, RP_ANCHOR_NONE, RP_ANCHOR_BOS } rp_anchor;
 typedef enum rp_layout { RP_LAYOUT_AS_WRITTEN, RP_LAYOUT_PACKED, RP_LAYOUT_FIXED } rp_layout;
 
-/* Whose a schema is, and what shall hold instead of what it says: to compare ways of reuse without editing it. All zero: the
- * operator's, shared, as written. */
+/* Tenant of a schema, and overrides of its attributes, to compare reuse settings without editing it. All zero: shared,
+ * owned by the operator, as written. */
 typedef struct rp_schema_options {
-    const char *tenant;   /* the schema is this tenant's: nobody else finds it, and its name may be that of a shared one or of another
-                             tenant's. NULL: shared by all. Borrowed during the call. */
-    const char *name;     /* what the schema has to call itself, else RP_ERR_INVALID, and nothing is replaced; NULL: anything. Borrowed
-                             during the call */
+    const char *tenant;   /* owner: no other tenant can use the schema, and its name may equal that of a shared one or of
+                             another tenant's. NULL: shared by all. Borrowed during the call. */
+    const char *name;     /* required name of the schema, else RP_ERR_INVALID, and nothing is replaced; NULL: any.
+                             Borrowed during the call */
     rp_scope scope;       /* of the schema and of all its modules */
-    rp_anchor anchor;     /* the same; without effect where the scope is path */
+    rp_anchor anchor;     /* likewise; no effect with scope path */
     rp_layout layout;
     rp_quality quality;   /* of the schema and of all its modules */
-    const char *scaffold; /* paths of modules, separated by spaces: one scaffold more; NULL: none. Borrowed during the call. */
+    const char *scaffold; /* paths of modules, separated by spaces: an extra scaffold; NULL: none. Borrowed during the
+                             call. */
 } rp_schema_options;
 
-/* Reads a schema file. `src` attributes are read from inside the file's own directory and nowhere else.
- * A schema of the same name and tenant that is already there is replaced. options may be NULL, *out too.
+/* Loads a schema file. `src` attributes may name files in the file's own directory only.
+ * Replaces a loaded schema of the same name and tenant. options may be NULL, *out too.
  * RP_ERR_IO, RP_ERR_SYNTAX, RP_ERR_NAME, RP_ERR_CONFLICT, RP_ERR_LENGTH, RP_ERR_LIMIT, RP_ERR_MEMORY; where and message
- * carry file:line:column. */
+ * contain file:line:column. */
 RP_API int rp_schema_load(rp_engine *engine, const char *path, const rp_schema_options *options, rp_schema **out,
                           rp_error *err);
-/* The same from memory. name: how errors call the document. dir: for `src`; NULL: `src` is refused. */
+/* Like rp_schema_load, from memory. name: document name in errors. dir: directory for `src`; NULL: `src` is refused. */
 RP_API int rp_schema_parse(rp_engine *engine, const char *pml, size_t n, const char *name, const char *dir,
                            const rp_schema_options *options, rp_schema **out, rp_error *err);
 RP_API const char *rp_schema_name(const rp_schema *schema);
-/* Forgets the tenant's schema of that name (NULL: a shared one); calls that use it go on. Its states stay in the store as long as there is
- * room for them, and are found again by a schema that has the same modules. RP_ERR_NAME, RP_ERR_LIMIT. */
+/* Unloads the tenant's schema of that name (NULL: a shared one); jobs that use it continue. Its KV stays in the store
+ * until evicted, and a schema with the same modules hits it again. RP_ERR_NAME, RP_ERR_LIMIT. */
 RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *name, rp_error *err);
 
 /* ---- Prompts of users' text ------------------------------------------------------------------------------------- */
 
-/* A prompt over a schema, made part by part. Text is text: it is never parsed, so that no `<` in it is an import, and it stays as it is to the
- * byte. Make prompts of what users typed in this way rather than by pasting it into a PML document.
+/* A prompt over a schema, built part by part. Text is never parsed: no `<` in it is an import, and its bytes do not
+ * change. Use this for user input instead of pasting it into a PML document.
  *
  *   rp_prompt *p;
  *   rp_prompt_new(&p, "cities", &err);
@@ -436,29 +450,30 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
  *   rp_prompt_end_role(p);
  *   request.built = p;
  *
- * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the codes, and
- * rp_engine_submit and rp_engine_run fail with that error. A prompt that had one takes no more parts. Errors name a part by its number, from
- * 1, in the order in which imports, texts and roles were added ("prompt, part 3: ...").
- * Threads. One thread at a time may add parts. A prompt that nobody adds to may be used by any number of requests at once; it is borrowed
- * while one is submitted, and may be changed or freed afterwards. It belongs to no engine. Names and texts are copied. */
+ * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the
+ * codes, and rp_engine_submit and rp_engine_run fail with that error. After an error, a prompt accepts no more parts.
+ * Errors name a part by its number, from 1, in the order of imports, texts and roles ("prompt, part 3: ...").
+ * Threads. One thread at a time may add parts. Any number of requests may share a prompt that is no longer changed; it
+ * is borrowed during submission, and may be changed or freed afterwards. It belongs to no engine. Names and texts are
+ * copied. */
 typedef struct rp_prompt rp_prompt;
 
-/* schema: its name; it is looked for when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
+/* schema: its name, resolved when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
 RP_API int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err);
 RP_API void rp_prompt_free(rp_prompt *prompt);
-/* Imports a module by its path, "plan/miami", and those around it. Modules that are imported one after the other and have outer modules in
- * common are one import, as <plan><miami/><hotel/></plan>. RP_ERR_NAME (an empty name), RP_ERR_LIMIT, RP_ERR_INVALID, RP_ERR_MEMORY; at
- * submission RP_ERR_NAME (no such module), RP_ERR_CONFLICT (imported elsewhere already; another member of its union was). */
+/* Imports a module by its path, "plan/miami", with its outer modules. Consecutive imports with common outer modules are
+ * one import, as <plan><miami/><hotel/></plan>. RP_ERR_NAME (empty name), RP_ERR_LIMIT, RP_ERR_INVALID, RP_ERR_MEMORY;
+ * at submission RP_ERR_NAME (unknown module), RP_ERR_CONFLICT (imported twice, or with another member of its union). */
 RP_API int rp_prompt_import(rp_prompt *prompt, const char *path);
-/* An argument for the module that was imported last, or, if it has no such parameter, for the nearest one around it: n bytes of UTF-8.
- * RP_ERR_INVALID (no import directly before it, no UTF-8), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission RP_ERR_NAME (no such parameter),
- * RP_ERR_CONFLICT (given twice), RP_ERR_LENGTH. */
+/* Sets an argument of the last imported module, or, if it has no such parameter, of the nearest outer one: n bytes of
+ * UTF-8. RP_ERR_INVALID (no import directly before it, invalid UTF-8), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission
+ * RP_ERR_NAME (unknown parameter), RP_ERR_CONFLICT (given twice), RP_ERR_LENGTH. */
 RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const char *text, size_t n);
-/* n bytes of UTF-8, of whole characters; control characters and NUL are characters like others. Texts that are added one after the other are
- * one text. No white space is added or taken away. RP_ERR_INVALID (no UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
+/* Appends n bytes of UTF-8, in whole characters; control characters and NUL are allowed. Consecutive texts are joined.
+ * White space is kept as it is. RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
 RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
-/* What follows is a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID, RP_ERR_LIMIT,
- * RP_ERR_MEMORY. */
+/* Begins a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID,
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_prompt_begin_role(rp_prompt *prompt, rp_role role);
 RP_API int rp_prompt_end_role(rp_prompt *prompt);
 
@@ -478,23 +493,25 @@ typedef struct rp_logit_bias {
     float bias; /* -1000 to 1000, or -INFINITY: never this token */
 } rp_logit_bias;
 
-/* How the next token comes from its logits. The steps, in this order:
+/* How the next token is sampled from its logits. The steps, in this order:
  *
  *   0. grammar      tokens that rp_request.grammar does not allow get a logit of -infinity
  *   1. bias         is added to a token's logit
- *   2. penalties    for a token that stands c > 0 times among the last `repeat_last` tokens of prompt and answer: a logit above 0 is
- *                   divided by repeat_penalty and another one multiplied with it (Keskar et al., 2019); then presence_penalty and
- *                   c * frequency_penalty are subtracted. Temperature 0 takes the likeliest token here.
- *   3. top_k        keeps the k likeliest tokens (Fan et al., 2018)
- *   4. typical      keeps those whose surprise is nearest to the entropy, until they have this share of the probability (Meister et
- *                   al., 2022)
- *   5. top_p        keeps the likeliest until they have this share of the probability (Holtzman et al., 2020)
- *   6. min_p        keeps those with at least this fraction of the likeliest one's probability (Nguyen et al., 2024)
- *   7. temperature  one is drawn from softmax(logits / temperature) of those that are left
+ *   2. penalties    for a token that occurs c > 0 times in the last `repeat_last` tokens of prompt and answer: a logit
+ *                   above 0 is divided by repeat_penalty, any other is multiplied by it (Keskar et al., 2019); then
+ *                   presence_penalty and c * frequency_penalty are subtracted. Temperature 0 picks the most likely
+ *                   token here.
+ *   3. top_k        keeps the k most likely tokens (Fan et al., 2018)
+ *   4. typical      keeps the tokens with the surprise nearest to the entropy, up to this cumulative probability
+ *                   (Meister et al., 2022)
+ *   5. top_p        keeps the most likely tokens up to this cumulative probability (Holtzman et al., 2020)
+ *   6. min_p        keeps tokens with at least this fraction of the top token's probability (Nguyen et al., 2024)
+ *   7. temperature  draws one of the remaining tokens from softmax(logits / temperature)
  *
- * Steps 4 to 6 see the probabilities, at temperature 1, of what the steps before them left. Each step leaves at least one token; among
- * equals the lowest id comes first. The order is llama.cpp's default one, so that values which work there mean the same here; its
- * other defaults are not taken over (temperature 0.8, top_k 40, top_p 0.95, min_p 0.05): a filter is off until it is asked for.
+ * Steps 4 to 6 use the probabilities, at temperature 1, of the tokens that the previous steps kept. Each step keeps at
+ * least one token; ties are broken by the lowest id. The order is llama.cpp's default, so its values have the same
+ * meaning here. Its other defaults (temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) are not used: each filter is off
+ * by default.
  *
  * The same seed, options and logits give the same tokens, on any number of threads.
  *
@@ -508,8 +525,8 @@ typedef struct rp_sampling {
     float repeat_penalty;      /* 0.01 to 100; 1: off (default) */
     float presence_penalty;    /* -100 to 100; 0: off (default) */
     float frequency_penalty;   /* -100 to 100; 0: off (default) */
-    int32_t repeat_last;       /* tokens that the penalties look back on; 0: none, -1: all; default 64 */
-    const rp_logit_bias *bias; /* n_bias of them; those of one token add up. NULL: none (default) */
+    int32_t repeat_last;       /* window of the penalties in tokens; 0: none, -1: all; default 64 */
+    const rp_logit_bias *bias; /* n_bias entries; those of one token add up. NULL: none (default) */
     int32_t n_bias;
     uint64_t seed;             /* for temperature > 0; default 0 */
 } rp_sampling;
@@ -518,91 +535,94 @@ RP_API rp_sampling rp_sampling_defaults(void);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
-/* States are found in two ways: those of modules by their names, and those of all other text by what was read before: the longest
- * beginning of the prompt (behind the same modules) that an earlier prompt or answer had, exact to the token. Both give the bytes that
- * computing would have given. */
+/* Cache lookup has two ways: modules by name (modular reuse), and all other text by its longest cached prefix: the
+ * longest beginning of the prompt (after the same modules) that an earlier prompt or answer had, token-exact. Both give
+ * the bytes that computing would have given. */
 typedef enum rp_reuse {
-    RP_REUSE_ON = 0,    /* compose the prompt out of cached states; what is missing is computed and kept */
-    RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every look-up misses, and nothing is kept */
-    RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each attending to
-                           everything before it; found by what was read before alone */
+    RP_REUSE_ON = 0,    /* compose the prompt from cached KV; compute and cache what is missing */
+    RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every lookup misses; nothing is cached */
+    RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each
+                           attending to everything before it; lookup by longest cached prefix only */
 } rp_reuse;
 
-/* Callbacks are called on the engine's thread and hold up all its calls: take what you get and return. They may submit and cancel,
- * and may not wait, run, free or load.
+/* Callbacks are called on the engine's thread and block all its jobs: copy the data and return. They may submit and
+ * cancel, and must not wait, run, free or load.
  *
- * Called once for each piece of answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may be the beginning of
- * a stop string is held back until that is decided or the answer ends. Return false to stop. */
+ * Called for each piece of the answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may begin a
+ * stop string is held back until that is decided or the answer ends. Return false to stop. */
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
-/* Called before each generated token with the logits it was drawn from (n_vocab floats, borrowed). */
+/* Called before each generated token with the logits it is sampled from (n_vocab floats, borrowed). */
 typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
-/* A token and the logarithm of its probability. -INFINITY where the model rules it out. */
+/* A token and its log-probability. -INFINITY if the model rules it out. */
 typedef struct rp_token_logprob {
     int32_t token;
     float logprob;
 } rp_token_logprob;
 
-/* A generated token. `top` is borrowed during the callback; logprob is 0 and top NULL where the request did not ask for them. */
+/* A generated token. `top` is borrowed during the callback; without n_logprobs, logprob is 0 and top NULL. */
 typedef struct rp_token {
     int32_t id;
     float logprob;
-    const rp_token_logprob *top; /* the n_top likeliest tokens in its place, likeliest first */
+    const rp_token_logprob *top; /* the n_top most likely tokens at this position, most likely first */
     int32_t n_top;
 } rp_token;
 
-/* Called once for each generated token, before the text that it adds, if it adds any. Return false to stop: that text is left out. */
+/* Called for each generated token, before the text that it adds, if any. Return false to stop and omit that text. */
 typedef bool (*rp_on_token)(void *user, const rp_token *token);
-/* The last callback, when the call is over, well or not: another thread's rp_job_result returns within a moment of it. */
+/* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
 typedef struct rp_request {
-    const char *tenant;      /* whose it is; NULL: the operator's. Its schema is the tenant's own of that name, or else the shared one */
-    const char *flow;        /* whose turn the request takes: requests of one flow share the turns of one tenant, whatever their tenants
-                                are. NULL: the tenant's */
-    const char *prompt;      /* a PML prompt document; or NULL, and `messages` are the prompt, or `tokens`, or `text` */
-    const rp_prompt *built;  /* instead of all of those: a prompt made part by part; borrowed until the call is submitted. NULL: none (default) */
-    const char *prompt_name; /* how errors call the document; NULL: "prompt" */
-    const char *schema;      /* PML: a schema of this request alone, which `prompt` or `built` is over, in place of one that was loaded. Its modules are
-                                the tenant's, and are found by all requests of the tenant whose schemas have the same ones; `src` is
-                                refused. NULL: none */
-    const rp_message *messages; /* n_messages of a conversation, which the model's chat format turns into a prompt (rp_tokenize_messages);
-                                   borrowed until the call is submitted. With reuse on (and not no_prefix) the text of an assistant's
-                                   message that is an answer of this engine, behind the same tokens and for the same tenant, becomes the
-                                   tokens that were sampled, as long as they are remembered (docs/scheduling.md). NULL: none */
+    const char *tenant;      /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
+    const char *flow;        /* fair-queuing group: requests of one flow share the turns of one tenant, whatever their
+                                tenants. NULL: the tenant's */
+    const char *prompt;      /* a PML prompt document; NULL: the prompt is `messages`, `tokens` or `text` */
+    const rp_prompt *built;  /* replaces all of those: a prompt built part by part; borrowed during submission. NULL:
+                                none (default) */
+    const char *prompt_name; /* name of the document in errors; NULL: "prompt" */
+    const char *schema;      /* PML: a schema for this request only, used by `prompt` or `built` instead of a loaded one.
+                                Its modules are the tenant's, and are shared by all requests of the tenant with schemas
+                                that have the same modules; `src` is refused. NULL: none */
+    const rp_message *messages; /* a conversation of n_messages, formatted by the model's chat format
+                                   (rp_tokenize_messages); borrowed during submission. With reuse on (and not
+                                   no_prefix), an assistant message that is an answer of this engine, after the same
+                                   tokens and for the same tenant, becomes the sampled tokens, as long as they are
+                                   remembered (docs/scheduling.md). NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
-    bool continues_last;     /* the answer goes on where the last message ends, or the role that the PML document ends with, as if the model
-                                had written that */
-    const int32_t *tokens;   /* n_tokens ids, with nothing put before them; borrowed until the call is submitted. NULL: none */
+    bool continues_last;     /* continue the last message, or the last role of the PML document, as if the model had
+                                written it */
+    const int32_t *tokens;   /* n_tokens ids, with no token added before them; borrowed during submission. NULL: none */
     int32_t n_tokens;
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
-    rp_quality quality;      /* of all modules, whatever prompt and schema say. default: as written */
-    bool no_prefix;          /* every look-up by what was read before misses, and nothing is kept for one: to measure without it */
-    int32_t max_tokens;      /* default 128; the answer also ends where the context does */
-    int32_t priority;        /* of those that wait, higher ones go first; default 0 */
-    int64_t deadline_ms;     /* counted from rp_engine_submit. Among a tenant's of equal priority the earlier one goes first. If the first token is
-                                not there by then the call ends with RP_ERR_DEADLINE; an answer under way ends with what it has.
-                                0: none (default) */
-    int32_t n_draft;         /* guess up to so many tokens of the answer by what stood behind the same words in the prompt or answer, and
-                                check them in one step; the answer stays what it is without. 0: off (default); up to RP_MAX_DRAFT */
-    int32_t shifted_reuse;          /* >= 0: where the prompt is one that was read before but for a piece in its middle, take the states behind
-                                that piece too, at their new positions, and compute the first `relink` of their tokens again. Never
-                                exact: those tokens never saw the new piece. -1: off (default) */
+    rp_quality quality;      /* of all modules; overrides prompt and schema. default: as written */
+    bool no_prefix;          /* disable the prefix cache: no lookups, nothing is cached for them; for measurements */
+    int32_t max_tokens;      /* default 128; the answer also ends at the end of the context */
+    int32_t priority;        /* queued requests of higher priority run first; default 0 */
+    int64_t deadline_ms;     /* from rp_engine_submit on. Orders a tenant's requests of equal priority, earliest first.
+                                Without a first token by then, the job ends with RP_ERR_DEADLINE; a started answer ends
+                                with the text so far. 0: none (default) */
+    int32_t n_draft;         /* speculative decoding by prompt lookup: draft up to N tokens, verified in one step; the
+                                answer does not change. 0: off (default); up to RP_MAX_DRAFT */
+    int32_t shifted_reuse;          /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new positions
+                                and recompute its first N tokens. Approximate: the suffix never attended to the edit.
+                                -1: off (default) */
     rp_sampling sampling;    /* default: rp_sampling_defaults */
-    const char *const *stops; /* n_stops strings that end the answer where the first of them is complete: whole UTF-8 characters, up to
-                                 RP_MAX_STOP_BYTES. It may stand in several tokens or inside of one; of those that end together the
-                                 longest counts. NULL: none */
+    const char *const *stops; /* n_stops strings; the answer ends where the first of them is complete. Whole UTF-8
+                                 characters, up to RP_MAX_STOP_BYTES. A stop string may span tokens or lie inside one; of
+                                 several that end together the longest counts. NULL: none */
     int32_t n_stops;         /* up to RP_MAX_STOPS */
-    const char *grammar;     /* the answer is a text of this grammar: GBNF, of which the rule `root` is meant (docs/scheduling.md). It may end
-                                only where the grammar does, and ends ("stop") where nothing else is possible; max_tokens cuts it. NULL: any
-                                text (default). Up to RP_MAX_GRAMMAR_BYTES */
-    const char *grammar_trigger; /* the grammar holds from behind the first place where the answer contains this text, up to
-                                RP_MAX_TRIGGER_BYTES; the place may lie inside of a token. NULL: from the answer's first byte (default) */
-    int32_t n_logprobs;      /* > 0: tell each token's log-probability and those of the n likeliest; up to RP_MAX_LOGPROBS. 0: none */
+    const char *grammar;     /* GBNF grammar that the answer must match, from rule `root` (docs/scheduling.md). The answer
+                                may end only where the grammar does, and ends ("stop") where nothing else is possible;
+                                max_tokens truncates it. NULL: any text (default). Up to RP_MAX_GRAMMAR_BYTES */
+    const char *grammar_trigger; /* apply the grammar only after this text first appears in the answer, even inside a
+                                token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first byte (default) */
+    int32_t n_logprobs;      /* > 0: report log-probabilities of each token and of the n most likely ones; up to
+                                RP_MAX_LOGPROBS. 0: none */
     int32_t first_position;  /* moves the whole plan; default 0. For tests: logits do not depend on it but for rounding */
-    bool ignore_eos;         /* go on to max_tokens */
-    const int32_t *forced;   /* n_forced tokens that are taken for the answer, whatever the model, `sampling`, `stops` and `grammar` say;
-                                then it ends. NULL: none */
+    bool ignore_eos;         /* generate max_tokens tokens, ignoring the end-of-text token */
+    const int32_t *forced;   /* n_forced tokens used as the answer, whatever the model, `sampling`, `stops` and `grammar`
+                                say; then it ends. NULL: none */
     int32_t n_forced;
     rp_on_text on_text;      /* each callback may be NULL */
     rp_on_token on_token;
@@ -614,140 +634,141 @@ typedef struct rp_request {
 
 RP_API rp_request rp_request_defaults(void);
 
-/* One line of a plan, by rising position: states that were reused (view) or tokens that were computed for this request (run). The lines
- * name every token of the prompt once. */
+/* One line of a plan, in position order: reused KV (view) or tokens computed for this request (run). The lines cover
+ * every token of the prompt once. */
 typedef struct rp_plan_item {
     bool is_view;
-    bool exact;           /* its states are those of the plain run of the whole prompt */
+    bool exact;           /* its KV is that of a full prefill of the whole prompt */
     const char *module;   /* "plan/miami"; "" for anonymous text, "prompt" for the prompt's own text */
-    int32_t n_tokens;     /* without masked slots */
+    int32_t n_tokens;     /* masked slots excluded */
     int32_t position;     /* of the first token in this prompt */
-    int32_t shift;        /* positions that the span was moved by; 0 for a run */
-    const char *tier;     /* "ram": was there; "disk": was read from there; "computed": was missing and computed now; "" for a run */
-    const char *reason;   /* why it was computed (a run, or tier "computed"); "" where it was not. Static:
-                             "new"      nobody read this before, as far as is known and the request's tenant may know; so below
-                             "evicted"  it was known, and its room was needed, or its time was over
-                             "scope"    it is known, behind other modules
-                             "memory"   it is on disk, and there was no room in RAM to read it into
-                             "window"   it is known, and layers with a window have forgotten what it needs
-                             "uncached" the module says cache="false", or it is an argument
-                             "shifted"  the beginning of what stands behind an edit (rp_request.relink)
-                             "link", "blend", "exact" of a module, for the sake of quality
+    int32_t shift;        /* of the view, in positions; 0 for a run */
+    const char *tier;     /* "ram": hit in RAM; "disk": loaded from disk; "computed": miss, computed now; "" for a run */
+    const char *reason;   /* miss reason (a run, or tier "computed"); "" for a hit. Static:
+                             "new"      never cached, as far as is known and visible to the request's tenant
+                             "evicted"  was cached, and was evicted or has expired
+                             "scope"    is cached after other modules
+                             "memory"   is on disk, but RAM had no capacity to load it
+                             "window"   is cached, but without the KV that sliding-window layers need
+                             "uncached" the module has cache="false", or it is an argument
+                             "shifted"  first tokens after an edit (rp_request.shifted_reuse)
+                             "link", "blend", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
-                             "off"      the request did not want it found */
-    char key[17];         /* first 16 digits of the key of the last span that gave it; "" for a run */
+                             "off"      the request disabled the lookup
+                             */
+    char key[17];         /* first 16 digits of the key of its last span; "" for a run */
 } rp_plan_item;
 
-/* Where a prompt left what was read before. */
+/* First token at which the prompt differs from the cached prefix. */
 typedef struct rp_mismatch {
-    int32_t token;        /* index into the prompt by rising position; -1: nowhere, or nothing of it was known */
+    int32_t token;        /* index into the prompt in position order; -1: no difference, or nothing was cached */
     int32_t position;
     const char *module;   /* as rp_plan_item.module */
-    char message[24];     /* "user 2": the second of the prompt's own <user> elements, or of the conversation's messages; "" outside of one */
+    char message[24];     /* "user 2": the second of the prompt's <user> elements, or of the messages; "" outside */
     char *before;         /* the text before it, up to RP_MISMATCH_TOKENS tokens; "" with token -1 */
-    char *prompt;         /* how the prompt goes on */
-    char *cached;         /* how what was read before went on */
+    char *prompt;         /* the text from it on, in the prompt */
+    char *cached;         /* the text from it on, in the cached prefix */
 } rp_mismatch;
 
-/* What the dial did. */
+/* Requested and used quality. */
 typedef struct rp_quality_report {
-    rp_quality asked;          /* by the request, its prompt, its schema; of modules that say different things the highest on the dial */
+    rp_quality asked;          /* by the request, its prompt or its schema; the highest level if modules differ */
     rp_quality used;
-    const char *reason;        /* why `used` is another one; "" where it is not. Static:
-                                  "new"   scaffold: this was not computed together yet
-                                  "plain" there is no module whose states are not those of a plain run
-                                  "audit" the schema was moved up (rp_engine_options.audit_raises)
-                                  "model" the model cannot (blend: it has one layer with states)
-                                  "window" blend: layers with a window have forgotten what tokens inside the modules see */
-    int32_t recomputed_tokens; /* tokens of modules that were computed again */
-    int32_t probed_tokens;     /* blend: whose states were compared */
-    double ms;                 /* what that took, about: the comparing, and of the rest of prompt_prefill_ms the share of those tokens */
+    const char *reason;        /* why `used` differs from `asked`; "" if it does not. Static:
+                                  "new"   scaffold: this combination is not prefilled jointly yet
+                                  "plain" all modules have the KV of a full prefill
+                                  "audit" the schema's level was raised (rp_engine_options.audit_raises)
+                                  "model" not supported by the model (blend: only one layer has KV)
+                                  "window" blend: sliding-window layers lack KV that tokens inside the modules need */
+    int32_t recomputed_tokens; /* recomputed module tokens */
+    int32_t probed_tokens;     /* blend: tokens compared to choose them */
+    double ms;                 /* estimated cost: the comparison, and those tokens' share of prompt_prefill_ms */
 } rp_quality_report;
 
-/* ttft_ms has one meaning everywhere: from the arrival of the request (here: the call of rp_engine_submit or rp_engine_run; in the server: the
- * last byte of its body) to its first token. Waiting and the prefill of missing modules are part of it. An answer without a token: to the moment
- * at which that was known. It is the sum of the four before it. */
+/* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;
+ * in the server: the last byte of its body) to its first token, queueing and prefill of missing modules included. For
+ * an answer without a token: to the moment at which that is known. It is the sum of the four times before it. */
 typedef struct rp_timings {
     double load_ms;   /* filled in by the program, not by the library; not part of ttft_ms */
-    double queue_ms;  /* waiting for its turn, or for a call that reads the same */
-    double module_prefill_ms; /* module prefill: until modules that were not in the store were there. 0 with RP_REUSE_OFF, which keeps none */
-    double plan_ms;   /* from the document to the composed context, reading of states from disk included */
-    double prompt_prefill_ms; /* prompt prefill: computing the prompt's own text, and choosing the first token */
+    double queue_ms;  /* waiting for admission, or for a job that computes the same tokens */
+    double module_prefill_ms; /* prefill of modules that missed. 0 with RP_REUSE_OFF, which caches none */
+    double plan_ms;   /* from the document to the composed context, loads from disk included */
+    double prompt_prefill_ms; /* prefill of the prompt's own text, and sampling of the first token */
     double ttft_ms;   /* time to first token: queue_ms + module_prefill_ms + plan_ms + prompt_prefill_ms */
     double decode_ms; /* the tokens after the first */
-    double saved_ms;  /* what computing the reused states would have taken, about: of each span what the cost model expected of it when it
-                         was kept, in proportion to the tokens that were used; what eviction weighs spans by */
+    double saved_ms;  /* estimated time to compute the reused KV: each span's cost as predicted when it was cached, in
+                         proportion to the tokens used; eviction uses the same cost */
     double decode_tokens_per_second;
 } rp_timings;
 
 typedef struct rp_result {
-    char *text;                /* UTF-8: the pieces that on_text got or would have got. A character that the end cut in two is left
-                                  out, and so is a stop string with what stands behind it */
-    int32_t *tokens;           /* generated token ids, those of a stop string too */
+    char *text;                /* UTF-8: all pieces of on_text. Without a character cut by the end, and without a stop
+                                  string and the text after it */
+    int32_t *tokens;           /* generated token ids, those of a stop string included */
     int32_t n_tokens;
-    float *logprobs;           /* [n_tokens] of each token; NULL if n_logprobs of the request is 0 */
-    rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: the likeliest in each place, likeliest first; NULL as above */
+    float *logprobs;           /* [n_tokens]; NULL if the request's n_logprobs is 0 */
+    rp_token_logprob *top_logprobs; /* [n_tokens][n_top]: most likely tokens per position, in order; NULL as above */
     int32_t n_top;             /* n_logprobs, or the size of the vocabulary if that is less */
-    const char *finish_reason; /* "stop" (end of text, stop string, the grammar's end), "length" (max_tokens, n_forced, the context or the
-                                  state budget), "grammar" (no token can go on as the grammar wants, or it is too ambiguous to be
-                                  followed: the text is only the beginning of one), "cancelled", "deadline"; static */
+    const char *finish_reason; /* "stop" (end of text, stop string, end of the grammar), "length" (max_tokens, n_forced,
+                                  the context or the KV budget), "grammar" (no token continues the grammar, or it is too
+                                  ambiguous to follow: the text is incomplete), "cancelled", "deadline"; static */
     const char *stop;          /* the stop string that ended it, or NULL */
     int32_t prompt_tokens;     /* cached_tokens + fresh_tokens */
-    int32_t cached_tokens;     /* states that were reused */
-    int32_t fresh_tokens;      /* computed for this request */
-    int32_t drafted_tokens;    /* guessed (n_draft) */
-    int32_t accepted_tokens;   /* and right: so many tokens of the answer needed no step of their own */
-    uint64_t bytes_copied;     /* attention states copied while composing: 0 */
-    uint64_t kv_bytes;      /* attention states that the request held at its end: its own and those of its modules */
+    int32_t cached_tokens;     /* tokens with reused KV */
+    int32_t fresh_tokens;      /* tokens computed for this request */
+    int32_t drafted_tokens;    /* by prompt lookup (n_draft) */
+    int32_t accepted_tokens;   /* accepted drafts: answer tokens that needed no step of their own */
+    uint64_t bytes_copied;     /* KV bytes copied while composing: 0 */
+    uint64_t kv_bytes;      /* KV that the request held at its end, its modules included */
     rp_timings timings;
     rp_quality_report quality;
     rp_plan_item *plan;
     int32_t n_plan;
     rp_mismatch mismatch;
-    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond those that the model
-                                  was trained for. At most RP_MAX_WARNINGS; the last one counts those that are left out */
+    const char **warnings;     /* n_warnings lines about the request: parameters without an argument, positions beyond
+                                  the training context. At most RP_MAX_WARNINGS; the last one counts the omitted ones */
     int32_t n_warnings;
     void *owner;               /* internal */
 } rp_result;
 
-/* A request under way. Its functions may be called by any thread, rp_job_free by one and as the last. */
+/* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */
 typedef struct rp_job rp_job;
 
-/* Parses, plans and queues a request; what it borrows is copied. Does not wait for the engine. Calls run together, as many as
- * max_sequences and the state budget allow; their answers are those that each would get alone. Higher priorities first;
- * within a priority tenants take turns by deficit round robin in predicted time; a tenant's own requests are served by deadline, then in
- * order of arrival.
- * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_BUDGET (the budget cannot hold prompt and answer even when nothing else
- * runs), RP_ERR_MEMORY, RP_ERR_CONTEXT, and all that rp_engine_run says of the request itself. */
+/* Parses, plans and queues a request; copies what it borrows. Does not wait for the engine. Jobs run together, as many
+ * as max_sequences and the KV budget allow; each answer is the one that the job would give alone. Higher priority runs
+ * first; within a priority, tenants take turns by deficit round robin in predicted time; a tenant's requests are
+ * ordered by deadline, then by arrival.
+ * RP_ERR_BUSY (the queue is full; retry_after_ms), RP_ERR_BUDGET (the whole budget cannot hold prompt and answer),
+ * RP_ERR_MEMORY, RP_ERR_CONTEXT, and the errors of rp_engine_run about the request itself. */
 RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err);
-/* Waits until the call has ended, for up to timeout_ms (-1: for ever). Returns whether it has. */
+/* Waits until the job has ended, for up to timeout_ms (-1: no limit). Returns whether it has. */
 RP_API bool rp_job_wait(rp_job *call, int64_t timeout_ms);
-/* Waits, then moves the result out (once: RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (before an answer began; after that a result
- * says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
+/* Waits, then moves the result out (once; RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (cancelled before an answer
+ * began; later, the result says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
 RP_API int rp_job_result(rp_job *call, rp_result **out, rp_error *err);
-/* Ends the call before the next step; returns at once. */
+/* Ends the job before the next step; returns at once. */
 RP_API void rp_job_cancel(rp_job *call);
-/* For a reader that is behind: no more of the answer is generated from the next step on until rp_job_resume. The call keeps its KV and
- * its reservation, but no place of max_sequences; deadlines and rp_job_cancel end it as ever. Before its first token a call is not
- * paused, so callbacks of one more step may come. Callbacks may call both. */
+/* Pauses generation for a slow client, from the next step until rp_job_resume. The job keeps its KV and its
+ * reservation, but does not count against max_sequences; deadlines and rp_job_cancel still apply. A job pauses only
+ * after its first token, so callbacks of one more step may come. Callbacks may call both. */
 RP_API void rp_job_pause(rp_job *call);
 RP_API void rp_job_resume(rp_job *call);
-/* Cancels the call if it has not ended, waits for that, and frees it with its result. */
+/* Cancels the job if it has not ended, waits for its end, and frees it with its result. */
 RP_API void rp_job_free(rp_job *call);
 
 typedef enum rp_job_state {
-    RP_JOB_WAITING, /* for its turn, or for another call that computes what it would have to */
-    RP_JOB_PREFILL, /* its modules or its prompt are computed */
+    RP_JOB_WAITING, /* for admission, or for another job that computes the same tokens */
+    RP_JOB_PREFILL, /* of its modules or its prompt */
     RP_JOB_DECODE,
     RP_JOB_DONE,
 } rp_job_state;
 
 typedef struct rp_job_status {
     rp_job_state state;
-    int32_t queue_position;  /* 1: the next; 0: it does not wait */
+    int32_t queue_position;  /* 1: the next; 0: not queued */
     int32_t prompt_tokens;   /* as in the result */
-    int32_t cached_tokens;   /* likewise, from the moment on when the prompt is composed: before its first token; else 0 */
-    int32_t computed_tokens; /* of prompt_tokens: how many are there, found or computed */
+    int32_t cached_tokens;   /* likewise, once the prompt is composed, before its first token; until then 0 */
+    int32_t computed_tokens; /* of prompt_tokens: cached or computed so far */
     int32_t answer_tokens;
 } rp_job_status;
 
