@@ -1109,10 +1109,10 @@ RP_API int rp_cache_import(rp_cache *cache, const char *path, rp_on_progress on_
 
 /* ---- What an engine keeps ----------------------------------------------------------------------------------------- */
 
-/* The attention states of all tenants in RAM and on disk, while the engine runs: for its operator. Texts are not shown, nor whose they are:
- * of an entry `model`, `fault` and `encrypted` are not filled in, and a module's label is "" where it came from disk encrypted. Any
- * thread but the engine's; each of these waits for the end of a step, and holds up the next one while it looks at all that is kept.
- * In selections `model` is NULL.
+/* The cached KV of all tenants in RAM and on disk, while the engine runs; operator use only. Neither texts nor tenants
+ * are shown: entries have no `model`, `fault` and `encrypted`, and a module's label is "" if it came from disk
+ * encrypted. Any thread except the engine's; each function waits for the end of a step, and blocks the next one while it
+ * scans the cache. In selections `model` is NULL.
  *
  * Errors of all: RP_ERR_INVALID (nothing is set; digits; values), RP_ERR_NAME (a name or a key that nothing has), RP_ERR_MEMORY. */
 
@@ -1124,7 +1124,7 @@ typedef enum rp_cache_order {
     RP_CACHE_BY_BYTES, /* falling */
 } rp_cache_order;
 
-/* How much of what is meant, and in which order. All zero: by key, as much as there may be. */
+/* Order and size of a listing. All zero: by key, up to the maximum. */
 typedef struct rp_cache_page {
     rp_cache_order order;
     size_t limit;      /* up to RP_CACHE_MOST_LISTED; 0: that */
@@ -1138,11 +1138,11 @@ RP_API int rp_engine_cache_list(rp_engine *engine, const rp_cache_selection *sel
  * *changed (may be NULL), here and below: how many. RP_ERR_INVALID (texts alone, which cannot be pinned), RP_ERR_CONFLICT (the store on
  * disk was opened read-only). */
 RP_API int rp_engine_cache_pin(rp_engine *engine, const rp_cache_selection *selection, bool pinned, size_t *changed, rp_error *err);
-/* What is meant goes when it was not used for so long, from now on; 0: it does not. A `ttl` in a schema holds again when its module is
- * used. RP_ERR_CONFLICT as above. */
+/* Sets the idle timeout of the selected entries, starting now; 0 clears it. A schema's `ttl` applies again when its
+ * module is used. RP_ERR_CONFLICT as above. */
 RP_API int rp_engine_cache_set_ttl(rp_engine *engine, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err);
-/* Removes what is meant from RAM and disk, pinned or not. What calls hold stays valid for them, is found by no others, and goes when they
- * end. RP_ERR_CONFLICT as above. */
+/* Removes the selected entries from RAM and disk, pinned or not. Entries that jobs hold stay valid for them, no other
+ * job can hit them, and they are freed when those jobs end. RP_ERR_CONFLICT as above. */
 RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *selection, size_t *removed, rp_error *err);
 
 /* ---- The auditor ------------------------------------------------------------------------------------------------- */
@@ -1150,10 +1150,10 @@ RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *s
 /* How far reuse moved answers, as the auditor found it: one in rp_engine_options.audit_every requests with views that are not exact is computed
  * once more, in full, when the engine has nothing else to do, and the logits of its first token are compared. docs/quality.md says more. */
 
-/* Of samples. */
+/* Statistics of audited requests. */
 typedef struct rp_audit_figures {
     uint64_t samples;
-    uint64_t agreed;         /* whose likeliest token was the same */
+    uint64_t agreed;         /* samples with the same most likely token */
     double mean_kl, max_kl;  /* KL(exact || reused) of the first token's probabilities, in nats */
     double mean_distance;    /* root mean square of the logits' differences, less their mean */
 } rp_audit_figures;
@@ -1175,20 +1175,20 @@ typedef struct rp_audit_pair {
     double excess_kl;          /* mean_kl less that of the schema's samples without the pair: what it adds. 0: all had it */
 } rp_audit_pair;
 
-/* Strings belong to it. */
+/* Audit results. The strings belong to the rp_audit. */
 typedef struct rp_audit {
     uint64_t sampled; /* requests that were chosen */
     uint64_t audited; /* of them: compared; */
-    uint64_t dropped; /* given up, for too many waited or there was no room; */
-    uint64_t waiting; /* to come */
+    uint64_t dropped; /* abandoned: too many were pending, or memory was needed */
+    uint64_t waiting; /* pending */
     rp_audit_schema *schemas;
     size_t n_schemas;
     rp_audit_pair *pairs;
     size_t n_pairs;
 } rp_audit;
 
-/* What is known by now, of all tenants: for the operator. Any thread; waits for nothing. *out: owned by the caller, rp_audit_free.
- * RP_ERR_MEMORY. */
+/* Returns the audit results so far, totals over all tenants; operator use only. Any thread; does not wait.
+ * *out: owned by the caller, rp_audit_free. RP_ERR_MEMORY. */
 RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
 /* What the last engine that audited with this store had found, as of the last time it wrote that down. NULL in *out, and no error: there is
  * nothing that can be read. *model (may be NULL): 65 bytes for its 64 digits, as in rp_cache_entry. RP_ERR_MEMORY. */
@@ -1241,9 +1241,9 @@ RP_API void rp_inspection_free(rp_inspection *inspection);
 /* ---- What could be better in a schema -------------------------------------------------------------------------- */
 
 typedef enum rp_lint_severity {
-    RP_LINT_ERROR,   /* it does not work so */
-    RP_LINT_WARNING, /* it is hardly meant so */
-    RP_LINT_NOTE,    /* it works, and may cost time, room or answers */
+    RP_LINT_ERROR,   /* does not work */
+    RP_LINT_WARNING, /* probably unintended */
+    RP_LINT_NOTE,    /* works, but may cost time, memory or answer quality */
 } rp_lint_severity;
 #define RP_N_LINT_SEVERITIES 3
 
@@ -1305,10 +1305,10 @@ typedef struct rp_lint {
     void *owner;               /* internal */
 } rp_lint;
 
-/* Looks a schema over as this model would lay it out; nothing is computed. pml, n, name, dir: as rp_schema_parse. prompts: n_prompts that it
- * is used with, or NULL: what they import and what arguments they give says more than the schema alone. n_ctx: positions that a prompt and
- * its answer may take; 0: what the model was trained for.
- * Findings are no error. *out: the caller's, rp_lint_free. Errors of a schema that cannot be loaded as rp_schema_parse; RP_ERR_MEMORY. */
+/* Checks a schema in the layout of this model; computes nothing. pml, n, name, dir: as rp_schema_parse. prompts:
+ * n_prompts prompts over the schema, or NULL: their imports and arguments allow more checks. n_ctx: context length of a
+ * prompt and its answer; 0: as in training.
+ * Findings are not errors. *out: owned by the caller, rp_lint_free. Errors of rp_schema_parse; RP_ERR_MEMORY. */
 RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir, const rp_lint_prompt *prompts,
                           size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
 /* The same of a schema file, with its own directory for `src`. RP_ERR_IO. */
