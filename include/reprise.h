@@ -783,70 +783,72 @@ RP_API uint64_t rp_job_number(const rp_job *call); /* from 1, in order of submis
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 
-/* Computes every module of a schema that the store does not hold yet, as far as the budget reaches. The schema is the one that a
- * request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_CONTEXT, RP_ERR_BUSY. */
+/* Prefills every module of a schema that the store does not hold, as far as the budget allows. The schema is the one
+ * that a request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_CONTEXT,
+ * RP_ERR_BUSY. */
 RP_API int rp_schema_prefill(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_error *err);
-/* The same as a call that may be waited for and cancelled, and has no result: rp_job_result gives NULL, and its error. Modules that were
- * computed until then are kept. The schema may be replaced meanwhile. */
+/* Like rp_schema_prefill, as a job to wait for or cancel. It has no result: rp_job_result gives NULL, and its error.
+ * Modules prefilled before cancellation stay cached. The schema may be replaced meanwhile. */
 RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress, void *user,
                             rp_job **out, rp_error *err);
 
-/* How the disk tier of the store is. A store that cannot be used does not stop an engine: what it would have given is computed. */
+/* State of the disk tier. An unavailable store does not stop an engine: lookups miss, and KV is computed. */
 typedef enum rp_store_state {
-    RP_STORE_OFF,       /* there is none: no store_dir */
-    RP_STORE_WORKS,     /* or was opened read-only, as was asked for */
-    RP_STORE_UNWRITTEN, /* the last write failed: what is on disk is read, and writing is tried again every ten seconds */
-    RP_STORE_READ_ONLY, /* it could not be opened for writing: what is on disk is read, nothing is added until the engine is opened again */
-    RP_STORE_UNUSABLE,  /* it could not be opened: nothing is read or written until the engine is opened again */
+    RP_STORE_OFF,       /* no store_dir */
+    RP_STORE_WORKS,     /* includes a store opened read-only on request */
+    RP_STORE_UNWRITTEN, /* the last write failed: records are read, and writes are retried every ten seconds */
+    RP_STORE_READ_ONLY, /* could not be opened for writing: records are read, none is added until reopened */
+    RP_STORE_UNUSABLE,  /* could not be opened: nothing is read or written until reopened */
 } rp_store_state;
 #define RP_N_STORE_STATES 5
 RP_API const char *rp_store_state_name(rp_store_state state); /* "off", "works", "unwritten", ...; static; NULL past the end */
 
-/* Of all tenants together: for the operator. */
+/* Totals over all tenants; operator use only. */
 typedef struct rp_store_stats {
     uint64_t spans, bytes, budget_bytes;
-    uint64_t used_bytes;  /* with what calls hold that is not kept yet; as after the last step */
+    uint64_t used_bytes;  /* KV of jobs that is not cached yet included; as of the last step */
     uint64_t hits, misses, inserts, evictions; /* evictions: from RAM and disk */
-    uint64_t expired;     /* that outlived their ttl */
+    uint64_t expired;     /* spans past their TTL */
     uint64_t disk_spans, disk_bytes, disk_budget_bytes; /* records, those of other models too */
     uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
-    uint64_t disk_unwritten; /* spans that the disk did not take: no room, an error, or RAM was needed before it was ready */
-    uint64_t disk_skipped;   /* text used once that was not written: what is on disk is worth more (docs/store.md) */
-    uint64_t disk_late;      /* spans of text that were due and waited too long on a slow disk: they are written when nothing is due, or after their next use (docs/store.md) */
-    uint64_t disk_waiting, disk_waiting_bytes; /* spans that are to be written, and their states, */
-    uint64_t disk_once_bytes; /* of them: text used once, which is written when nothing else is to be */
-    uint64_t disk_lag_us;     /* age of the oldest of the others; 0: there is none */
-    uint64_t disk_faults;    /* records that could not be read */
+    uint64_t disk_unwritten; /* spans not written: disk full, an error, or evicted from RAM before the disk was ready */
+    uint64_t disk_skipped;   /* text used once, not written: the records on disk have higher priority (docs/store.md) */
+    uint64_t disk_late;      /* spans of text that waited too long on a slow disk: written when the queue is empty, or
+                                after their next use (docs/store.md) */
+    uint64_t disk_waiting, disk_waiting_bytes; /* spans queued for writing, and their KV */
+    uint64_t disk_once_bytes; /* of them: text used once, written when nothing else is queued */
+    uint64_t disk_lag_us;     /* age of the oldest of the others; 0: none */
+    uint64_t disk_faults;    /* unreadable records */
     rp_store_state disk_state;
     const char *disk_trouble; /* why it is neither off nor works: "no_space", "io_error", "permission", "read_only_disk", "open_files", "locked",
                                  "version", "memory", "other"; else "". Static */
 } rp_store_stats;
 RP_API void rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
 
-/* Learned scaffolds (RP_QUALITY_SCAFFOLD; docs/quality.md), of all tenants together: for the operator. What prompts combine: all up to the
- * end of their last module. As after the last call. */
+/* Learned scaffolds (RP_QUALITY_SCAFFOLD; docs/quality.md): totals over all tenants; operator use only. A combination
+ * is a prompt up to the end of its last module. As of the last job. */
 typedef struct rp_scaffold_stats {
-    uint64_t known;   /* combinations that are remembered */
-    uint64_t encoded; /* of them: computed together */
-    uint64_t pending; /* of them: to be computed together when the engine is idle */
-    uint64_t hits;    /* requests that were exact by one */
-    uint64_t misses;  /* requests that were not: RP_QUALITY_REUSE was used */
-    uint64_t dropped; /* that were computed, and went because they did not come again or for others */
-    uint64_t bytes, budget_bytes; /* states that they added; rp_engine_options.scaffold_bytes */
+    uint64_t known;   /* combinations remembered */
+    uint64_t encoded; /* of them: prefilled jointly */
+    uint64_t pending; /* of them: to be prefilled jointly when the engine is idle */
+    uint64_t hits;    /* requests made exact by a scaffold */
+    uint64_t misses;  /* requests without one: RP_QUALITY_REUSE was used */
+    uint64_t dropped; /* scaffolds evicted, for lack of use or for others */
+    uint64_t bytes, budget_bytes; /* KV they added; rp_engine_options.scaffold_bytes */
 } rp_scaffold_stats;
 RP_API void rp_engine_scaffold_stats(rp_engine *engine, rp_scaffold_stats *out);
 
 /* ---- What a cache would save ----------------------------------------------------------------------------------- */
 
-/* Which blocks a cache drops first when it is full. */
+/* Eviction policies. */
 typedef enum rp_policy {
-    RP_POLICY_LRU,     /* what was used longest ago */
-    RP_POLICY_LFU,     /* what was used least often since it came */
+    RP_POLICY_LRU,     /* least recently used */
+    RP_POLICY_LFU,     /* least frequently used since insertion */
     RP_POLICY_ARC,     /* Megiddo and Modha 2003 */
     RP_POLICY_S3_FIFO, /* Yang et al. 2023 */
-    RP_POLICY_REPRISE, /* what the store does (docs/eviction.md) */
-    RP_POLICY_OPTIMUM, /* what is used again latest: the most blocks that can be found, by knowing the future (Belady 1966) */
+    RP_POLICY_REPRISE, /* the store's policy (docs/eviction.md) */
+    RP_POLICY_OPTIMUM, /* evict the block with the latest next use: the most hits, with known future (Belady 1966) */
 } rp_policy;
 #define RP_N_POLICIES 6
 
@@ -867,7 +869,7 @@ typedef struct rp_simulate_options {
 
 RP_API rp_simulate_options rp_simulate_options_defaults(void);
 
-/* Requests to replay against caches of different sizes and policies. May be used by many threads at once. */
+/* Requests to replay against caches of different sizes and policies. Thread-safe. */
 typedef struct rp_simulator rp_simulator;
 
 /* Copies what it needs. options NULL: the defaults. Memory is about 60 bytes for each block of each request.
@@ -875,15 +877,15 @@ typedef struct rp_simulator rp_simulator;
 RP_API int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n, const rp_simulate_options *options,
                             rp_error *err);
 RP_API void rp_simulator_free(rp_simulator *simulator);
-/* The working set: how many different blocks there are. */
+/* The working set: the number of distinct blocks. */
 RP_API size_t rp_simulator_blocks(const rp_simulator *simulator);
 
-/* What came of it. `saved` and `compute` are costs in tokens, what the first token of a prompt costs being 1. */
+/* Result of a replay. `saved` and `compute` are costs in tokens; the first token of a prompt costs 1. */
 typedef struct rp_simulation {
     uint64_t requests, prompt_tokens;
-    uint64_t hit_tokens; /* tokens of blocks that were there, with all blocks before them */
+    uint64_t hit_tokens; /* tokens of blocks that were cached, with all blocks before them */
     double compute;      /* of all prompts, without a cache */
-    double saved;        /* of what was there */
+    double saved;        /* by cache hits */
 } rp_simulation;
 
 /* Replays all requests, one after the other, against an empty cache of so many blocks. RP_ERR_INVALID, RP_ERR_MEMORY. */
@@ -891,18 +893,18 @@ RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, siz
 
 /* ---- Stores on disk -------------------------------------------------------------------------------------------- */
 
-/* A folder in which engines keep attention states (rp_engine_options.store_dir), to look at and to change without a model.
+/* The folder of an engine's store (rp_engine_options.store_dir), for inspection and maintenance without a model.
  *
- *   record   a file: the states of up to 256 tokens; its name is its key
- *   label    what the records of a module are called: "cities/plan/miami"; those of prompts and answers have none
- *   model    what a record is for: a hash of model file and format of states; engines pass over records of others
- *   index    what is known of records without opening them; uses, last use, expiry and pin are known nowhere else
+ *   record   a file: the KV of up to 256 tokens; its name is its key
+ *   label    name of a module's records: "cities/plan/miami"; records of prompts and answers have none
+ *   model    hash of model file and KV format; engines ignore records of other models
+ *   index    metadata of records; the only place of uses, last use, expiry and pin
  *
- * Only one process changes a store: while an engine has it open, it can be opened read-only, and what changes it is refused with
- * RP_ERR_CONFLICT. Files and index are compared at every look, and what a crash left is put right by each call that changes something,
- * as an engine does when it opens a store.
+ * Only one process can change a store: while an engine has it open, others can open it read-only, and changes fail with
+ * RP_ERR_CONFLICT. Every listing compares files and index; every change repairs the leftovers of a crash, as an engine
+ * does when it opens a store.
  *
- * A cache has one user at a time. Sizes are bytes on disk, times seconds since 1970. docs/store.md says more. */
+ * A cache has one user at a time. Sizes are bytes on disk, times seconds since 1970. See docs/store.md. */
 typedef struct rp_cache rp_cache;
 
 typedef struct rp_cache_options {
@@ -954,14 +956,14 @@ typedef struct rp_cache_listing {
     void *owner;   /* internal */
 } rp_cache_listing;
 
-/* Which records are meant: those that all that is set is true of. Strings are borrowed during the call. */
+/* Selects the records that match all fields that are set. Strings are borrowed during the call. */
 typedef struct rp_cache_selection {
     const char *name;  /* a label: its records and those below it: "cities" means "cities/plan", too, and not "citiesandtowns" */
     const char *key;   /* the first 4 to 64 digits of a key */
     const char *model; /* likewise of a model */
     bool modules, texts; /* of these kinds; both or none: of any */
     bool expired;
-    bool all;          /* says that nothing else needs to be set: every record */
+    bool all;          /* select every record (required if no other field is set) */
 } rp_cache_selection;
 
 /* Of every record that is meant; selection NULL: all. *out: owned by the caller, rp_cache_listing_free, after which or before which the
@@ -970,12 +972,12 @@ typedef struct rp_cache_selection {
 RP_API int rp_cache_list(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **out, rp_error *err);
 RP_API void rp_cache_listing_free(rp_cache_listing *listing);
 
-/* Removes what is meant, pinned or not. *removed (may be NULL): what that was, as rp_cache_list gives it. Errors as there, and
- * RP_ERR_CONFLICT (opened read-only). After RP_ERR_IO some are gone. */
+/* Removes the selected records, pinned or not. *removed (may be NULL): the removed ones, as rp_cache_list gives them.
+ * Errors as there, and RP_ERR_CONFLICT (opened read-only). After RP_ERR_IO some are removed. */
 RP_API int rp_cache_remove(rp_cache *cache, const rp_cache_selection *selection, rp_cache_listing **removed, rp_error *err);
-/* Pins the modules that are meant, or takes pins away. A pinned record is not dropped for the room it takes (as long as half of the budget is
- * enough for all), nor by rp_cache_gc. All or nothing. *changed: what that was, as it is now. Errors as above; RP_ERR_INVALID (texts alone,
- * which cannot be pinned). */
+/* Pins or unpins the selected modules. A pinned record is not evicted (as long as half of the budget can hold all
+ * pinned ones), nor removed by rp_cache_gc. All or nothing. *changed: the selected records, as they are now. Errors as
+ * above; RP_ERR_INVALID (texts only, which cannot be pinned). */
 RP_API int rp_cache_pin(rp_cache *cache, const rp_cache_selection *selection, bool pinned, rp_cache_listing **changed, rp_error *err);
 
 /* The folder as a whole. */
@@ -1107,10 +1109,10 @@ RP_API int rp_cache_import(rp_cache *cache, const char *path, rp_on_progress on_
 
 /* ---- What an engine keeps ----------------------------------------------------------------------------------------- */
 
-/* The attention states of all tenants in RAM and on disk, while the engine runs: for its operator. Texts are not shown, nor whose they are:
- * of an entry `model`, `fault` and `encrypted` are not filled in, and a module's label is "" where it came from disk encrypted. Any
- * thread but the engine's; each of these waits for the end of a step, and holds up the next one while it looks at all that is kept.
- * In selections `model` is NULL.
+/* The cached KV of all tenants in RAM and on disk, while the engine runs; operator use only. Neither texts nor tenants
+ * are shown: entries have no `model`, `fault` and `encrypted`, and a module's label is "" if it came from disk
+ * encrypted. Any thread except the engine's; each function waits for the end of a step, and blocks the next one while it
+ * scans the cache. In selections `model` is NULL.
  *
  * Errors of all: RP_ERR_INVALID (nothing is set; digits; values), RP_ERR_NAME (a name or a key that nothing has), RP_ERR_MEMORY. */
 
@@ -1122,7 +1124,7 @@ typedef enum rp_cache_order {
     RP_CACHE_BY_BYTES, /* falling */
 } rp_cache_order;
 
-/* How much of what is meant, and in which order. All zero: by key, as much as there may be. */
+/* Order and size of a listing. All zero: by key, up to the maximum. */
 typedef struct rp_cache_page {
     rp_cache_order order;
     size_t limit;      /* up to RP_CACHE_MOST_LISTED; 0: that */
@@ -1136,11 +1138,11 @@ RP_API int rp_engine_cache_list(rp_engine *engine, const rp_cache_selection *sel
  * *changed (may be NULL), here and below: how many. RP_ERR_INVALID (texts alone, which cannot be pinned), RP_ERR_CONFLICT (the store on
  * disk was opened read-only). */
 RP_API int rp_engine_cache_pin(rp_engine *engine, const rp_cache_selection *selection, bool pinned, size_t *changed, rp_error *err);
-/* What is meant goes when it was not used for so long, from now on; 0: it does not. A `ttl` in a schema holds again when its module is
- * used. RP_ERR_CONFLICT as above. */
+/* Sets the idle timeout of the selected entries, starting now; 0 clears it. A schema's `ttl` applies again when its
+ * module is used. RP_ERR_CONFLICT as above. */
 RP_API int rp_engine_cache_set_ttl(rp_engine *engine, const rp_cache_selection *selection, int64_t ttl_s, size_t *changed, rp_error *err);
-/* Removes what is meant from RAM and disk, pinned or not. What calls hold stays valid for them, is found by no others, and goes when they
- * end. RP_ERR_CONFLICT as above. */
+/* Removes the selected entries from RAM and disk, pinned or not. Entries that jobs hold stay valid for them, no other
+ * job can hit them, and they are freed when those jobs end. RP_ERR_CONFLICT as above. */
 RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *selection, size_t *removed, rp_error *err);
 
 /* ---- The auditor ------------------------------------------------------------------------------------------------- */
@@ -1148,10 +1150,10 @@ RP_API int rp_engine_cache_remove(rp_engine *engine, const rp_cache_selection *s
 /* How far reuse moved answers, as the auditor found it: one in rp_engine_options.audit_every requests with views that are not exact is computed
  * once more, in full, when the engine has nothing else to do, and the logits of its first token are compared. docs/quality.md says more. */
 
-/* Of samples. */
+/* Statistics of audited requests. */
 typedef struct rp_audit_figures {
     uint64_t samples;
-    uint64_t agreed;         /* whose likeliest token was the same */
+    uint64_t agreed;         /* samples with the same most likely token */
     double mean_kl, max_kl;  /* KL(exact || reused) of the first token's probabilities, in nats */
     double mean_distance;    /* root mean square of the logits' differences, less their mean */
 } rp_audit_figures;
@@ -1173,20 +1175,20 @@ typedef struct rp_audit_pair {
     double excess_kl;          /* mean_kl less that of the schema's samples without the pair: what it adds. 0: all had it */
 } rp_audit_pair;
 
-/* Strings belong to it. */
+/* Audit results. The strings belong to the rp_audit. */
 typedef struct rp_audit {
     uint64_t sampled; /* requests that were chosen */
     uint64_t audited; /* of them: compared; */
-    uint64_t dropped; /* given up, for too many waited or there was no room; */
-    uint64_t waiting; /* to come */
+    uint64_t dropped; /* abandoned: too many were pending, or memory was needed */
+    uint64_t waiting; /* pending */
     rp_audit_schema *schemas;
     size_t n_schemas;
     rp_audit_pair *pairs;
     size_t n_pairs;
 } rp_audit;
 
-/* What is known by now, of all tenants: for the operator. Any thread; waits for nothing. *out: owned by the caller, rp_audit_free.
- * RP_ERR_MEMORY. */
+/* Returns the audit results so far, totals over all tenants; operator use only. Any thread; does not wait.
+ * *out: owned by the caller, rp_audit_free. RP_ERR_MEMORY. */
 RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
 /* What the last engine that audited with this store had found, as of the last time it wrote that down. NULL in *out, and no error: there is
  * nothing that can be read. *model (may be NULL): 65 bytes for its 64 digits, as in rp_cache_entry. RP_ERR_MEMORY. */
@@ -1239,9 +1241,9 @@ RP_API void rp_inspection_free(rp_inspection *inspection);
 /* ---- What could be better in a schema -------------------------------------------------------------------------- */
 
 typedef enum rp_lint_severity {
-    RP_LINT_ERROR,   /* it does not work so */
-    RP_LINT_WARNING, /* it is hardly meant so */
-    RP_LINT_NOTE,    /* it works, and may cost time, room or answers */
+    RP_LINT_ERROR,   /* does not work */
+    RP_LINT_WARNING, /* probably unintended */
+    RP_LINT_NOTE,    /* works, but may cost time, memory or answer quality */
 } rp_lint_severity;
 #define RP_N_LINT_SEVERITIES 3
 
@@ -1303,10 +1305,10 @@ typedef struct rp_lint {
     void *owner;               /* internal */
 } rp_lint;
 
-/* Looks a schema over as this model would lay it out; nothing is computed. pml, n, name, dir: as rp_schema_parse. prompts: n_prompts that it
- * is used with, or NULL: what they import and what arguments they give says more than the schema alone. n_ctx: positions that a prompt and
- * its answer may take; 0: what the model was trained for.
- * Findings are no error. *out: the caller's, rp_lint_free. Errors of a schema that cannot be loaded as rp_schema_parse; RP_ERR_MEMORY. */
+/* Checks a schema in the layout of this model; computes nothing. pml, n, name, dir: as rp_schema_parse. prompts:
+ * n_prompts prompts over the schema, or NULL: their imports and arguments allow more checks. n_ctx: context length of a
+ * prompt and its answer; 0: as in training.
+ * Findings are not errors. *out: owned by the caller, rp_lint_free. Errors of rp_schema_parse; RP_ERR_MEMORY. */
 RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir, const rp_lint_prompt *prompts,
                           size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
 /* The same of a schema file, with its own directory for `src`. RP_ERR_IO. */

@@ -1,4 +1,4 @@
-/* reprise_log.h: where messages of the library, and log lines of a program, go. Its manners are those of reprise.h; not installed yet. */
+/* reprise_log.h: log output of the library and of a program. It follows the conventions of reprise.h; not installed yet. */
 #ifndef REPRISE_LOG_H
 #define REPRISE_LOG_H
 

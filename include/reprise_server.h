@@ -1,4 +1,4 @@
-/* reprise_server.h: an engine behind HTTP: the APIs that programs speak already, and PML beside them (docs/server.md).
+/* reprise_server.h: an HTTP server for an engine: established APIs, and PML (docs/server.md).
  *
  *   rp_server *server;
  *   rp_server_new(&server, &options, &err);           listens: /livez answers, everything else says 503 and when to try again
@@ -7,7 +7,7 @@
  *   rp_server_run(server);                            until rp_server_stop; then what runs may finish
  *   rp_server_free(server);                           and then rp_engine_close, which writes what the store has not written
  *
- * A library of its own (libreprise-server), which uses reprise.h as any program does. Its manners are those of reprise.h. It handles no
+ * A library of its own (libreprise-server), which uses reprise.h as any program does. It follows the conventions of reprise.h. It handles no
  * signals; a program ignores SIGPIPE.
  */
 #ifndef REPRISE_SERVER_H
@@ -36,7 +36,7 @@ typedef struct rp_server_options {
     const char *const *host_names; /* names that requests may call the server by (Host), beside the loopback names, the addresses that
                                       it is bound to, and `host`; others are refused, but on Unix sockets. NULL: none */
     int32_t n_host_names;       /* 0 to 64 */
-    const char *model_name;     /* how the model is called; NULL: as its file says */
+    const char *model_name;     /* model name in the API; NULL: from the model's file */
     bool stable_system;         /* lines of a system message that are different each time (dates, ids, headers that programs put there) go
                                    to its end, so that the others are found again; the report says so */
     bool strict;                /* a request with a field that its dialect does not have is refused; else `reprise.warnings` names the field */
@@ -47,12 +47,12 @@ typedef struct rp_server_options {
     uint64_t max_body_bytes;    /* of a request; default 16 MiB */
     uint64_t reply_buffer_bytes; /* of all answers that wait for their readers; beyond it streams pause until they are read; default 64 MiB */
     int32_t default_max_tokens; /* of an answer, where the request does not say; default 1024 */
-    int32_t head_timeout_ms;    /* until a request's head is there; default 10 s */
-    int32_t body_timeout_ms;    /* and then its body; default 60 s */
-    int32_t idle_timeout_ms;    /* between two requests, and for a reader that takes nothing; default 75 s */
+    int32_t head_timeout_ms;    /* timeout for request headers; default 10 s */
+    int32_t body_timeout_ms;    /* timeout for the body after them; default 60 s */
+    int32_t idle_timeout_ms;    /* timeout between requests, and for clients that stop reading; default 75 s */
     int32_t keep_alive_ms;      /* a stream of which nothing has come for so long (a prompt is computed) gets a comment; default 15 s; 0: none */
-    int32_t drain_timeout_ms;   /* for what runs at rp_server_stop; default 30 s */
-    bool no_page;               /* nothing at / : no page (web/) */
+    int32_t drain_timeout_ms;   /* grace period for running requests after rp_server_stop; default 30 s */
+    bool no_page;               /* disable the web page at / (web/) */
     void (*on_log)(void *user, const char *line); /* a line of JSON for each request; any thread, one at a time. NULL: none */
     void *user;
 } rp_server_options;
