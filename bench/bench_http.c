@@ -13,7 +13,7 @@
  *                times --answer tokens: of equal ones all end in one step.
  *
  * Every prompt is new words, so that neither way finds what the other computed. --whole: replies are not streamed. Public interfaces, and
- * the program's own HTTP client (cli/http_client.h), one connection that stays open for each caller.
+ * the program's own HTTP client (cli/common/http_client.h), one connection that stays open for each caller.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -23,8 +23,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "console.h"
-#include "http_client.h"
+#include "common/console.h"
+#include "common/http_client.h"
 #include "reprise_server.h"
 #include "support.h"
 

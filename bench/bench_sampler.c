@@ -10,7 +10,7 @@
 
 #include "base/compiler.h"
 #include "base/file.h"
-#include "engine/sampler.h"
+#include "sampling/sampler.h"
 #include "support/tiny_random.h"
 
 #define ROUNDS 41

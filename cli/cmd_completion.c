@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 #include "reprise.h"
 
 #define FUNCTION_BYTES 64

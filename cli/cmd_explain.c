@@ -1,8 +1,8 @@
 /* cmd_explain.c: `reprise explain` and `reprise diff`: why an answer of a server took what it took, and how two differ. Owns their options. One
  * thread. */
-#include "command.h"
-#include "console.h"
-#include "json_out.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/json_out.h"
 #include "reports.h"
 
 typedef struct explain_options {

@@ -2,12 +2,12 @@
  * prints. One thread. */
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
-#include "json_out.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/json_out.h"
 #include "lint_prompts.h"
-#include "loader.h"
-#include "text.h"
+#include "common/loader.h"
+#include "common/text.h"
 
 typedef struct lint_options {
     const char *schema, *model, *chat_format;

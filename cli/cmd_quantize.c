@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 
 typedef struct quantize_options {
     const char *in, *out, *type;

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
-#include "loader.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/loader.h"
 #include "run_report.h"
 #include "sampling_args.h"
-#include "text.h"
+#include "common/text.h"
 
 typedef struct run_options {
     const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality;

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "command.h"
-#include "console.h"
-#include "loader.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/loader.h"
 #include "reprise_log.h"
 #include "reprise_server.h"
 #include "serve_notify.h"

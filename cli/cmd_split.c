@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
-#include "json_out.h"
-#include "loader.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/json_out.h"
+#include "common/loader.h"
 #include "split_input.h"
-#include "text.h"
+#include "common/text.h"
 
 typedef struct split_options {
     cli_list files;

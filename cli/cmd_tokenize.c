@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
-#include "loader.h"
-#include "text.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/loader.h"
+#include "common/text.h"
 
 typedef struct tokenize_options {
     const char *model;

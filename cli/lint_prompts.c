@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 
 static char *lint_prompts_keep(lint_prompts *p, char *text) {
     p->texts = cli_realloc(p->texts, (p->n_texts + 1) * sizeof *p->texts);

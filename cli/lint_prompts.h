@@ -9,7 +9,7 @@
 #ifndef CLI_LINT_PROMPTS_H
 #define CLI_LINT_PROMPTS_H
 
-#include "options.h"
+#include "common/options.h"
 #include "reprise.h"
 
 #define LINT_MOST_PROMPTS 1000000

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 #include "reprise.h"
 #include "reprise_log.h"
-#include "text.h"
+#include "common/text.h"
 
 static const cli_command *find_command(const char *name) {
     for (const cli_command *const *c = cli_commands; *c != NULL; c++)
@@ -59,6 +59,7 @@ static int main_help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     setlocale(LC_CTYPE, ""); /* and no more: numbers keep their point */
+    cli_commands = cli_all_commands;
     if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command: 'reprise help' lists the commands");
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "console.h"
+#include "common/console.h"
 #include "reports.h"
-#include "text.h"
+#include "common/text.h"
 
 #define LINE_CELLS 100
 #define CHUNK_DIGITS 8

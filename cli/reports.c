@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 
 #define MAX_ID_BYTES 40
 

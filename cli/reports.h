@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "http_client.h"
-#include "options.h"
+#include "common/http_client.h"
+#include "common/options.h"
 
 typedef struct reports_args {
     const char *url, *unix_path, *key_file;

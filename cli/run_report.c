@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "json_out.h"
+#include "common/json_out.h"
 
 static json_t *result_token_list(const rp_result *r) {
     json_t *tokens = json_array();

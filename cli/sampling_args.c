@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 
 /* The entries of --logit-bias, growing. */
 typedef struct bias_list {

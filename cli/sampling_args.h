@@ -2,7 +2,7 @@
 #ifndef CLI_SAMPLING_ARGS_H
 #define CLI_SAMPLING_ARGS_H
 
-#include "options.h"
+#include "common/options.h"
 #include "reprise.h"
 
 typedef struct cli_sampling_args {

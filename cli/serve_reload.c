@@ -7,8 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 #include "reprise_log.h"
 
 static sigset_t serve_reload_hangup(void) {

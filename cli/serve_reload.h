@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "options.h"
+#include "common/options.h"
 #include "reprise.h"
 
 typedef struct serve_reload {

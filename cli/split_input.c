@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "console.h"
+#include "common/command.h"
+#include "common/console.h"
 
 #define NAME_BYTES 300
 

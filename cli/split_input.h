@@ -2,7 +2,7 @@
 #ifndef CLI_SPLIT_INPUT_H
 #define CLI_SPLIT_INPUT_H
 
-#include "options.h"
+#include "common/options.h"
 #include "reprise.h"
 
 /* Owns every string and array in it. Zero-initialise. */

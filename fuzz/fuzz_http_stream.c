@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/http_stream.h"
+#include "server/http/http_stream.h"
 
 #define MAX_BYTES ((size_t)1 << 16)
 

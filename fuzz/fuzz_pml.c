@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pml/lint.h"
+#include "pml/lint/lint.h"
 #include "pml/parts.h"
 #include "pml/plan.h"
 #include "support/tiny_model.h"

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "server/dialects.h"
-#include "server/openai.h"
-#include "server/pml_dialect.h"
-#include "server/tool_calls.h"
-#include "server/tools.h"
+#include "server/dialects/dialects.h"
+#include "server/dialects/openai.h"
+#include "server/prompt/pml_dialect.h"
+#include "server/generation/tool_calls.h"
+#include "server/generation/tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -25,7 +25,7 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
-#include "engine/audit.h"
+#include "engine/background/audit.h"
 #include "engine/job.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"

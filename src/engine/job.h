@@ -20,14 +20,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/answer.h"
-#include "engine/answer_memory.h"
-#include "engine/blend.h"
-#include "engine/prompt_lookup.h"
-#include "engine/background.h"
-#include "engine/span_prefetch.h"
-#include "engine/scaffolds.h"
-#include "engine/segment_prefills.h"
+#include "sampling/answer.h"
+#include "engine/reuse/answer_memory.h"
+#include "engine/reuse/blend.h"
+#include "sampling/prompt_lookup.h"
+#include "engine/background/background.h"
+#include "engine/reuse/span_prefetch.h"
+#include "engine/background/scaffolds.h"
+#include "engine/reuse/segment_prefills.h"
 #include "engine/sequence.h"
 #include "engine/turns.h"
 #include "pml/plan.h"

@@ -2,7 +2,7 @@
 #ifndef SERVER_HANDLERS_H
 #define SERVER_HANDLERS_H
 
-#include "server/server_request.h"
+#include "server/http/server_request.h"
 
 /* operator_http.c */
 void handle_livez(server_request *x);

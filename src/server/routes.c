@@ -1,9 +1,5 @@
-/* routes.c: the table of routes, and how a path is matched with it. Owns nothing. */
+/* routes.c: the table of routes. Owns nothing. */
 #include "server/routes.h"
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/compiler.h"
 #include "server/handlers.h"
@@ -62,34 +58,4 @@ static const server_route routes[] = {
     {"POST", "/v1/prompts", SERVER_ASK, false, OPENAI, handle_prompt},
 };
 
-/* Does the path have the pattern? The segment in the place of {} goes into name; one that is empty or does not fit matches nothing. */
-static bool routes_matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
-    const char *hole = strstr(pattern, "{}");
-    if (!hole) return strcmp(pattern, path) == 0;
-    size_t before = (size_t)(hole - pattern), after = strlen(hole + 2);
-    if (strncmp(pattern, path, before) != 0 || strlen(path) < before + after) return false;
-    size_t n = strlen(path) - before - after;
-    if (strcmp(path + before + n, hole + 2) != 0 || n == 0 || n >= name_bytes || memchr(path + before, '/', n)) return false;
-    memcpy(name, path + before, n);
-    name[n] = '\0';
-    return true;
-}
-
-static void add_method(char allow[SERVER_ALLOW_BYTES], const char *method) {
-    size_t used = strlen(allow);
-    snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
-}
-
-const server_route *routes_find(const char *method, const char *path, char *name, size_t name_bytes,
-                                json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]) {
-    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
-    allow[0] = '\0';
-    *problem = server_problem_openai;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(routes); i++) {
-        if (!routes_matches(routes[i].path, path, name, name_bytes)) continue;
-        if (strcmp(routes[i].method, wanted) == 0) return &routes[i];
-        *problem = routes[i].problem;
-        add_method(allow, routes[i].method);
-    }
-    return NULL;
-}
+server_routes server_all_routes(void) { return (server_routes){routes, BASE_ARRAY_LEN(routes)}; }

@@ -14,7 +14,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/generate.h"
+#include "server/generation/generate.h"
+#include "server/routes.h"
 #include "server/server_internal.h"
 
 #define DEFAULT_PORT 8080
@@ -85,6 +86,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err))) return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
+    s->routes = server_all_routes();
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");

@@ -9,18 +9,18 @@
 #include <stdatomic.h>
 
 #include "reprise_server.h"
-#include "server/api_keys.h"
-#include "server/content_registry.h"
-#include "server/server_request.h"
-#include "server/watchdog.h"
-#include "server/histogram.h"
-#include "server/listeners.h"
-#include "server/report_ring.h"
-#include "server/request_origin.h"
-#include "server/response_registry.h"
-#include "server/schema_folder.h"
-#include "server/schema_registry.h"
-#include "server/work_queue.h"
+#include "server/http/api_keys.h"
+#include "server/dialects/content_registry.h"
+#include "server/http/server_request.h"
+#include "server/http/watchdog.h"
+#include "server/admin/histogram.h"
+#include "server/http/listeners.h"
+#include "server/admin/report_ring.h"
+#include "server/http/request_origin.h"
+#include "server/dialects/response_registry.h"
+#include "server/prompt/schema_folder.h"
+#include "server/prompt/schema_registry.h"
+#include "server/http/work_queue.h"
 
 #define SERVER_WORKERS 8
 #define SERVER_MAX_PREFILLS 2 /* at one time: they hold a worker each, and prompts need some */
@@ -57,6 +57,7 @@ struct rp_server {
     int64_t created;           /* seconds since 1970 */
     uint64_t seed;             /* of seeds that requests do not give */
 
+    server_routes routes;
     _Atomic int state; /* server_state */
     int stop_event;
     server_listeners listeners;

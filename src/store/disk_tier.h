@@ -4,7 +4,7 @@
  *   DIR/lock                 the process that uses it
  *   DIR/index.db             what can be asked about records (record_index.h)
  *   DIR/pins                 keys of pinned records: for an index that is made again
- *   DIR/audit                what an auditor found, as it says it (engine/audit.h): a few bytes that the tier does not look at
+ *   DIR/audit                what an auditor found, as it says it (engine/background/audit.h): a few bytes that the tier does not look at
  *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
  *   DIR/bad/                 records that could not be read: DISK_TIER_BAD of them, and options.bad_bytes, at most
  *

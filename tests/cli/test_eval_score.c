@@ -8,8 +8,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "eval_score.h"
-#include "eval_setting.h"
+#include "eval/eval_score.h"
+#include "eval/eval_setting.h"
 
 static double score(eval_metric metric, const char *answer, const char *accepted) {
     const char *const list[] = {"no answer at all", accepted};

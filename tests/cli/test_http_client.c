@@ -16,9 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "command.h"
-#include "console.h"
-#include "http_client.h"
+#include "common/command.h"
+#include "common/console.h"
+#include "common/http_client.h"
 
 /* ---- replies ---- */
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "engine/answer_memory.h"
+#include "engine/reuse/answer_memory.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
 

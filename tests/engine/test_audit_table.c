@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "engine/audit_table.h"
+#include "engine/background/audit_table.h"
 #include "support/tiny_random.h"
 
 /* ---- comparing ---- */

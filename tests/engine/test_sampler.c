@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "engine/sampler.h"
+#include "sampling/sampler.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/scaffolds.h"
+#include "engine/background/scaffolds.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 

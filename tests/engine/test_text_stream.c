@@ -11,7 +11,7 @@
 
 #include "base/compiler.h"
 #include "base/text.h"
-#include "engine/text_stream.h"
+#include "sampling/text_stream.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -1,4 +1,4 @@
-"""The part of JSON Schema that src/server/openapi.json is written in, as a check of values. An unknown keyword is an error."""
+"""The part of JSON Schema that src/server/admin/openapi.json is written in, as a check of values. An unknown keyword is an error."""
 
 ANNOTATIONS = {"description", "default", "example"}
 TYPES = {

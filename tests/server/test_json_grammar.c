@@ -11,9 +11,9 @@
 
 #include "base/memory.h"
 #include "grammar/matcher.h"
-#include "server/fields.h"
-#include "server/json_grammar.h"
-#include "server/json_grammar_numbers.h"
+#include "server/generation/fields.h"
+#include "server/generation/json_grammar.h"
+#include "server/generation/json_grammar_numbers.h"
 
 #define MAX_TEXTS 12
 

@@ -113,8 +113,8 @@ class OpenAPI(ServerCase):
         routes = set(re.findall(r'^    \{"([A-Z]+)", "([^"]+)", SERVER_', table, re.M))
         self.assertGreater(len(routes), 20)
         documented = {(method.upper(), plain(path)) for path, method, _ in self.operations()}
-        self.assertEqual(documented - routes, set(), "src/server/openapi.json has what routes.c has not")
-        self.assertEqual(routes - documented, set(), "routes.c has what src/server/openapi.json has not: describe it there")
+        self.assertEqual(documented - routes, set(), "src/server/admin/openapi.json has what routes.c has not")
+        self.assertEqual(routes - documented, set(), "routes.c has what src/server/admin/openapi.json has not: describe it there")
 
     def test_rights(self):
         """What is open to everybody says so."""

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "server/tool_calls.h"
+#include "server/generation/tool_calls.h"
 
 static server_tool tools[] = {{.name = "f"}, {.name = "g.h"}, {.name = "barred", .barred = true}};
 static const generation ask = {.tools = tools, .n_tools = 3};

@@ -1,0 +1,33 @@
+/* cmd_cache.c: `reprise cache`: what stores keep, and what a cache would save. Owns the table of its parts. One thread. */
+#include <string.h>
+
+#include "common/command.h"
+#include "common/console.h"
+
+static int cache_main(int argc, char **argv);
+
+static const cli_command *const parts[] = {&cli_cache_ls,     &cli_cache_stat,   &cli_cache_verify,   &cli_cache_rm,
+                                           &cli_cache_pin,    &cli_cache_unpin,  &cli_cache_gc,       &cli_cache_rebuild,
+                                           &cli_cache_export, &cli_cache_import, &cli_cache_simulate, NULL};
+static const cli_option options[] = {{.name = NULL}};
+
+const cli_command cli_command_cache = {
+    .name = "cache",
+    .summary = "list, verify, pin, remove, export and import the records of a store",
+    .synopsis = "COMMAND [OPTIONS]",
+    .notes = "See 'reprise cache COMMAND --help'.\n",
+    .options = options,
+    .main = cache_main,
+    .parts = parts,
+};
+
+static int cache_main(int argc, char **argv) {
+    struct {
+        char unused;
+    } o = {0};
+    if (argc < 2) return cli_fail(CLI_WRONG_USE, "'reprise cache' needs a command: 'reprise cache --help' lists them");
+    if (argv[1][0] == '-')
+        return cli_options_parse(&cli_command_cache, argc, argv, &o) == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
+    const cli_command *part = cli_find_part(&cli_command_cache, argv[1]);
+    return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
+}

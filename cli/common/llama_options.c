@@ -1,0 +1,133 @@
+/* llama_options.c: see llama_options.h. The names are those of llama.cpp's common/arg.cpp. Owns nothing. Any thread. */
+#include "common/llama_options.h"
+
+#include <string.h>
+
+#include "common/command.h"
+#include "common/console.h"
+
+/* names: separated by spaces. ours: the option here, or NULL. advice: what to do where there is none, or beside `ours` how values differ. */
+typedef struct llama_option {
+    const char *names, *ours, *advice;
+} llama_option;
+
+#define CPU "Reprise runs on the CPU only: leave it out"
+#define METADATA "taken from the model's metadata: leave it out"
+#define SAMPLER "this sampler is not supported: use --temp, --top-k, --typical, --top-p or --min-p"
+#define LOADING "weights are always memory-mapped: leave it out"
+#define CONVERSATION "each prompt is answered once; 'reprise serve' serves conversations"
+#define DOWNLOAD "Reprise does not download models: give a file with -m"
+#define TLS "TLS is not supported: put a reverse proxy in front of the server"
+#define LORA "adapters are not supported: merge them into the model"
+#define SYSTEM "write a <system> element in a prompt document, or give 'reprise serve' a system message"
+
+static const llama_option table[] = {
+    /* computing */
+    {"-ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split -mg --main-gpu -dev --device --list-devices -nkvo --no-kv-offload "
+     "-kvo --kv-offload -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe --no-op-offload --op-offload --rpc -fit --fit",
+     NULL, CPU},
+    {"-tb --threads-batch", "threads", NULL},
+    {"-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --numa", "threads",
+     "to select processors use taskset or numactl"},
+    {"-b --batch-size -ub --ubatch-size", "chunk", NULL},
+    {"-fa --flash-attn", NULL, "there is one implementation of attention: leave it out"},
+    {"--mlock --mmap --no-mmap -dio --direct-io --no-repack -nr --check-tensors --warmup --no-warmup", NULL, LOADING},
+    {"--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
+     "--yarn-beta-fast -gan --grp-attn-n -gaw --grp-attn-w --override-kv --pooling --attention --swa-full",
+     NULL, METADATA},
+    {"--lora --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range --lora-init-without-apply", NULL, LORA},
+    {"--mmproj -mm --mmproj-url -mmu --image --audio", NULL, "only text is supported: leave it out"},
+    {"-mu --model-url -hf -hfr --hf-repo -hff --hf-file -hft --hf-token --offline -dr --docker-repo", NULL, DOWNLOAD},
+    /* the context and the KV cache */
+    {"-c --ctx-size", "ctx", NULL},
+    {"-np --parallel", "sequences", NULL},
+    {"-ctk --cache-type-k -ctv --cache-type-v", "kv-format", "f16 or f32 for keys and values alike"},
+    {"-cram --cache-ram", "kv-ram", "bytes, such as 4G"},
+    {"--prompt-cache --slot-save-path", "store", "a folder"},
+    {"--prompt-cache-ro", "read-only", NULL},
+    {"--prompt-cache-all --cache-prompt --no-cache-prompt --cache-reuse -sps --slot-prompt-similarity -kvu --kv-unified -dt --defrag-thold "
+     "-cb --cont-batching -nocb --no-cont-batching",
+     NULL, "the prefix cache and continuous batching are always on: leave it out"},
+    {"--keep --context-shift --no-context-shift", NULL, "an answer ends at the end of the context: leave it out"},
+    /* prompts and answers */
+    {"-p --prompt", "text", NULL},
+    {"-f --file -bf --binary-file", "prompt", "a PML document; use --text for plain text"},
+    {"-sys --system-prompt -sysf --system-prompt-file", NULL, SYSTEM},
+    {"-n --predict --n-predict", "max-tokens", NULL},
+    {"-e --escape --no-escape", NULL, "texts are used verbatim: leave it out"},
+    {"-r --reverse-prompt", "stop", NULL},
+    {"-cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if --interactive-first -mli --multiline-input "
+     "--in-prefix --in-suffix --in-prefix-bos -co --color -sp --special",
+     NULL, CONVERSATION},
+    {"--chat-template --chat-template-file", "chat-format", NULL},
+    {"--jinja --no-jinja --chat-template-kwargs --reasoning-format --reasoning-budget --skip-chat-parsing --prefill-assistant "
+     "--no-prefill-assistant",
+     NULL, "chat formats and tool calls are built in: leave it out"},
+    {"--grammar-file", "grammar", NULL},
+    {"-j --json-schema -jf --json-schema-file", "grammar", "GBNF; 'reprise serve' accepts JSON Schema in response_format"},
+    /* sampling */
+    {"-s", "seed", NULL},
+    {"--repeat-last-n", "repeat-last", NULL},
+    {"--typical-p", "typical", NULL},
+    {"-l", "logit-bias", "TOKEN=B"},
+    {"--samplers --sampling-seq --sampler-seq", NULL, "the order of the samplers is fixed, and llama.cpp's default: leave it out"},
+    {"--top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n "
+     "--dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent",
+     NULL, SAMPLER},
+    {"-md --model-draft -hfd --hf-repo-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -devd --device-draft -cd --ctx-size-draft "
+     "-td --threads-draft --draft-min --draft-n-min --draft-p-min --draft-p-split",
+     "draft", "prompt lookup, no draft model"},
+    {"--draft-max --draft-n --draft", "draft", "in requests to 'reprise serve', the field n_draft"},
+    /* the server */
+    {"-a --alias", "name", NULL},
+    {"--api-key --api-key-file", "api-keys", "a file; --hash-key prints a key's hash for it"},
+    {"--ssl-key-file --ssl-cert-file", NULL, TLS},
+    {"--no-webui", "no-page", NULL},
+    {"--webui --path --public-path --api-prefix --metrics --slots --no-slots --props --endpoint-metrics --threads-http", NULL,
+     "routes are fixed and /metrics is always enabled: leave it out"},
+    {"-to --timeout", "idle-timeout", "milliseconds"},
+    {"--embedding --embeddings --rerank --reranking", NULL, "embeddings and reranking are not supported"},
+    {"--host --port", NULL, "only 'reprise serve' listens"},
+    /* the log */
+    {"--log-disable", "log", "off"},
+    {"--log-file --log-colors --log-prefix --log-timestamps --log-verbose -lv --verbosity --log-verbosity --verbose-prompt --no-display-prompt "
+     "--simple-io --no-perf --perf --show-timings",
+     NULL, "the environment variables REPRISE_LOG and REPRISE_TRACE set the log level: leave it out"},
+};
+
+static const llama_option *find_option(const char *arg, size_t n) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (const char *name = table[i].names; *name != '\0'; name += strspn(name, " ")) {
+            size_t length = strcspn(name, " ");
+            if (length == n && memcmp(name, arg, n) == 0) return &table[i];
+            name += length;
+        }
+    return NULL;
+}
+
+bool cli_llama_option_is(const char *arg, size_t n) { return find_option(arg, n) != NULL; }
+
+static bool has_option(const cli_command *c, const char *name) {
+    for (const cli_option *o = c->options; o->name != NULL; o++)
+        if (!o->positional && strcmp(o->name, name) == 0) return true;
+    return false;
+}
+
+/* The first command that has the option, or NULL. */
+static const cli_command *llama_options_owner_of(const char *name) {
+    for (const cli_command *const *c = cli_commands; *c != NULL; c++)
+        if (has_option(*c, name)) return *c;
+    return NULL;
+}
+
+int cli_llama_option_refuse(const cli_command *c, const char *arg, size_t n) {
+    const llama_option *o = find_option(arg, n);
+    if (o == NULL) return CLI_OK;
+    int shown = (int)n;
+    const char *between = o->advice != NULL ? ": " : "", *advice = o->advice != NULL ? o->advice : "";
+    if (o->ours == NULL) return cli_fail(CLI_WRONG_USE, "unknown option '%.*s' of 'reprise %s': %s", shown, arg, c->name, advice);
+    if (has_option(c, o->ours))
+        return cli_fail(CLI_WRONG_USE, "unknown option '%.*s' of 'reprise %s': use --%s%s%s", shown, arg, c->name, o->ours, between, advice);
+    return cli_fail(CLI_WRONG_USE, "unknown option '%.*s' of 'reprise %s': it is --%s of 'reprise %s': leave it out here", shown, arg, c->name,
+                    o->ours, llama_options_owner_of(o->ours)->name);
+}

@@ -1,0 +1,67 @@
+/* loader.h: what `run`, `inspect` and `tokenize` begin with: a model, an engine, schemas. */
+#ifndef CLI_LOADER_H
+#define CLI_LOADER_H
+
+#include "common/options.h"
+#include "reprise.h"
+
+typedef struct cli_loaded {
+    rp_model *model;
+    rp_engine *engine;
+    rp_schema *schema; /* the last of the schemas */
+    const int64_t *close_ms; /* what rp_engine_close gets; NULL: no limit */
+} cli_loaded;
+
+/* Options that `run` and `eval` share; all zero: the defaults. */
+typedef struct cli_engine_args {
+    int32_t ctx, threads, chunk, states, write;
+    uint64_t ram, kv_ram, disk;
+    const char *store, *store_key;
+    bool read_only;
+} cli_engine_args;
+
+extern const char *const cli_kv_formats[]; /* the order of rp_kv_format; ends with NULL */
+extern const char *const cli_write_names[]; /* the order of rp_store_write */
+
+/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of --threads, or 0. */
+#define CLI_ENGINE_ROWS(type, field, t) \
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
+     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"}, \
+    {.name = "threads", .letter = t, .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
+     .help = "number of threads; 0: one per processor (0)"}, \
+    {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
+     .help = "prefill chunk size in tokens; 0: 256; does not change results (0)"}, \
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32", .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
+     .help = "KV cache format (f16)"}, \
+    {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
+     .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
+    {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
+     .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}
+
+/* Rows of commands that may keep states on disk. */
+#define CLI_STORE_ROWS(type, field) \
+    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), \
+     .help = "folder of the store: keep KV on disk and reuse it in later runs"}, \
+    {.name = "disk", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.disk), \
+     .help = "disk limit of the store's folder (16G)"}, \
+    {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
+     .help = "encrypt the store's records with the key in this file: 32 bytes, or 64 hexadecimal digits"}, \
+    {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), .choices = cli_write_names, \
+     .help = "back: write KV to the store in the background; through: before an answer ends; off: read from the store, add nothing (back)"}, \
+    {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \
+     .help = "open the store read-only, so that another process can use it at the same time"}
+
+rp_engine_options cli_engine_options(const cli_engine_args *args);
+
+/* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
+int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
+/* Opens a model for its tokens alone: files that hold nothing but a vocabulary will do. Returns an exit status. */
+int cli_load_vocabulary(cli_loaded *l, const char *path);
+/* Makes the engine and loads the schemas in order. Returns an exit status. */
+int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
+/* Prepares the weights, with a progress bar. Returns an exit status. */
+int cli_prepare_engine(cli_loaded *l);
+/* Frees whatever was loaded. */
+void cli_loaded_free(cli_loaded *l);
+
+#endif

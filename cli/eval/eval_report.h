@@ -1,0 +1,40 @@
+/* eval_report.h: what an evaluation found, as a table for people, Markdown, CSV or JSON. */
+#ifndef CLI_EVAL_REPORT_H
+#define CLI_EVAL_REPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "eval/eval_score.h"
+
+typedef enum eval_format { EVAL_TABLE, EVAL_MARKDOWN, EVAL_CSV, EVAL_JSON } eval_format;
+
+/* One task under one setting. */
+typedef struct eval_row {
+    const char *task, *setting, *metric;
+    size_t items;
+    bool perplexity;      /* that is the score; otherwise a share */
+    eval_mean score;
+    eval_mean agreement;  /* share of first answer tokens (perplexity: of all tokens) that `exact` also holds likeliest */
+    eval_mean kl;         /* nats from the distribution of `exact`, at the same places */
+    double ttft_ms;       /* median; modules in place */
+    double cached_share;  /* of the prompt's tokens */
+    double kv_bytes;   /* of the states that were reused, mean of a prompt */
+    double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt */
+} eval_row;
+
+typedef struct eval_report {
+    const char *model;       /* file */
+    const char *fingerprint;
+    int resamples;
+    uint64_t seed;
+    const eval_row *rows;
+    size_t n_rows;
+} eval_report;
+
+/* Failed writes are said when the file is flushed or closed. */
+void eval_report_write(const eval_report *r, eval_format format, FILE *to);
+/* Scores and divergences against the time to the first token, as SVG (eval_plot.c). */
+void eval_plot_write(const eval_report *r, FILE *to);
+
+#endif

@@ -1,0 +1,64 @@
+/* eval_setting.c: see eval_setting.h. No state. */
+#include "eval/eval_setting.h"
+
+#include <string.h>
+
+#include "common/command.h"
+#include "common/console.h"
+
+const eval_setting eval_reference = {.name = "exact", .reuse = RP_REUSE_EXACT, .layout = RP_LAYOUT_PACKED};
+
+/* Words of one group exclude each other. */
+typedef struct setting_word {
+    const char *word;
+    int group;
+    eval_setting sets; /* fields that are not 0 are taken over */
+} setting_word;
+
+static const setting_word words[] = {
+    {"exact", 0, {.reuse = RP_REUSE_EXACT}},     {"off", 0, {.reuse = RP_REUSE_OFF}},
+    {"path", 1, {.scope = RP_SCOPE_PATH}},       {"module", 1, {.scope = RP_SCOPE_MODULE}},
+    {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
+    {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
+};
+#define N_GROUPS 5
+#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold or bos, joined by '+'"
+
+/* A mode with an amount: of the group of exact and off. */
+static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
+    char word[RP_QUALITY_BYTES] = "";
+    if (n >= sizeof word || memchr(text, ':', n) == NULL) return false;
+    memcpy(word, text, n);
+    *out = (setting_word){.word = "link:K or blend:R"};
+    return rp_quality_parse(word, &out->sets.quality, NULL) == RP_OK;
+}
+
+static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
+        *out = words[i];
+        return true;
+    }
+    return eval_setting_read_amount(text, n, out);
+}
+
+int eval_setting_parse(eval_setting *s, const char *text) {
+    const char *taken[N_GROUPS] = {NULL};
+    *s = (eval_setting){.name = text};
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, "+");
+        setting_word w;
+        if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
+        if (taken[w.group] != NULL)
+            return cli_fail(CLI_WRONG_USE, "--setting '%s': '%s' and '%s' exclude each other: " KNOWN, text, taken[w.group], w.word);
+        taken[w.group] = w.word;
+        if (w.sets.reuse) s->reuse = w.sets.reuse;
+        if (w.sets.quality.mode) s->quality = w.sets.quality;
+        if (w.sets.scope) s->scope = w.sets.scope;
+        if (w.sets.anchor) s->anchor = w.sets.anchor;
+        if (w.sets.layout) s->layout = w.sets.layout;
+        if (w.sets.scaffold) s->scaffold = true;
+        p += n;
+        if (*p == '\0') return CLI_OK;
+    }
+}

@@ -1,0 +1,285 @@
+/* recompute.c: rp_cache_recompute: records of a store computed again by an engine without one, and compared.
+ *
+ *   text     its tokens and those of all that is above it, up to the root of plain text, run in the background as a plain run; the path that
+ *            was computed holds the same tokens in the same order, in spans that may be cut elsewhere: compared token by token
+ *   module   the engine's own span of the same key
+ *
+ * A record whose way leads to another root stands after modules: what they were is not written anywhere.
+ *
+ * Threads: the calling one draws records and waits; the engine's computes and compares.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "api/cache_selection.h"
+#include "engine/identity.h"
+#include "engine/background/background.h"
+
+#define MOST_WAY_TOKENS ((size_t)1 << 24)
+
+typedef enum verdict { SAME, DIFFERENT, UNREADABLE, UNKNOWN_MODULE, UNKNOWN_SCOPE, NO_MEMORY } verdict;
+
+typedef struct recomputation {
+    store_admin *admin;
+    rp_engine *e;
+    base_key salt;
+    base_key *keys; /* of candidates */
+    size_t n, cap;
+    /* the record that is checked */
+    record_reader *reader;
+    const base_key *key;
+    int64_t n_way; /* tokens from the root to its end */
+    verdict verdict;
+} recomputation;
+
+/* ---- comparing ---- */
+
+/* Are the states of one token the same in two slots of blocks of a layer? */
+static bool same_slot(const kv_shape *shape, char *a, int32_t slot_a, char *b, int32_t slot_b) {
+    size_t element = shape->format == KV_F32 ? sizeof(float) : sizeof(uint16_t), value_bytes = (size_t)shape->value_dim * element;
+    bool same = true;
+    for (int32_t h = 0; h < shape->n_kv_heads && same; h++) {
+        const char *ka = kv_block_keys(shape, a, h), *kb = kv_block_keys(shape, b, h);
+        const char *va = kv_block_values(shape, a, h), *vb = kv_block_values(shape, b, h);
+        for (int32_t d = 0; d < shape->key_dim && same; d++)
+            same = memcmp(ka + ((size_t)d * KV_BLOCK_SLOTS + (size_t)slot_a) * element,
+                          kb + ((size_t)d * KV_BLOCK_SLOTS + (size_t)slot_b) * element, element) == 0;
+        same = same && memcmp(va + (size_t)slot_a * value_bytes, vb + (size_t)slot_b * value_bytes, value_bytes) == 0;
+    }
+    return same;
+}
+
+/* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a window may have given one back. */
+static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
+    for (int32_t l = 0; l < shape->n_layers; l++)
+        for (int32_t i = 0; i < n; i++) {
+            int32_t i_a = at_a + i, i_b = at_b + i;
+            char *block_a = kv_span_block(a, l, i_a / KV_BLOCK_SLOTS), *block_b = kv_span_block(b, l, i_b / KV_BLOCK_SLOTS);
+            if (block_a && block_b && !same_slot(shape, block_a, i_a % KV_BLOCK_SLOTS, block_b, i_b % KV_BLOCK_SLOTS)) return false;
+        }
+    return true;
+}
+
+/* The record's KV, in blocks of the engine. */
+static verdict load_record(recomputation *r, kv_span **out) {
+    const record *rec = record_reader_record(r->reader);
+    rp_error err;
+    int rc = kv_span_restore(out, r->e->pool, &rec->form, &rec->key, &err);
+    if (rc) return rc == RP_ERR_FORMAT ? UNREADABLE : NO_MEMORY;
+    record_fault fault = RECORD_FAULT_NONE;
+    for (int32_t l = 0; l < r->e->states.shape.n_layers && !fault; l++) fault = record_read_layer(r->reader, l, *out, &err);
+    if (!fault) {
+        kv_span_set_ready(*out, r->e->states.shape.n_layers);
+        return SAME;
+    }
+    kv_span_set_failed(*out);
+    kv_span_unref(*out);
+    *out = NULL;
+    return UNREADABLE;
+}
+
+/* ---- modules ---- */
+
+/* An engine_command_fn. */
+static void check_module(rp_engine *e, void *arg) {
+    recomputation *r = arg;
+    const record *rec = record_reader_record(r->reader);
+    kv_span *own = span_store_get(e->store, r->key, NULL), *kept = NULL;
+    r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
+    if (kept && !same_slots(&e->states.shape, own, 0, kept, 0, rec->form.n_tokens)) r->verdict = DIFFERENT;
+    kv_span_unref(own);
+    kv_span_unref(kept);
+}
+
+/* ---- texts ---- */
+
+/* An background_done_fn. */
+static void compare_text(rp_engine *e, void *user, int rc, const background_result *result) {
+    recomputation *r = user;
+    const record *rec = record_reader_record(r->reader);
+    kv_span *kept = NULL;
+    r->verdict = rc ? NO_MEMORY : load_record(r, &kept);
+    if (!kept) return;
+    int64_t begin = 0, first = r->n_way - rec->n_tokens; /* of a step; of the record's own tokens, which end the way */
+    if ((int64_t)result->path->n_tokens < r->n_way) r->verdict = NO_MEMORY;
+    for (size_t i = 1; i < result->path->n_steps && r->verdict == SAME; i++) {
+        const span_step *s = &result->path->steps[i];
+        int64_t from = BASE_MAX(begin, first), end = BASE_MIN(begin + s->n_tokens, r->n_way);
+        if (from < end && !same_slots(&e->states.shape, s->span, s->first_slot + (int32_t)(from - begin), kept,
+                                      rec->first_slot + (int32_t)(from - first), (int32_t)(end - from)))
+            r->verdict = DIFFERENT;
+        begin += s->n_tokens;
+    }
+    kv_span_unref(kept);
+}
+
+/* A way's tokens, gathered from its end. */
+typedef struct way {
+    int32_t *tokens, *positions; /* [n] from the last token to the first, until it is turned round */
+    size_t n, cap_tokens, cap_positions;
+} way;
+
+static int way_add(way *w, const record *rec, int32_t n) {
+    size_t need = w->n + (size_t)n;
+    if (base_grow((void **)&w->tokens, &w->cap_tokens, need, MOST_WAY_TOKENS, sizeof(int32_t)) ||
+        base_grow((void **)&w->positions, &w->cap_positions, need, MOST_WAY_TOKENS, sizeof(int32_t)))
+        return RP_ERR_MEMORY;
+    for (int32_t i = n - 1; i >= 0; i--, w->n++) {
+        w->tokens[w->n] = rec->tokens[i];
+        w->positions[w->n] = rec->form.first_pos + rec->first_slot + i;
+    }
+    return RP_OK;
+}
+
+static void turn_round(int32_t *v, size_t n) {
+    for (size_t i = 0; i < n / 2; i++) {
+        int32_t last = v[n - 1 - i];
+        v[n - 1 - i] = v[i];
+        v[i] = last;
+    }
+}
+
+static record_reader *recomputation_open_record(const recomputation *r, const base_key *key) {
+    char path[DISK_PATH_BYTES];
+    record_reader *reader = NULL;
+    rp_error err;
+    disk_folder_record(&r->admin->folder, key, path);
+    return record_reader_open(&reader, path, &r->e->states, key, r->admin->cipher, &err) ? NULL : reader;
+}
+
+/* The way of the text from plain text's root on. SAME: it is complete. */
+static verdict find_way(const recomputation *r, way *w) {
+    const record *rec = record_reader_record(r->reader);
+    record_reader *above = NULL;
+    verdict v = way_add(w, rec, rec->n_tokens) ? NO_MEMORY : SAME;
+    while (v == SAME && !base_key_equal(&rec->parent, &r->salt)) {
+        int32_t at = rec->at;
+        record_reader *next = recomputation_open_record(r, &rec->parent);
+        record_reader_close(above);
+        above = next;
+        rec = above ? record_reader_record(above) : NULL;
+        if (!rec || rec->kind != RECORD_TEXT || at > rec->n_tokens) v = UNKNOWN_SCOPE;
+        else if (way_add(w, rec, at)) v = NO_MEMORY;
+        else if (w->n > (size_t)r->e->n_ctx) v = NO_MEMORY; /* a circle of parents ends here, too */
+    }
+    record_reader_close(above);
+    turn_round(w->tokens, w->n);
+    turn_round(w->positions, w->n);
+    return v;
+}
+
+typedef struct submission {
+    background_task task;
+    int rc;
+} submission;
+
+/* An engine_command_fn. */
+static void recompute_submit(rp_engine *e, void *arg) {
+    submission *s = arg;
+    s->rc = background_submit(e, &s->task);
+}
+
+static int recomputation_check_text(recomputation *r, rp_error *err) {
+    way w = {0};
+    r->verdict = find_way(r, &w);
+    if (r->verdict == SAME && w.n > (size_t)r->e->n_ctx) r->verdict = NO_MEMORY;
+    r->n_way = (int64_t)w.n;
+    submission s = {.task = {.salt = r->salt, .tokens = w.tokens, .positions = w.positions, .n = (int32_t)w.n, .keeps = true,
+                             .done = compare_text, .user = r}};
+    int rc = RP_OK;
+    bool runs = r->verdict == SAME;
+    if (runs && !(rc = engine_do(r->e, recompute_submit, &s, err)) && s.rc) rc = base_fail_memory(err, w.n * sizeof(int32_t), "a text to recompute");
+    if (runs && !rc) {
+        rp_engine_drain(r->e, -1); /* the tokens are the task's */
+        return RP_OK;
+    }
+    base_free(w.tokens);
+    base_free(w.positions);
+    return rc;
+}
+
+/* ---- all ---- */
+
+/* A store_item_fn. */
+static int recompute_gather(void *user, const store_item *item, rp_error *err) {
+    recomputation *r = user;
+    if (item->fault || item->row.n_layers == 0 || !base_key_equal(&item->row.fingerprint, &r->e->states.fingerprint)) return RP_OK;
+    if (base_grow((void **)&r->keys, &r->cap, r->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*r->keys)))
+        return base_fail_memory(err, (r->n + 1) * sizeof(*r->keys), "the records of a store");
+    r->keys[r->n++] = item->row.record.key;
+    return RP_OK;
+}
+
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+static uint64_t recompute_next_random(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Fisher and Yates. */
+static void recomputation_shuffle(recomputation *r, uint64_t seed) {
+    for (size_t i = r->n; i > 1; i--) {
+        size_t k = (size_t)(recompute_next_random(&seed) % i);
+        base_key last = r->keys[i - 1];
+        r->keys[i - 1] = r->keys[k];
+        r->keys[k] = last;
+    }
+}
+
+static int recomputation_check_record(recomputation *r, rp_error *err) {
+    int rc = RP_OK;
+    r->reader = recomputation_open_record(r, r->key);
+    r->verdict = UNREADABLE;
+    if (r->reader && record_reader_record(r->reader)->kind == RECORD_MODULE) rc = engine_do(r->e, check_module, r, err);
+    else if (r->reader) rc = recomputation_check_text(r, err);
+    record_reader_close(r->reader);
+    r->reader = NULL;
+    return rc;
+}
+
+static void report_difference(const recomputation *r, rp_on_cache_finding on_finding, void *user) {
+    char path[DISK_PATH_BYTES], message[DISK_PATH_BYTES + 128];
+    disk_folder_record(&r->admin->folder, r->key, path);
+    snprintf(message, sizeof(message), "%s: its KV differs from the KV that the model computes: remove it", path);
+    if (on_finding) on_finding(user, &(rp_cache_finding){.flaw = RP_CACHE_OTHER_KV, .path = path, .reason = "", .message = message});
+}
+
+static int check_engine(const rp_engine *e, rp_error *err) {
+    if (e->stats.disk_budget_bytes > 0)
+        return base_fail(err, RP_ERR_CONFLICT, "the engine has a store: use an engine without one to recompute records");
+    if (identity_is_whole(e)) return RP_OK;
+    return base_fail(err, RP_ERR_CONFLICT, "the engine was created before the model's fingerprint was known: call rp_model_fingerprint first");
+}
+
+int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_options *options, rp_on_progress on_progress,
+                       rp_on_cache_finding on_finding, void *user, rp_cache_recomputed *out, rp_error *err) {
+    rp_cache_recompute_options o = options ? *options : (rp_cache_recompute_options){.sample = 0};
+    if (!c || !e || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_recompute: cache, engine and out are needed");
+    recomputation r = {.admin = cache_admin(c), .e = e};
+    *out = (rp_cache_recomputed){0};
+    int rc = check_engine(e, err);
+    if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
+    if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
+    if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
+    out->candidates = r.n;
+    recomputation_shuffle(&r, o.seed);
+    uint64_t total = o.sample && o.sample < r.n ? o.sample : r.n;
+    for (size_t i = 0; i < r.n && !rc && out->checked < total; i++) { /* one that cannot be checked leaves its place to the next */
+        r.key = &r.keys[i];
+        if ((rc = recomputation_check_record(&r, err))) break;
+        out->checked += r.verdict == SAME || r.verdict == DIFFERENT;
+        out->different += r.verdict == DIFFERENT;
+        out->unreadable += r.verdict == UNREADABLE;
+        out->unknown_module += r.verdict == UNKNOWN_MODULE;
+        out->unknown_scope += r.verdict == UNKNOWN_SCOPE;
+        out->no_memory += r.verdict == NO_MEMORY;
+        if (r.verdict == DIFFERENT) report_difference(&r, on_finding, user);
+        if (on_progress) on_progress(user, out->checked, total);
+    }
+    base_free(r.keys);
+    return rc;
+}

@@ -1,0 +1,202 @@
+/* background.c: see background.h. */
+#include "engine/background/background.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+/* Where a row alone takes longer than BACKGROUND_STEP_US: the weights' reading is most of it, and a few rows share that. */
+#define ROW_SLACK 1.25
+
+/* ---- queue ---- */
+
+/* A task more or less. The number is what others see. */
+static void background_count(rp_engine *e, int32_t n) {
+    e->background_tasks.n_tasks += n;
+    pthread_mutex_lock(&e->lock);
+    e->published_background = e->background_tasks.n_tasks;
+    if (e->background_tasks.n_tasks == 0) pthread_cond_broadcast(&e->drained);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void put_last(rp_engine *e, rp_job *c) {
+    rp_job **end = &e->background_tasks.queue;
+    while (*end) end = &(*end)->next;
+    *end = c;
+    c->next = NULL;
+}
+
+int background_submit(rp_engine *e, const background_task *task) {
+    rp_job *c;
+    if (e->background_tasks.n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
+    int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
+    if (rc) return rc;
+    job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
+    c->keeps = task->keeps;
+    c->background_done = task->done;
+    c->background_user = task->user;
+    put_last(e, c);
+    background_count(e, 1);
+    return RP_OK;
+}
+
+int background_twin(const rp_job *c, background_task *out) {
+    size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
+    int32_t *tokens = base_alloc(n * sizeof(*tokens)), *positions = base_alloc(n * sizeof(*positions));
+    int rc = tokens && positions ? pml_plan_flatten(c->plan, tokens, positions, NULL) : RP_ERR_MEMORY;
+    if (rc) {
+        base_free(tokens);
+        base_free(positions);
+        return rc;
+    }
+    out->salt = c->root.salt;
+    out->tokens = tokens;
+    out->positions = positions;
+    out->n = (int32_t)n;
+    return RP_OK;
+}
+
+/* ---- ends ---- */
+
+/* What it holds goes; of what is kept, the tree has its own references. */
+static void background_release(rp_engine *e, rp_job *c) {
+    if (c == e->background_tasks.current) e->background_tasks.current = NULL;
+    scheduler_release(e, c);
+    e->budget_epoch++; /* there is room again */
+}
+
+/* A task that is in no list any more is over. */
+static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
+    if (rc == RP_OK) {
+        background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
+        c->seq.reserved = 0; /* it takes no more */
+        prefix_give(c, true);
+        c->background_done(e, c->background_user, RP_OK, &result);
+    } else {
+        c->background_done(e, c->background_user, rc, NULL);
+    }
+    BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
+    background_release(e, c);
+    job_free(c);
+    background_count(e, -1);
+}
+
+/* Another time. */
+static void give_up(rp_engine *e, rp_job *c) {
+    c->seq.reserved = 0;
+    if (!kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
+    background_release(e, c);
+    if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
+    else background_end(e, c, RP_ERR_BUDGET, NULL);
+}
+
+void background_end_all(rp_engine *e) {
+    if (e->background_tasks.current) background_end(e, e->background_tasks.current, RP_ERR_CANCELLED, NULL);
+    for (rp_job *c; (c = e->background_tasks.queue);) {
+        e->background_tasks.queue = c->next;
+        background_end(e, c, RP_ERR_CANCELLED, NULL);
+    }
+}
+
+/* ---- room ---- */
+
+int64_t background_reserved(const rp_engine *e) { return e->background_tasks.current ? e->background_tasks.current->seq.reserved : 0; }
+
+bool background_make_room(rp_engine *e, int64_t blocks) {
+    if (!e->background_tasks.current || blocks <= scheduler_free_blocks(e)) return false;
+    give_up(e, e->background_tasks.current);
+    return true;
+}
+
+static bool background_reserve(rp_engine *e, rp_job *c) {
+    int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->keeps);
+    if (blocks > scheduler_free_blocks(e)) return false;
+    c->seq.keeps_windows = c->keeps;
+    c->seq.reserved = blocks;
+    return true;
+}
+
+/* The first of the queue is the one under way from now on, or it ends, or there is no room yet. */
+static void background_admit(rp_engine *e) {
+    rp_job *c = e->background_tasks.queue;
+    bool wait;
+    c->shares = true;
+    span_store_next_request(e->store);
+    int rc = prefix_find(e, c, &wait, NULL); /* nobody else reads: there is nothing to wait for */
+    bool room = !rc && background_reserve(e, c);
+    if (!rc && !room && span_store_is_busy(e->store)) { /* the disk holds some of it */
+        scheduler_release(e, c);
+        e->background_tasks.tried_at = e->budget_epoch;
+        return;
+    }
+    e->background_tasks.queue = c->next;
+    c->next = NULL;
+    if (room) rc = prefix_compose(c, NULL);
+    c->shares = c->keeps;
+    c->phase = JOB_PREFILL;
+    if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
+    else e->background_tasks.current = c;
+}
+
+/* ---- its turn ---- */
+
+static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
+
+/* Not while its states are on their way from disk: the disk tells. */
+static bool background_can_advance(const rp_engine *e) {
+    const rp_job *c = e->background_tasks.current;
+    if (!c) return e->background_tasks.tried_at != e->budget_epoch;
+    return engine_is_ready(e, &c->seq.context) || kv_context_has_failed(&c->seq.context);
+}
+
+int64_t background_wait_ms(const rp_engine *e) {
+    if (!background_is_free(e) || !background_can_advance(e)) return -1;
+    uint64_t now = base_clock_us(), due = e->background_tasks.busy_us + BACKGROUND_QUIET_MS * 1000;
+    return e->background_tasks.hurried || now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
+}
+
+bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; }
+
+rp_job *background_next(rp_engine *e) {
+    if (!background_is_due(e)) return NULL;
+    if (e->background_tasks.current && kv_context_has_failed(&e->background_tasks.current->seq.context)) give_up(e, e->background_tasks.current);
+    if (!e->background_tasks.current && e->background_tasks.queue) background_admit(e);
+    return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
+}
+
+double background_step_us(const rp_engine *e, int64_t slots) { return BASE_MAX(BACKGROUND_STEP_US, ROW_SLACK * (double)steps_cost(e, 1, slots)); }
+
+void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {
+    if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
+        give_up(e, c);
+        return;
+    }
+    if (rc) {
+        background_end(e, c, rc, NULL);
+        return;
+    }
+    c->seq.done += n_rows;
+    sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+    if (c->seq.done == c->seq.n) background_end(e, c, RP_OK, logits);
+    else if (c->seq.keeps_windows) prefix_give(c, false);
+}
+
+/* ---- waiting for all of it ---- */
+
+bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {
+    struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
+    int rc = 0;
+    pthread_mutex_lock(&e->lock);
+    e->n_draining++;
+    pthread_cond_signal(&e->wake);
+    while (e->published_background > 0 && rc != ETIMEDOUT)
+        rc = timeout_ms < 0 ? pthread_cond_wait(&e->drained, &e->lock) : pthread_cond_timedwait(&e->drained, &e->lock, &until);
+    bool nothing = e->published_background == 0;
+    e->n_draining--;
+    pthread_mutex_unlock(&e->lock);
+    return nothing;
+}

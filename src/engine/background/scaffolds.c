@@ -1,0 +1,350 @@
+/* scaffolds.c: see scaffolds.h. */
+#include "engine/background/scaffolds.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+/* What goes has to weigh so much less than what comes. */
+#define ADVANTAGE 2.0
+
+typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combination_state;
+
+struct combination {
+    base_key key, salt;
+    combination_state state;
+    double weight;    /* as it was */
+    uint64_t used_at; /* scaffolds.n_prompts then */
+    int32_t *tokens, *positions, n; /* PENDING: the combination; else NULL */
+    base_key *spans;  /* ENCODED: of learned spans, parents first */
+    size_t n_spans;
+};
+
+/* A span that combinations have added to the tree. */
+struct learned_span {
+    base_key key;
+    int32_t refs; /* combinations that stand on it */
+    uint64_t bytes;
+};
+
+/* ---- the two forms of a prompt ---- */
+
+/* Position behind the last token of a module, its arguments included; 0: there is none. */
+static int32_t end_of_modules(const pml_plan *p) {
+    int32_t end = 0;
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].holder >= 0) end = BASE_MAX(end, p->items[i].pos + p->items[i].n_tokens);
+    return end;
+}
+
+static base_key name_combination(const rp_job *c, const scaffold_form *f) {
+    base_key key;
+    base_hash h;
+    base_hash_init(&h, "reprise combination 1");
+    base_hash_key(&h, &c->root.salt);
+    base_hash_bytes(&h, f->tokens, (size_t)f->n_combined * sizeof(*f->tokens));
+    base_hash_bytes(&h, f->positions, (size_t)f->n_combined * sizeof(*f->positions));
+    base_hash_final(&h, &key);
+    return key;
+}
+
+int scaffold_plan(rp_job *c, rp_error *err) {
+    const pml_plan *p = c->plan;
+    int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
+    scaffold_form *f = &c->other;
+    if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
+    if (c->options.reuse != RP_REUSE_ON || c->options.no_prefix) return RP_OK;
+    *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = c->root.salt, .exact = true};
+    f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
+    f->positions = base_alloc((size_t)cap * sizeof(*f->positions));
+    if (!f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
+    int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
+    if (rc) return rc;
+    f->n_runs = job_count_runs(f->positions, n);
+    while (f->n_combined < n && f->positions[f->n_combined] < end) f->n_combined++;
+    f->combination = name_combination(c, f);
+    return RP_OK;
+}
+
+void scaffold_plan_free(rp_job *c) {
+    base_free(c->other.tokens);
+    base_free(c->other.positions);
+}
+
+void scaffold_swap(rp_job *c) {
+    scaffold_form in_use = {.tokens = c->tokens, .positions = c->positions, .n_prompt = c->n_prompt, .cap_tokens = c->cap_tokens,
+                            .n_runs = c->n_runs, .root = c->root.key, .exact = c->exact, .n_combined = c->other.n_combined,
+                            .combination = c->other.combination};
+    c->tokens = c->other.tokens;
+    c->positions = c->other.positions;
+    c->n_prompt = c->n_tokens = c->other.n_prompt;
+    c->cap_tokens = c->other.cap_tokens;
+    c->n_runs = c->other.n_runs;
+    c->root.key = c->other.root;
+    c->exact = c->other.exact;
+    c->other = in_use;
+}
+
+/* The last token of a prompt is always computed. */
+static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
+
+static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, const int32_t *tokens, const int32_t *positions, int32_t n) {
+    span_root root = {.salt = *salt, .key = *salt};
+    return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
+}
+
+bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
+    const scaffold_form *f = &c->other;
+    if (!f->tokens || !f->exact || !c->shares) return false;
+    int32_t need = scaffolds_needed(c, f->n_prompt);
+    return scaffolds_reach(e, &c->root.salt, f->tokens, f->positions, need) == (size_t)need;
+}
+
+bool scaffold_was_found(const rp_job *c) { return c->n_found >= scaffolds_needed(c, c->n_prompt); }
+
+void scaffold_requeue(rp_job *c) {
+    if (c->other.tokens && c->exact) scaffold_swap(c);
+}
+
+/* ---- spans that combinations have added ---- */
+
+static learned_span *find_span(scaffolds *s, const base_key *key) {
+    for (size_t i = 0; i < s->n_spans; i++)
+        if (base_key_equal(&s->spans[i].key, key)) return &s->spans[i];
+    return NULL;
+}
+
+/* One combination less stands on it. It goes with the last one, or is text like all other if other text stands on it, or a call holds it. */
+static void unref_span(rp_engine *e, const base_key *key) {
+    scaffolds *s = &e->scaffolds;
+    learned_span *span = find_span(s, key);
+    if (!span || --span->refs > 0) return;
+    s->stats.bytes -= span->bytes;
+    *span = s->spans[--s->n_spans];
+    span_tree_release(e->tree, key);
+}
+
+/* What eviction has dropped meanwhile takes nothing. */
+static void forget_dropped(rp_engine *e) {
+    scaffolds *s = &e->scaffolds;
+    for (size_t i = s->n_spans; i-- > 0;) {
+        if (span_store_has(e->store, &s->spans[i].key)) continue;
+        s->stats.bytes -= s->spans[i].bytes;
+        s->spans[i] = s->spans[--s->n_spans];
+    }
+}
+
+/* ---- combinations ---- */
+
+static combination *scaffolds_find(scaffolds *s, const base_key *key) {
+    for (size_t i = 0; i < s->n; i++)
+        if (base_key_equal(&s->list[i].key, key)) return &s->list[i];
+    return NULL;
+}
+
+static double scaffolds_weight(const scaffolds *s, const combination *c) {
+    return c->weight * exp2(-(double)(s->n_prompts - c->used_at) / SCAFFOLDS_HALF_LIFE);
+}
+
+static void forget_tokens(scaffolds *s, combination *c) {
+    if (c->tokens) s->pending_tokens -= (size_t)c->n;
+    base_free(c->tokens);
+    base_free(c->positions);
+    c->tokens = c->positions = NULL;
+}
+
+/* It is known, and no more: what it has added goes, children first. Not one that is under way. */
+static void scaffolds_release(rp_engine *e, combination *c) {
+    forget_tokens(&e->scaffolds, c);
+    while (c->n_spans > 0) unref_span(e, &c->spans[--c->n_spans]);
+    base_free(c->spans);
+    c->spans = NULL;
+    c->state = KNOWN;
+}
+
+static void scaffolds_drop(rp_engine *e, combination *c) {
+    if (c->state == ENCODED) e->scaffolds.stats.dropped++;
+    scaffolds_release(e, c);
+}
+
+/* Out of the list; the last one takes its place. */
+static void scaffolds_forget(rp_engine *e, combination *c) {
+    scaffolds_drop(e, c);
+    *c = e->scaffolds.list[--e->scaffolds.n];
+}
+
+/* The lightest, of those of a state; of any that is not under way: state -1. NULL: there is none. */
+static combination *scaffolds_lightest(scaffolds *s, int state) {
+    combination *best = NULL;
+    for (size_t i = 0; i < s->n; i++) {
+        combination *c = &s->list[i];
+        if (state < 0 ? c->state == UNDER_WAY : (int)c->state != state) continue;
+        if (!best || scaffolds_weight(s, c) < scaffolds_weight(s, best)) best = c;
+    }
+    return best;
+}
+
+static combination *heaviest_pending(scaffolds *s) {
+    combination *best = NULL;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == PENDING && (!best || scaffolds_weight(s, &s->list[i]) > scaffolds_weight(s, best))) best = &s->list[i];
+    return best;
+}
+
+static void scaffolds_report(rp_engine *e) {
+    scaffolds *s = &e->scaffolds;
+    s->stats.known = s->n;
+    s->stats.encoded = s->stats.pending = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->stats.encoded += s->list[i].state == ENCODED;
+        s->stats.pending += s->list[i].state == PENDING || s->list[i].state == UNDER_WAY;
+    }
+    pthread_mutex_lock(&e->lock);
+    e->published_scaffolds = s->stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- in the background ---- */
+
+/* Bytes that computing it would add, at most. */
+static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
+    int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->tokens, c->positions, c->n);
+    int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, job_count_runs(c->positions, c->n), 0, true);
+    return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
+}
+
+/* Room in the budget for one that is heavy enough to get it. */
+static bool scaffolds_make_space(rp_engine *e, const combination *c) {
+    scaffolds *s = &e->scaffolds;
+    uint64_t bytes = scaffolds_bytes_of(e, c);
+    forget_dropped(e);
+    while (s->stats.bytes + bytes > s->budget_bytes) {
+        combination *victim = scaffolds_lightest(s, ENCODED);
+        if (!victim || scaffolds_weight(s, victim) * ADVANTAGE > scaffolds_weight(s, c)) return false;
+        scaffolds_drop(e, victim);
+    }
+    return true;
+}
+
+static void take_spans(scaffolds *s, combination *c, const background_result *r) {
+    c->spans = base_calloc(BASE_MAX(r->path->n_steps, 1), sizeof(*c->spans));
+    for (size_t i = 1; i < r->path->n_steps && c->spans; i++) {
+        const kv_span *span = r->path->steps[i].span;
+        learned_span *known = find_span(s, kv_span_key(span));
+        if (!known && i < r->n_found_steps) continue; /* other text */
+        if (!known) {
+            if (base_grow((void **)&s->spans, &s->cap_spans, s->n_spans + 1, SCAFFOLDS_MAX_SPANS, sizeof(*s->spans))) return;
+            known = &s->spans[s->n_spans++];
+            *known = (learned_span){.key = *kv_span_key(span), .bytes = kv_span_bytes(span)};
+            s->stats.bytes += known->bytes;
+        }
+        known->refs++;
+        c->spans[c->n_spans++] = known->key;
+    }
+}
+
+static void compute_next(rp_engine *e);
+
+/* An background_done_fn. There is one under way. */
+static void scaffolds_computed(rp_engine *e, void *user, int rc, const background_result *r) {
+    scaffolds *s = &e->scaffolds;
+    combination *c = s->list;
+    (void)user;
+    while (c->state != UNDER_WAY) c++;
+    s->under_way = false;
+    c->state = KNOWN;
+    if (rc == RP_OK && r->path->n_tokens >= (size_t)c->n) {
+        take_spans(s, c, r);
+        c->state = ENCODED;
+    }
+    if (rc != RP_ERR_CANCELLED) compute_next(e);
+    scaffolds_report(e);
+}
+
+/* Submits the heaviest that waits. Those that no room is made for wait no longer: when they come again they are asked again. */
+static void compute_next(rp_engine *e) {
+    scaffolds *s = &e->scaffolds;
+    for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
+        background_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = scaffolds_computed};
+        if (!scaffolds_make_space(e, c)) {
+            scaffolds_release(e, c);
+            continue;
+        }
+        int rc = background_submit(e, &task);
+        if (rc == RP_ERR_BUSY) return; /* when the next prompt has ended */
+        if (rc) {
+            scaffolds_release(e, c);
+            continue;
+        }
+        s->pending_tokens -= (size_t)c->n;
+        c->tokens = c->positions = NULL;
+        c->state = UNDER_WAY;
+        s->under_way = true;
+        BASE_TRACE(ENGINE, "scheduled the joint prefill of a combination of %d tokens", c->n);
+    }
+}
+
+/* ---- learning ---- */
+
+/* The combination of a call, with the call's weight; NULL: no memory. */
+static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
+    scaffolds *s = &e->scaffolds;
+    combination *c, *old;
+    s->n_prompts++;
+    while ((old = scaffolds_lightest(s, -1)) && scaffolds_weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) scaffolds_forget(e, old);
+    if ((c = scaffolds_find(s, &job->other.combination))) {
+        c->weight = scaffolds_weight(s, c) + 1;
+        c->used_at = s->n_prompts;
+        return c;
+    }
+    if (s->n >= SCAFFOLDS_MAX && old) scaffolds_forget(e, old);
+    if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
+    c = &s->list[s->n++];
+    *c = (combination){.key = job->other.combination, .salt = job->root.salt, .weight = 1, .used_at = s->n_prompts};
+    return c;
+}
+
+/* The call's flat form, which it needs no more, is the combination's to compute. */
+static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
+    scaffold_form *f = &job->other;
+    if (s->pending_tokens + (size_t)f->n_combined > SCAFFOLDS_MAX_PENDING_TOKENS) return;
+    c->tokens = f->tokens;
+    c->positions = f->positions;
+    c->n = f->n_combined;
+    f->tokens = f->positions = NULL;
+    s->pending_tokens += (size_t)c->n;
+    c->state = PENDING;
+}
+
+void scaffolds_learn(rp_engine *e, rp_job *job) {
+    scaffolds *s = &e->scaffolds;
+    if (!job->other.tokens || job->other.n_combined == 0) return;
+    combination *c = scaffolds_note(e, job);
+    *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
+    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
+    if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c);    /* it was evicted */
+    if (c && !job->exact && c->state == KNOWN) scaffolds_want(s, c, job);
+    compute_next(e);
+    scaffolds_report(e);
+}
+
+void scaffolds_free(rp_engine *e) {
+    scaffolds *s = &e->scaffolds;
+    for (size_t i = 0; i < s->n; i++) {
+        forget_tokens(s, &s->list[i]);
+        base_free(s->list[i].spans);
+    }
+    base_free(s->list);
+    base_free(s->spans);
+}
+
+void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
+    pthread_mutex_lock(&e->lock);
+    *out = e->published_scaffolds;
+    pthread_mutex_unlock(&e->lock);
+    out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
+}

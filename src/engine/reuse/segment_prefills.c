@@ -1,0 +1,308 @@
+/* segment_prefills.c: see segment_prefills.h. */
+#include "engine/reuse/segment_prefills.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+/* Segments that need segments that need segments ...: scopes name earlier segments only and in their order, so real depths are 2. */
+#define MAX_DEPTH 64
+
+const pml_layout *segment_prefill_layout(const segment_prefill *prefill) { return prefill->schema->layout; }
+const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { return &prefill->schema->layout->segments[prefill->segment]; }
+
+/* ---- jobs ---- */
+
+static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
+
+/* The job that computes a segment already. What is not kept is its asker's alone. */
+static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_job *asker, bool kept) {
+    for (segment_prefill *j = e->prefills; j; j = j->next)
+        if (j->kept == kept && (kept || j->asker == asker) &&
+            base_key_equal(pml_layout_name_of(segment_prefill_layout(j), segment_prefill_segment(j)), pml_layout_name_of(l, s)))
+            return j;
+    return NULL;
+}
+
+static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill) {
+    segment_prefill **link = &e->prefills;
+    while (*link && *link != prefill) link = &(*link)->next;
+    if (*link) *link = prefill->next;
+    segment_needs_release(e, &prefill->needs);
+    kv_context_clear(&prefill->seq.context);
+    engine_schema_unref(e, prefill->schema);
+    base_free(prefill->later);
+    base_free(prefill);
+}
+
+static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
+    if (end <= e->n_ctx) return RP_OK;
+    return base_fail(err, RP_ERR_CONTEXT, "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
+                     (long long)end, e->n_ctx);
+}
+
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
+                    rp_error *err);
+
+/* What a job's tokens attend to before themselves. */
+static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error *err) {
+    const pml_layout *l = segment_prefill_layout(prefill);
+    const pml_segment *s = segment_prefill_segment(prefill);
+    int32_t cursor = 0;
+    int rc = segment_needs_reserve(&prefill->needs, s->n_scope, err);
+    for (int32_t i = 0; i < s->n_scope && !rc; i++) {
+        int32_t index = pml_segment_scope(l, s)[i];
+        const pml_segment *t = &l->segments[index];
+        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0};
+        rc = add_need(e, &prefill->needs, prefill->schema, &view, prefill->asker, prefill->kept, depth + 1, err);
+    }
+    return rc;
+}
+
+static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, int32_t segment, rp_job *asker, bool kept, int depth,
+                   rp_error *err) {
+    const pml_layout *l = schema->layout;
+    const pml_segment *s = &l->segments[segment];
+    if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "the scopes of modules are nested %d deep", depth);
+    int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
+    if (rc) return rc;
+    segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
+    if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to prefill");
+    *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = segment, .kept = kept, .asker = asker};
+    kv_context_init(&prefill->seq.context, e->pool);
+    prefill->seq.tokens = pml_segment_tokens(l, s);
+    prefill->seq.first_pos = s->pos;
+    prefill->seq.n = s->n_tokens;
+    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true);
+    rc = pml_segment_readers(l, s, &prefill->later, err);
+    if (!rc) rc = add_scope(e, prefill, depth, err);
+    if (rc) {
+        segment_prefills_free_prefill(e, prefill);
+        return rc;
+    }
+    segment_prefill **end = &e->prefills; /* behind those that it needs */
+    while (*end) end = &(*end)->next;
+    *end = prefill;
+    if (asker) asker->prefill_total += (uint64_t)s->n_tokens;
+    *out = prefill;
+    return RP_OK;
+}
+
+int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    kv_context *c = &prefill->seq.context;
+    int rc = segment_needs_compose(&prefill->needs, segment_prefill_layout(prefill), c, err);
+    segment_needs_use(e, &prefill->needs, segment_prefill_layout(prefill));
+    prefill->seq.slots = kv_context_slots(c);
+    c->later = prefill->later;
+    c->n_later = (size_t)segment_prefill_segment(prefill)->n_holes;
+    prefill->composed = true;
+    return rc;
+}
+
+int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    segment_needs_release(e, &prefill->needs);
+    kv_context_clear(&prefill->seq.context);
+    prefill->composed = false;
+    prefill->seq.done = 0;
+    prefill->seq.slots = 0;
+    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), prefill->seq.n, 1, 0, true);
+    return add_scope(e, prefill, 0, err);
+}
+
+/* "cities/plan/miami": for people who look at records. */
+static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char *out) {
+    size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
+    if (n > RECORD_MAX_LABEL) return;
+    pml_path(l->schema, s->holder, out + n, RECORD_MAX_LABEL + 1 - n);
+    if (!out[n]) out[n - 1] = '\0';
+}
+
+/* What its module says, or one that it stands in: of times the innermost, and a pin holds for all inside. */
+static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
+    const pml_node *nodes = l->schema->nodes;
+    span_terms terms = {0};
+    for (int32_t i = s->holder; i > 0; i = nodes[i].parent) {
+        if (terms.ttl_s == 0) terms.ttl_s = nodes[i].ttl_seconds;
+        terms.pin |= nodes[i].pin;
+    }
+    return terms;
+}
+
+static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, kv_span *span, rp_error *err) {
+    const pml_layout *l = schema->layout;
+    const base_key *keys = pml_segment_keys(l, s);
+    int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
+    char label[RECORD_MAX_LABEL + 1];
+    span_note note = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
+                      .cost_us = steps_cost(e, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s)};
+    if (i > 0) note.parent = keys[i - 1];
+    pml_layout_label_of(l, s, label);
+    return span_store_put(e->store, span, NULL, &note, err);
+}
+
+/* Everybody who waits gets references. */
+static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
+    const pml_segment *s = segment_prefill_segment(prefill);
+    const kv_context *c = &prefill->seq.context;
+    for (segment_need *w = prefill->waiters; w; w = w->next) {
+        w->spans = base_calloc((size_t)s->n_spans, sizeof(*w->spans));
+        if (!w->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*w->spans), "spans");
+        for (int32_t i = 0; i < s->n_spans; i++)
+            w->spans[i] = kv_span_ref(c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span);
+    }
+    for (segment_need *w = prefill->waiters, *next; w; w = next) {
+        next = w->next;
+        w->next = NULL;
+        w->prefill = NULL;
+        w->owner->n_missing--;
+    }
+    prefill->waiters = NULL;
+    return RP_OK;
+}
+
+int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    const pml_layout *l = segment_prefill_layout(prefill);
+    const pml_segment *s = segment_prefill_segment(prefill);
+    kv_context *c = &prefill->seq.context;
+    int rc = RP_OK;
+    kv_context_close(c);
+    for (int32_t i = 0; i < s->n_spans && !rc; i++) {
+        kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
+        kv_span_seal(span, &pml_segment_keys(l, s)[i]);
+        if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, span, err);
+    }
+    if (!rc) rc = segment_prefill_hand_over(prefill, err);
+    if (rc) return rc;
+    BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
+    segment_prefills_free_prefill(e, prefill);
+    return RP_OK;
+}
+
+static void forget_spans(segment_need *need) {
+    for (int32_t i = 0; i < need->n_spans && need->spans; i++) kv_span_unref(need->spans[i]);
+    base_free(need->spans);
+    need->spans = NULL;
+}
+
+void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err) {
+    for (segment_need *w = prefill->waiters, *next; w; w = next) {
+        next = w->next;
+        forget_spans(w);
+        w->next = NULL;
+        w->prefill = NULL;
+        w->owner->rc = err->code;
+        w->owner->err = *err;
+    }
+    prefill->waiters = NULL;
+    segment_prefills_free_prefill(e, prefill);
+}
+
+/* ---- needs ---- */
+
+int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
+    assert(needs->n == 0);
+    base_free(needs->items);
+    *needs = (segment_needs){.items = base_calloc((size_t)n, sizeof(*needs->items)), .cap = n};
+    return needs->items ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*needs->items), "a plan");
+}
+
+/* All spans of a segment from the store, with references, or none of them. */
+static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
+    for (int32_t i = 0; i < s->n_spans; i++) {
+        const base_key *key = &pml_segment_keys(l, s)[i];
+        span_found found;
+        need->spans[i] = span_store_get(e->store, key, &found);
+        need->from_disk |= found == SPAN_FOUND_DISK;
+        if (need->spans[i] && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
+        need->reason = found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted" : "new";
+        return false;
+    }
+    return true;
+}
+
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
+                    rp_error *err) {
+    const pml_layout *l = schema->layout;
+    const pml_segment *s = &l->segments[view->segment];
+    assert(needs->n < needs->cap);
+    segment_need *need = &needs->items[needs->n];
+    *need = (segment_need){.view = *view, .n_spans = s->n_spans, .owner = needs, .reason = look ? "" : "off"};
+    need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans));
+    if (!need->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
+    needs->n++;
+    if (look && segment_prefills_look_up(e, l, s, need)) return RP_OK;
+    forget_spans(need);
+    need->missed = true;
+    segment_prefill *prefill = find_prefill(e, l, s, asker, look);
+    int rc = prefill ? RP_OK : segment_prefills_new_prefill(e, &prefill, schema, view->segment, asker, look, depth, err);
+    if (rc) return rc;
+    need->prefill = prefill;
+    need->next = prefill->waiters;
+    prefill->waiters = need;
+    needs->n_missing++;
+    return RP_OK;
+}
+
+int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look,
+                      rp_error *err) {
+    return add_need(e, needs, schema, view, asker, look, 0, err);
+}
+
+static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span, int32_t first, rp_error *err) {
+    const pml_segment *s = &l->segments[view->segment];
+    const pml_hole *holes = pml_segment_holes(l, s);
+    uint64_t mask[KV_SPAN_BLOCKS];
+    kv_mask_first(mask, view->n_tokens - first);
+    for (int32_t i = 0; i < s->n_holes && view->mask_holes; i++)
+        kv_mask_clear(mask, holes[i].offset - first, holes[i].offset + holes[i].len - first);
+    for (int32_t i = 0; i < view->n_again; i++) kv_mask_clear(mask, view->again[i] - first, view->again[i] + 1 - first);
+    return kv_context_add(c, span, view->shift, mask, err);
+}
+
+int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err) {
+    int rc = RP_OK;
+    assert(needs->n_missing == 0);
+    for (int32_t k = 0; k < needs->n; k++) {
+        const segment_need *need = &needs->items[k];
+        for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = kv_context_add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
+    }
+    return rc;
+}
+
+void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l) {
+    for (int32_t k = 0; k < needs->n; k++) {
+        const pml_segment *s = &l->segments[needs->items[k].view.segment];
+        span_terms terms = terms_of(l, s);
+        for (int32_t i = 0; i < s->n_spans && !needs->items[k].missed; i++) span_store_use(e->store, &pml_segment_keys(l, s)[i], &terms);
+    }
+}
+
+void segment_needs_remove(segment_needs *needs, int32_t index) {
+    segment_need *need = &needs->items[index];
+    assert(needs->n_missing == 0);
+    forget_spans(need);
+    memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
+}
+
+/* A job that nobody waits for any more is ended. */
+static void stop_waiting(rp_engine *e, segment_need *need) {
+    segment_need **link = &need->prefill->waiters;
+    while (*link != need) link = &(*link)->next;
+    *link = need->next;
+    if (!need->prefill->waiters) segment_prefills_free_prefill(e, need->prefill);
+    need->prefill = NULL;
+}
+
+void segment_needs_release(rp_engine *e, segment_needs *needs) {
+    for (int32_t i = 0; i < needs->n; i++) {
+        if (needs->items[i].prefill) stop_waiting(e, &needs->items[i]);
+        forget_spans(&needs->items[i]);
+    }
+    base_free(needs->items);
+    *needs = (segment_needs){0};
+}

@@ -1,0 +1,96 @@
+/* prefetch.c: see prefetch.h. */
+#include "engine/reuse/span_prefetch.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define ROOM_SHARE 2 /* of what is free, one part */
+
+typedef struct fetching {
+    rp_engine *e;
+    prefetch *ahead;
+    bool full; /* there is no room, or no memory, for more */
+} fetching;
+
+/* A span_tree_fn. */
+static bool span_prefetch_fetch(void *user, const base_key *key) {
+    fetching *f = user;
+    rp_engine *e = f->e;
+    prefetch *a = f->ahead;
+    int64_t blocks = (int64_t)(span_store_idle_bytes_of(e->store, key) / kv_pool_block_bytes(e->pool));
+    f->full = (blocks > 0 && blocks * ROOM_SHARE > scheduler_free_blocks(e)) ||
+              base_grow((void **)&a->spans, &a->cap, a->n + 1, SPAN_STORE_MAX, sizeof(*a->spans)) != RP_OK;
+    kv_span *span = f->full ? NULL : span_store_fetch(e->store, key);
+    if (span) a->spans[a->n++] = span;
+    return span;
+}
+
+/* As need_views of scheduler.c looks up, without the scopes of what is missing. */
+static void fetch_modules(fetching *f, const rp_job *c) {
+    const pml_plan *p = c->plan;
+    if (p->n_cached == 0 || c->exact || c->options.reuse != RP_REUSE_ON) return;
+    for (size_t i = 0; i < p->n_items && !f->full; i++) {
+        if (!p->items[i].is_view) continue;
+        const pml_layout *l = c->schema->layout;
+        const pml_segment *s = &l->segments[p->items[i].segment];
+        for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
+    }
+}
+
+static void prefetch_drop(prefetch *a) {
+    for (size_t i = 0; i < a->n; i++) kv_span_unref(a->spans[i]);
+    base_free(a->spans);
+    *a = (prefetch){0};
+}
+
+static void fetch_for(rp_engine *e, rp_job *c) {
+    prefetch old = c->ahead; /* held until the new look has taken its own references */
+    fetching f = {.e = e, .ahead = &c->ahead};
+    c->ahead = (prefetch){0};
+    span_store_next_request(e->store);
+    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)c->n_prompt - 1, span_prefetch_fetch, &f);
+    if (!f.full) fetch_modules(&f, c);
+    c->ahead.done = !f.full;
+    c->ahead.tried_at = e->budget_epoch;
+    prefetch_drop(&old);
+    if (c->ahead.n > 0)
+        BASE_TRACE(ENGINE, "job %llu waits: %zu spans prefetched%s", (unsigned long long)c->number, c->ahead.n,
+                   f.full ? ", and memory allows no more" : "");
+}
+
+/* Something that was being read could not be: nobody is to hold it. */
+static bool has_failed(const prefetch *a) {
+    for (size_t i = 0; i < a->n; i++)
+        if (kv_span_has_failed(a->spans[i])) return true;
+    return false;
+}
+
+void prefetch_run(rp_engine *e) {
+    int n = 0;
+    if (e->n_running == 0) return; /* the first one waits for room: nobody takes it away, or keeps the disk busy */
+    for (rp_job *c = e->waiting; c && n < PREFETCH_JOBS; c = c->next) {
+        prefetch *a = &c->ahead;
+        if (c->kind != JOB_REQUEST) continue;
+        n++;
+        if (has_failed(a)) {
+            prefetch_drop(a);
+            a->done = true; /* admission will see */
+        }
+        if (!a->done && a->tried_at != e->budget_epoch) fetch_for(e, c); /* budget_epoch begins with 1 */
+    }
+}
+
+void prefetch_release(rp_job *c) { prefetch_drop(&c->ahead); }
+
+bool prefetch_release_others(rp_engine *e, const rp_job *but) {
+    bool any = false;
+    for (rp_job *c = e->waiting; c; c = c->next) {
+        if (c == but || c->ahead.n == 0) continue;
+        prefetch_drop(&c->ahead);
+        c->ahead.tried_at = e->budget_epoch; /* not again before there is room */
+        any = true;
+    }
+    return any;
+}

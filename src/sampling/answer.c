@@ -1,0 +1,173 @@
+/* answer.c: an answer, token by token. */
+#include "sampling/answer.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+#define MAX_ANSWER_BYTES ((size_t)64 << 20)
+#define RESERVED_TOKENS 4096 /* of an answer: room is made for so many before the first; a longer one makes more now and then */
+#define RESERVED_BYTES 8     /* of text for each; words are shorter on average in all vocabularies */
+
+/* ---- what it holds ---- */
+
+static int answer_grow(void **items, size_t *cap, size_t n, size_t bytes, rp_error *err) {
+    int rc = base_grow(items, cap, n, TOKENIZER_MAX_TOKENS, bytes);
+    return rc ? base_fail(err, rc, "out of memory: %zu answer tokens", n) : RP_OK;
+}
+
+/* Room for n tokens in the result. */
+static int reserve_tokens(answer *a, size_t n, rp_error *err) {
+    rp_result *r = a->result;
+    int rc = answer_grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
+    if (rc || r->n_top == 0) return rc;
+    rc = answer_grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err);
+    return rc ? rc : answer_grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs), err);
+}
+
+static int answer_reserve(answer *a, rp_error *err) {
+    size_t n = (size_t)BASE_MAX(BASE_MIN(a->most, RESERVED_TOKENS), 1);
+    int rc = reserve_tokens(a, n, err);
+    if (rc) return rc;
+    rc = base_buffer_reserve(&a->stream.text, n * RESERVED_BYTES);
+    return rc ? base_fail_memory(err, n * RESERVED_BYTES, "an answer's text") : RP_OK;
+}
+
+void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
+    a->most = (int32_t)BASE_MIN(o->forced ? o->n_forced : o->max_tokens, place->room);
+}
+
+static int open_guide(answer *a, rp_error *err) {
+    int rc = grammar_constraint_open(&a->grammar_constraint, a->options, a->place.tokenizer, a->place.trie, err);
+    if (!rc) rc = sampler_restrict(&a->sampler, err);
+    if (rc || !grammar_constraint_must_end(&a->grammar_constraint)) return rc;
+    answer_stop(a, "stop", true); /* a language of nothing */
+    return RP_OK;
+}
+
+int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_result *result, rp_error *err) {
+    a->options = o;
+    a->place = *place;
+    a->result = result;
+    a->over = a->most <= 0;
+    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .user = o->user};
+    result->finish_reason = "length";
+    int64_t tokens = (int64_t)place->n_prompt + a->most;
+    int rc;
+    if ((rc = stop_matcher_open(&a->stream.stops, o->stops, o->forced ? 0 : o->n_stops, err)) ||
+        (rc = sampler_open(&a->sampler, &o->sampling, place->n_vocab, tokens, err)) ||
+        (rc = logprobs_open(&a->logprobs, o->n_logprobs, place->n_vocab, err)) ||
+        (rc = o->grammar && !o->forced ? open_guide(a, err) : RP_OK))
+        return rc;
+    result->n_top = a->logprobs.n_top;
+    return answer_reserve(a, err);
+}
+
+void answer_close(answer *a) {
+    sampler_close(&a->sampler);
+    grammar_constraint_close(&a->grammar_constraint);
+    logprobs_close(&a->logprobs);
+    text_stream_close(&a->stream);
+}
+
+/* ---- one token ---- */
+
+static int keep_token(answer *a, const float *logits, int32_t token, rp_error *err) {
+    rp_result *r = a->result;
+    size_t n = (size_t)r->n_tokens + 1;
+    int rc = reserve_tokens(a, n, err);
+    if (rc) return rc;
+    if (r->n_top > 0) {
+        rp_token_logprob *top = r->top_logprobs + (n - 1) * (size_t)r->n_top;
+        r->logprobs[n - 1] = logprobs_measure(&a->logprobs, logits, token, top);
+    }
+    r->tokens[r->n_tokens++] = token;
+    sampler_accept(&a->sampler, token);
+    return RP_OK;
+}
+
+static bool answer_report_token(const answer *a) {
+    const rp_result *r = a->result;
+    size_t i = (size_t)r->n_tokens - 1;
+    if (!a->options->on_token) return true;
+    rp_token token = {.id = r->tokens[i]};
+    if (r->n_top > 0) {
+        token.logprob = r->logprobs[i];
+        token.top = r->top_logprobs + i * (size_t)r->n_top;
+        token.n_top = r->n_top;
+    }
+    return a->options->on_token(a->options->user, &token);
+}
+
+/* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
+static bool drops_space(const answer *a) {
+    return a->result->n_tokens == 0 && a->place.n_prompt == 1 && a->place.begins_text && tokenizer_has_space_prefix(a->place.tokenizer);
+}
+
+/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. */
+static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
+    size_t n = 0;
+    const char *bytes = tokenizer_bytes(a->place.tokenizer, token, false, &n);
+    if (!bytes) return RP_OK;
+    if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
+    int rc = text_stream_add(&a->stream, bytes, n, err);
+    return rc || !a->grammar_constraint.grammar ? rc : grammar_constraint_accept(&a->grammar_constraint, bytes, n, too_hard, err);
+}
+
+/* ---- all of it ---- */
+
+/* *token: -1: there is none. */
+static int answer_choose(answer *a, const float *logits, int32_t *token, rp_error *err) {
+    const rp_request *o = a->options;
+    bool too_hard = false;
+    int rc = RP_OK;
+    if (o->forced) *token = o->forced[a->result->n_tokens];
+    else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
+    else rc = grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);
+    if (rc || *token >= 0) return rc;
+    a->result->finish_reason = !too_hard && grammar_constraint_may_end(&a->grammar_constraint) ? "stop" : "grammar";
+    return RP_OK;
+}
+
+/* A token was told, and its text. */
+static void answer_settle(answer *a, bool too_hard) {
+    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
+    if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
+    if (reason) a->result->finish_reason = reason;
+    else a->over = a->result->n_tokens == a->most;
+}
+
+int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
+    const rp_request *o = a->options;
+    if (o->on_logits) o->on_logits(o->user, logits, a->place.n_vocab);
+    int rc = answer_choose(a, logits, token, err);
+    a->over = true;
+    if (!a->first_us) a->first_us = base_clock_us();
+    if (rc || *token < 0) return rc;
+    if (!o->ignore_eos && !o->forced && tokenizer_is_end(a->place.tokenizer, *token)) {
+        a->result->finish_reason = "stop";
+        return RP_OK;
+    }
+    bool drops = drops_space(a), too_hard = false;
+    if ((rc = keep_token(a, logits, *token, err))) return rc;
+    a->stream.cancelled = !answer_report_token(a);
+    if (!a->stream.cancelled && (rc = answer_add_text(a, *token, drops, &too_hard, err))) return rc;
+    answer_settle(a, too_hard);
+    return RP_OK;
+}
+
+int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n) {
+    return a->grammar_constraint.grammar ? grammar_constraint_fitting(&a->grammar_constraint, tokens, n) : n;
+}
+
+void answer_stop(answer *a, const char *reason, bool shown) {
+    a->over = true;
+    a->stream.cancelled = !shown;
+    a->result->finish_reason = reason;
+}
+
+int answer_finish(answer *a, rp_error *err) {
+    text_stream_end(&a->stream);
+    a->result->text = a->stream.text.data ? base_buffer_take(&a->stream.text) : base_strdup("");
+    return a->result->text ? RP_OK : base_fail_memory(err, 1, "a result");
+}

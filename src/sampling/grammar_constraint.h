@@ -1,0 +1,37 @@
+/* grammar_constraint.h: an answer under a grammar: which tokens may be drawn, and where it has to end.
+ *
+ * What holds before the trigger, and where tokens without text and those that end an answer may stand, is decided by the matcher
+ * (grammar/matcher.h); here tokens become bytes and back. Belongs to one answer; opened on the submitting thread, then the engine's.
+ */
+#ifndef ENGINE_GRAMMAR_CONSTRAINT_H
+#define ENGINE_GRAMMAR_CONSTRAINT_H
+
+#include "sampling/sampler.h"
+#include "grammar/matcher.h"
+#include "model/tokenizer/tokenizer.h"
+
+typedef struct grammar_constraint {
+    grammar *grammar; /* NULL: none, and no function below may be called */
+    matcher matcher;
+    const token_trie *trie;
+    const tokenizer *tokenizer;
+} grammar_constraint;
+
+/* Zero-initialise. The request has a grammar; its strings are not needed afterwards. trie: borrowed until grammar_constraint_close. Errors as
+ * rp_engine_run says of grammars. Close it after that too. */
+int grammar_constraint_open(grammar_constraint *g, const rp_request *options, const tokenizer *tokenizer, const token_trie *trie, rp_error *err);
+void grammar_constraint_close(grammar_constraint *g);
+
+/* Draws a token that the grammar allows; -1: there is none, or (too_hard) it cannot be told. drops_space: a space at the token's beginning
+ * will not be shown. RP_ERR_MEMORY. */
+int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err);
+/* The answer goes on by these bytes of a token. too_hard: it cannot be followed any more. RP_ERR_MEMORY. */
+int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n, bool *too_hard, rp_error *err);
+/* How many of n tokens, one after the other, the grammar allows. */
+int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens, int32_t n);
+
+/* May the answer end here? Must it? */
+static inline bool grammar_constraint_may_end(const grammar_constraint *g) { return matcher_may_end(&g->matcher); }
+static inline bool grammar_constraint_must_end(const grammar_constraint *g) { return matcher_must_end(&g->matcher); }
+
+#endif

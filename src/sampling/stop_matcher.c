@@ -1,0 +1,56 @@
+/* stop_matcher.c: stop strings in a text that comes byte by byte. */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "sampling/text_stream.h"
+
+/* The longest beginning of the string that the text ends with, after one more byte. matched < n. */
+static int32_t stop_string_advance(const stop_string *s, int32_t matched, char byte) {
+    while (matched > 0 && s->text[matched] != byte) matched = s->borders[matched - 1];
+    return s->text[matched] == byte ? matched + 1 : 0;
+}
+
+static void fill_borders(stop_string *s) {
+    s->borders[0] = 0;
+    for (int32_t i = 1; i < s->n; i++) s->borders[i] = stop_string_advance(s, s->borders[i - 1], s->text[i]);
+}
+
+int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err) {
+    size_t bytes = 0, used = 0;
+    if (n_stops == 0) return RP_OK;
+    for (int32_t i = 0; i < n_stops; i++) bytes += strlen(stops[i]);
+    m->stops = base_calloc((size_t)n_stops, sizeof(*m->stops));
+    m->borders = base_calloc(bytes, sizeof(*m->borders));
+    if (!m->stops || !m->borders) return base_fail_memory(err, bytes * sizeof(*m->borders), "stop strings");
+    m->n_stops = n_stops;
+    for (int32_t i = 0; i < n_stops; i++) {
+        m->stops[i] = (stop_string){.text = stops[i], .n = (int32_t)strlen(stops[i]), .borders = m->borders + used};
+        used += (size_t)m->stops[i].n;
+        fill_borders(&m->stops[i]);
+    }
+    return RP_OK;
+}
+
+void stop_matcher_close(stop_matcher *m) {
+    base_free(m->stops);
+    base_free(m->borders);
+    *m = (stop_matcher){0};
+}
+
+const stop_string *stop_matcher_next(stop_matcher *m, char byte) {
+    const stop_string *longest = NULL;
+    for (int32_t i = 0; i < m->n_stops; i++) {
+        stop_string *s = &m->stops[i];
+        s->matched = stop_string_advance(s, s->matched, byte);
+        if (s->matched == s->n && (!longest || s->n > longest->n)) longest = s;
+    }
+    return longest;
+}
+
+size_t stop_matcher_held(const stop_matcher *m) {
+    int32_t held = 0;
+    for (int32_t i = 0; i < m->n_stops; i++) held = BASE_MAX(held, m->stops[i].matched);
+    return (size_t)held;
+}

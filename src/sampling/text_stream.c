@@ -1,0 +1,69 @@
+/* text_stream.c: bytes of tokens to whole UTF-8 characters, given out as far as no stop string can begin in them. A token may end inside
+ * a character; the next one completes it. */
+#include "sampling/text_stream.h"
+
+#include <assert.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+/* Adds a character. If it completes a stop string, the text ends before that. */
+static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+    int rc = base_buffer_append(&s->text, bytes, n);
+    if (rc) return base_fail(err, rc, "out of memory: the answer's text");
+    for (size_t i = 0; i < n; i++) {
+        const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
+        if (!stop) continue;
+        assert(i + 1 == n); /* stop strings are whole characters too */
+        base_buffer_truncate(&s->text, s->text.len - (size_t)stop->n);
+        s->stop = stop->text;
+    }
+    return RP_OK;
+}
+
+static int add_byte(text_stream *s, char byte, rp_error *err) {
+    s->pending[s->n_pending++] = byte;
+    int length = base_utf8_length((const unsigned char *)s->pending, s->n_pending);
+    if (length == 0) return RP_OK;
+    if (length > 0) {
+        s->n_pending = 0;
+        return text_stream_put(s, s->pending, (size_t)length, err);
+    }
+    /* The bytes before this one began a character that it does not continue: one U+FFFD for them; it may begin another. */
+    bool alone = s->n_pending == 1;
+    s->n_pending = 0;
+    int rc = text_stream_put(s, "\xef\xbf\xbd", 3, err);
+    return rc || alone || s->stop ? rc : add_byte(s, byte, err);
+}
+
+/* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
+static void text_stream_release(text_stream *s, size_t held) {
+    size_t first = s->released, end = s->text.len - held;
+    assert(end >= first); /* what is held back now was held back or not there before */
+    if (end == first) return;
+    s->released = end;
+    if (!s->on_text) return;
+    char next = s->text.data[end];
+    s->text.data[end] = '\0';
+    s->cancelled = !s->on_text(s->user, s->text.data + first, end - first);
+    s->text.data[end] = next;
+}
+
+int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+    for (size_t i = 0; i < n && !s->stop; i++) {
+        int rc = add_byte(s, bytes[i], err);
+        if (rc) return rc;
+    }
+    text_stream_release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
+    return RP_OK;
+}
+
+void text_stream_end(text_stream *s) {
+    if (s->cancelled) base_buffer_truncate(&s->text, s->released);
+    else text_stream_release(s, 0);
+}
+
+void text_stream_close(text_stream *s) {
+    stop_matcher_close(&s->stops);
+    base_buffer_free(&s->text);
+}

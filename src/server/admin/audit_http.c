@@ -1,0 +1,128 @@
+/* audit_http.c: what the engine's auditor found, for its operator: by schema for Prometheus, with pairs of modules as JSON. */
+#include "server/admin/audit_http.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and whose it is */
+
+/* ---- Prometheus ---- */
+
+/* A schema's name as the value of a label, behind whose it is. */
+static const char *audit_schema_label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
+    size_t n = 0;
+    for (const char *c = s->owner; *c; c++) out[n++] = *c;
+    if (n > 0) out[n++] = '/';
+    for (const char *c = s->name; *c && n + 3 < LABEL_BYTES; c++) {
+        if (*c == '\\' || *c == '"' || *c == '\n') out[n++] = '\\';
+        out[n++] = *c == '\n' ? 'n' : *c;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+typedef double (*value_fn)(const rp_audit_schema *s);
+
+static double audit_schema_samples(const rp_audit_schema *s) { return (double)s->all.samples; }
+static double audit_schema_agreed(const rp_audit_schema *s) { return (double)s->all.agreed; }
+static double audit_schema_divergence(const rp_audit_schema *s) { return s->now.mean_kl; }
+static double audit_schema_largest(const rp_audit_schema *s) { return s->now.max_kl; }
+static double audit_schema_distance(const rp_audit_schema *s) { return s->now.mean_distance; }
+static double audit_schema_exceeds(const rp_audit_schema *s) { return s->exceeds; }
+static double audit_schema_raised(const rp_audit_schema *s) { return s->raised_to[0] != '\0'; }
+
+static const struct {
+    const char *name, *type, *help;
+    value_fn value;
+} families[] = {
+    {"samples_total", "counter", "Audited requests, by schema.", audit_schema_samples},
+    {"agreed_total", "counter", "Audited requests with the same most likely first token as an exact run, by schema.", audit_schema_agreed},
+    {"divergence", "gauge", "Mean KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_divergence},
+    {"divergence_max", "gauge", "Maximum KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_largest},
+    {"distance", "gauge", "Mean RMS difference of the first token's logits from an exact run, by schema.", audit_schema_distance},
+    {"exceeds", "gauge", "1 if the mean divergence of the schema exceeds max_divergence, else 0.", audit_schema_exceeds},
+    {"raised", "gauge", "1 if the auditor raised the quality of the schema, else 0.", audit_schema_raised},
+};
+
+static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
+    char label[LABEL_BYTES];
+    int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name, families[f].help,
+                                families[f].name, families[f].type);
+    for (size_t i = 0; i < a->n_schemas && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_audit_%s{schema=\"%s\"} %.6g\n", families[f].name, audit_schema_label_of(&a->schemas[i], label),
+                                families[f].value(&a->schemas[i]));
+    return rc;
+}
+
+int audit_append_metrics(base_buffer *b, rp_engine *engine) {
+    rp_audit *a;
+    int rc = rp_engine_audit(engine, &a, NULL);
+    if (rc) return rc;
+    rc = base_buffer_printf(b,
+                            "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
+                            "# TYPE reprise_audit_requests_total counter\n"
+                            "reprise_audit_requests_total{outcome=\"compared\"} %" PRIu64 "\n"
+                            "reprise_audit_requests_total{outcome=\"dropped\"} %" PRIu64 "\n"
+                                "# HELP reprise_audit_waiting Sampled requests that wait for the quality audit.\n"
+                                "# TYPE reprise_audit_waiting gauge\n"
+                                "reprise_audit_waiting %" PRIu64 "\n", a->audited, a->dropped, a->waiting);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(families) && a->n_schemas > 0 && !rc; f++) rc = append_family(b, a, f);
+    rp_audit_free(a);
+    return rc;
+}
+
+/* ---- GET /v1/audit ---- */
+
+static json_t *audit_figures_figures(const rp_audit_figures *f) {
+    return json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)f->samples, "agreed", (json_int_t)f->agreed, "mean_kl", f->mean_kl,
+                     "max_kl", f->max_kl, "mean_distance", f->mean_distance);
+}
+
+static json_t *audit_http_text(const char *s) { return server_json_text(s, strlen(s)); }
+
+static int compare_pairs(const void *a, const void *b) {
+    double x = ((const rp_audit_pair *)a)->excess_kl, y = ((const rp_audit_pair *)b)->excess_kl;
+    return (x < y) - (x > y);
+}
+
+/* Of one schema; sorted, so the worst come first. */
+static json_t *audit_pairs(const rp_audit *a, size_t schema) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n_pairs && list; i++) {
+        const rp_audit_pair *p = &a->pairs[i];
+        if (p->schema == schema)
+            json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first), audit_http_text(p->second), "figures",
+                                                  audit_figures_figures(&p->figures), "excess_kl", p->excess_kl));
+    }
+    return list;
+}
+
+static json_t *audit_schemas(const rp_audit *a) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n_schemas && list; i++) {
+        const rp_audit_schema *s = &a->schemas[i];
+        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o}", "schema", audit_http_text(s->name), "owner", s->owner, "all",
+                                              audit_figures_figures(&s->all), "now", audit_figures_figures(&s->now), "raised_to", s->raised_to, "exceeds", s->exceeds,
+                                              "pairs", audit_pairs(a, i)));
+    }
+    return list;
+}
+
+void handle_audit(server_request *x) {
+    rp_audit *a;
+    rp_error err;
+    if (rp_engine_audit(x->server->engine, &a, &err)) {
+        server_fail_library(&x->problem, &err);
+        server_request_reply_problem(x);
+        return;
+    }
+    if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
+    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
+                                          (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting,
+                                          "schemas", audit_schemas(a)));
+    rp_audit_free(a);
+}

@@ -1,0 +1,260 @@
+/* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
+ * answer took what it took. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/admin/audit_http.h"
+#include "reprise_log.h"
+#include "server/handlers.h"
+#include "server/server_internal.h"
+
+#define METRICS_BYTES ((size_t)1 << 20) /* the auditor's tables are most of it, where they are full */
+#define DEFAULT_LISTED 20 /* reports */
+
+static void reply_word(server_request *x, int status, const char *word) {
+    base_buffer text = BASE_BUFFER(256);
+    if (base_buffer_append_str(&text, word)) base_buffer_clear(&text);
+    server_request_reply_text(x, status, "text/plain; charset=utf-8", &text);
+}
+
+void handle_livez(server_request *x) { reply_word(x, 200, "alive\n"); }
+
+void handle_readyz(server_request *x) {
+    static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
+    server_state state = server_get_state(x->server);
+    rp_store_stats t = {0};
+    char text[128];
+    if (state == SERVER_STATE_READY) rp_engine_store_stats(x->server->engine, &t);
+    bool is_degraded = t.disk_state > RP_STORE_WORKS; /* it answers all the same */
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
+             is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
+    reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
+}
+
+void handle_health(server_request *x) {
+    if (server_get_state(x->server) == SERVER_STATE_READY) {
+        server_request_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
+    server_fail(&x->problem, SERVER_LOADING, NULL, "Loading model");
+    server_request_reply_problem(x);
+}
+
+/* ---- Prometheus ---- */
+
+typedef struct metric {
+    const char *name, *type, *help;
+    uint64_t value;
+} metric;
+
+static int append_metrics(base_buffer *b, const metric *list, size_t n) {
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = base_buffer_printf(b, "# HELP reprise_%s %s\n# TYPE reprise_%s %s\nreprise_%s %" PRIu64 "\n", list[i].name, list[i].help,
+                                list[i].name, list[i].type, list[i].name, list[i].value);
+    return rc;
+}
+
+static int append_responses(base_buffer *b, server_counts *c) {
+    int rc = base_buffer_append_str(b, "# HELP reprise_responses_total HTTP replies, by class of status.\n# TYPE reprise_responses_total counter\n");
+    for (int i = 1; i < SERVER_N_STATUS_CLASSES && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_responses_total{status=\"%dxx\"} %" PRIu64 "\n", i, atomic_load(&c->by_status[i]));
+    if (!rc)
+        rc = base_buffer_append_str(b, "# HELP reprise_rejections_total Requests that ended with an error, by its code.\n"
+                                       "# TYPE reprise_rejections_total counter\n");
+    for (int i = SERVER_FINE + 1; i < SERVER_N_PROBLEMS && !rc; i++)
+        rc = base_buffer_printf(b, "reprise_rejections_total{reason=\"%s\"} %" PRIu64 "\n", server_problem_name((server_problem_kind)i),
+                                atomic_load(&c->rejections[i]));
+    return rc;
+}
+
+static int append_times(base_buffer *b, server_counts *c) {
+    int rc = histogram_append(b, "queue", "Part of the time to first token: time in the queue.", &c->queue);
+    if (!rc) rc = histogram_append(b, "module_prefill", "Part of the time to first token: prefill of modules that were not cached.", &c->module_prefill);
+    if (!rc) rc = histogram_append(b, "plan", "Part of the time to first token: parsing the request, planning and composing the prompt.", &c->plan);
+    if (!rc) rc = histogram_append(b, "prompt_prefill", "Part of the time to first token: prefill of the prompt's own text.", &c->prompt_prefill);
+    if (!rc) rc = histogram_append(b, "time_to_first_token", "Time to first token (TTFT), from arrival of the request.", &c->first_token);
+    if (!rc) rc = histogram_append(b, "time_between_tokens", "Inter-token latency (ITL) of answers.", &c->between_tokens);
+    return rc ? rc : histogram_append(b, "step", "Duration of an engine step.", &c->step);
+}
+
+/* Where prompts' tokens came from, and which part of them a tier gave. What is read of the total is read last: no ratio exceeds 1. */
+static int append_tiers(base_buffer *b, server_counts *c) {
+    uint64_t ram = atomic_load(&c->ram_tokens), disk = atomic_load(&c->disk_tokens), all = atomic_load(&c->prompt_tokens);
+    double of = all > 0 ? (double)all : 1;
+    return base_buffer_printf(b,
+                              "# HELP reprise_tokens_total Prompt tokens, by the source of their KV: computed, RAM tier or disk tier.\n"
+                              "# TYPE reprise_tokens_total counter\n"
+                              "reprise_tokens_total{source=\"computed\"} %" PRIu64 "\nreprise_tokens_total{source=\"ram\"} %" PRIu64
+                              "\nreprise_tokens_total{source=\"disk\"} %" PRIu64 "\n"
+                                  "# HELP reprise_hit_ratio Hit rate: share of all prompt tokens served by a tier of the store.\n"
+                                  "# TYPE reprise_hit_ratio gauge\n"
+                                  "reprise_hit_ratio{tier=\"ram\"} %.6f\n"
+                                  "reprise_hit_ratio{tier=\"disk\"} %.6f\n",
+                              all - BASE_MIN(ram + disk, all), ram, disk, (double)ram / of, (double)disk / of);
+}
+
+static int append_server(base_buffer *b, rp_server *s) {
+    server_counts *c = &s->counts;
+    pthread_mutex_lock(&s->lock);
+    uint64_t active = (uint64_t)s->n_active, suspended = (uint64_t)s->n_suspended;
+    pthread_mutex_unlock(&s->lock);
+    const metric list[] = {
+        {"connections_open", "gauge", "Open connections.", atomic_load(&c->connections_open)},
+        {"connections_total", "counter", "Connections accepted since the start.", atomic_load(&c->connections)},
+        {"log_dropped_total", "counter", "Log lines dropped because standard error was not read fast enough.", rp_log_dropped()},
+        {"requests_total", "counter", "Requests received with complete headers.", atomic_load(&c->requests)},
+        {"requests_active", "gauge", "Requests in progress in workers or the engine.", active},
+        {"requests_suspended", "gauge", "Connections that wait for the next text of an answer.", suspended},
+        {"streams_total", "counter", "Streamed replies.", atomic_load(&c->streams)},
+        {"clients_gone_total", "counter", "Requests abandoned by the client before the end of the reply.", atomic_load(&c->gone)},
+        {"readers_too_slow_total", "counter", "Streamed answers ended because unsent text of a slow client exceeded its limit.",
+         atomic_load(&c->overflows)},
+        {"reply_buffer_bytes", "gauge", "Unsent text of streamed answers, in bytes.", atomic_load(&s->pending_bytes)},
+        {"answers_paused_total", "counter", "Pauses of decoding for slow clients.", atomic_load(&c->pauses)},
+        {"connections_refused_total", "counter", "Connections refused with status 503 because of a limit.", atomic_load(&c->refused)},
+        {"connections_reclaimed_total", "counter", "Idle connections closed early to accept new ones.", watchdog_reclaimed(s->watchdog)},
+        {"body_bytes", "gauge", "Request bodies in memory, in bytes.", atomic_load(&s->body_bytes)},
+        {"jobs_open", "gauge", "Engine jobs of requests that are not freed yet.", atomic_load(&c->jobs_open)},
+        {"answers_total", "counter", "Answers generated.", atomic_load(&c->answers)},
+        {"prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", atomic_load(&c->prompt_tokens)},
+        {"cached_tokens_total", "counter", "Prompt tokens with reused KV (cache hits).", atomic_load(&c->cached_tokens)},
+        {"answer_tokens_total", "counter", "Generated tokens.", atomic_load(&c->answer_tokens)},
+    };
+    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    if (!rc) rc = append_responses(b, c);
+    if (!rc) rc = append_times(b, c);
+    return rc ? rc : append_tiers(b, c);
+}
+
+static int append_degraded(base_buffer *b, const rp_store_stats *t) {
+    bool is = t->disk_state > RP_STORE_WORKS;
+    return base_buffer_printf(b, "# HELP reprise_store_degraded Degradation of the store's disk tier, by reason: 0 "
+                                 "none, 1 the last write failed, 2 read-only, 3 unusable.\n"
+                                 "# TYPE reprise_store_degraded gauge\n"
+                                 "reprise_store_degraded{reason=\"%s\"} %d\n",
+                              is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
+}
+
+static int append_lag(base_buffer *b, const rp_store_stats *t) {
+    return base_buffer_printf(b, "# HELP reprise_store_disk_lag_seconds Age of the oldest span that waits to be written to disk, except text used "
+                                 "once; limited to about 6 s for text.\n"
+                                 "# TYPE reprise_store_disk_lag_seconds gauge\n"
+                                 "reprise_store_disk_lag_seconds %.6f\n", (double)t->disk_lag_us / 1e6);
+}
+
+static int append_store(base_buffer *b, rp_server *s) {
+    rp_store_stats t;
+    rp_engine_info e;
+    rp_engine_store_stats(s->engine, &t);
+    rp_engine_describe(s->engine, &e);
+    const metric list[] = {
+        {"requests_running", "gauge", "Requests running in the engine.", (uint64_t)BASE_MAX(e.running, 0)},
+        {"requests_waiting", "gauge", "Requests waiting in the engine's queue.", (uint64_t)BASE_MAX(e.waiting, 0)},
+        {"store_spans", "gauge", "Spans in the store's RAM tier.", t.spans},
+        {"store_bytes", "gauge", "KV bytes of spans in the store's RAM tier.", t.bytes},
+        {"store_used_bytes", "gauge", "KV cache in use in RAM: spans of the store and KV of running requests, in bytes.", t.used_bytes},
+        {"store_budget_bytes", "gauge", "Limit of the KV cache in RAM, in bytes.", t.budget_bytes},
+        {"store_hits_total", "counter", "Store lookups that hit.", t.hits},
+        {"store_misses_total", "counter", "Store lookups that missed.", t.misses},
+        {"store_inserts_total", "counter", "Spans inserted into the store.", t.inserts},
+        {"store_evictions_total", "counter", "Spans evicted from RAM and disk.", t.evictions},
+        {"store_expired_total", "counter", "Spans removed because their time to live expired.", t.expired},
+        {"store_disk_spans", "gauge", "Records in the store's disk tier.", t.disk_spans},
+        {"store_disk_bytes", "gauge", "Size of the store's disk tier in bytes.", t.disk_bytes},
+        {"store_disk_budget_bytes", "gauge", "Limit of the store's disk tier, in bytes.", t.disk_budget_bytes},
+        {"store_disk_reads_total", "counter", "Records read from the disk tier.", t.disk_reads},
+        {"store_disk_read_bytes_total", "counter", "Bytes read from the disk tier.", t.disk_read_bytes},
+        {"store_disk_writes_total", "counter", "Records written to the disk tier.", t.disk_writes},
+        {"store_disk_write_bytes_total", "counter", "Bytes written to the disk tier.", t.disk_write_bytes},
+        {"store_disk_evictions_total", "counter", "Records evicted from the disk tier.", t.disk_evictions},
+        {"store_disk_unwritten_total", "counter", "Spans not written to disk: no space, an I/O error, or evicted from RAM before the write.", t.disk_unwritten},
+        {"store_disk_skipped_total", "counter", "Spans of text used once not written because the disk tier has no free space.",
+         t.disk_skipped},
+        {"store_disk_late_total", "counter",
+         "Spans of text whose write did not begin in time on a slow disk: they are written when nothing else is due.", t.disk_late},
+        {"store_disk_waiting_spans", "gauge", "Spans that wait to be written to disk.", t.disk_waiting},
+        {"store_disk_waiting_bytes", "gauge", "KV bytes that wait to be written to disk.", t.disk_waiting_bytes},
+        {"store_disk_once_bytes", "gauge", "KV bytes of text used once that wait to be written to disk, at the lowest priority.",
+         t.disk_once_bytes},
+        {"store_disk_faults_total", "counter", "Disk records that failed to load.", t.disk_faults},
+    };
+    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    if (!rc) rc = append_lag(b, &t);
+    if (!rc) rc = append_degraded(b, &t);
+    return rc ? rc : audit_append_metrics(b, s->engine);
+}
+
+static int append_scaffolds(base_buffer *b, rp_server *s) {
+    rp_scaffold_stats t;
+    rp_engine_info e;
+    rp_engine_scaffold_stats(s->engine, &t);
+    rp_engine_describe(s->engine, &e);
+    const metric list[] = {
+        {"background_tasks", "gauge", "Background tasks queued or running in the engine.", (uint64_t)BASE_MAX(e.background, 0)},
+        {"scaffolds_known", "gauge", "Module combinations tracked for learned scaffolds.", t.known},
+        {"scaffolds_prefilled", "gauge", "Module combinations with a prefilled learned scaffold.", t.encoded},
+        {"scaffolds_pending", "gauge", "Module combinations that wait for the prefill of a learned scaffold.", t.pending},
+        {"scaffold_bytes", "gauge", "KV bytes of learned scaffolds.", t.bytes},
+        {"scaffold_budget_bytes", "gauge", "Limit for the KV of learned scaffolds, in bytes.", t.budget_bytes},
+        {"scaffold_hits_total", "counter", "Requests that hit a learned scaffold and are exact.", t.hits},
+        {"scaffold_misses_total", "counter", "Requests of quality scaffold without a learned scaffold, composed from modules.", t.misses},
+        {"scaffolds_dropped_total", "counter", "Learned scaffolds evicted.", t.dropped},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
+void handle_metrics(server_request *x) {
+    base_buffer text = BASE_BUFFER(METRICS_BYTES);
+    int failed = append_server(&text, x->server);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server) || append_scaffolds(&text, x->server);
+    if (failed) base_buffer_clear(&text);
+    server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
+}
+
+/* ---- JSON ---- */
+
+void handle_cache(server_request *x) {
+    rp_store_stats t;
+    rp_engine_store_stats(x->server->engine, &t);
+    server_request_reply_json(x, 200,
+                        json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
+                                  (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",
+                                  (json_int_t)t.budget_bytes, "disk", "records", (json_int_t)t.disk_spans, "bytes",
+                                  (json_int_t)t.disk_bytes, "budget_bytes", (json_int_t)t.disk_budget_bytes, "unwritten",
+                                  (json_int_t)t.disk_unwritten, "faults", (json_int_t)t.disk_faults, "hits", (json_int_t)t.hits, "misses",
+                                  (json_int_t)t.misses));
+}
+
+void handle_explain(server_request *x) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_REPORT_BYTES);
+    if (report_ring_get(x->server->reports, x->name, x->key->tenant, &text) == 0) {
+        server_request_reply_text(x, 200, "application/json", &text);
+        return;
+    }
+    base_buffer_free(&text);
+    server_fail(&x->problem, SERVER_NOT_FOUND, "id", "unknown request '%.40s': only the last %d answers are kept", x->name,
+                SERVER_MAX_REPORTS);
+    server_request_reply_problem(x);
+}
+
+void handle_requests(server_request *x) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_REPORTS * SERVER_MAX_REPORT_BYTES);
+    const char *limit = server_request_query(x, "limit");
+    char *end = NULL;
+    bool more = false;
+    unsigned long n = limit ? strtoul(limit, &end, 10) : DEFAULT_LISTED;
+    if (limit && (!*limit || *end || n == 0 || n > SERVER_MAX_REPORTS))
+        server_fail(&x->problem, SERVER_INVALID, "limit", "'limit' is '%.40s': give 1 to %d", limit, SERVER_MAX_REPORTS);
+    int rc = x->problem.kind ? 0 : base_buffer_append_str(&text, "{\"object\":\"list\",\"data\":[");
+    if (!rc && !x->problem.kind) rc = report_ring_list(x->server->reports, x->key->tenant, n, &text, &more);
+    if (!rc && !x->problem.kind) rc = base_buffer_printf(&text, "],\"has_more\":%s}", more ? "true" : "false");
+    if (rc) server_fail_memory(&x->problem);
+    if (!x->problem.kind) {
+        server_request_reply_text(x, 200, "application/json", &text);
+        return;
+    }
+    base_buffer_free(&text);
+    server_request_reply_problem(x);
+}

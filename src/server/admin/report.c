@@ -1,0 +1,176 @@
+/* report.c: see report.h. */
+#include "server/admin/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/prompt/hints.h"
+#include "server/prompt/report_prompt.h"
+#include "server/server_internal.h"
+
+server_usage report_usage(const server_request *x) {
+    server_usage u = {0};
+    for (int32_t i = 0; i < x->n_choices; i++) {
+        const rp_result *r = x->choices[i].result;
+        if (!r) continue;
+        u.answer += r->n_tokens;
+        if (i % x->gen.n != 0) continue; /* the same prompt again */
+        u.prompt += r->prompt_tokens;
+        u.cached += r->cached_tokens;
+    }
+    return u;
+}
+
+server_finish report_finish(const rp_result *r) {
+    return strcmp(r->finish_reason, "stop") == 0 ? SERVER_FINISH_STOP : SERVER_FINISH_LENGTH;
+}
+
+/* What of a prompt came from where; all else of it was computed. */
+static void count_tiers(server_counts *n, const rp_result *r) {
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        const rp_plan_item *item = &r->plan[i];
+        if (strcmp(item->tier, "ram") == 0) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
+        else if (strcmp(item->tier, "disk") == 0) atomic_fetch_add(&n->disk_tokens, (uint64_t)item->n_tokens);
+    }
+}
+
+void report_count(server_request *x, const server_choice *c) {
+    server_counts *n = &x->server->counts;
+    const rp_result *r = c->result;
+    atomic_fetch_add(&n->answers, 1);
+    atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
+    histogram_add_ms(&n->queue, r->timings.queue_ms);
+    histogram_add_ms(&n->module_prefill, r->timings.module_prefill_ms);
+    histogram_add_ms(&n->plan, r->timings.plan_ms);
+    histogram_add_ms(&n->prompt_prefill, r->timings.prompt_prefill_ms);
+    if (r->n_tokens > 0) histogram_add_ms(&n->first_token, r->timings.ttft_ms);
+    if (c->index % x->gen.n != 0) return;
+    atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
+    atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
+    count_tiers(n, r);
+}
+
+/* ---- what was reused ---- */
+
+static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
+
+static json_t *plan_item_part(const rp_plan_item *item) {
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+                     item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
+                     "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key);
+}
+
+static json_t *result_parts(const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < BASE_MIN(r->n_plan, SERVER_MAX_REPORT_PARTS) && list; i++)
+        if (json_array_append_new(list, plan_item_part(&r->plan[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static json_t *report_timings(const rp_timings *t) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", report_rounded(t->queue_ms), "module_prefill", report_rounded(t->module_prefill_ms), "plan",
+                     report_rounded(t->plan_ms), "prompt_prefill", report_rounded(t->prompt_prefill_ms), "first_token", report_rounded(t->ttft_ms), "decode",
+                     report_rounded(t->decode_ms), "saved", report_rounded(t->saved_ms));
+}
+
+static json_t *report_mismatch(const rp_mismatch *d) {
+    if (d->token < 0) return json_null();
+    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", server_json_text(d->module, strlen(d->module)),
+                     "message", d->message, "before", server_json_text(d->before, strlen(d->before)), "prompt",
+                     server_json_text(d->prompt, strlen(d->prompt)), "cached", server_json_text(d->cached, strlen(d->cached)));
+}
+
+static json_t *quality_report_quality(const rp_quality_report *q) {
+    char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "asked", rp_quality_text(q->asked, asked), "used", rp_quality_text(q->used, used), "reason",
+                     q->reason, "recomputed_tokens", (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "ms",
+                     report_rounded(q->ms));
+}
+
+static int add_warning(json_t *list, const char *format, const char *what) {
+    json_t *line = json_sprintf(format, what);
+    return line ? json_array_append_new(list, line) : -1;
+}
+
+static int report_add_unknown(const server_request *x, json_t *list) {
+    int rc = list ? 0 : -1;
+    for (size_t i = 0; i < BASE_MIN(x->gen.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
+        rc = add_warning(list, "unknown field '%s': ignored", x->gen.unknown[i]);
+    if (x->gen.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more unknown fields: ignored");
+    return rc;
+}
+
+json_t *report_unknown(const server_request *x, json_t *reply) {
+    if (!reply || x->gen.n_unknown == 0) return reply;
+    json_t *list = json_array();
+    if (!report_add_unknown(x, list) && !json_object_set_new(reply, "reprise", json_pack("{s:O}", "warnings", list))) {
+        json_decref(list);
+        return reply;
+    }
+    json_decref(list);
+    json_decref(reply);
+    return NULL;
+}
+
+static json_t *report_warnings(const server_request *x, const rp_result *r) {
+    json_t *list = json_array();
+    int rc = report_add_unknown(x, list);
+    for (int32_t i = 0; i < r->n_warnings && list && !rc; i++) rc = add_warning(list, "%s", r->warnings[i]);
+    if (!rc) return list;
+    json_decref(list);
+    return NULL;
+}
+
+json_t *report_reprise(const server_request *x) {
+    const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
+    if (!r) return json_null();
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality_report_quality(&r->quality), "parts", result_parts(r), "mismatch",
+                     report_mismatch(&r->mismatch), "hints", hints_of(x), "ms", report_timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", report_warnings(x, r));
+}
+
+/* ---- the reports of the last answers ---- */
+
+static const char *dialect_of(const server_request *x) {
+    if (strcmp(x->route->path, "/v1/prompts") == 0) return "pml";
+    if (x->say == server_problem_anthropic) return "anthropic";
+    if (x->say == server_problem_gemini) return "gemini";
+    return x->say == server_problem_llamacpp ? "llama.cpp" : "openai";
+}
+
+/* What GET /v1/requests says of it. */
+static json_t *report_summary(const server_request *x, int64_t now) {
+    server_usage u = report_usage(x);
+    double first_ms = x->n_choices > 0 && x->choices[0].result ? x->choices[0].result->timings.ttft_ms : 0;
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", dialect_of(x), "route",
+                     x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "answer_tokens",
+                     (json_int_t)u.answer, "first_token_ms", report_rounded(first_ms));
+}
+
+static char *report_text_of(json_t *object) {
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    return text;
+}
+
+void report_keep(server_request *x) {
+    int64_t now = (int64_t)time(NULL);
+    json_t *report = report_reprise(x);
+    if (!json_is_object(report)) {
+        json_decref(report);
+        return;
+    }
+    json_object_set_new(report, "time", json_integer(now));
+    json_object_set_new(report, "dialect", json_string(dialect_of(x)));
+    json_object_set_new(report, "route", json_string(x->route->path));
+    json_object_set_new(report, "prompt", report_prompt(x));
+    char *text = report_text_of(report), *line = report_text_of(report_summary(x, now));
+    if (text && line) report_ring_put(x->server->reports, x->id, x->key->tenant, text, line);
+    free(text); /* jansson's */
+    free(line);
+}

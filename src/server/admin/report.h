@@ -1,0 +1,30 @@
+/* report.h: what every dialect tells of an answer: counts, times, what was reused; and the reports of the last answers, for explain. */
+#ifndef SERVER_REPORT_H
+#define SERVER_REPORT_H
+
+#include "server/generation/generate.h"
+
+#define SERVER_MAX_REPORT_PARTS 128 /* of a plan; the rest is counted */
+
+/* The tokens of an exchange: each prompt once, each answer. cached + fresh = prompt. */
+typedef struct server_usage {
+    int64_t prompt, cached, answer;
+} server_usage;
+
+/* Of the choices that have results. */
+server_usage report_usage(const server_request *x);
+/* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
+json_t *report_reprise(const server_request *x);
+/* The reply of a request that computes no answer, with {"warnings": [...]} as its "reprise" where the request has unknown fields. Takes the
+ * reply over; NULL: no memory. */
+json_t *report_unknown(const server_request *x, json_t *reply);
+/* Why an answer ended. */
+typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
+server_finish report_finish(const rp_result *r);
+
+/* Adds a choice's result to the server's counts. */
+void report_count(server_request *x, const server_choice *c);
+/* Keeps the report of an exchange that is over, under its id, for its tenant. */
+void report_keep(server_request *x);
+
+#endif

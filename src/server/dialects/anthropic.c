@@ -1,0 +1,247 @@
+/* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/dialects/anthropic.h"
+#include "server/prompt/compose.h"
+#include "server/dialects/dialects.h"
+#include "server/handlers.h"
+#include "server/generation/known_fields.h"
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+#include "server/generation/tools.h"
+
+/* ---- fields ---- */
+
+#define MAX_MARKS 4 /* cache_control, the official limit */
+
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it there? How long states live is the store's business, so that the
+ * ttl has to be right and changes nothing. */
+static bool is_marked(const json_t *block, const char *name, server_problem *p) {
+    char prefix[96];
+    const char *type = "", *ttl = "5m";
+    snprintf(prefix, sizeof(prefix), "%.60s.cache_control.", name);
+    const json_t *mark = server_field_object(&(server_fields){block, p, ""}, "cache_control");
+    if (!mark) return false;
+    server_fields f = {mark, p, prefix};
+    server_field_text(&f, "type", &type);
+    server_field_text(&f, "ttl", &ttl);
+    if (!p->kind && strcmp(type, "ephemeral") != 0)
+        server_fail(p, SERVER_INVALID, "cache_control", "%stype: is '%.40s': give ephemeral", prefix, type);
+    if (!p->kind && strcmp(ttl, "5m") != 0 && strcmp(ttl, "1h") != 0)
+        server_fail(p, SERVER_INVALID, "cache_control", "%sttl: is '%.40s': give 5m or 1h", prefix, ttl);
+    return true;
+}
+
+/* How many blocks of a content, or tools of a list, ask to be cached. */
+static int count_marks(const json_t *list, const char *name, server_problem *p) {
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(json_array_get(list, i), name, p);
+    return n;
+}
+
+static int anthropic_add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    anthropic_add_content(gen, role, content, name, p);
+    int n = count_marks(content, name, p);
+    if (n > 0) gen->n_marked = gen->n_messages;
+    return n;
+}
+
+/* Returns how many of its blocks ask to be cached. */
+static int anthropic_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
+    char prefix[48], content[64];
+    const char *role = "";
+    snprintf(prefix, sizeof(prefix), "messages.%zu.", i);
+    snprintf(content, sizeof(content), "%scontent", prefix);
+    server_fields f = {message, p, prefix};
+    if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is not an object", i);
+    server_field_text(&f, "role", &role);
+    if (p->kind) return 0;
+    bool user = strcmp(role, "user") == 0;
+    if (!user && strcmp(role, "assistant") != 0)
+        server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
+    else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
+    else return anthropic_add(gen, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    return 0;
+}
+
+/* Is the last message a beginning of the answer? One with calls is not: their results are missing. */
+static bool ends_with_text(const generation *gen) {
+    if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
+    return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
+}
+
+/* Nothing here thinks: not to, or as the model likes it, is what it does. */
+static void check_thinking(const server_fields *f) {
+    const json_t *thinking = server_field_object(f, "thinking");
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    if (thinking && !(type && (strcmp(type, "disabled") == 0 || strcmp(type, "adaptive") == 0)))
+        server_fail(f->problem, SERVER_UNSUPPORTED, "thinking", "thinking: is not supported: leave it out, or give {\"type\": \"disabled\"}");
+}
+
+#define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature "
+#define MARK_FIELDS "type ttl scope"
+
+/* What the messages routes read in the objects of a conversation, and what is ignored there on purpose. */
+static const server_known_fields inside[] = {
+    {"cache_control", MARK_FIELDS},
+    {"system[]", BLOCK_FIELDS},
+    {"system[].cache_control", MARK_FIELDS},
+    {"system[].source", SERVER_SOURCE_FIELDS},
+    {"messages[]", "role content"},
+    {"messages[].content[]", BLOCK_FIELDS},
+    {"messages[].content[].cache_control", MARK_FIELDS},
+    {"messages[].content[].source", SERVER_SOURCE_FIELDS},
+    {"messages[].content[].citations", "enabled"},
+    {"messages[].content[].content[]", BLOCK_FIELDS},
+    {"messages[].content[].content[].source", SERVER_SOURCE_FIELDS},
+    {"tools[]", "type name description input_schema strict cache_control input_examples allowed_callers defer_loading "
+                "eager_input_streaming"},
+    {"tools[].cache_control", MARK_FIELDS},
+    {"tool_choice", "type name disable_parallel_tool_use"},
+    {"thinking", "type budget_tokens display"},
+    {"output_format", "type name schema strict description"},
+};
+
+static void parse_conversation(generation *gen, const server_fields *f) {
+    static const char *const unknown[] = {"mcp_servers", NULL};
+    const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
+    server_field_text(f, "model", &gen->model);
+    if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
+    if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
+    int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
+    gen->marks_tools = marks > 0;
+    if (system) marks += anthropic_add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
+    for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
+        marks += anthropic_parse_message(gen, json_array_get(messages, i), i, f->problem);
+    if (is_marked(f->object, "request", f->problem)) { /* of the request itself: its last block */
+        marks++;
+        gen->n_marked = gen->n_messages;
+    }
+    if (marks > MAX_MARKS)
+        server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
+    check_thinking(f);
+    anthropic_parse_tools(gen, f);
+    openai_parse_format(gen, f, "output_format", OPENAI_FLAT);
+    gen->continues_last = ends_with_text(gen);
+    openai_refuse(f, unknown);
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
+}
+
+int anthropic_parse_count(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    parse_conversation(gen, &f);
+    generation_known(gen, &f, "model messages system tools tool_choice thinking output_format mcp_servers cache_control output_config context_management");
+    return (int)p->kind;
+}
+
+int anthropic_parse(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    gen->sampling.temperature = 1;
+    parse_conversation(gen, &f);
+    server_field_int(&f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
+    if (gen->max_tokens < 0) server_fail(p, SERVER_INVALID, "max_tokens", "max_tokens: is missing");
+    server_field_real(&f, "temperature", 0, 1, &gen->sampling.temperature);
+    server_field_real(&f, "top_p", 0, 1, &gen->sampling.top_p);
+    server_field_bool(&f, "stream", &gen->stream);
+    generation_stops(gen, &f, "stop_sequences");
+    gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
+    generation_extras(gen, &f);
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS
+                     "model messages system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
+                     "cache_control metadata service_tier output_config context_management container inference_geo");
+    generation_known(gen, &(server_fields){json_object_get(gen->root, "output_config"), p, "output_config."}, "effort");
+    return (int)p->kind;
+}
+
+/* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
+
+static size_t anthropic_count(const server_request *x, size_t n_messages, bool open) {
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->gen.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
+    rp_free(tokens);
+    return n;
+}
+
+static json_t *usage_of(const server_request *x, server_usage u) {
+    int64_t marked = (int64_t)anthropic_count(x, x->gen.n_marked, true);
+    int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
+    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
+                     (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
+}
+
+static json_t *anthropic_usage(const server_request *x) { return usage_of(x, report_usage(x)); }
+
+/* Before there is a result: the first text has come, so the prompt is composed. */
+static json_t *usage_now(const server_request *x) {
+    rp_job_status status;
+    rp_job_get_status(x->choices[0].call, &status);
+    return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
+}
+
+/* ---- replies ---- */
+
+static const char *server_choice_reason(const server_choice *c) {
+    if (report_finish(c->result) == SERVER_FINISH_LENGTH) return "max_tokens";
+    if (c->finder.n_calls > 0) return "tool_use";
+    return c->result->stop ? "stop_sequence" : "end_turn";
+}
+
+static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
+    char id[SERVER_ID_BYTES + 8];
+    snprintf(id, sizeof(id), "msg_%s", x->id);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
+                     x->server->model_name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
+}
+
+static json_t *anthropic_whole(server_request *x) {
+    const server_choice *c = &x->choices[0];
+    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x));
+    if (all) json_object_set_new(all, "reprise", report_reprise(x));
+    return all;
+}
+
+static int anthropic_open_stream(server_request *x) {
+    int rc = server_request_frame(
+        x, "message_start",
+        json_pack("{s:s, s:o}", "type", "message_start", "message", anthropic_message(x, json_array(), NULL, NULL, usage_now(x))));
+    if (!rc && !tools_are_on(&x->gen)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
+    return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static int anthropic_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
+    if (rc) return rc;
+    return server_request_frame(x, "content_block_delta",
+                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                    "text_delta", "text", server_json_text(piece->text, piece->n)));
+}
+
+static int anthropic_close_choice(server_request *x, server_choice *c) {
+    int rc = anthropic_end_block(x, c);
+    json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", server_choice_reason(c), "stop_sequence", c->result->stop);
+    json_t *all =
+        json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", anthropic_usage(x), "reprise", report_reprise(x));
+    return rc || server_request_frame(x, "message_delta", all);
+}
+
+static int anthropic_end_stream(server_request *x) { return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
+
+static int anthropic_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
+
+static const server_form form = {anthropic_parse, anthropic_whole, anthropic_open_stream, anthropic_report_piece, anthropic_close_choice, anthropic_end_stream, anthropic_fail_stream, anthropic_tell_call};
+
+void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
+
+void handle_anthropic_count(server_request *x) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) generation_parse(&x->gen, root, anthropic_parse_count, &x->problem);
+    json_decref(root);
+    size_t n = 0;
+    tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    generate_check_fields(x);
+    if (x->problem.kind || compose_count(x, &n)) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));
+}

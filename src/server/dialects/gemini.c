@@ -1,0 +1,199 @@
+/* gemini.c: generateContent, streamGenerateContent and countTokens of a model: POST /v1beta/models/NAME:VERB. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/prompt/compose.h"
+#include "server/dialects/dialects.h"
+#include "server/dialects/gemini.h"
+#include "server/handlers.h"
+#include "server/generation/known_fields.h"
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+#include "server/generation/tools.h"
+
+/* ---- fields ---- */
+
+/* A content's parts as one message: {"parts": [{"text": ...}]}. */
+static void parse_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    const json_t *parts = json_object_get(content, "parts");
+    if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' needs an array 'parts'", name);
+    else gemini_add_parts(gen, role, parts, name, p);
+}
+
+static void parse_contents(generation *gen, const server_fields *f) {
+    const json_t *contents = server_field_array(f, "contents");
+    for (size_t i = 0; i < json_array_size(contents) && !f->problem->kind; i++) {
+        const json_t *content = json_array_get(contents, i);
+        const char *role = json_string_value(json_object_get(content, "role"));
+        char name[48];
+        snprintf(name, sizeof(name), "contents[%zu]", i);
+        bool model = role && strcmp(role, "model") == 0;
+        if (role && !model && strcmp(role, "user") != 0 && strcmp(role, "function") != 0)
+            server_fail(f->problem, SERVER_INVALID, name, "'%s.role' is '%.40s': give user or model", name, role);
+        else parse_content(gen, model ? RP_ROLE_ASSISTANT : RP_ROLE_USER, content, name, f->problem);
+    }
+}
+
+static void gemini_parse_config(generation *gen, const server_fields *f) {
+    const json_t *config = server_field_object(f, "generationConfig");
+    server_fields g = {config, f->problem, "generationConfig."};
+    rp_sampling *s = &gen->sampling;
+    if (!config) return;
+    server_field_real(&g, "temperature", 0, 2, &s->temperature);
+    server_field_real(&g, "topP", 0, 1, &s->top_p);
+    server_field_int(&g, "topK", 0, INT32_MAX, &s->top_k);
+    server_field_int(&g, "maxOutputTokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_int(&g, "candidateCount", 1, SERVER_MAX_CHOICES, &gen->n);
+    server_field_real(&g, "presencePenalty", -2, 2, &s->presence_penalty);
+    server_field_real(&g, "frequencyPenalty", -2, 2, &s->frequency_penalty);
+    gen->has_seed = server_field_seed(&g, "seed", &s->seed);
+    generation_stops(gen, &g, "stopSequences");
+    gemini_parse_format(gen, &g);
+    generation_known(gen, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
+                              "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
+}
+
+#define PART_FIELDS \
+    SERVER_PART_FIELDS "functionCall function_call functionResponse function_response thought thoughtSignature thought_signature partMetadata "
+#define CALL_FIELDS "id name args partialArgs willContinue"
+#define RESPONSE_FIELDS "id name response willContinue scheduling"
+#define FUNCTION_FIELDS "name description behavior parameters parametersJsonSchema parameters_json_schema response responseJsonSchema response_json_schema"
+#define CALLING_FIELDS "mode allowedFunctionNames allowed_function_names"
+
+/* Both spellings, as the parser takes both. Signatures of thoughts come from other models' answers. */
+static const server_known_fields inside[] = {
+    {"systemInstruction", "role parts"},
+    {"systemInstruction.parts[]", PART_FIELDS},
+    {"system_instruction", "role parts"},
+    {"system_instruction.parts[]", PART_FIELDS},
+    {"contents[]", "role parts"},
+    {"contents[].parts[]", PART_FIELDS},
+    {"contents[].parts[].source", SERVER_SOURCE_FIELDS},
+    {"contents[].parts[].functionCall", CALL_FIELDS},
+    {"contents[].parts[].function_call", CALL_FIELDS},
+    {"contents[].parts[].functionResponse", RESPONSE_FIELDS},
+    {"contents[].parts[].function_response", RESPONSE_FIELDS},
+    {"tools[].functionDeclarations[]", FUNCTION_FIELDS},
+    {"tools[].function_declarations[]", FUNCTION_FIELDS},
+    {"toolConfig", "functionCallingConfig function_calling_config retrievalConfig"},
+    {"toolConfig.functionCallingConfig", CALLING_FIELDS},
+    {"toolConfig.function_calling_config", CALLING_FIELDS},
+    {"tool_config", "functionCallingConfig function_calling_config retrieval_config"},
+    {"tool_config.functionCallingConfig", CALLING_FIELDS},
+    {"tool_config.function_calling_config", CALLING_FIELDS},
+};
+
+void gemini_parse_conversation(generation *gen, const server_fields *f) {
+    const json_t *system = server_field_object(f, "systemInstruction");
+    if (!system) system = server_field_object(f, "system_instruction");
+    if (system) parse_content(gen, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
+    parse_contents(gen, f);
+    if (gen->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
+    gemini_parse_tools(gen, f);
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
+}
+
+int gemini_parse(generation *gen, server_problem *p) {
+    static const char *const unknown[] = {"cachedContent", NULL}; /* gemini_add_content has put it in its place */
+    server_fields f = {gen->root, p, ""};
+    gen->sampling.temperature = 1;
+    gemini_parse_conversation(gen, &f);
+    if (json_array_size(json_object_get(gen->root, "contents")) == 0)
+        server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
+    gemini_parse_config(gen, &f);
+    generation_extras(gen, &f);
+    openai_refuse(&f, unknown);
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
+                                                  "cachedContent safetySettings labels model");
+    return (int)p->kind;
+}
+
+/* ---- replies ---- */
+
+/* Takes the parts over. */
+static json_t *server_choice_candidate(const server_choice *c, json_t *parts, const char *finish) {
+    json_t *all = json_pack("{s:{s:o, s:s}, s:i}", "content", "parts", parts, "role", "model", "index", (int)c->index);
+    if (all && finish) json_object_set_new(all, "finishReason", json_string(finish));
+    return all;
+}
+
+static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
+
+static json_t *gemini_usage(const server_request *x) {
+    server_usage u = report_usage(x);
+    return json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
+                     "candidatesTokenCount", (json_int_t)u.answer, "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+}
+
+static json_t *gemini_response(const server_request *x, json_t *candidates) {
+    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->server->model_name, "responseId", x->id);
+}
+
+static json_t *gemini_whole(server_request *x) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < x->n_choices && list; i++) {
+        const server_choice *c = &x->choices[i];
+        json_array_append_new(list, server_choice_candidate(c, gemini_parts(c), finish_of(c)));
+    }
+    json_t *all = gemini_response(x, list);
+    if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
+    if (all) json_object_set_new(all, "reprise", report_reprise(x));
+    return all;
+}
+
+static int gemini_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
+}
+
+/* A call is told when it is whole: its arguments are an object. */
+static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    (void)bytes;
+    (void)n;
+    if (event != TOOL_END) return 0;
+    json_t *parts = json_pack("[o]", gemini_part_of(c, item));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
+}
+
+static int gemini_close_choice(server_request *x, server_choice *c) {
+    json_t *all = gemini_response(x, json_pack("[o]", server_choice_candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
+    if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
+    return server_request_frame(x, NULL, all);
+}
+
+static int gemini_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
+
+static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report_piece, gemini_close_choice, NULL, gemini_fail_stream, gemini_report_call};
+
+/* ---- verbs ---- */
+
+static void gemini_count_tokens(server_request *x) {
+    size_t n = 0;
+    if (generate_check_fields(x) || compose_count(x, &n)) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
+}
+
+static void check_stream(server_request *x) {
+    const char *alt = server_request_query(x, "alt");
+    if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are server-sent events: request them with alt=sse");
+}
+
+void handle_gemini(server_request *x) {
+    char *verb = strrchr(x->name, ':');
+    if (verb) *verb++ = '\0';
+    bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
+    if (!streams && !counts && !(verb && strcmp(verb, "generateContent") == 0))
+        server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
+                    "give generateContent, streamGenerateContent or countTokens after the model name");
+    if (streams) check_stream(x);
+    json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);
+    json_decref(root);
+    x->gen.model = x->name;
+    x->gen.stream = streams;
+    if (counts) tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else if (counts) gemini_count_tokens(x);
+    else generate_begin(x, &form);
+}

@@ -1,0 +1,19 @@
+/* gemini.h: tools and forms of answers in Gemini's dialect (gemini_tools.c). */
+#ifndef SERVER_GEMINI_H
+#define SERVER_GEMINI_H
+
+#include "server/generation/generate.h"
+
+/* Adds the messages that a content's parts are: its text, calls, and responses to them, each a message of its own. */
+void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p);
+/* tools, toolConfig. */
+void gemini_parse_tools(generation *gen, const server_fields *f);
+/* responseMimeType, responseSchema, responseJsonSchema. */
+void gemini_parse_format(generation *gen, const server_fields *config);
+
+/* The parts of an answer. A call that was cut is text. NULL: no memory. */
+json_t *gemini_parts(const server_choice *c);
+/* A call, as a part. */
+json_t *gemini_part_of(const server_choice *c, const tool_item *item);
+
+#endif

@@ -1,0 +1,122 @@
+/* llamacpp.c: /completion of llama.cpp's server: its fields, defaults, frames and timings. */
+#include "server/handlers.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/dialects/dialects.h"
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+
+/* ---- fields ---- */
+
+/* Negative: as the server does without being told. */
+static void parse_length(generation *gen, const server_fields *f, const char *name) {
+    server_field_int(f, name, -2, INT32_MAX, &gen->max_tokens);
+    if (gen->max_tokens <= 0) gen->max_tokens = -1;
+}
+
+int llamacpp_parse_completion(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    rp_sampling *s = &gen->sampling;
+    bool cache_prompt = true;
+    int32_t n_probs = 0;
+    s->temperature = 0.8f; /* llama.cpp's defaults */
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
+    generation_prompts(gen, &f, "prompt", true);
+    server_field_bool(&f, "stream", &gen->stream);
+    parse_length(gen, &f, "max_tokens");
+    parse_length(gen, &f, "n_predict");
+    server_field_real(&f, "temperature", 0, 100, &s->temperature);
+    server_field_real(&f, "top_p", 0, 1, &s->top_p);
+    server_field_real(&f, "presence_penalty", -100, 100, &s->presence_penalty);
+    server_field_real(&f, "frequency_penalty", -100, 100, &s->frequency_penalty);
+    gen->has_seed = server_field_seed(&f, "seed", &s->seed) && (int64_t)s->seed >= 0;
+    server_field_int(&f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
+    if (n_probs > 0) gen->n_logprobs = n_probs;
+    generation_stops(gen, &f, "stop");
+    generation_bias(gen, &f, "logit_bias");
+    generation_extras(gen, &f);
+    openai_parse_json_schema(gen, &f);
+    server_field_bool(&f, "cache_prompt", &cache_prompt);
+    if (!cache_prompt) gen->reuse = RP_REUSE_OFF;
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS
+                     "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias json_schema "
+                     "cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields");
+    return (int)p->kind;
+}
+
+/* ---- replies ---- */
+
+static double llamacpp_per(double a, double b) { return b > 0 ? a / b : 0; }
+
+/* prompt_ms is llama.cpp's: the time to first token without the waiting. */
+static json_t *result_timings(const rp_result *r) {
+    double prompt_ms = r->timings.ttft_ms - r->timings.queue_ms, decode_ms = r->timings.decode_ms;
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n", (int)r->fresh_tokens,
+                     "prompt_ms", prompt_ms, "prompt_per_token_ms", llamacpp_per(prompt_ms, r->fresh_tokens), "prompt_per_second",
+                     llamacpp_per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,
+                     "predicted_per_token_ms", llamacpp_per(decode_ms, r->n_tokens), "predicted_per_second", llamacpp_per(1e3 * r->n_tokens, decode_ms));
+}
+
+static json_t *llamacpp_probability(const server_request *x, int32_t token, float logprob) {
+    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)token, "token", openai_token_text(x, token), "logprob",
+                     isfinite(logprob) ? (double)logprob : -9999.0, "bytes", openai_token_bytes(x, token));
+}
+
+static json_t *llamacpp_probabilities(const server_request *x, const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_tokens && list && x->gen.n_logprobs > 0; i++) {
+        json_t *one = llamacpp_probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
+        const rp_token_logprob *likeliest = r->top_logprobs + (size_t)i * (size_t)r->n_top;
+        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->gen.n_logprobs); k++)
+            json_array_append_new(top, llamacpp_probability(x, likeliest[k].token, likeliest[k].logprob));
+        json_object_set_new(one, "top_logprobs", top);
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+/* content: what is told now, taken over. */
+static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, json_t *content) {
+    const rp_result *r = c->result;
+    const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
+    json_t *word = json_string(r->stop ? r->stop : "");
+    json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
+                            "id_slot", 0, "stop", 1, "model", x->server->model_name, "tokens_predicted", (int)r->n_tokens,
+                            "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
+                            0, "stop_type", type, "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
+    if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
+    return all;
+}
+
+static json_t *whole_of(const server_request *x, const server_choice *c) {
+    return llamacpp_end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+}
+
+/* Several prompts have a list of answers. */
+static json_t *llamacpp_whole(server_request *x) {
+    if (x->n_choices == 1) return whole_of(x, &x->choices[0]);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < x->n_choices && list; i++)
+        if (json_array_append_new(list, whole_of(x, &x->choices[i]))) return json_decref(list), NULL;
+    return list;
+}
+
+static int llamacpp_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    if (piece->n == 0) return 0;
+    return server_request_frame(x, NULL,
+                          json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", server_json_text(piece->text, piece->n),
+                                    "stop", 0, "id_slot", 0));
+}
+
+static int llamacpp_close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, llamacpp_end_of(x, c, json_string(""))); }
+
+static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
+
+static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL};
+
+void handle_llamacpp_completion(server_request *x) { generate_handle(x, &form); }

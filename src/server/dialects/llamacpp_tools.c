@@ -1,0 +1,166 @@
+/* llamacpp_tools.c: the routes of llama.cpp's server that do not generate: tokens, templates, properties, slots. */
+#include <string.h>
+
+#include "server/dialects/dialects.h"
+#include "server/handlers.h"
+#include "server/dialects/openai.h"
+#include "server/prompt/prompt_tokens.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+#include "server/generation/tools.h"
+
+#define MAX_DETOKENIZE ((size_t)1 << 20)
+#define MAX_SLOTS 4096 /* told */
+
+/* The body, or NULL and the reply is there. */
+static json_t *llamacpp_tools_body_of(server_request *x) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (!root) server_request_reply_problem(x);
+    return root;
+}
+
+static void llamacpp_tools_reply(server_request *x, json_t *root, json_t *object) {
+    json_decref(root); /* first: the exchange may be gone with the reply, and the ask shares it */
+    if (x->problem.kind) {
+        json_decref(object);
+        server_request_reply_problem(x);
+    } else server_request_reply_json(x, 200, object);
+}
+
+/* ---- tokens ---- */
+
+static json_t *llamacpp_tools_token_list(const server_request *x, const int32_t *tokens, size_t n, bool pieces) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && list; i++) {
+        json_t *one =
+            pieces ? json_pack("{s:i, s:o}", "id", (int)tokens[i], "piece", openai_token_text(x, tokens[i])) : json_integer(tokens[i]);
+        if (json_array_append_new(list, one)) return json_decref(list), NULL;
+    }
+    return list;
+}
+
+void handle_llamacpp_tokenize(server_request *x) {
+    json_t *root = llamacpp_tools_body_of(x);
+    server_fields f = {root, &x->problem, ""};
+    const char *content = NULL;
+    bool special = false, parse = false, pieces = false;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    rp_error err;
+    if (!root) return;
+    server_field_text(&f, "content", &content);
+    server_field_bool(&f, "add_special", &special);
+    server_field_bool(&f, "parse_special", &parse);
+    server_field_bool(&f, "with_pieces", &pieces);
+    if (!content) server_fail(&x->problem, SERVER_INVALID, "content", "'content' is missing: give a string");
+    if (!x->problem.kind && rp_tokenize(x->server->model, content, strlen(content), parse, special, &tokens, &n, &err))
+        server_fail_library(&x->problem, &err);
+    json_t *list = x->problem.kind ? NULL : llamacpp_tools_token_list(x, tokens, n, pieces);
+    rp_free(tokens);
+    llamacpp_tools_reply(x, root, json_pack("{s:o*}", "tokens", list));
+}
+
+static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, base_buffer *out) {
+    size_t n = json_array_size(tokens);
+    if (n > MAX_DETOKENIZE)
+        server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n, MAX_DETOKENIZE);
+    for (size_t i = 0; i < n && !x->problem.kind; i++) {
+        const json_t *one = json_array_get(tokens, i);
+        int64_t id = json_is_integer(one) ? (int64_t)json_integer_value(one) : -1;
+        int32_t token = (int32_t)id;
+        if (id < 0 || id >= x->server->info.n_vocab)
+            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->server->info.n_vocab - 1);
+        else if (prompt_tokens_text(x->server->model, &token, 1, out)) server_fail_memory(&x->problem);
+    }
+}
+
+void handle_llamacpp_detokenize(server_request *x) {
+    json_t *root = llamacpp_tools_body_of(x);
+    server_fields f = {root, &x->problem, ""};
+    base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
+    if (!root) return;
+    const json_t *tokens = server_field_array(&f, "tokens");
+    if (!tokens) server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' is missing: give an array of ids");
+    llamacpp_tools_detokenize(x, tokens, &text);
+    json_t *content = server_json_text(text.data, text.len);
+    base_buffer_free(&text);
+    llamacpp_tools_reply(x, root, json_pack("{s:o}", "content", content));
+}
+
+/* ---- templates ---- */
+
+static json_t *llamacpp_tools_render(server_request *x) {
+    base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    rp_error err;
+    json_t *prompt = NULL;
+    if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
+        server_fail_library(&x->problem, &err);
+    else if (prompt_tokens_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
+    else prompt = server_json_text(text.data, text.len);
+    rp_free(tokens);
+    base_buffer_free(&text);
+    return report_unknown(x, json_pack("{s:o*}", "prompt", prompt));
+}
+
+int llamacpp_parse_messages(generation *gen, server_problem *p) {
+    if (!openai_parse_chat(gen, p) && gen->has_markup)
+        server_fail(p, SERVER_UNSUPPORTED, "messages", "modules have no template: see GET /v1/schemas/NAME/layout");
+    return (int)p->kind;
+}
+
+void handle_llamacpp_template(server_request *x) {
+    json_t *root = llamacpp_tools_body_of(x), *object = NULL;
+    if (!root) return;
+    if (!generation_parse(&x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
+        !tools_prepare(&x->gen, x->server->info.chat_format, &x->problem))
+        object = llamacpp_tools_render(x);
+    llamacpp_tools_reply(x, root, object);
+}
+
+/* ---- the server ---- */
+
+void handle_llamacpp_props(server_request *x) {
+    const rp_server *s = x->server;
+    rp_engine_info e;
+    rp_engine_describe(s->engine, &e);
+    server_request_reply_json(
+        x, 200,
+        json_pack("{s:{s:i}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
+                  (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", s->model_name, "chat_format", s->info.chat_format,
+                  "fingerprint", s->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)s->info.n_ctx_train,
+                  "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences, "max_queue", (int)e.max_queue, "running",
+                  (int)e.running, "waiting", (int)e.waiting));
+}
+
+typedef struct slot_list {
+    json_t *list;
+    int n_ctx;
+} slot_list;
+
+static void add_slots(server_request *x, void *user) {
+    static const char *const states[] = {"waiting", "prefill", "decode", "done"};
+    slot_list *slots = user;
+    pthread_mutex_lock(&x->lock);
+    for (int32_t i = 0; i < x->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
+        rp_job_status status = {.state = RP_JOB_DONE};
+        if (x->choices[i].call) rp_job_get_status(x->choices[i].call, &status);
+        if (status.state == RP_JOB_DONE) continue;
+        json_array_append_new(slots->list,
+                              json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
+                                        (json_int_t)rp_job_number(x->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
+                                        states[status.state], "queue_position", (int)status.queue_position, "prompt_tokens",
+                                        (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
+                                        (int)status.answer_tokens));
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+void handle_llamacpp_slots(server_request *x) {
+    rp_engine_info e;
+    rp_engine_describe(x->server->engine, &e);
+    slot_list slots = {json_array(), e.n_ctx};
+    watchdog_visit(x->server->watchdog, add_slots, &slots);
+    server_request_reply_json(x, 200, slots.list);
+}

@@ -1,0 +1,62 @@
+/* openai.h: what the OpenAI routes share. */
+#ifndef SERVER_OPENAI_H
+#define SERVER_OPENAI_H
+
+#include "server/generation/generate.h"
+
+/* Parsers: pure, for the routes and for fuzz/fuzz_requests.c. */
+int openai_parse_chat(generation *gen, server_problem *p);
+int openai_parse_text(generation *gen, server_problem *p);
+
+/* ---- openai_tools.c ---- */
+
+/* Where dialects differ in how they nest: chat has {"type": "function", "function": {...}}, responses has {"type": "function", ...}. */
+typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
+
+/* tools, tool_choice, parallel_tool_calls. */
+void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting nesting);
+/* A form of the answer: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */
+void openai_parse_format(generation *gen, const server_fields *f, const char *name, openai_nesting nesting);
+/* json_schema: a schema itself, as llama.cpp's server takes it. */
+void openai_parse_json_schema(generation *gen, const server_fields *f);
+/* The calls of a message of the assistant that was just added. */
+void openai_parse_calls(generation *gen, const server_fields *message);
+/* message.content and message.tool_calls of an answer. */
+json_t *openai_message(const server_request *x, const server_choice *c);
+/* A delta of a stream for an event of a call. */
+json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                          size_t n);
+
+/* The fields that both have (openai_parse_common), and those that are ignored: what they ask for is done anyway, or is none of a model's. */
+#define OPENAI_COMMON_FIELDS \
+    "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
+    "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
+/* The fields that both have. */
+void openai_parse_common(generation *gen, const server_fields *f);
+/* Fields that would change the answer and cannot be honoured. */
+void openai_refuse(const server_fields *f, const char *const *names);
+
+/* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}} */
+json_t *openai_usage(const server_request *x);
+/* "stop", "length" or "tool_calls" */
+const char *openai_finish(const server_choice *c);
+int64_t openai_created(const server_request *x);
+
+/* "data: [DONE]", and an error in mid-stream. */
+int openai_done(server_request *x);
+int openai_fail(server_request *x, const server_problem *p);
+
+/* ---- openai_logprobs.c ---- */
+
+/* A number for JSON, which has no infinity. */
+double openai_logprob(float logprob);
+/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of the ask is 0 or more.
+ * NULL: no memory. */
+json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
+json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
+
+/* The bytes of a token, as text; and as numbers. */
+json_t *openai_token_text(const server_request *x, int32_t token);
+json_t *openai_token_bytes(const server_request *x, int32_t token);
+
+#endif

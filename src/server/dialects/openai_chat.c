@@ -1,0 +1,184 @@
+/* openai_chat.c: /v1/chat/completions. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/handlers.h"
+#include "server/generation/known_fields.h"
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+
+#define MAX_TOP_LOGPROBS 20 /* the official limit */
+
+/* ---- fields ---- */
+
+static const struct {
+    const char *name;
+    rp_role role;
+} roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
+             {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
+
+static void parse_calls_and_results(generation *gen, rp_role role, const server_fields *f) {
+    const char *id = NULL;
+    char name[64];
+    snprintf(name, sizeof(name), "%.40stool_call_id", f->prefix);
+    if (role == RP_ROLE_ASSISTANT) openai_parse_calls(gen, f);
+    if (role != RP_ROLE_TOOL) return;
+    server_field_text(f, "tool_call_id", &id);
+    generation_add_result(gen, id, false, name, f->problem);
+}
+
+static void openai_chat_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
+    static const char *const types[] = {"text", "input_text", "output_text", "refusal", NULL};
+    static const char *const unknown[] = {"function_call", NULL};
+    char prefix[48], content[64];
+    const char *name = NULL;
+    snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
+    snprintf(content, sizeof(content), "%scontent", prefix);
+    if (!json_is_object(message)) {
+        server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is not an object: give {\"role\": \"user\", \"content\": \"...\"}", i);
+        return;
+    }
+    server_fields f = {message, p, prefix};
+    server_field_text(&f, "role", &name);
+    openai_refuse(&f, unknown);
+    if (p->kind) return;
+    for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
+        if (strcmp(roles[k].name, name) == 0) {
+            generation_message(gen, roles[k].role, json_object_get(message, "content"), types, content, p);
+            parse_calls_and_results(gen, roles[k].role, &f);
+            return;
+        }
+    server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
+                name ? "unknown: " : "missing", name ? name : "");
+}
+
+static void parse_messages(generation *gen, const server_fields *f) {
+    const json_t *messages = server_field_array(f, "messages");
+    if (!messages || json_array_size(messages) == 0)
+        server_fail(f->problem, SERVER_INVALID, "messages", "'messages' is missing: give at least one");
+    for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
+        openai_chat_parse_message(gen, json_array_get(messages, i), i, f->problem);
+}
+
+static void parse_logprobs(generation *gen, const server_fields *f) {
+    bool wanted = false;
+    int32_t top = 0;
+    server_field_bool(f, "logprobs", &wanted);
+    server_field_int(f, "top_logprobs", 0, MAX_TOP_LOGPROBS, &top);
+    if (top > 0 && !wanted) server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (wanted) gen->n_logprobs = top;
+}
+
+/* Beside what is read: what the official clients send back or along, and agents' marks for other servers' caches and reasoning. */
+static const server_known_fields inside[] = {
+    {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
+                   "reasoning_details thinking cache_control id parsed"},
+    {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id"},
+    {"messages[].content[].source", SERVER_SOURCE_FIELDS},
+    {"messages[].tool_calls[]", "id type function index extra_content cache_control"},
+    {"messages[].tool_calls[].function", "name arguments parsed_arguments"},
+    {"tools[]", "type function cache_control"},
+    {"tools[].function", "name description parameters strict cache_control"},
+    {"tool_choice", "type function allowed_tools"},
+    {"tool_choice.function", "name"},
+    {"tool_choice.allowed_tools", "mode tools"},
+    {"tool_choice.allowed_tools.tools[]", "type function"},
+    {"tool_choice.allowed_tools.tools[].function", "name"},
+    {"response_format", "type json_schema schema"},
+    {"response_format.json_schema", "name description schema strict"},
+};
+
+int openai_parse_chat(generation *gen, server_problem *p) {
+    static const char *const unknown[] = {"functions", "audio", NULL};
+    server_fields f = {gen->root, p, ""};
+    openai_parse_common(gen, &f);
+    server_field_int(&f, "max_completion_tokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_bool(&f, "continue_final_message", &gen->continues_last);
+    parse_messages(gen, &f);
+    parse_logprobs(gen, &f);
+    openai_parse_tools(gen, &f, OPENAI_NESTED);
+    openai_parse_format(gen, &f, "response_format", OPENAI_NESTED);
+    openai_parse_json_schema(gen, &f);
+    openai_refuse(&f, unknown);
+    generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
+                              "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
+    if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
+        server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
+    return (int)p->kind;
+}
+
+/* ---- log-probabilities ---- */
+
+/* logprobs of a choice; takes the list over. */
+static json_t *logprobs_object(json_t *list) { return json_pack("{s:o, s:n}", "content", list, "refusal"); }
+
+/* ---- whole ---- */
+
+static json_t *openai_chat_choice_of(const server_request *x, const server_choice *c) {
+    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs", logprobs, "finish_reason",
+                     openai_finish(c));
+}
+
+static json_t *openai_chat_head(const server_request *x, const char *object, json_t *choices) {
+    char id[SERVER_ID_BYTES + 16];
+    snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)openai_created(x), "model",
+                     x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
+}
+
+static json_t *openai_chat_whole(server_request *x) {
+    json_t *choices = json_array();
+    for (int32_t i = 0; i < x->n_choices && choices; i++)
+        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    json_t *all = openai_chat_head(x, "chat.completion", choices);
+    if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
+        return json_decref(all), NULL;
+    return all;
+}
+
+/* ---- streams ---- */
+
+/* A chunk of one choice. finish: NULL while it goes on. Takes delta and logprobs over. */
+static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
+    json_t *choice =
+        json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);
+    json_t *all = openai_chat_head(x, "chat.completion.chunk", choice);
+    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    return server_request_frame(x, NULL, all);
+}
+
+static int openai_chat_open_stream(server_request *x) {
+    int rc = 0;
+    for (int32_t i = 0; i < x->n_choices && !rc; i++)
+        rc = openai_chat_chunk(x, &x->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
+    return rc;
+}
+
+static int openai_chat_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+}
+
+static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    return event == TOOL_END ? 0 : openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
+}
+
+static int openai_chat_close_choice(server_request *x, server_choice *c) { return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c)); }
+
+/* The usage, where it is asked for, comes in a chunk of its own without choices. */
+static int openai_chat_end_stream(server_request *x) {
+    if (x->gen.include_usage) {
+        json_t *all = openai_chat_head(x, "chat.completion.chunk", json_array());
+        if (all) json_object_set_new(all, "usage", openai_usage(x));
+        if (all) json_object_set_new(all, "reprise", report_reprise(x));
+        if (server_request_frame(x, NULL, all)) return 1;
+    }
+    return openai_done(x);
+}
+
+static const server_form form = {openai_parse_chat, openai_chat_whole, openai_chat_open_stream, openai_chat_report_piece, openai_chat_close_choice, openai_chat_end_stream, openai_fail, openai_chat_report_call};
+
+void handle_openai_chat(server_request *x) { generate_handle(x, &form); }

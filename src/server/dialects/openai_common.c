@@ -1,0 +1,93 @@
+/* openai_common.c: see openai.h. Owns nothing. */
+#include <string.h>
+#include <time.h>
+
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+
+/* Accepted, and nothing is to be done for them: what was read is found whatever a request is called, and stays as long as there is room. */
+static void parse_cache_hints(const server_fields *f) {
+    static const char *const retentions[] = {"in_memory", "in-memory", "24h"};
+    const char *key = NULL, *retention = retentions[0];
+    bool known = false;
+    server_field_text(f, "prompt_cache_key", &key);
+    server_field_text(f, "prompt_cache_retention", &retention);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(retentions); i++) known |= strcmp(retention, retentions[i]) == 0;
+    if (!known)
+        server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention", "'prompt_cache_retention' is '%.40s': give in_memory or 24h", retention);
+}
+
+void openai_parse_common(generation *gen, const server_fields *f) {
+    rp_sampling *s = &gen->sampling;
+    const json_t *stream_options = server_field_object(f, "stream_options");
+    server_fields of_stream = {stream_options, f->problem, "stream_options."};
+    s->temperature = 1; /* what the official API does with a request that does not say */
+    server_field_text(f, "model", &gen->model);
+    server_field_bool(f, "stream", &gen->stream);
+    if (stream_options) server_field_bool(&of_stream, "include_usage", &gen->include_usage);
+    generation_known(gen, &of_stream, "include_usage include_obfuscation");
+    server_field_int(f, "n", 1, SERVER_MAX_CHOICES, &gen->n);
+    server_field_int(f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_real(f, "temperature", 0, 2, &s->temperature);
+    server_field_real(f, "top_p", 0, 1, &s->top_p);
+    server_field_real(f, "presence_penalty", -2, 2, &s->presence_penalty);
+    server_field_real(f, "frequency_penalty", -2, 2, &s->frequency_penalty);
+    if (s->presence_penalty != 0 || s->frequency_penalty != 0) s->repeat_last = -1;
+    gen->has_seed = server_field_seed(f, "seed", &s->seed);
+    generation_stops(gen, f, "stop");
+    generation_bias(gen, f, "logit_bias");
+    parse_cache_hints(f);
+    generation_extras(gen, f);
+}
+
+static bool is_empty(const json_t *value) {
+    return json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
+void openai_refuse(const server_fields *f, const char *const *names) {
+    for (; *names; names++) {
+        const json_t *value = server_field(f, *names);
+        if (value && !is_empty(value))
+            server_fail(f->problem, SERVER_UNSUPPORTED, *names, "'%s' is not supported yet: leave it out", *names);
+    }
+}
+
+json_t *openai_usage(const server_request *x) {
+    server_usage u = report_usage(x);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens", (json_int_t)u.answer,
+                     "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached);
+}
+
+const char *openai_finish(const server_choice *c) {
+    if (report_finish(c->result) != SERVER_FINISH_STOP) return "length";
+    return c->finder.n_calls > 0 ? "tool_calls" : "stop";
+}
+
+int64_t openai_created(const server_request *x) {
+    (void)x;
+    return (int64_t)time(NULL);
+}
+
+int openai_done(server_request *x) { return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0; }
+
+int openai_fail(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_openai(p)); }
+
+json_t *openai_token_text(const server_request *x, int32_t token) {
+    size_t n = 0;
+    const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
+    return server_json_text(bytes, bytes ? n : 0);
+}
+
+json_t *openai_token_bytes(const server_request *x, int32_t token) {
+    size_t n = 0;
+    const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
+    json_t *list = json_array();
+    for (size_t i = 0; bytes && i < n && list; i++)
+        if (json_array_append_new(list, json_integer((unsigned char)bytes[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}

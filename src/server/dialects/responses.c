@@ -1,0 +1,177 @@
+/* responses.c: /v1/responses: an answer as an object, what is kept of it, and the routes. */
+#include "server/dialects/responses.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/dialects/dialects.h"
+#include "server/handlers.h"
+#include "server/dialects/openai.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+
+/* ---- items ---- */
+
+size_t responses_count_items(const server_choice *c) { return BASE_MAX(c->finder.n_items, 1); }
+
+bool responses_is_call(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].tool; }
+
+void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
+    snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", responses_is_call(c, i) ? "fc" : "msg", x->id, i);
+}
+
+json_t *responses_text(const server_choice *c, size_t i) {
+    if (i >= c->finder.n_items) return generate_text(c); /* not searched for calls, or empty */
+    return server_json_text(c->finder.items[i].text.data, c->finder.items[i].text.len);
+}
+
+json_t *responses_part(json_t *text) { return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text, "annotations"); }
+
+static const char *item_status(const server_choice *c, size_t i, bool is_whole) {
+    if (!is_whole) return "in_progress";
+    bool is_last = i + 1 == responses_count_items(c);
+    return is_last && c->result && report_finish(c->result) != SERVER_FINISH_STOP ? "incomplete" : "completed";
+}
+
+json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole) {
+    char id[RESPONSES_ID_BYTES], call_id[TOOL_CALL_ID_BYTES];
+    const char *status = item_status(c, i, is_whole);
+    responses_item_id(x, c, i, id);
+    if (!responses_is_call(c, i)) {
+        json_t *content = is_whole ? json_pack("[o]", responses_part(responses_text(c, i))) : json_array();
+        return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant", "content", content);
+    }
+    const tool_item *item = &c->finder.items[i];
+    tool_call_id(call_id, "call_", x->id, c->index, item->number);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status, "call_id", call_id, "name",
+                     item->tool->name, "arguments", is_whole ? responses_text(c, i) : json_string(""));
+}
+
+/* ---- the object ---- */
+
+static json_t *responses_usage(const server_request *x) {
+    server_usage u = report_usage(x);
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
+                     (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", 0,
+                     "total_tokens", (json_int_t)(u.prompt + u.answer));
+}
+
+const char *responses_status(const server_choice *c) {
+    return report_finish(c->result) == SERVER_FINISH_STOP ? "completed" : "incomplete";
+}
+
+/* What the client gave, or what counts where it gave nothing (taken over). */
+static json_t *responses_given(const server_request *x, const char *name, json_t *otherwise) {
+    json_t *value = json_object_get(x->gen.root, name);
+    if (!value || json_is_null(value)) return otherwise;
+    json_decref(otherwise);
+    return json_incref(value);
+}
+
+static json_t *responses_output(const server_request *x, const server_choice *c) {
+    json_t *items = json_array();
+    for (size_t i = 0; i < responses_count_items(c) && items; i++)
+        if (json_array_append_new(items, responses_item(x, c, i, true))) return json_decref(items), NULL;
+    return items;
+}
+
+json_t *responses_object(const server_request *x, const char *status) {
+    const server_choice *c = &x->choices[0];
+    char id[SERVER_ID_BYTES + 8];
+    bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
+    snprintf(id, sizeof(id), "resp_%s", x->id);
+    json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
+                            (json_int_t)openai_created(x), "status", status, "error", "incomplete_details",
+                            is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", x->server->model_name, "output",
+                            is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
+    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:n, s:n}, s:s}", "instructions",
+                             responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
+                             "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
+                             responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
+                             responses_given(x, "temperature", json_real(1)), "top_p", responses_given(x, "top_p", json_real(1)), "tools",
+                             responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
+                             responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
+                             responses_given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", "disabled");
+    if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
+    json_decref(more);
+    return all;
+}
+
+/* ---- what is kept ---- */
+
+/* A string is a message of the user's. */
+static json_t *items_of(json_t *input) {
+    if (json_is_array(input)) return json_copy(input);
+    return input ? json_pack("[{s:s, s:s, s:O}]", "type", "message", "role", "user", "content", input) : json_array();
+}
+
+/* {"response": ..., "items": [...]}: items are the conversation with this answer, without instructions. */
+void responses_keep(const server_request *x, const json_t *object) {
+    const char *id = json_string_value(json_object_get(object, "id"));
+    if (json_is_false(json_object_get(x->gen.root, "store")) || !id) return;
+    json_t *items = items_of(json_object_get(x->gen.root, "input"));
+    if (items) json_array_extend(items, json_object_get(object, "output"));
+    json_t *kept = json_pack("{s:O, s:o}", "response", object, "items", items);
+    char *text = kept ? json_dumps(kept, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (text) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
+    free(text); /* jansson's */
+    json_decref(kept);
+}
+
+/* What was kept under an id, for its tenant; NULL: a problem. */
+static json_t *responses_kept_of(server_request *x, const char *id, const char *field) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
+    json_t *kept = NULL;
+    if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
+        server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired response '%.80s': give the whole conversation", id);
+    else if (!(kept = json_loadb(text.data, text.len, 0, NULL))) server_fail_memory(&x->problem);
+    base_buffer_free(&text);
+    return kept;
+}
+
+/* The input goes on where the response of previous_response_id ended. */
+static void responses_advance(server_request *x, json_t *root) {
+    const json_t *previous = json_object_get(root, "previous_response_id");
+    if (!json_is_string(previous)) return;
+    json_t *kept = responses_kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
+    json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
+    if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);
+    json_decref(items);
+    json_decref(added);
+    json_decref(kept);
+}
+
+/* ---- routes ---- */
+
+static json_t *responses_whole(server_request *x) {
+    json_t *all = responses_object(x, responses_status(&x->choices[0]));
+    if (all) responses_keep(x, all);
+    return all;
+}
+
+static const server_form form = {responses_parse, responses_whole,          responses_open, responses_tell_piece,
+                                 responses_close, responses_end, responses_fail, responses_tell_call};
+
+void handle_response_create(server_request *x) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) responses_advance(x, root);
+    if (root && !x->problem.kind) generation_parse(&x->gen, root, responses_parse, &x->problem);
+    json_decref(root);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else generate_begin(x, &form);
+}
+
+void handle_response_get(server_request *x) {
+    json_t *kept = responses_kept_of(x, x->name, NULL), *object = json_incref(json_object_get(kept, "response"));
+    json_decref(kept);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, object);
+}
+
+void handle_response_delete(server_request *x) {
+    if (response_registry_remove(x->server->responses, x->name, x->key->tenant)) {
+        server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "unknown or expired response '%.80s'", x->name);
+        server_request_reply_problem(x);
+    } else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
+}

@@ -1,0 +1,36 @@
+/* responses.h: what the files of /v1/responses share.
+ *
+ * An answer is a list of output items: a message for each text, a function_call for each call (tool_calls.h); the block that a stream is
+ * at is the item of that index.
+ */
+#ifndef SERVER_RESPONSES_H
+#define SERVER_RESPONSES_H
+
+#include "server/generation/generate.h"
+
+/* The whole object. status: "in_progress": without what is not known yet; else the choice has its result. NULL: no memory. */
+json_t *responses_object(const server_request *x, const char *status);
+/* "completed", or "incomplete" where the answer was cut. */
+const char *responses_status(const server_choice *c);
+/* The i-th output item; is_whole: as it is at its end, else as it is when it begins. */
+json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole);
+size_t responses_count_items(const server_choice *c);
+bool responses_is_call(const server_choice *c, size_t i);
+/* The text of an item that is a message; its part. */
+json_t *responses_text(const server_choice *c, size_t i);
+json_t *responses_part(json_t *text);
+#define RESPONSES_ID_BYTES 80
+void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]);
+
+/* The frames of a stream (responses_stream.c). */
+int responses_open(server_request *x);
+int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece);
+int responses_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
+int responses_close(server_request *x, server_choice *c);
+int responses_end(server_request *x);
+int responses_fail(server_request *x, const server_problem *p);
+
+/* Keeps an answer that is over, if the client did not say no: the object is borrowed. */
+void responses_keep(const server_request *x, const json_t *object);
+
+#endif

@@ -1,0 +1,124 @@
+/* responses_ask.c: the fields of /v1/responses. Owns nothing. Any thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/dialects/dialects.h"
+#include "server/generation/known_fields.h"
+#include "server/dialects/openai.h"
+
+static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
+
+/* ---- items ---- */
+
+static void responses_ask_add_message(generation *gen, const server_fields *f) {
+    static const struct {
+        const char *name;
+        rp_role role;
+    } roles[] = {{"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"system", RP_ROLE_SYSTEM}, {"developer", RP_ROLE_SYSTEM}};
+    const char *role = "";
+    char name[64];
+    server_field_text(f, "role", &role);
+    snprintf(name, sizeof(name), "%.40scontent", f->prefix);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(roles); i++)
+        if (strcmp(roles[i].name, role) == 0) {
+            generation_message(gen, roles[i].role, json_object_get(f->object, "content"), text_types, name, f->problem);
+            return;
+        }
+    server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, role);
+}
+
+/* Calls that follow each other, or a text of the assistant, are one message. */
+static void responses_ask_add_call(generation *gen, const server_fields *f) {
+    const char *id = NULL, *name = NULL, *arguments = "";
+    server_field_text(f, "call_id", &id);
+    server_field_text(f, "name", &name);
+    server_field_text(f, "arguments", &arguments);
+    if (!f->problem->kind && (!id || !name))
+        server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' and '%sname': give both", f->prefix, f->prefix);
+    if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
+        generation_text_message(gen, RP_ROLE_ASSISTANT, "", f->problem);
+    generation_add_call(gen, id, name, arguments[0] ? arguments : "{}", f->problem);
+}
+
+static void add_output(generation *gen, const server_fields *f) {
+    const char *id = NULL;
+    char name[64];
+    server_field_text(f, "call_id", &id);
+    snprintf(name, sizeof(name), "%.40soutput", f->prefix);
+    if (!f->problem->kind && !id) server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' is missing", f->prefix);
+    generation_message(gen, RP_ROLE_TOOL, json_object_get(f->object, "output"), text_types, name, f->problem);
+    snprintf(name, sizeof(name), "%.40scall_id", f->prefix);
+    generation_add_result(gen, id, false, name, f->problem);
+}
+
+static void responses_ask_add_item(generation *gen, const json_t *item, size_t i, server_problem *p) {
+    const char *type = "message";
+    char prefix[48];
+    snprintf(prefix, sizeof(prefix), "input[%zu].", i);
+    server_fields f = {item, p, prefix};
+    if (!json_is_object(item)) server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is not an object", i);
+    server_field_text(&f, "type", &type);
+    if (p->kind) return;
+    if (strcmp(type, "message") == 0) responses_ask_add_message(gen, &f);
+    else if (strcmp(type, "function_call") == 0) responses_ask_add_call(gen, &f);
+    else if (strcmp(type, "function_call_output") == 0) add_output(gen, &f);
+    else if (strcmp(type, "reasoning") != 0) /* what another model thought: clients send it back */
+        server_fail(p, SERVER_UNSUPPORTED, "input", "'%stype' is '%.40s': give message, function_call or function_call_output", prefix, type);
+}
+
+static void parse_input(generation *gen, const server_fields *f) {
+    const json_t *input = server_field(f, "input");
+    const char *instructions = NULL;
+    server_field_text(f, "instructions", &instructions);
+    if (instructions) generation_text_message(gen, RP_ROLE_SYSTEM, instructions, f->problem);
+    size_t before = gen->n_messages;
+    if (json_is_string(input)) generation_text_message(gen, RP_ROLE_USER, json_string_value(input), f->problem);
+    else if (input && !json_is_array(input)) server_field_wrong(f, "input", input, "a string or an array of items");
+    for (size_t i = 0; json_is_array(input) && i < json_array_size(input) && !f->problem->kind; i++)
+        responses_ask_add_item(gen, json_array_get(input, i), i, f->problem);
+    if (gen->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string or items");
+}
+
+/* Items are what earlier answers held: clients send them back whole. */
+static const server_known_fields inside[] = {
+    {"input[]", "type role content id status phase call_id name arguments output summary encrypted_content namespace parsed_arguments "
+                "created_by"},
+    {"input[].content[]", SERVER_PART_FIELDS "refusal annotations logprobs parsed id prompt_cache_breakpoint"},
+    {"input[].content[].source", SERVER_SOURCE_FIELDS},
+    {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id"},
+    {"input[].output[].source", SERVER_SOURCE_FIELDS},
+    {"tools[]", "type name description parameters strict defer_loading cache_control"},
+    {"tool_choice", "type name mode tools"},
+    {"tool_choice.tools[]", "type name"},
+    {"text", "format verbosity"},
+    {"text.format", "type name description schema strict"},
+};
+
+int responses_parse(generation *gen, server_problem *p) {
+    static const char *const unknown[] = {"background", "conversation", "prompt", NULL};
+    server_fields f = {gen->root, p, ""};
+    rp_sampling *s = &gen->sampling;
+    const json_t *text = server_field_object(&f, "text");
+    bool store = true;
+    const char *previous = NULL;
+    s->temperature = 1;
+    server_field_text(&f, "model", &gen->model);
+    server_field_bool(&f, "stream", &gen->stream);
+    server_field_int(&f, "max_output_tokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_real(&f, "temperature", 0, 2, &s->temperature);
+    server_field_real(&f, "top_p", 0, 1, &s->top_p);
+    server_field_bool(&f, "store", &store);
+    server_field_text(&f, "previous_response_id", &previous);
+    gen->has_seed = server_field_seed(&f, "seed", &s->seed);
+    parse_input(gen, &f);
+    openai_parse_tools(gen, &f, OPENAI_FLAT);
+    if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
+    generation_extras(gen, &f);
+    openai_refuse(&f, unknown);
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS
+                     "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
+                     "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
+                     "prompt_cache_retention include truncation reasoning max_tool_calls top_logprobs");
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
+    return (int)p->kind;
+}

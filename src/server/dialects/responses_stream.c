@@ -1,0 +1,105 @@
+/* responses_stream.c: the events of a stream of /v1/responses, each with its number.
+ *
+ *   created, in_progress
+ *   a message: output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done, output_item.done
+ *   a call: output_item.added, function_call_arguments.delta ..., function_call_arguments.done, output_item.done
+ *   completed or incomplete; or failed
+ *
+ * I/O thread.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/dialects/openai.h"
+#include "server/dialects/responses.h"
+
+/* An event of that type; takes the object over, which gets type and number. */
+static int responses_stream_event(server_request *x, const char *type, json_t *object) {
+    server_choice *c = &x->choices[0];
+    json_t *all = json_pack("{s:s, s:i}", "type", type, "sequence_number", (int)c->n_events++);
+    if (!object || !all || json_object_update(all, object)) {
+        json_decref(all);
+        all = NULL;
+    }
+    json_decref(object);
+    return server_request_frame(x, type, all);
+}
+
+/* One of the item that the stream is at: with its id and index, and one field more (taken over). */
+static int item_event(server_request *x, const server_choice *c, const char *type, bool has_part, const char *name, json_t *value) {
+    char id[RESPONSES_ID_BYTES];
+    responses_item_id(x, c, (size_t)c->n_blocks - 1, id);
+    json_t *all = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", (int)c->n_blocks - 1, name, value);
+    if (all && has_part) json_object_set_new(all, "content_index", json_integer(0));
+    return responses_stream_event(x, type, all);
+}
+
+static json_t *responses_stream_item_at(const server_request *x, const server_choice *c, bool is_whole) {
+    return json_pack("{s:i, s:o}", "output_index", (int)c->n_blocks - 1, "item", responses_item(x, c, (size_t)c->n_blocks - 1, is_whole));
+}
+
+static int begin_item(server_request *x, server_choice *c) {
+    c->n_blocks++;
+    c->block_is_open = true;
+    return responses_stream_event(x, "response.output_item.added", responses_stream_item_at(x, c, false));
+}
+
+static int begin_message(server_request *x, server_choice *c) {
+    int rc = begin_item(x, c);
+    return rc ? rc : item_event(x, c, "response.content_part.added", true, "part", responses_part(json_string("")));
+}
+
+static int end_item(server_request *x, server_choice *c) {
+    size_t i = (size_t)c->n_blocks - 1;
+    int rc = 0;
+    if (!c->block_is_open) return 0;
+    c->block_is_open = false;
+    if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
+    else {
+        rc = item_event(x, c, "response.output_text.done", true, "text", responses_text(c, i));
+        if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(responses_text(c, i)));
+    }
+    return rc ? rc : responses_stream_event(x, "response.output_item.done", responses_stream_item_at(x, c, true));
+}
+
+int responses_open(server_request *x) {
+    int rc = responses_stream_event(x, "response.created", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+    return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+}
+
+int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    int rc = c->block_is_open ? 0 : begin_message(x, c);
+    return rc ? rc : item_event(x, c, "response.output_text.delta", true, "delta", server_json_text(piece->text, piece->n));
+}
+
+int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {
+    (void)item;
+    if (what == TOOL_END) return end_item(x, c);
+    if (what == TOOL_BEGIN) {
+        int rc = end_item(x, c);
+        return rc ? rc : begin_item(x, c);
+    }
+    return item_event(x, c, "response.function_call_arguments.delta", false, "delta", server_json_text(bytes, n));
+}
+
+int responses_close(server_request *x, server_choice *c) {
+    int rc = c->n_blocks == 0 ? begin_message(x, c) : 0; /* an empty answer is a message, too */
+    return rc ? rc : end_item(x, c);
+}
+
+int responses_end(server_request *x) {
+    const char *status = responses_status(&x->choices[0]);
+    char type[40];
+    json_t *object = responses_object(x, status);
+    if (object) responses_keep(x, object);
+    snprintf(type, sizeof(type), "response.%s", status);
+    return responses_stream_event(x, type, json_pack("{s:o}", "response", object));
+}
+
+int responses_fail(server_request *x, const server_problem *p) {
+    json_t *object = responses_object(x, "failed"), *said = server_problem_openai(p);
+    json_t *code = json_object_get(json_object_get(said, "error"), "code");
+    if (object && code) json_object_set_new(object, "error", json_pack("{s:O, s:s}", "code", code, "message", p->message));
+    json_decref(said);
+    return responses_stream_event(x, "response.failed", json_pack("{s:o}", "response", object));
+}

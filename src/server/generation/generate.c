@@ -1,0 +1,475 @@
+/* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
+#include "server/generation/generate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "server/prompt/compose.h"
+#include "server/prompt/hints.h"
+#include "server/prompt/prompt_tokens.h"
+#include "server/admin/report.h"
+#include "server/server_internal.h"
+#include "server/generation/tools.h"
+
+/* ---- callbacks ---- */
+
+/* Something came: a stream's reader looks at it, whatever the exchange was doing. Locked. */
+static void wake_reader(server_request *x) {
+    x->has_news = true;
+    if (x->stage == SERVER_RUNNING) {
+        x->stage = SERVER_STREAMING;
+        server_request_resume(x);
+    } else if (x->stage == SERVER_STREAMING) server_request_resume(x);
+}
+
+/* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and small models make a
+ * token in 200. The first text and the end do not wait; nor does anything longer than until the guard looks. */
+#define FRAME_EVERY_US 20000
+
+/* There is more of an answer. Locked. */
+static void generate_report_reader(server_request *x) {
+    if (x->stage != SERVER_STREAMING || base_clock_us() - x->told_us >= FRAME_EVERY_US) wake_reader(x);
+    else x->has_news = true;
+}
+
+static bool too_slow(server_request *x) {
+    atomic_fetch_add(&x->server->counts.overflows, 1);
+    return false;
+}
+
+/* Counts what was appended; a reader that is behind gets no more until it has taken that (generate.h). Locked. */
+static void count_pending(server_choice *c) {
+    rp_server *s = c->x->server;
+    size_t n = c->text.len + c->tokens.len;
+    uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
+    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
+    c->pending = n;
+    if (!behind || c->paused || !c->call) return;
+    c->paused = true;
+    atomic_fetch_add(&s->counts.pauses, 1);
+    rp_job_pause(c->call);
+}
+
+/* The reader has taken all of it. Locked. */
+static void forget_pending(server_choice *c) {
+    atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
+    c->pending = 0;
+    if (c->paused) rp_job_resume(c->call);
+    c->paused = false;
+}
+
+static bool generate_on_text(void *user, const char *text, size_t n) {
+    server_choice *c = user;
+    server_request *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
+    if (goes_on) {
+        count_pending(c);
+        generate_report_reader(x);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
+static void count_time(server_choice *c) {
+    uint64_t now = base_clock_us();
+    if (c->token_us > 0) histogram_add_us(&c->x->server->counts.between_tokens, now - c->token_us);
+    c->token_us = now;
+}
+
+static bool generate_on_token(void *user, const rp_token *token) {
+    server_choice *c = user;
+    server_request *x = c->x;
+    count_time(c);
+    if (!x->gen.stream || x->gen.n_logprobs < 0) return true;
+    server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen.n_logprobs)};
+    size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (base_buffer_reserve(&c->tokens, sizeof(record) + top_bytes) == 0 || too_slow(x));
+    if (goes_on) {
+        goes_on =
+            base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
+        count_pending(c);
+        generate_report_reader(x);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
+/* All calls are over and nothing was told yet: a worker makes the reply. Locked. */
+static void finish(server_request *x) {
+    x->stage = SERVER_FINISHING;
+    work_queue_put(x->server->work, &x->work);
+}
+
+static void generate_on_done(void *user) {
+    server_choice *c = user;
+    server_request *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    c->done = true;
+    x->n_done++;
+    if (x->stage == SERVER_RUNNING && x->n_done == x->n_choices) finish(x);
+    else if (x->is_stream && x->stage == SERVER_STREAMING) wake_reader(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- calls of tools in an answer ---- */
+
+/* In a stream, what the finder tells goes to the reader. The tokens of what was taken go with its first text. */
+static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+    server_choice *c = user;
+    server_request *x = c->x;
+    if (!x->is_stream) return 0;
+    if (event != TOOL_TEXT) return x->form->call ? x->form->call(x, c, event, item, bytes, n) : 0;
+    server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
+    c->piece.tokens = c->piece.tokens_end = NULL;
+    return x->form->piece ? x->form->piece(x, c, &piece) : 0;
+}
+
+/* Is the choice's answer searched for calls? */
+static bool has_finder(const server_choice *c) { return c->finder.gen != NULL; }
+
+json_t *generate_text(const server_choice *c) {
+    base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
+    json_t *value = NULL;
+    if (!has_finder(c)) return server_json_text(c->result->text, strlen(c->result->text));
+    if (tool_finder_text(&c->finder, &text) == 0) value = server_json_text(text.data, text.len);
+    base_buffer_free(&text);
+    return value;
+}
+
+/* ---- submitting ---- */
+
+/* Nobody else can be the tenant that a salt makes. */
+const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
+    base_key key;
+    base_hash h;
+    if (!x->gen.cache_salt || !x->gen.cache_salt[0]) return x->key->tenant;
+    base_hash_init(&h, "reprise cache salt 1");
+    base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
+    base_hash_bytes(&h, x->gen.cache_salt, strlen(x->gen.cache_salt));
+    base_hash_final(&h, &key);
+    base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
+    return salted;
+}
+
+static rp_request generate_make_request(const server_request *x, const char *tenant) {
+    const generation *a = &x->gen;
+    rp_request q = rp_request_defaults();
+    q.tenant = tenant;
+    q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
+    q.prompt = a->pml;
+    q.built = a->built;
+    q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
+    q.schema = a->schema;
+    q.messages = a->messages;
+    q.n_messages = (int32_t)a->n_messages;
+    q.continues_last = a->continues_last;
+    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;
+    q.sampling = a->sampling;
+    q.sampling.bias = a->bias;
+    q.sampling.n_bias = a->n_bias;
+    q.stops = a->stops;
+    q.n_stops = a->n_stops;
+    q.grammar = a->grammar;
+    q.grammar_trigger = a->grammar_trigger;
+    q.n_logprobs = a->n_logprobs >= 0 ? BASE_MAX(a->n_logprobs, 1) : 0;
+    q.priority = a->priority;
+    q.deadline_ms = a->deadline_ms;
+    q.n_draft = a->n_draft;
+    q.shifted_reuse = a->shifted_reuse;
+    q.reuse = (rp_reuse)a->reuse;
+    q.quality = a->quality;
+    q.ignore_eos = a->ignore_eos;
+    q.on_text = a->stream ? generate_on_text : NULL;
+    q.on_token = generate_on_token;
+    q.on_done = generate_on_done;
+    return q;
+}
+
+static void set_prompt(rp_request *q, const server_prompt *prompt) {
+    q->text = prompt->text;
+    q->tokens = prompt->tokens;
+    q->n_tokens = (int32_t)prompt->n_tokens;
+}
+
+static int generate_submit(server_request *x, int32_t i, const char *tenant) {
+    server_choice *c = &x->choices[i];
+    rp_request q = generate_make_request(x, tenant);
+    rp_error err;
+    rp_job *call;
+    if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[i / x->gen.n]);
+    q.sampling.seed = x->seed + (uint64_t)(i % x->gen.n);
+    q.user = c;
+    c->submitted_us = base_clock_us();
+    int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
+    if (rc) return server_fail_library(&x->problem, &err);
+    atomic_fetch_add(&x->server->counts.jobs_open, 1);
+    pthread_mutex_lock(&x->lock);
+    c->call = call;
+    count_pending(c); /* callbacks may have come before */
+    if (x->gone) rp_job_cancel(call);
+    pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
+}
+
+static int make_choices(server_request *x) {
+    int32_t n = (int32_t)BASE_MAX(x->gen.n_prompts, 1) * x->gen.n;
+    server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
+    if (!choices) return server_fail_memory(&x->problem);
+    for (int32_t i = 0; i < n; i++)
+        choices[i] = (server_choice){.x = x,
+                                     .index = i,
+                                     .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
+                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+    for (int32_t i = 0; i < n && tools_are_on(&x->gen); i++) tool_finder_init(&choices[i].finder, &x->gen, on_event, &choices[i]);
+    pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
+    x->choices = choices;
+    x->n_choices = n;
+    pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
+}
+
+int generate_check_fields(server_request *x) {
+    const char *name = x->gen.unknown[0];
+    if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return (int)x->problem.kind;
+    return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
+}
+
+static int check_ask(server_request *x) {
+    const char *name = x->gen.model;
+    if (generate_check_fields(x)) return (int)x->problem.kind;
+    if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
+        return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name,
+                           x->server->model_name);
+    if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
+        return server_fail(&x->problem, SERVER_RIGHTS, "priority",
+                           "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
+    return SERVER_FINE;
+}
+
+/* The calls are under way; what has come of them meanwhile is looked at now. */
+static void begin_running(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_RUNNING;
+    x->told_us = base_clock_us();
+    if (x->n_done == x->n_choices) finish(x);
+    else if (x->is_stream && x->has_news) wake_reader(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void generate_begin(server_request *x, const server_form *form) {
+    char salted[SERVER_SALTED_BYTES];
+    const char *tenant = generate_tenant(x, salted);
+    server_request_drop_body(x); /* the ask has its own copy, as JSON */
+    x->form = form;
+    x->take = generate_take;
+    x->is_stream = x->gen.stream;
+    x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    int kind = check_ask(x);
+    if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
+    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
+    if (!kind) kind = tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    if (!kind) kind = compose_conversation(x, tenant);
+    if (!kind) kind = make_choices(x);
+    for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = generate_submit(x, i, tenant);
+    if (!kind) {
+        begin_running(x);
+        return;
+    }
+    generate_free(x); /* those that were submitted before one was refused */
+    server_request_reply_problem(x);
+}
+
+void generate_handle(server_request *x, const server_form *form) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) generation_parse(&x->gen, root, form->parse, &x->problem);
+    json_decref(root);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else generate_begin(x, form);
+}
+
+/* ---- results ---- */
+
+/* The library counts from rp_engine_submit; a client's request arrived before. */
+static void count_from_arrival(const server_choice *c) {
+    rp_timings *t = &c->result->timings;
+    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3, read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
+    t->queue_ms += waited;
+    t->plan_ms += read;
+    t->ttft_ms += waited + read;
+}
+
+/* Takes a call's result, once; its call is over, or is about to be. */
+static void server_choice_collect(server_choice *c) {
+    rp_error err;
+    if (c->collected || !c->call) return;
+    c->collected = true;
+    if (rp_job_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
+    else {
+        count_from_arrival(c);
+        report_count(c->x, c);
+    }
+}
+
+/* In an answer that is told as a whole. */
+static void find_calls(server_choice *c) {
+    if (!c->result || !has_finder(c) || c->x->is_stream) return;
+    int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
+    if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
+}
+
+void generate_finish(server_request *x) {
+    for (int32_t i = 0; i < x->n_choices; i++) {
+        server_choice_collect(&x->choices[i]);
+        find_calls(&x->choices[i]);
+        if (x->choices[i].problem.kind && !x->problem.kind) x->problem = x->choices[i].problem;
+    }
+    if (x->problem.kind) {
+        server_request_reply_problem(x);
+        return;
+    }
+    if (!x->is_stream) {
+        report_keep(x);
+        server_request_reply_json(x, 200, x->form->whole(x));
+        return;
+    }
+    pthread_mutex_lock(&x->lock); /* a stream without any text: its end alone */
+    x->stage = SERVER_STREAMING;
+    x->has_news = true;
+    server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- streams ---- */
+
+static void swap_buffers(base_buffer *a, base_buffer *b) {
+    base_buffer t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* What has come of a choice, into the reader's own buffers. Returns whether its call was over then. */
+static bool take_pending(server_request *x, server_choice *c) {
+    base_buffer_clear(&c->taken_text);
+    base_buffer_clear(&c->taken_tokens);
+    pthread_mutex_lock(&x->lock);
+    swap_buffers(&c->text, &c->taken_text);
+    swap_buffers(&c->tokens, &c->taken_tokens);
+    forget_pending(c);
+    bool done = c->done;
+    pthread_mutex_unlock(&x->lock);
+    return done;
+}
+
+static int generate_report_piece(server_request *x, server_choice *c) {
+    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
+    if (c->taken_tokens.len > 0) {
+        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
+        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
+    }
+    if (has_finder(c)) {
+        c->piece = piece;
+        int rc = tool_finder_feed(&c->finder, piece.text, piece.n);
+        if (rc) return rc;
+        piece = (server_piece){"", 0, c->piece.tokens, c->piece.tokens_end};
+        c->piece = (server_piece){0};
+    }
+    if ((piece.n == 0 && piece.tokens == piece.tokens_end) || !x->form->piece) return 0;
+    return x->form->piece(x, c, &piece);
+}
+
+static int generate_report_choice(server_request *x, server_choice *c) {
+    if (c->ended) return 0;
+    bool done = take_pending(x, c);
+    int rc = generate_report_piece(x, c);
+    if (!done || rc) return rc;
+    c->ended = true;
+    server_choice_collect(c);
+    if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
+    if (c->result && has_finder(c)) rc = tool_finder_finish(&c->finder);
+    if (rc) return rc;
+    return c->result && x->form->close ? x->form->close(x, c) : 0;
+}
+
+static bool all_ended(const server_request *x) {
+    for (int32_t i = 0; i < x->n_choices; i++)
+        if (!x->choices[i].ended) return false;
+    return true;
+}
+
+void generate_look(server_request *x, uint64_t keep_alive_us) {
+    pthread_mutex_lock(&x->lock);
+    bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
+    if (runs && x->is_stream && x->take == generate_take && x->suspended) {
+        bool idle = keep_alive_us > 0 && base_clock_us() - x->told_us >= keep_alive_us;
+        x->is_idle |= idle;
+        if (idle || x->has_news) wake_reader(x);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Is there nothing to tell but that the calls go on? */
+static bool generate_only_continues(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    bool idle = x->is_idle && x->n_done < x->n_choices;
+    for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
+    x->is_idle = false;
+    x->told_us = base_clock_us();
+    pthread_mutex_unlock(&x->lock);
+    return idle;
+}
+
+void generate_take(server_request *x) {
+    int rc = 0;
+    if (generate_only_continues(x)) {
+        if (base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
+        return;
+    }
+    if (!x->stream_began && x->form->open) rc = x->form->open(x);
+    x->stream_began = true;
+    for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = generate_report_choice(x, &x->choices[i]);
+    if (rc) server_fail_memory(&x->problem);
+    if (!x->problem.kind && !all_ended(x)) return;
+    x->stream_ended = true;
+    if (!x->problem.kind) {
+        report_keep(x);
+        if (x->form->end) rc = x->form->end(x);
+    } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
+    if (rc) x->gone = true; /* nothing can be said any more */
+}
+
+/* ---- ends ---- */
+
+void generate_cancel(server_request *x) {
+    for (int32_t i = 0; i < x->n_choices; i++)
+        if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
+}
+
+void generate_free(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    generate_cancel(x);
+    int32_t n = x->n_choices;
+    x->n_choices = 0; /* for server_request_abandon */
+    pthread_mutex_unlock(&x->lock);
+    for (int32_t i = 0; i < n; i++) {
+        server_choice *c = &x->choices[i];
+        bool called = c->call != NULL;
+        rp_job_free(c->call); /* waits until the engine has ended it: then it counts no more */
+        if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
+        rp_result_free(c->result);
+        tool_finder_free(&c->finder);
+        atomic_fetch_sub(&x->server->pending_bytes, c->pending);
+        base_buffer_free(&c->text);
+        base_buffer_free(&c->tokens);
+        base_buffer_free(&c->taken_text);
+        base_buffer_free(&c->taken_tokens);
+    }
+    base_free(x->choices);
+    x->choices = NULL;
+}

@@ -1,0 +1,417 @@
+/* generation.c: the record of what is asked for, and what parsers share. Owns no state. Any thread. */
+#include "server/generation/generation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/memory.h"
+
+#define NAME_BYTES 96
+
+int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
+    *gen = (generation){
+        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .shifted_reuse = -1};
+    int kind = parse(gen, p);
+    if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
+        kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
+                           BASE_MAX(gen->n_prompts, 1) * (size_t)gen->n, SERVER_MAX_CHOICES);
+    return kind;
+}
+
+void generation_free(generation *gen) {
+    for (size_t i = 0; i < gen->n_owned; i++) base_free(gen->owned[i]);
+    base_free(gen->owned);
+    base_free(gen->messages);
+    base_free(gen->parts);
+    for (size_t i = 0; i < gen->n_prompts; i++) base_free(gen->prompts[i].tokens);
+    base_free(gen->prompts);
+    base_free(gen->bias);
+    base_free(gen->tools);
+    base_free(gen->calls);
+    base_free(gen->results);
+    rp_prompt_free(gen->built);
+    json_decref(gen->root);
+    *gen = (generation){0};
+}
+
+/* ---- prompts and messages ---- */
+
+const char *generation_own(generation *gen, char *text, server_problem *p) {
+    int rc =
+        text ? base_grow((void **)&gen->owned, &gen->cap_owned, gen->n_owned + 1, RP_MAX_MESSAGES, sizeof(*gen->owned)) : RP_ERR_MEMORY;
+    if (rc) {
+        base_free(text);
+        server_fail_memory(p);
+        return NULL;
+    }
+    return gen->owned[gen->n_owned++] = text;
+}
+
+static void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
+    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*gen->prompts));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
+    else if (rc) server_fail_memory(p);
+    else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
+}
+
+static bool is_id(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= INT32_MAX;
+}
+
+static void add_ids(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (!is_id(one) && !(mixed && json_is_string(one)))
+            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an invalid token id at entry %zu: give whole numbers%s", name, i,
+                        mixed ? " and strings" : "");
+    }
+    if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
+    if (!f->problem->kind) generation_add_prompt(gen, NULL, list, f->problem);
+}
+
+static bool has_number(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_is_number(json_array_get(list, i))) return true;
+    return false;
+}
+
+static void add_prompts(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
+    for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (json_is_string(one)) generation_add_prompt(gen, json_string_value(one), NULL, f->problem);
+        else if (json_is_array(one)) add_ids(gen, f, name, one, mixed);
+        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' must be a string or an array of token ids", name, i);
+    }
+}
+
+void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed) {
+    const json_t *all = server_field(f, name);
+    if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
+    else if (json_is_string(all)) generation_add_prompt(gen, json_string_value(all), NULL, f->problem);
+    else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
+    else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
+    else if (has_number(all)) add_ids(gen, f, name, all, mixed);
+    else add_prompts(gen, f, name, all, mixed);
+}
+
+static void generation_add_message(generation *gen, rp_role role, const char *text, size_t n, server_problem *p) {
+    int rc = base_grow((void **)&gen->messages, &gen->cap_messages, gen->n_messages + 1, RP_MAX_MESSAGES, sizeof(*gen->messages));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
+    else if (rc) server_fail_memory(p);
+    else gen->messages[gen->n_messages++] = (rp_message){role, text, n};
+}
+
+static bool generation_is_listed(const char *type, const char *const *types) {
+    for (; *types; types++)
+        if (strcmp(*types, type) == 0) return true;
+    return false;
+}
+
+/* ---- parts of a content ---- */
+
+void generation_add_part(generation *gen, const server_part *part, server_problem *p) {
+    int rc = base_grow((void **)&gen->parts, &gen->cap_parts, gen->n_parts + 1, SERVER_MAX_PARTS, sizeof(*gen->parts));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
+    else if (rc) server_fail_memory(p);
+    else gen->parts[gen->n_parts++] = *part;
+    if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) gen->has_markup = true;
+}
+
+/* Where a part stands: at the end of what was joined so far of the message that comes next. */
+static server_part part_at(const generation *gen, const base_buffer *joined, server_part_kind kind) {
+    return (server_part){.kind = kind, .message = gen->n_messages, .begin = joined->len, .end = joined->len};
+}
+
+static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_TEXT);
+    const char *text = NULL;
+    server_field_text(f, "text", &text);
+    if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
+    if (f->problem->kind) return;
+    if (base_buffer_append_str(joined, text)) server_fail_memory(f->problem);
+    part.end = joined->len;
+    if (part.end > part.begin) generation_add_part(gen, &part, f->problem);
+}
+
+/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...} */
+static void append_document(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_DOCUMENT);
+    const json_t *source = server_field_object(f, "source");
+    const char *type = "", *text[] = {NULL, NULL, NULL};
+    server_fields inside = {source, f->problem, f->prefix};
+    server_field_text(f, "title", &text[0]);
+    server_field_text(f, "context", &text[1]);
+    server_field_text(&inside, "type", &type);
+    server_field_text(&inside, "data", &text[2]);
+    if (!f->problem->kind && strcmp(type, "text") != 0)
+        server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a source that is not text: give "
+                                                          "{\"type\": \"text\", \"data\": ...}",
+                    name);
+    if (!text[2]) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a document without 'data'", name);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(text) && !f->problem->kind; i++)
+        if (text[i] && (base_buffer_append_str(joined, text[i]) || base_buffer_append_str(joined, i < 2 ? "\n" : "\n\n")))
+            server_fail_memory(f->problem);
+    part.end = joined->len;
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
+}
+
+static void append_pml(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_PML);
+    server_field_text(f, "text", &part.pml);
+    if (!part.pml) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>", name);
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
+}
+
+static void generation_append_module(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_MODULE);
+    server_field_text(f, "schema", &part.schema);
+    server_field_text(f, "name", &part.name);
+    part.args = server_field_object(f, "args");
+    if (!part.schema || !part.name)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name, part.schema ? "name" : "schema");
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
+}
+
+static void append_part(generation *gen, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
+                        server_problem *p) {
+    char prefix[NAME_BYTES];
+    const char *type = types[0];
+    if (!json_is_object(part)) {
+        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is not an object: give {\"type\": \"%s\", ...}", name, types[0]);
+        return;
+    }
+    snprintf(prefix, sizeof(prefix), "%.80s.", name);
+    server_fields f = {part, p, prefix};
+    server_field_text(&f, "type", &type);
+    if (p->kind) return;
+    if (generation_is_listed(type, types)) append_text(gen, joined, &f, name);
+    else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
+    else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
+    else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
+    else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name, type);
+}
+
+static void join_parts(generation *gen, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
+    base_buffer joined = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
+    size_t n = json_array_size(parts);
+    if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
+    for (size_t i = 0; i < n && !p->kind; i++) append_part(gen, &joined, json_array_get(parts, i), types, name, p);
+    size_t bytes = joined.len;
+    const char *text = p->kind ? NULL : generation_own(gen, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
+    if (text) generation_add_message(gen, role, text, bytes, p);
+    base_buffer_free(&joined);
+}
+
+void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
+                        server_problem *p) {
+    if (p->kind) return;
+    if (!content || json_is_null(content)) generation_add_message(gen, role, "", 0, p);
+    else if (json_is_string(content)) generation_add_message(gen, role, json_string_value(content), json_string_length(content), p);
+    else if (json_is_array(content)) join_parts(gen, role, content, types, name, p);
+    else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
+}
+
+void generation_text_message(generation *gen, rp_role role, const char *text, server_problem *p) {
+    if (!p->kind) generation_add_message(gen, role, text, strlen(text), p);
+}
+
+const char *generation_keep(generation *gen, const char *text, server_problem *p) {
+    return p->kind ? NULL : generation_own(gen, base_strdup(text), p);
+}
+
+/* ---- tools ---- */
+
+/* What all vendors take: letters, digits, '_', '-', and '.' and ':' as Gemini does. */
+static bool is_tool_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 0 && n <= SERVER_MAX_TOOL_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
+}
+
+static server_tool *generation_find_tool(const generation *gen, const char *name) {
+    for (size_t i = 0; i < gen->n_tools; i++)
+        if (strcmp(gen->tools[i].name, name) == 0) return &gen->tools[i];
+    return NULL;
+}
+
+void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p) {
+    if (p->kind) return;
+    if (!is_tool_name(tool->name)) {
+        server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name,
+                    SERVER_MAX_TOOL_NAME);
+        return;
+    }
+    if (generation_find_tool(gen, tool->name)) {
+        server_fail(p, SERVER_INVALID, "tools", "duplicate tool '%.80s': give each name once", tool->name);
+        return;
+    }
+    int rc = base_grow((void **)&gen->tools, &gen->cap_tools, gen->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->tools));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
+    else if (rc) server_fail_memory(p);
+    else gen->tools[gen->n_tools++] = *tool;
+}
+
+void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p) {
+    for (size_t i = 0; i < gen->n_tools; i++) gen->tools[i].barred = true;
+    for (size_t i = 0; i < n && !p->kind; i++) {
+        server_tool *tool = generation_find_tool(gen, names[i]);
+        if (tool) tool->barred = false;
+        else server_fail(p, SERVER_INVALID, field, "'%s': unknown tool '%.80s'", field, names[i]);
+    }
+}
+
+void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p) {
+    if (p->kind) return;
+    int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
+    else if (rc) server_fail_memory(p);
+    else gen->calls[gen->n_calls++] = (generation_call){gen->n_messages - 1, id, name, arguments};
+}
+
+static bool generation_is_called(const generation *gen, const char *id) {
+    for (size_t i = gen->n_calls; i-- > 0;)
+        if (gen->calls[i].id && strcmp(gen->calls[i].id, id) == 0) return true;
+    return false;
+}
+
+void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p) {
+    if (p->kind) return;
+    if (id && !generation_is_called(gen, id)) {
+        server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no earlier tool call has that id", field, id);
+        return;
+    }
+    if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
+        server_fail_memory(p); /* there are no more of them than messages */
+    else gen->results[gen->n_results++] = (generation_result){gen->n_messages - 1, id, is_error};
+}
+
+/* ---- unknown fields ---- */
+
+static bool generation_is_known(const char *name, const char *known) {
+    size_t n = strlen(name);
+    for (; *known != '\0'; known += strspn(known, " ")) {
+        size_t length = strcspn(known, " ");
+        if (length == n && memcmp(known, name, n) == 0) return true;
+        known += length;
+    }
+    return false;
+}
+
+static void generation_add_unknown(generation *gen, const server_fields *f, const char *name) {
+    char full[2 * NAME_BYTES];
+    if (gen->n_unknown++ >= SERVER_MAX_UNKNOWN) return;
+    size_t cut = BASE_MIN(strlen(name), (size_t)NAME_BYTES - 1);
+    while (cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80) cut--; /* whole characters */
+    snprintf(full, sizeof(full), "%.*s%.*s", NAME_BYTES - 1, f->prefix, (int)cut, name);
+    gen->unknown[gen->n_unknown - 1] = generation_keep(gen, full, f->problem);
+}
+
+void generation_known(generation *gen, const server_fields *f, const char *known) {
+    const char *name;
+    json_t *value;
+    if (f->problem->kind || !f->object) return;
+    json_object_foreach((json_t *)f->object, name, value) {
+        if (!generation_is_known(name, known)) generation_add_unknown(gen, f, name);
+    }
+}
+
+/* ---- sampling ---- */
+
+static void add_stop(generation *gen, const server_fields *f, const char *name, const json_t *stop) {
+    const char *text = json_string_value(stop);
+    if (!text) server_field_wrong(f, name, stop, "a string or an array of strings");
+    else if (gen->n_stops == RP_MAX_STOPS)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has more than %d strings: give fewer", name, RP_MAX_STOPS);
+    else if (text[0]) gen->stops[gen->n_stops++] = text; /* an empty one stops nothing */
+}
+
+void generation_stops(generation *gen, const server_fields *f, const char *name) {
+    const json_t *stop = server_field(f, name);
+    if (!stop) return;
+    if (!json_is_array(stop)) {
+        add_stop(gen, f, name, stop);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(gen, f, name, json_array_get(stop, i));
+}
+
+static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
+    bool never = json_is_false(weight);
+    double bias = never ? (double)-INFINITY : json_number_value(weight);
+    if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
+        (!never && fabs(bias) > 1000)) {
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is not a token id with a number from -1000 to 1000", name);
+        return;
+    }
+    gen->bias[gen->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
+}
+
+static double number_of(const char *key) {
+    char *end = NULL;
+    double v = strtod(key, &end);
+    return end != key && *end == '\0' ? v : -1;
+}
+
+void generation_bias(generation *gen, const server_fields *f, const char *name) {
+    json_t *bias = (json_t *)server_field(f, name), *weight;
+    const char *key;
+    if (!bias) return;
+    size_t n = json_is_object(bias) ? json_object_size(bias) : json_array_size(bias);
+    if (!json_is_object(bias) && !json_is_array(bias)) server_field_wrong(f, name, bias, "an object of token ids and numbers");
+    else if (n > SERVER_MAX_BIAS)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has %zu entries: give at most %d", name, n, SERVER_MAX_BIAS);
+    else if (n > 0 && !(gen->bias = base_calloc(n, sizeof(*gen->bias)))) server_fail_memory(f->problem);
+    if (f->problem->kind || n == 0) return;
+    if (json_is_object(bias)) {
+        json_object_foreach(bias, key, weight) {
+            if (!f->problem->kind) generation_add_bias(gen, f, name, number_of(key), weight);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
+        generation_add_bias(gen, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+    }
+}
+
+/* An empty one is none, as in llama.cpp's server. */
+static void parse_grammar(generation *gen, const server_fields *f) {
+    const char *grammar = NULL;
+    server_field_text(f, "grammar", &grammar);
+    server_field_text(f, "grammar_trigger", &gen->grammar_trigger);
+    if (grammar && grammar[0]) gen->grammar = grammar;
+}
+
+static void parse_quality(generation *gen, const server_fields *f) {
+    const char *text = NULL;
+    rp_error err;
+    server_field_text(f, "quality", &text);
+    if (text && rp_quality_parse(text, &gen->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
+}
+
+void generation_extras(generation *gen, const server_fields *f) {
+    static const char *const reuses[] = {"on", "off", "exact", "modular"};
+    const char *reuse = reuses[0];
+    rp_sampling *s = &gen->sampling;
+    server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
+    server_field_real(f, "min_p", 0, 1, &s->min_p);
+    server_field_real(f, "typical_p", 0, 1, &s->typical);
+    server_field_real(f, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
+    server_field_int(f, "repeat_last_n", -1, INT32_MAX, &s->repeat_last);
+    server_field_bool(f, "ignore_eos", &gen->ignore_eos);
+    server_field_int(f, "priority", -1000, 1000, &gen->priority);
+    server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
+    server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &gen->n_draft);
+    server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
+    server_field_text(f, "cache_salt", &gen->cache_salt);
+    parse_grammar(gen, f);
+    parse_quality(gen, f);
+    server_field_text(f, "reuse", &reuse);
+    for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
+    if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
+    gen->modular = gen->reuse == 3;
+    if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that compose.h makes */
+}

@@ -1,0 +1,49 @@
+/* json_grammar.h: JSON Schema -> rules of a grammar (GBNF, as rp_request.grammar has it) whose texts are the JSON that the schema allows.
+ *
+ *   grammar  text of whole rules: those of any JSON ("value", "object", "string", ...), then those of each schema that was added
+ *   place    where in the request a schema stands: problems name it ("response_format.json_schema.schema.properties.x")
+ *   strict   what cannot be honoured is a problem; else it is left out, and the grammar allows more than the schema does
+ *
+ * A text has no white space but at most one space behind ':' and ','. Properties come in the order they are given in (or that
+ * propertyOrdering gives), those that are not required may be missing; others come only where additionalProperties is true or a schema.
+ * All of prefixItems come. Numbers have up to 16 digits and small exponents, strings no NUL and no half of a surrogate pair.
+ *
+ * Honoured: type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, minimum,
+ * maximum, exclusiveMinimum, exclusiveMaximum (whole numbers; of integers any), enum, const, anyOf, oneOf (as anyOf), allOf (merged),
+ * $ref inside of the document, nullable, true and false. Ignored, as it says nothing of a text's form or vendors ignore it: format,
+ * title, description, default, examples and names that are unknown. Refused where strict: JSON_GRAMMAR_REFUSED. One thread at a time.
+ */
+#ifndef SERVER_JSON_GRAMMAR_H
+#define SERVER_JSON_GRAMMAR_H
+
+#include "base/buffer.h"
+#include "server/http/problem.h"
+
+#define JSON_GRAMMAR_BYTES ((size_t)1 << 20) /* of text */
+#define JSON_GRAMMAR_DEPTH 48     /* of schemas inside of schemas */
+#define JSON_GRAMMAR_VISITS 20000 /* schemas in a schema, those of $ref again where they are merged */
+#define JSON_GRAMMAR_REFS 512     /* different targets of $ref in one schema */
+#define JSON_GRAMMAR_EDGES 2048   /* uses of them */
+#define JSON_GRAMMAR_NAMES 1024   /* properties of an object, values of an enum */
+#define JSON_GRAMMAR_REPEATS 2000 /* minItems, maxItems, minLength, maxLength */
+#define JSON_GRAMMAR_RULE_BYTES 24
+
+/* Keywords that are refused where strict. */
+#define JSON_GRAMMAR_REFUSED \
+    "not", "if", "then", "else", "pattern", "patternProperties", "propertyNames", "minProperties", "maxProperties", "contains", \
+        "dependentRequired", "dependentSchemas", "dependencies", "multipleOf", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
+
+typedef struct json_grammar json_grammar;
+
+/* NULL: no memory. Free it in any case. */
+json_grammar *json_grammar_new(void);
+void json_grammar_free(json_grammar *g);
+/* Adds the rules of a schema, itself the document of its references; writes the name of its rule. Returns a server_problem_kind. */
+int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],
+                     server_problem *p);
+/* The rules so far: others may be appended; a rule "root" is up to the caller. */
+base_buffer *json_grammar_text(json_grammar *g);
+/* Appends a literal: bytes as GBNF writes them, in quotes. Returns 0 or an error of the buffer. */
+int json_grammar_literal(base_buffer *out, const char *bytes, size_t n) BASE_NODISCARD;
+
+#endif

@@ -1,0 +1,305 @@
+/* tools.c: see tools.h. Owns nothing. */
+#include "server/generation/tools.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/buffer.h"
+#include "base/memory.h"
+#include "server/generation/json_grammar.h"
+#include "server/generation/json_schema.h"
+
+#define MAX_TEXT_BYTES SERVER_MAX_JOINED_BYTES
+
+static const char before_definitions[] = "# Tools\n\nYou may call functions. These are there, as JSON between <tools> and </tools>:\n<tools>\n";
+static const char after_definitions[] =
+    "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing behind it:\n"
+    "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>";
+
+bool tools_are_on(const generation *gen) { return gen->n_tools > 0 && gen->tool_choice != SERVER_TOOLS_NONE; }
+
+/* ---- text ---- */
+
+static void tools_put(base_buffer *b, const char *text, server_problem *p) {
+    if (p->kind) return;
+    int rc = base_buffer_append_str(b, text);
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "tools and messages have more than %zu bytes: give less", b->limit);
+    else if (rc) server_fail_memory(p);
+}
+
+/* Takes the object over; NULL is no memory. */
+static void tools_put_json(base_buffer *b, json_t *object, size_t flags, server_problem *p) {
+    char *text = object ? json_dumps(object, flags | JSON_ENCODE_ANY) : NULL;
+    if (text) tools_put(b, text, p);
+    else server_fail_memory(p);
+    free(text); /* jansson's */
+    json_decref(object);
+}
+
+static json_t *server_tool_definition(const server_tool *t) {
+    json_t *schema = t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
+    return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description", t->description,
+                     "parameters", schema);
+}
+
+/* With modular reuse each is a document of the system message, which is the first. */
+static void put_definitions(generation *gen, base_buffer *b, server_problem *p) {
+    tools_put(b, before_definitions, p);
+    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
+        server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
+        tools_put_json(b, server_tool_definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        part.end = b->len;
+        if (gen->modular) generation_add_part(gen, &part, p);
+        tools_put(b, "\n", p);
+    }
+    tools_put(b, after_definitions, p);
+}
+
+static void put_call(const generation_call *call, base_buffer *b, server_problem *p) {
+    if (b->len > 0) tools_put(b, "\n", p);
+    tools_put(b, TOOLS_CALL_OPEN "\n{\"name\": ", p);
+    tools_put_json(b, json_string(call->name), 0, p);
+    tools_put(b, ", \"arguments\": ", p);
+    tools_put(b, call->arguments, p);
+    tools_put(b, "}\n" TOOLS_CALL_CLOSE, p);
+}
+
+/* Where a message's text went: into which message, and where in it. */
+typedef struct message_move {
+    size_t message, offset;
+} message_move;
+
+/* The messages that the model gets, as they are made. */
+typedef struct message_list {
+    rp_message *items;
+    message_move *moves; /* [n_messages] of the ask */
+    size_t n, n_marked;
+} message_list;
+
+static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
+    if (b->len > 0) tools_put(b, "\n", p);
+    tools_put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
+    l->moves[result->message] = (message_move){l->n, b->len};
+    tools_put(b, gen->messages[result->message].text, p);
+    tools_put(b, "\n</tool_response>", p);
+}
+
+/* ---- messages ---- */
+
+/* Adds a message of what the buffer holds, and empties it. */
+static void add_built(generation *gen, message_list *l, rp_role role, base_buffer *b, server_problem *p) {
+    size_t n = b->len;
+    const char *text = generation_keep(gen, b->data ? b->data : "", p);
+    if (text) l->items[l->n++] = (rp_message){role, text, n};
+    base_buffer_clear(b);
+}
+
+/* What was moved to the message's end (hints.h) stays behind what does not change: the definitions, too. */
+static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
+    const char *moved = NULL;
+    if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {
+        tools_put(b, gen->messages[0].text, p);
+        if (gen->stable_bytes > 0 && !p->kind) {
+            moved = gen->messages[0].text + gen->stable_bytes;
+            base_buffer_truncate(b, gen->stable_bytes);
+        }
+        tools_put(b, "\n\n", p);
+    }
+    put_definitions(gen, b, p);
+    if (moved) {
+        gen->stable_bytes = b->len;
+        tools_put(b, moved, p);
+    }
+    add_built(gen, l, RP_ROLE_SYSTEM, b, p);
+    if (gen->marks_tools) l->n_marked = l->n;
+}
+
+/* When the call of that id was made, for the order of results; those that do not say whose they are stay where they stand. */
+static size_t order_of(const generation *gen, const generation_result *r, size_t otherwise) {
+    for (size_t i = gen->n_calls; i-- > 0 && r->id;)
+        if (gen->calls[i].id && strcmp(gen->calls[i].id, r->id) == 0) return i;
+    return otherwise;
+}
+
+typedef struct ordered_result {
+    const generation_result *result;
+    size_t order, at;
+} ordered_result;
+
+static int tools_compare(const void *a, const void *b) {
+    const ordered_result *x = a, *y = b;
+    if (x->order != y->order) return x->order < y->order ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Results that came together, in the order of their calls: no id is told to the model. */
+static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
+    ordered_result *list = p->kind ? NULL : base_calloc(n, sizeof(*list));
+    if (!list) {
+        server_fail_memory(p);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        list[i] = (ordered_result){&gen->results[first + i], order_of(gen, &gen->results[first + i], i), i};
+    qsort(list, n, sizeof(*list), tools_compare);
+    for (size_t i = 0; i < n && !p->kind; i++) {
+        put_result(gen, l, list[i].result, b, p);
+        if (!as_user) add_built(gen, l, RP_ROLE_TOOL, b, p);
+    }
+    if (as_user) add_built(gen, l, RP_ROLE_USER, b, p);
+    base_free(list);
+}
+
+/* How many results, from `first` on, are of messages from `message` on without a gap. */
+static size_t run_of_results(const generation *gen, size_t first, size_t message) {
+    size_t n = 0;
+    while (first + n < gen->n_results && gen->results[first + n].message == message + n) n++;
+    return n;
+}
+
+static void tools_add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
+    size_t call = 0, result = 0, i = 0;
+    if (tools_are_on(gen)) {
+        add_system(gen, l, b, p);
+        i = gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM;
+        if (i > 0 && gen->n_marked > 0) l->n_marked = l->n;
+    }
+    while (i < gen->n_messages && !p->kind) {
+        l->moves[i] = (message_move){l->n, 0};
+        size_t n_results = run_of_results(gen, result, i);
+        bool has_calls = call < gen->n_calls && gen->calls[call].message == i;
+        if (n_results > 0) add_results(gen, l, result, n_results, as_user, b, p);
+        else if (!has_calls) l->items[l->n++] = gen->messages[i];
+        else {
+            tools_put(b, gen->messages[i].text, p);
+            for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++) put_call(&gen->calls[call], b, p);
+            add_built(gen, l, RP_ROLE_ASSISTANT, b, p);
+        }
+        if (i < gen->n_marked) l->n_marked = l->n;
+        result += n_results;
+        i += BASE_MAX(n_results, 1);
+    }
+}
+
+static int by_place(const void *a, const void *b) {
+    const server_part *x = a, *y = b;
+    if (x->message != y->message) return x->message < y->message ? -1 : 1;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* The parts of contents go with the texts that they stand in; those of definitions, from n on, stand where they were put. */
+static void move_parts(generation *gen, const message_list *l, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        server_part *part = &gen->parts[i];
+        message_move move = l->moves[part->message];
+        part->message = move.message;
+        part->begin += move.offset;
+        part->end += move.offset;
+    }
+    for (size_t i = 0; i < gen->n_parts; i++) gen->parts[i].order = i;
+    if (gen->n_parts > 0) qsort(gen->parts, gen->n_parts, sizeof(*gen->parts), by_place);
+}
+
+static void rewrite_messages(generation *gen, const char *chat_format, server_problem *p) {
+    base_buffer b = BASE_BUFFER(MAX_TEXT_BYTES);
+    size_t n_parts = gen->n_parts, n = gen->n_messages;
+    message_list l = {.items = base_calloc(n + 1, sizeof(*l.items)), .moves = base_calloc(n + 1, sizeof(*l.moves))};
+    if (l.items && l.moves) tools_add_messages(gen, &l, strcmp(chat_format, "chatml") == 0, &b, p);
+    else server_fail_memory(p);
+    if (!p->kind) move_parts(gen, &l, n_parts);
+    base_buffer_free(&b);
+    base_free(l.moves);
+    if (p->kind) {
+        base_free(l.items);
+        return;
+    }
+    base_free(gen->messages);
+    gen->messages = l.items;
+    gen->cap_messages = gen->n_messages + 1;
+    gen->n_messages = l.n;
+    gen->n_marked = l.n_marked;
+    gen->n_calls = gen->n_results = 0; /* they are text now */
+}
+
+/* ---- grammar ---- */
+
+/* Arguments are an object, whatever the schema says of it. */
+static bool is_any_object(const server_tool *t, server_problem *p) {
+    const json_t *type = json_object_get(t->schema, "type");
+    if (!json_is_object(t->schema) || (type && !(json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0)))
+        server_fail(p, SERVER_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
+    return !type && !json_schema_constrains(t->schema, NULL);
+}
+
+/* "calls": what stands behind "<tool_call>". Each tool's name with its arguments. */
+static void put_calls(const generation *gen, json_grammar *g, server_problem *p) {
+    base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = json_grammar_text(g);
+    const char *between = "";
+    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
+        const server_tool *t = &gen->tools[i];
+        char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
+        if (t->barred) continue;
+        if (t->schema && !is_any_object(t, p)) json_grammar_add(g, t->schema, t->place, t->strict, rule, p);
+        tools_put(&e, between, p);
+        tools_put(&e, "\"\\\"", p);
+        tools_put(&e, t->name, p);
+        tools_put(&e, "\\\",\" sp \"\\\"arguments\\\":\" sp ", p);
+        tools_put(&e, t->schema ? rule : "\"{}\"", p);
+        between = " | ";
+    }
+    tools_put(text, "gap ::= [ \\n]?\ncall ::= gap \"{\\\"name\\\":\" sp (", p);
+    tools_put(text, e.data ? e.data : "", p);
+    tools_put(text, ") \"}\" gap \"" TOOLS_CALL_CLOSE "\"\ncalls ::= call", p);
+    if (!gen->one_call) tools_put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
+    tools_put(text, "\n", p);
+    base_buffer_free(&e);
+}
+
+/* "answer": the JSON that the answer is. */
+static void put_answer(const generation *gen, json_grammar *g, server_problem *p) {
+    char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
+    if (gen->answer_schema) json_grammar_add(g, gen->answer_schema, gen->answer_place, true, rule, p);
+    tools_put(json_grammar_text(g), "answer ::= ", p);
+    tools_put(json_grammar_text(g), rule, p);
+    tools_put(json_grammar_text(g), "\n", p);
+}
+
+static void make_grammar(generation *gen, server_problem *p) {
+    json_grammar *g = p->kind ? NULL : json_grammar_new();
+    bool calls = tools_are_on(gen), must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
+    if (!g) {
+        server_fail_memory(p);
+        return;
+    }
+    base_buffer *text = json_grammar_text(g);
+    if (calls) put_calls(gen, g, p);
+    if (json) put_answer(gen, g, p);
+    tools_put(text, "root ::= ", p);
+    if (json) tools_put(text, calls ? "answer | " : "answer", p);
+    if (calls && (json || must_call)) tools_put(text, "\"" TOOLS_CALL_OPEN "\" ", p);
+    tools_put(text, calls ? "calls\n" : "\n", p);
+    gen->grammar = generation_keep(gen, text->data, p);
+    gen->grammar_trigger = calls && !json && !must_call ? TOOLS_CALL_OPEN : NULL;
+    json_grammar_free(g);
+}
+
+static bool has_tool(const generation *gen) {
+    for (size_t i = 0; i < gen->n_tools; i++)
+        if (!gen->tools[i].barred) return true;
+    return false;
+}
+
+int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
+    if (p->kind) return (int)p->kind;
+    bool calls = tools_are_on(gen);
+    if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
+        return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
+    if (calls && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
+    if ((calls || gen->wants_json) && gen->grammar)
+        return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
+    if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
+    if (tools_are_on(gen) || gen->wants_json) make_grammar(gen, p);
+    return (int)p->kind;
+}

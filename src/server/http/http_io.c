@@ -1,0 +1,381 @@
+/* http_io.c: libmicrohttpd's callbacks, on its I/O threads: heads are judged, bodies collected, replies and streams handed over. Nothing
+ * here waits. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/generation/generate.h"
+#include "server/http/http_stream.h"
+#include "server/server_internal.h"
+
+#define STREAM_BLOCK_BYTES ((size_t)32 << 10) /* most that is taken of a stream at once */
+#define LOADING_RETRY_MS 1000
+#define BUSY_RETRY_MS 1000
+#define DRAINING_RETRY_MS 5000
+#define LOG_LINE_BYTES 1024
+
+/* ---- connections ---- */
+
+void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
+    rp_server *s = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *context = info ? watchdog_add(s->watchdog, info->connect_fd, from ? from->client_addr : NULL, (uint64_t)s->options.head_timeout_ms * 1000)
+                        : NULL;
+        if (*context && ((server_peer *)*context)->refused) atomic_fetch_add(&s->counts.refused, 1);
+        atomic_fetch_add(&s->counts.connections, 1);
+        atomic_fetch_add(&s->counts.connections_open, 1);
+        return;
+    }
+    watchdog_remove(s->watchdog, *context);
+    atomic_fetch_sub(&s->counts.connections_open, 1);
+}
+
+/* ---- replies ---- */
+
+static void add_header(struct MHD_Response *r, const char *name, const char *value) { (void)MHD_add_response_header(r, name, value); }
+
+static void add_cors(const rp_server *s, struct MHD_Response *r) {
+    if (!s->cors_origin) return;
+    add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
+    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
+    add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
+    add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+}
+
+/* The page runs its own files alone, is shown in nobody else's, and is asked for again each time it is opened: the tag says whether it
+ * has changed. */
+static void add_page_headers(const server_request *x, struct MHD_Response *r) {
+    add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
+    add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    add_header(r, "Content-Security-Policy",
+               "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'");
+    add_header(r, "X-Content-Type-Options", "nosniff");
+    add_header(r, "Referrer-Policy", "no-referrer");
+}
+
+static void add_headers(server_request *x, struct MHD_Response *r) {
+    char seconds[16];
+    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? "text/event-stream" : x->content_type);
+    add_header(r, "x-request-id", x->id);
+    if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
+    if (x->page_tag[0]) add_page_headers(x, r);
+    else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
+    if (x->problem.kind == SERVER_KEY) add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (x->problem.retry_after_ms > 0) {
+        snprintf(seconds, sizeof(seconds), "%" PRIu32, (x->problem.retry_after_ms + 999) / 1000);
+        add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
+    if (server_get_state(x->server) >= SERVER_STATE_DRAINING || x->peer->refused) add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    add_cors(x->server, r);
+}
+
+static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_Response *r) {
+    if (!r) return MHD_NO;
+    add_headers(x, r);
+    enum MHD_Result queued = MHD_queue_response(x->connection, (unsigned)status, r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+/* The buffer stays the exchange's, which lives until the reply is sent. */
+static enum MHD_Result queue_reply(server_request *x) {
+    x->sent_bytes = x->reply.len;
+    void *bytes = x->reply.data ? x->reply.data : (void *)"";
+    return http_io_queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
+}
+
+/* ---- streams ---- */
+
+static ssize_t http_io_take_bytes(server_request *x, char *to, size_t max) {
+    size_t n = BASE_MIN(x->reply.len - x->reply_at, max);
+    memcpy(to, x->reply.data + x->reply_at, n);
+    x->reply_at += n;
+    x->sent_bytes += n;
+    return (ssize_t)n;
+}
+
+/* Nothing is there: waits for news, unless there are some. Returns whether the reader has to leave, with *result. */
+static bool wait_for_news(server_request *x, ssize_t *result) {
+    bool leave = true;
+    *result = 0;
+    pthread_mutex_lock(&x->lock);
+    if (x->gone) *result = MHD_CONTENT_READER_END_WITH_ERROR;
+    else if (x->has_news) leave = x->has_news = false;
+    else if (!server_request_suspend(x)) *result = MHD_CONTENT_READER_END_WITH_ERROR;
+    pthread_mutex_unlock(&x->lock);
+    return leave;
+}
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
+    server_request *x = cls;
+    ssize_t result;
+    (void)pos;
+    for (;;) {
+        if (x->reply_at < x->reply.len) return http_io_take_bytes(x, to, max);
+        base_buffer_clear(&x->reply);
+        x->reply_at = 0;
+        if (x->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
+        if (wait_for_news(x, &result)) return result;
+        x->take(x);
+    }
+}
+
+static enum MHD_Result queue_stream(server_request *x) {
+    x->status = 200;
+    atomic_fetch_add(&x->server->counts.streams, 1);
+    return http_io_queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
+}
+
+/* ---- heads ---- */
+
+/* The key, wherever a dialect's clients put it. */
+static const char *secret_of(server_request *x) {
+    static const char bearer[] = "Bearer ";
+    const char *value = server_request_header(x, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (value) return strncmp(value, bearer, sizeof(bearer) - 1) == 0 ? value + sizeof(bearer) - 1 : NULL;
+    if ((value = server_request_header(x, "x-api-key")) || (value = server_request_header(x, "x-goog-api-key"))) return value;
+    return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
+}
+
+static void check_state(server_request *x) {
+    server_state state = server_get_state(x->server);
+    if (state == SERVER_STATE_READY) return;
+    bool loading = state == SERVER_STATE_LOADING;
+    server_fail(&x->problem, SERVER_LOADING, NULL,
+                loading ? "the model is loading: retry later" : "the server is shutting down: use another one");
+    x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
+}
+
+static void check_key(server_request *x) {
+    server_key *key = api_keys_find(x->server->keys, secret_of(x));
+    if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
+    else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
+    else if (!api_keys_begin(key)) {
+        server_fail(&x->problem, SERVER_QUOTA, NULL, "this API key has %d running requests, its limit", key->max_running);
+        x->problem.retry_after_ms = BUSY_RETRY_MS;
+    } else x->key = key;
+}
+
+static void http_io_check_size(server_request *x) {
+    const char *length = server_request_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    uint64_t most = x->server->options.max_body_bytes;
+    if (length && strtoull(length, NULL, 10) > most)
+        server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
+}
+
+static void find_route(server_request *x, const char *url) {
+    x->say = server_problem_openai;
+    x->route = server_routes_find(x->server->routes, x->method, url, x->name, sizeof(x->name), &x->say, x->allow);
+    if (x->route) x->say = x->route->problem;
+    else if (!x->allow[0]) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no route '%.100s'", url);
+    else server_fail(&x->problem, SERVER_METHOD, NULL, "'%.100s' accepts %s, not %.15s", url, x->allow, x->method);
+}
+
+/* A page of the origin that may ask wants to know whether it may. */
+static bool is_preflight(const server_request *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
+
+/* A head that the gate has refused comes as one of its own (gate.h). */
+static bool was_refused(server_request *x) {
+    const char *refused = server_request_header(x, HTTP_REFUSED);
+    if (!refused) return false;
+    bool large = strncmp(refused, "431", 3) == 0;
+    snprintf(x->method, sizeof(x->method), "-");
+    snprintf(x->path, sizeof(x->path), "-");
+    x->say = server_problem_openai;
+    server_fail(&x->problem, large ? SERVER_HEAD : SERVER_HTTP, NULL, "malformed HTTP/1.1 request: %s", refused + 4);
+    return true;
+}
+
+static void judge_head(server_request *x, const char *method, const char *url) {
+    rp_server *s = x->server;
+    snprintf(x->method, sizeof(x->method), "%s", method);
+    snprintf(x->path, sizeof(x->path), "%s", url);
+    atomic_fetch_add(&s->counts.requests, 1);
+    if (was_refused(x)) return;
+    request_check_host(x);
+    if (is_preflight(x) && !x->problem.kind) return;
+    find_route(x, url);
+    if (x->route) request_check_origin(x);
+    if (x->route && !x->route->is_quick) {
+        if (x->peer->refused) {
+            server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections, from this address or in total: close some, or retry later");
+            x->problem.retry_after_ms = BUSY_RETRY_MS;
+        }
+        check_state(x);
+    }
+    if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
+    http_io_check_size(x);
+    if (x->route && !x->problem.kind) request_check_media(x);
+}
+
+/* ---- bodies ---- */
+
+/* Keeps what comes, as far as there is room. What is refused is read on for a while, so that the client reads why. */
+static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, size_t n) {
+    rp_server *s = x->server;
+    uint64_t most = s->options.max_body_bytes;
+    x->body_bytes += n;
+    if (x->body_bytes > 2 * most) return MHD_NO;
+    if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
+    if (x->problem.kind || !x->route) return MHD_YES;
+    if (atomic_fetch_add(&s->body_bytes, n) + n > SERVER_MAX_BODIES_BYTES) {
+        server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
+        x->problem.retry_after_ms = BUSY_RETRY_MS;
+    } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
+    x->body_is_counted = true;
+    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* these were not kept */
+    return MHD_YES;
+}
+
+/* ---- the way of an exchange ---- */
+
+static enum MHD_Result http_io_refuse(server_request *x) {
+    server_request_reply_problem(x);
+    return queue_reply(x);
+}
+
+static enum MHD_Result answer_preflight(server_request *x) {
+    base_buffer nothing = {0};
+    server_request_reply_text(x, 204, "text/plain", &nothing);
+    return queue_reply(x);
+}
+
+static void count_active(rp_server *s, int by) {
+    pthread_mutex_lock(&s->lock);
+    s->n_active += by;
+    if (s->n_active == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Gives the exchange to a worker. */
+static enum MHD_Result http_io_dispatch(server_request *x) {
+    rp_server *s = x->server;
+    check_state(x); /* it may have begun to drain while the body came */
+    if (x->problem.kind) return http_io_refuse(x);
+    count_active(s, 1);
+    x->is_active = true;
+    watchdog_watch(s->watchdog, x->peer, x);
+    pthread_mutex_lock(&x->lock);
+    bool suspended = server_request_suspend(x);
+    if (suspended) {
+        x->stage = SERVER_QUEUED;
+        work_queue_put(s->work, &x->work);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return suspended ? MHD_YES : MHD_NO;
+}
+
+/* Head and body are there. */
+static enum MHD_Result http_io_begin(server_request *x) {
+    watchdog_set_deadline(x->server->watchdog, x->peer, 0);
+    x->arrived_us = x->handled_us = base_clock_us();
+    if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
+    if (x->problem.kind || !x->route) return http_io_refuse(x);
+    if (!x->route->is_quick) return http_io_dispatch(x);
+    x->route->handle(x);
+    return queue_reply(x);
+}
+
+static enum MHD_Result http_io_advance(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    server_stage stage = x->stage;
+    pthread_mutex_unlock(&x->lock);
+    switch (stage) {
+    case SERVER_READING: return http_io_begin(x);
+    case SERVER_REPLYING: return queue_reply(x);
+    case SERVER_STREAMING: return queue_stream(x);
+    default: return MHD_NO;
+    }
+}
+
+/* The head is there. */
+static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *connection, const char *url, const char *method,
+                                      void **request) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    server_peer *peer = info ? info->socket_context : NULL;
+    server_request *x = peer ? server_request_new(s, connection, peer) : NULL;
+    *request = x;
+    if (!x) return MHD_NO;
+    watchdog_set_busy(s->watchdog, peer, true);
+    watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
+    judge_head(x, method, url);
+    return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
+}
+
+enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
+                               const char *upload_data, size_t *upload_data_size, void **request) {
+    server_request *x = *request;
+    (void)version;
+    if (!x) return begin_exchange(cls, connection, url, method, request);
+    if (*upload_data_size == 0) return http_io_advance(x);
+    enum MHD_Result result = http_io_take_body(x, upload_data, *upload_data_size);
+    *upload_data_size = 0;
+    return result;
+}
+
+/* ---- ends ---- */
+
+/* What went wrong with it. Of one that a worker still works on that is the worker's. */
+static server_problem_kind problem_of(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    bool held = x->held;
+    pthread_mutex_unlock(&x->lock);
+    return held ? SERVER_FINE : x->problem.kind;
+}
+
+static void log_exchange(server_request *x, server_problem_kind problem) {
+    rp_server *s = x->server;
+    if (!s->options.on_log) return;
+    json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
+                             server_json_text(x->method, strlen(x->method)), "path", server_json_text(x->path, strlen(x->path)), "status",
+                             x->status, "ms", (double)(base_clock_us() - x->start_us) / 1e3, "in", (json_int_t)x->body_bytes, "out",
+                             (json_int_t)x->sent_bytes, "stream", x->is_stream);
+    if (line && problem) json_object_set_new(line, "error", json_string(x->problem.message));
+    if (line && x->key && x->key->tenant) json_object_set_new(line, "tenant", server_json_text(x->key->tenant, strlen(x->key->tenant)));
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    pthread_mutex_lock(&s->log_lock);
+    if (text) s->options.on_log(s->options.user, text);
+    pthread_mutex_unlock(&s->log_lock);
+    free(text); /* jansson's */
+    json_decref(line);
+}
+
+/* It is counted and logged before a worker can have freed it. */
+static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
+    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
+    atomic_fetch_add(&s->counts.by_status[BASE_MIN(x->status / 100, SERVER_N_STATUS_CLASSES - 1)], 1);
+    server_problem_kind problem = problem_of(x);
+    if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
+    log_exchange(x, problem);
+    if (x->key) api_keys_end(x->key);
+    if (x->is_active) count_active(s, -1);
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_CLOSED;
+    bool held = x->held, has_calls = x->n_choices > 0;
+    pthread_mutex_unlock(&x->lock);
+    if (held) return; /* the worker frees it */
+    if (has_calls) work_queue_put(s->work, &x->work);
+    else server_request_free(x);
+}
+
+void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code) {
+    rp_server *s = cls;
+    server_request *x = *request;
+    (void)connection;
+    if (!x) return;
+    *request = NULL;
+    watchdog_forget(s->watchdog, x->peer);
+    watchdog_set_busy(s->watchdog, x->peer, false);
+    watchdog_set_deadline(s->watchdog, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
+    pthread_mutex_lock(&x->lock);
+    x->gone = true;
+    generate_cancel(x);
+    pthread_mutex_unlock(&x->lock);
+    end_exchange(s, x, code);
+}

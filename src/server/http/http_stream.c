@@ -1,0 +1,218 @@
+/* http_stream.c: see http_stream.h. */
+#define _POSIX_C_SOURCE 200809L /* strncasecmp */
+#include "server/http/http_stream.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/compiler.h"
+
+#define MAX_SIZE_LINE 32   /* of a chunk: its digits and CR LF */
+#define MAX_SIZE_DIGITS 15 /* below 2^60 */
+#define MAX_LENGTH_DIGITS 18
+#define MAX_METHOD 15
+
+typedef struct text {
+    const char *at;
+    size_t n;
+} text;
+
+static bool http_stream_is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+/* tchar of RFC 9110, 5.6.2. */
+static bool is_token(char c) { return http_stream_is_digit(c) || is_alpha(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
+static bool http_stream_is_text(const text *t, const char *wanted) { return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0; }
+
+/* ---- lines ---- */
+
+/* Looks for the end of a block of lines, which an empty line ends, or of one line. Returns the bytes up to there; 0: it is not there yet, or
+ * *why says what is wrong. */
+static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_line, const char **why) {
+    for (size_t i = s->scanned; i < n; i++) {
+        char c = bytes[i];
+        bool after_cr = i > 0 && bytes[i - 1] == '\r';
+        if (c == '\0') *why = "it contains a NUL";
+        else if (after_cr && c != '\n') *why = "it contains a CR without LF";
+        else if (c == '\n' && !after_cr) *why = "a line ends in LF without CR";
+        if (*why) return 0;
+        if (c == '\n' && (one_line || (i >= 3 && bytes[i - 2] == '\n'))) return i + 1;
+    }
+    s->scanned = n;
+    return 0;
+}
+
+/* The next line without its CR LF; *rest begins behind it. The block is one that block_end has found. */
+static text next_line(text *rest) {
+    const char *end = memchr(rest->at, '\n', rest->n);
+    text line = {rest->at, (size_t)(end - rest->at) - 1};
+    rest->n -= line.n + 2;
+    rest->at += line.n + 2;
+    return line;
+}
+
+/* ---- fields ---- */
+
+typedef struct fields {
+    uint32_t seen; /* bit i: of `once`, field i */
+    int n;
+    text length, coding;
+} fields;
+
+/* Fields that say one thing: of two, one reader takes the first and another the last. */
+static const char *const once[] = {"host", "content-length", "transfer-encoding", "content-type", "authorization", "x-api-key", "x-goog-api-key", "origin",
+                                   "expect", "sec-fetch-site"};
+enum { HOST, LENGTH, CODING };
+static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields", "it has two Transfer-Encoding fields"};
+
+static const char *check_once(fields *f, const text *name, const text *value) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(once); i++) {
+        if (!http_stream_is_text(name, once[i])) continue;
+        if (f->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
+        f->seen |= 1u << i;
+        if (i == LENGTH) f->length = *value;
+        if (i == CODING) f->coding = *value;
+    }
+    return http_stream_is_text(name, HTTP_REFUSED) ? "it has a reserved header field" : NULL;
+}
+
+static const char *check_field(fields *f, const text *line) {
+    size_t n = 0, end = line->n;
+    if (line->at[0] == ' ' || line->at[0] == '\t') return "a header field is folded over two lines";
+    while (n < line->n && is_token(line->at[n])) n++;
+    if (n == 0 || n == line->n || line->at[n] != ':') return "a header field is not NAME: VALUE without white space before the colon";
+    for (size_t i = n + 1; i < line->n; i++) {
+        unsigned char c = (unsigned char)line->at[i];
+        if ((c < ' ' && c != '\t') || c == 0x7f) return "a header field contains a control character";
+    }
+    text name = {line->at, n++}, value;
+    while (n < end && (line->at[n] == ' ' || line->at[n] == '\t')) n++;
+    while (end > n && (line->at[end - 1] == ' ' || line->at[end - 1] == '\t')) end--;
+    value = (text){line->at + n, end - n};
+    return check_once(f, &name, &value);
+}
+
+/* Fields up to the empty line. NULL: they are right. */
+static const char *http_stream_check_fields(fields *f, text rest) {
+    const char *why = NULL;
+    while (!why && rest.n > 2 && f->n <= HTTP_MAX_FIELDS) {
+        text line = next_line(&rest);
+        f->n++;
+        why = check_field(f, &line);
+    }
+    return why;
+}
+
+/* ---- heads ---- */
+
+/* METHOD SP TARGET SP HTTP/1.x. *minor: x. */
+static const char *check_request_line(const text *line, int *minor) {
+    size_t method = 0, target;
+    while (method < line->n && is_token(line->at[method])) method++;
+    if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ') return "the request line does not begin with a method and a space";
+    size_t at = target = method + 1;
+    while (at < line->n && line->at[at] > ' ' && line->at[at] < 0x7f) at++;
+    if (at == target || at == line->n || line->at[at] != ' ') return "the request target is not one word of visible ASCII characters";
+    text version = {line->at + at + 1, line->n - at - 1};
+    if (version.n != 8 || memcmp(version.at, "HTTP/1.", 7) != 0 || !(version.at[7] == '0' || version.at[7] == '1'))
+        return "its version is not HTTP/1.1 or HTTP/1.0";
+    *minor = version.at[7] - '0';
+    return NULL;
+}
+
+static const char *http_stream_take_length(http_stream *s, const text *value) {
+    s->left = 0;
+    for (size_t i = 0; i < value->n; i++) {
+        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "Content-Length is not a number of bytes";
+        s->left = s->left * 10 + (uint64_t)(value->at[i] - '0');
+    }
+    if (value->n == 0) return "Content-Length is not a number of bytes";
+    s->state = s->left > 0 ? HTTP_BODY : HTTP_HEAD;
+    return NULL;
+}
+
+/* Where the body ends, which everybody has to agree on. */
+static const char *take_framing(http_stream *s, const fields *f, int minor) {
+    bool has_length = f->seen >> LENGTH & 1, has_coding = f->seen >> CODING & 1;
+    if (minor == 1 && !(f->seen >> HOST & 1)) return "it has no Host field";
+    if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
+    if (has_coding && (minor == 0 || !http_stream_is_text(&f->coding, "chunked"))) return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
+    s->state = has_coding ? HTTP_SIZE : HTTP_HEAD;
+    return has_length ? http_stream_take_length(s, &f->length) : NULL;
+}
+
+static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    if (bytes[0] == '\r' && n == 1) return HTTP_WAIT;
+    if (bytes[0] == '\r' && bytes[1] == '\n') return *used = 2, HTTP_SKIP; /* RFC 9112, 2.2 */
+    if (!is_token(bytes[0])) return *why = "it does not begin with a method", HTTP_REFUSE;
+    size_t end = block_end(s, bytes, BASE_MIN(n, HTTP_MAX_HEAD), false, why);
+    if (*why) return HTTP_REFUSE;
+    if (end == 0 && n >= HTTP_MAX_HEAD) return *why = "the header section has more than 32 KiB", HTTP_TOO_LARGE;
+    if (end == 0) return HTTP_WAIT;
+    text rest = {bytes, end}, line = next_line(&rest);
+    fields f = {0};
+    int minor = 1;
+    if ((*why = check_request_line(&line, &minor)) || (*why = http_stream_check_fields(&f, rest))) return HTTP_REFUSE;
+    if (f.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
+    if ((*why = take_framing(s, &f, minor))) return HTTP_REFUSE;
+    s->scanned = 0;
+    return *used = end, HTTP_PASS;
+}
+
+/* ---- bodies ---- */
+
+static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+
+/* Digits and CR LF, nothing else: a chunk extension is something that nobody uses and that readers have read in several ways. */
+static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    static const char wrong[] = "a chunk size is not hexadecimal digits and CR LF";
+    size_t end = block_end(s, bytes, BASE_MIN(n, (size_t)MAX_SIZE_LINE), true, why);
+    if (*why) return HTTP_REFUSE;
+    if (end == 0) return n < MAX_SIZE_LINE ? HTTP_WAIT : (*why = wrong, HTTP_REFUSE);
+    uint64_t size = 0;
+    size_t digits = end - 2;
+    for (size_t i = 0; i < digits; i++) {
+        if (http_stream_hex_digit(bytes[i]) < 0) return *why = wrong, HTTP_REFUSE;
+        size = size << 4 | (uint64_t)http_stream_hex_digit(bytes[i]);
+    }
+    if (digits == 0 || digits > MAX_SIZE_DIGITS) return *why = wrong, HTTP_REFUSE;
+    *s = (http_stream){.state = size > 0 ? HTTP_DATA : HTTP_TRAILER, .left = size};
+    return *used = end, HTTP_PASS;
+}
+
+static http_verdict next_data(http_stream *s, size_t n, size_t *used) {
+    *used = (size_t)BASE_MIN(s->left, (uint64_t)n);
+    s->left -= *used;
+    if (s->left == 0) s->state = s->state == HTTP_BODY ? HTTP_HEAD : HTTP_DATA_END;
+    return HTTP_PASS;
+}
+
+static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    if (bytes[0] != '\r' || (n > 1 && bytes[1] != '\n')) return *why = "a chunk is longer than its size", HTTP_REFUSE;
+    if (n == 1) return HTTP_WAIT;
+    s->state = HTTP_SIZE;
+    return *used = 2, HTTP_PASS;
+}
+
+static http_verdict next_trailer(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    size_t end = n > 1 && bytes[0] == '\r' && bytes[1] == '\n' ? 2 : block_end(s, bytes, BASE_MIN(n, HTTP_MAX_TRAILER), false, why);
+    if (*why) return HTTP_REFUSE;
+    if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "the trailer has more than 8 KiB", HTTP_REFUSE);
+    fields f = {0};
+    *why = http_stream_check_fields(&f, (text){bytes, end});
+    if (!*why && (f.seen || f.n > HTTP_MAX_FIELDS)) *why = "the trailer has a field that belongs in the header section";
+    if (*why) return HTTP_REFUSE;
+    *s = (http_stream){.state = HTTP_HEAD};
+    return *used = end, HTTP_PASS;
+}
+
+http_verdict http_stream_next(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    *used = 0;
+    *why = NULL;
+    switch (s->state) {
+    case HTTP_HEAD: return next_head(s, bytes, n, used, why);
+    case HTTP_SIZE: return next_size(s, bytes, n, used, why);
+    case HTTP_DATA_END: return next_data_end(s, bytes, n, used, why);
+    case HTTP_TRAILER: return next_trailer(s, bytes, n, used, why);
+    default: return next_data(s, n, used);
+    }
+}

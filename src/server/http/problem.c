@@ -1,0 +1,102 @@
+/* problem.c: the table of what can go wrong, and its words in each dialect. Owns nothing. Any thread. */
+#include "server/http/problem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/http/json_text.h"
+
+typedef struct problem_words {
+    int status;
+    const char *type, *code, *anthropic, *gemini;
+} problem_words;
+
+static const problem_words words[] = {
+    {200, "", "", "", ""},
+#define X(kind, status, type, code, anthropic, gemini) {status, type, code, anthropic, gemini},
+    SERVER_PROBLEMS(X)
+#undef X
+};
+
+int server_problem_status(server_problem_kind kind) { return words[kind].status; }
+
+const char *server_problem_name(server_problem_kind kind) { return words[kind].code; }
+
+/* Leaves out what is no UTF-8: names in messages are cut by bytes. */
+static void keep_characters(char *s) {
+    size_t n = strlen(s), used = 0;
+    for (size_t i = 0; i < n;) {
+        size_t length = server_character((const unsigned char *)s + i, n - i);
+        memmove(s + used, s + i, length);
+        used += length;
+        i += length > 0 ? length : 1;
+    }
+    s[used] = '\0';
+}
+
+int server_fail(server_problem *p, server_problem_kind kind, const char *field, const char *fmt, ...) {
+    rp_error line; /* makes one tidy line of it */
+    char text[RP_ERROR_MESSAGE_BYTES];
+    va_list ap;
+    if (p->kind != SERVER_FINE) return (int)p->kind;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    base_fail(&line, RP_ERR_INVALID, "%s", text);
+    p->kind = kind;
+    snprintf(p->message, sizeof(p->message), "%s", line.message);
+    base_fail(&line, RP_ERR_INVALID, "%.*s", (int)sizeof(p->field) - 1, field ? field : "");
+    snprintf(p->field, sizeof(p->field), "%.*s", (int)sizeof(p->field) - 1, line.message);
+    keep_characters(p->message);
+    keep_characters(p->field);
+    return (int)kind;
+}
+
+int server_fail_memory(server_problem *p) { return server_fail(p, SERVER_INTERNAL, NULL, "out of memory"); }
+
+static server_problem_kind problem_kind_of(rp_code code) {
+    switch (code) {
+    case RP_ERR_NAME: return SERVER_NOT_FOUND;
+    case RP_ERR_BUDGET: /* it never will have any here: as a prompt that is too long */
+    case RP_ERR_CONTEXT: return SERVER_CONTEXT;
+    case RP_ERR_UNSUPPORTED: return SERVER_UNSUPPORTED;
+    case RP_ERR_BUSY: return SERVER_BUSY;
+    case RP_ERR_DEADLINE: return SERVER_DEADLINE;
+    case RP_ERR_CANCELLED: return SERVER_CANCELLED;
+    case RP_ERR_MEMORY:
+    case RP_ERR_IO:
+    case RP_ERR_FORMAT:
+    case RP_ERR_INTERNAL: return SERVER_INTERNAL;
+    default: return SERVER_INVALID;
+    }
+}
+
+int server_fail_library(server_problem *p, const rp_error *err) {
+    server_fail(p, problem_kind_of(err->code), NULL, "%s", err->message);
+    p->retry_after_ms = err->retry_after_ms;
+    return (int)p->kind;
+}
+
+/* ---- dialects ---- */
+
+json_t *server_problem_openai(const server_problem *p) {
+    const problem_words *w = &words[p->kind];
+    json_t *field = p->field[0] ? json_string(p->field) : json_null();
+    return json_pack("{s:{s:s, s:s, s:o, s:s}}", "error", "message", p->message, "type", w->type, "param", field, "code", w->code);
+}
+
+json_t *server_problem_anthropic(const server_problem *p) {
+    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", words[p->kind].anthropic, "message", p->message);
+}
+
+json_t *server_problem_gemini(const server_problem *p) {
+    const problem_words *w = &words[p->kind];
+    return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "status", w->gemini);
+}
+
+json_t *server_problem_llamacpp(const server_problem *p) {
+    const problem_words *w = &words[p->kind];
+    return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
+}

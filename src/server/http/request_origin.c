@@ -1,0 +1,171 @@
+/* request_origin.c: see request_origin.h. */
+#define _POSIX_C_SOURCE 200809L /* strncasecmp */
+#include "server/http/request_origin.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "server/server_internal.h"
+
+/* ---- names ---- */
+
+static bool names_have(const server_names *names, const char *name) {
+    for (int i = 0; i < names->n; i++)
+        if (strcmp(names->names[i], name) == 0) return true;
+    return false;
+}
+
+/* The name of n bytes in lower case, without the dot of the root at its end. false: empty or too long. */
+static bool request_origin_copy_name(char out[SERVER_HOST_BYTES], const char *name, size_t n) {
+    if (n > 1 && name[n - 1] == '.') n--;
+    if (n == 0 || n >= SERVER_HOST_BYTES) return false;
+    for (size_t i = 0; i < n; i++) out[i] = (char)tolower((unsigned char)name[i]);
+    out[n] = '\0';
+    return true;
+}
+
+static int names_add(server_names *names, const char *name, size_t n, rp_error *err) {
+    char lower[SERVER_HOST_BYTES];
+    if (!request_origin_copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
+    if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
+        return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
+    if (names_have(names, lower)) return RP_OK;
+    if (names->n == (int)BASE_ARRAY_LEN(names->names)) return base_fail(err, RP_ERR_LIMIT, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
+    if (!(names->names[names->n] = base_strdup(lower))) return base_fail_memory(err, n, "a host name");
+    names->n++;
+    return RP_OK;
+}
+
+/* How long the name of "name:port" or "[address]:port" is; SIZE_MAX: that is no host. */
+static size_t name_length(const char *host, size_t n) {
+    const char *end = n > 0 && host[0] == '[' ? memchr(host, ']', n) : memchr(host, ':', n);
+    if (!end) return n > 0 && host[0] == '[' ? SIZE_MAX : n;
+    size_t name = (size_t)(end - host) + (host[0] == '[');
+    size_t digits = name;
+    if (digits < n && host[digits++] != ':') return SIZE_MAX;
+    for (; digits < n; digits++)
+        if (!isdigit((unsigned char)host[digits])) return SIZE_MAX;
+    return name;
+}
+
+static int names_add_listener(server_names *names, const server_listener *l, rp_error *err) {
+    const char *host = l->address + (sizeof("http://") - 1);
+    if (l->is_unix || strncmp(l->address, "http://", sizeof("http://") - 1) != 0) return RP_OK;
+    size_t n = name_length(host, strlen(host));
+    if (strncmp(host, "0.0.0.0", n) == 0 || strncmp(host, "[::]", n) == 0) {
+        names->any_address = true;
+        return RP_OK;
+    }
+    return names_add(names, host, n, err);
+}
+
+/* What --host was given: a name, or an address, which has no brackets there. */
+static int names_add_bound(server_names *names, const char *host, rp_error *err) {
+    char bracketed[SERVER_HOST_BYTES + 2];
+    if (!strchr(host, ':')) return names_add(names, host, strlen(host), err);
+    snprintf(bracketed, sizeof(bracketed), "[%.*s]", SERVER_HOST_BYTES - 3, host);
+    return names_add(names, bracketed, strlen(bracketed), err);
+}
+
+int server_names_init(server_names *names, const rp_server_options *o, const server_listeners *l, rp_error *err) {
+    static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
+    int rc = RP_OK;
+    if (o->n_host_names < 0 || o->n_host_names > SERVER_MAX_HOST_NAMES)
+        return base_fail(err, RP_ERR_INVALID, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(loopback) && !rc; i++) rc = names_add(names, loopback[i], strlen(loopback[i]), err);
+    for (int i = 0; i < l->n && !rc; i++) rc = names_add_listener(names, &l->items[i], err);
+    if (o->host && !rc) rc = names_add_bound(names, o->host, err);
+    for (int32_t i = 0; i < o->n_host_names && !rc; i++) rc = names_add(names, o->host_names[i], strlen(o->host_names[i]), err);
+    return rc;
+}
+
+void server_names_free(server_names *names) {
+    for (int i = 0; i < names->n; i++) base_free(names->names[i]);
+    *names = (server_names){.n = 0};
+}
+
+/* An address, not a name: no page can have bound that. */
+static bool is_address(const char *name) { return name[0] == '[' || name[strspn(name, "0123456789.")] == '\0'; }
+
+bool server_names_accept(const server_names *names, const char *host) {
+    char name[SERVER_HOST_BYTES];
+    size_t n = name_length(host, strlen(host));
+    if (n == SIZE_MAX || !request_origin_copy_name(name, host, n)) return false;
+    return names_have(names, name) || (names->any_address && is_address(name));
+}
+
+/* ---- origins ---- */
+
+/* "HOST:PORT" without the port that the scheme has anyway. */
+static size_t without_port(const char *authority, const char *port) {
+    size_t n = strlen(authority), ends = strlen(port);
+    return n > ends && strcmp(authority + n - ends, port) == 0 ? n - ends : n;
+}
+
+bool server_origin_is_own(const char *origin, const char *host) {
+    bool tls = strncasecmp(origin, "https://", 8) == 0;
+    if (!host || (!tls && strncasecmp(origin, "http://", 7) != 0)) return false;
+    const char *authority = origin + (tls ? 8 : 7), *port = tls ? ":443" : ":80";
+    size_t a = without_port(authority, port), h = without_port(host, port);
+    return a > 0 && a == h && strncasecmp(authority, host, a) == 0;
+}
+
+static bool cors_allows(const rp_server *s, const char *origin) {
+    return s->cors_origin && (strcmp(s->cors_origin, "*") == 0 || (origin && strcmp(s->cors_origin, origin) == 0));
+}
+
+/* ---- requests ---- */
+
+/* Somebody who can open a Unix socket is no web page; a proxy in front of it says what it likes. */
+static bool is_unix_client(const server_request *x) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info && info->client_addr && info->client_addr->sa_family == AF_UNIX;
+}
+
+void request_check_host(server_request *x) {
+    const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
+    if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host)) return; /* HTTP/1.0 may have none; browsers send one */
+    server_fail(&x->problem, SERVER_HOST, NULL, "unknown host name '%.100s': if it is correct, add it to the server's "
+                                                "host_names (reprise serve --host-name %.*s)", host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
+}
+
+void request_check_origin(server_request *x) {
+    const char *origin = server_request_header(x, MHD_HTTP_HEADER_ORIGIN), *site = server_request_header(x, "Sec-Fetch-Site");
+    bool own = origin ? server_origin_is_own(origin, server_request_header(x, MHD_HTTP_HEADER_HOST))
+                      : !site || strcmp(site, "none") == 0 || strcmp(site, "same-origin") == 0;
+    if (x->route->right == SERVER_OPEN || own || cors_allows(x->server, origin)) return;
+    if (origin)
+        server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of the origin '%.100s' are not allowed: to allow "
+                                                      "them, set the server's cors_origin (reprise serve --cors "
+                                                      "%.100s)", origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
+    else server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of other sites are not allowed (Sec-Fetch-Site: %.20s)", site);
+}
+
+/* Is it this media type, with or without parameters? */
+static bool request_origin_is_type(const char *type, const char *wanted) {
+    size_t n = strlen(wanted);
+    return strncasecmp(type, wanted, n) == 0 && (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
+}
+
+/* POST: does a body of this path come as JSON or as a PML document? PUT takes documents alone. */
+static bool posts_documents(const server_route *r) { return strcmp(r->path, "/v1/prompts") == 0; }
+
+/* A body without a type is one that a page may send to anybody by POST; PUT needs a preflight whatever its type is. */
+void request_check_media(server_request *x) {
+    const server_route *r = x->route;
+    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    bool posts = strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0, puts = strcmp(r->method, "PUT") == 0;
+    bool takes_xml = puts || posts_documents(r);
+    if ((!posts && !puts) || (puts && !type) || (posts && type && request_origin_is_type(type, "application/json")) ||
+        (takes_xml && type && (request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml"))))
+        return;
+    server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H "
+                                                           "'Content-Type: %s'): the body was sent %s%.80s%s",
+                puts ? "application/xml" : "application/json", posts && takes_xml ? ", or application/xml for a PML document" : "",
+                puts ? "application/xml" : "application/json", type ? "as '" : "without a type", type ? type : "", type ? "'" : "");
+}

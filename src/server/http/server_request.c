@@ -1,0 +1,197 @@
+/* server_request.c: see server_request.h. */
+#include "server/http/server_request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/http/gate.h"
+#include "server/generation/generate.h"
+#include "server/server_internal.h"
+
+/* One that nobody can guess, and that does not tell how many there were. */
+static void make_id(char id[SERVER_ID_BYTES]) {
+    unsigned char bytes[12];
+    randombytes_buf(bytes, sizeof(bytes));
+    sodium_bin2hex(id, SERVER_ID_BYTES, bytes, sizeof(bytes));
+}
+
+server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer) {
+    server_request *x = base_calloc(1, sizeof(*x));
+    if (!x) return NULL;
+    x->server = server;
+    x->connection = connection;
+    x->peer = peer;
+    x->start_us = base_clock_us();
+    x->body = BASE_BUFFER((size_t)server->options.max_body_bytes);
+    x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
+    x->content_type = "application/json";
+    pthread_mutex_init(&x->lock, NULL);
+    x->say = server_problem_openai;
+    make_id(x->id);
+    return x;
+}
+
+void server_request_drop_body(server_request *x) {
+    if (x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, x->body.len);
+    x->body_is_counted = false;
+    base_buffer_free(&x->body);
+}
+
+void server_request_free(server_request *x) {
+    generate_free(x);
+    generation_free(&x->gen);
+    server_request_drop_body(x);
+    base_buffer_free(&x->reply);
+    pthread_mutex_destroy(&x->lock);
+    base_free(x);
+}
+
+/* ---- suspended ---- */
+
+bool server_request_suspend(server_request *x) {
+    rp_server *s = x->server;
+    pthread_mutex_lock(&s->lock);
+    bool may = server_get_state(s) != SERVER_STATE_CLOSED;
+    if (may) s->n_suspended++;
+    pthread_mutex_unlock(&s->lock);
+    if (!may) return false;
+    x->suspended = true;
+    MHD_suspend_connection(x->connection);
+    return true;
+}
+
+void server_request_resume(server_request *x) {
+    rp_server *s = x->server;
+    if (!x->suspended) return;
+    x->suspended = false;
+    server_gate *gate = listeners_gate(&s->listeners, x->connection); /* the connection may be gone once it is resumed */
+    MHD_resume_connection(x->connection);
+    if (gate) gate_wake(gate);
+    pthread_mutex_lock(&s->lock);
+    if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void server_request_abandon(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    x->gone = true;
+    generate_cancel(x);
+    if (x->encoding) rp_job_cancel(x->encoding);
+    if (x->stage == SERVER_STREAMING) server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void server_request_hold(server_request *x, void (*take)(server_request *x)) {
+    pthread_mutex_lock(&x->lock);
+    x->is_stream = x->held = true;
+    x->take = take;
+    x->stage = SERVER_STREAMING;
+    server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void server_request_release(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    bool alone = x->stage == SERVER_CLOSED;
+    x->held = false;
+    x->progress.over = x->has_news = true;
+    if (!alone) server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+    if (alone) server_request_free(x);
+}
+
+/* ---- replies ---- */
+
+#define JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9)) /* floats come back as they were */
+
+/* The handler is done: the I/O thread sends what there is. */
+static void reply_is_there(server_request *x, int status) {
+    x->status = status;
+    x->is_stream = false;
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_REPLYING;
+    server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static int append_json(const char *bytes, size_t n, void *buffer) { return base_buffer_append(buffer, bytes, n) == 0 ? 0 : -1; }
+
+void server_request_reply_json(server_request *x, int status, json_t *object) {
+    static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
+    base_buffer_clear(&x->reply);
+    bool failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) != 0;
+    json_decref(object);
+    if (failed) base_buffer_clear(&x->reply);
+    if (failed && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
+    reply_is_there(x, failed ? 500 : status);
+}
+
+void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text) {
+    base_buffer_free(&x->reply);
+    x->reply = *text;
+    *text = (base_buffer){0};
+    x->content_type = content_type;
+    reply_is_there(x, status);
+}
+
+void server_request_reply_problem(server_request *x) {
+    server_request_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
+}
+
+static int append_frame(server_request *x, const char *event, const json_t *object) {
+    base_buffer *b = &x->reply;
+    if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
+    if (base_buffer_append_str(b, "data: ") || json_dump_callback(object, append_json, b, JSON_FLAGS)) return 1;
+    return base_buffer_append_str(b, "\n\n") != 0;
+}
+
+int server_request_frame(server_request *x, const char *event, json_t *object) {
+    size_t before = x->reply.len;
+    int failed = !object || append_frame(x, event, object);
+    if (failed) base_buffer_truncate(&x->reply, before);
+    json_decref(object);
+    return failed;
+}
+
+/* ---- what the client said ---- */
+
+const char *server_request_query(const server_request *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *server_request_header(const server_request *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+bool server_request_wants_events(const server_request *x) {
+    const char *accept = server_request_header(x, MHD_HTTP_HEADER_ACCEPT);
+    return accept && strstr(accept, "text/event-stream");
+}
+
+/* ---- workers ---- */
+
+static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
+
+static void server_request_handle(server_request *x, bool gone) {
+    x->handled_us = base_clock_us();
+    if (gone) {
+        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
+        server_request_reply_problem(x);
+    } else x->route->handle(x);
+}
+
+void server_run_work(server_work *work) {
+    server_request *x = of_work(work);
+    pthread_mutex_lock(&x->lock);
+    server_stage stage = x->stage;
+    bool gone = x->gone;
+    if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
+    pthread_mutex_unlock(&x->lock);
+    if (stage == SERVER_QUEUED) server_request_handle(x, gone);
+    else if (stage == SERVER_FINISHING) generate_finish(x);
+    else if (stage == SERVER_CLOSED) server_request_free(x);
+}

@@ -1,0 +1,106 @@
+/* prompt_parts.c: the prompt of /v1/prompts as parts: JSON -> rp_prompt. Texts in it are never parsed.
+ *
+ *   {"schema": "cities", "parts": [{"type": "module", "name": "plan/miami", "args": {"duration": "3 days"}},
+ *                                  {"type": "role", "role": "user", "parts": [{"type": "text", "text": "Is 2 < 3?"}]}]}
+ *
+ * Owns nothing; the prompt belongs to the ask. Any thread.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/generation/generation.h"
+
+#define PREFIX_BYTES 64
+
+static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
+
+/* What rp_prompt refuses is told again at submission; here it only ends the list. */
+static void prompt_parts_add_text(generation *gen, const server_fields *f) {
+    const json_t *text = server_field(f, "text");
+    if (json_is_string(text)) rp_prompt_append_text(gen->built, json_string_value(text), json_string_length(text));
+    else if (text) server_field_wrong(f, "text", text, "a string");
+    else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
+}
+
+static void prompt_parts_add_argument(generation *gen, const server_fields *f, const char *name, const json_t *value) {
+    char *number = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    if (json_is_string(value)) rp_prompt_set_argument(gen->built, name, json_string_value(value), json_string_length(value));
+    else if (number) rp_prompt_set_argument(gen->built, name, number, strlen(number));
+    else server_field_wrong(f, name, value, "a string or a number");
+    free(number); /* jansson's */
+}
+
+static void prompt_parts_add_module(generation *gen, const server_fields *f, const char *schema) {
+    const char *name = NULL, *of = schema, *param;
+    json_t *args = (json_t *)server_field_object(f, "args"), *value;
+    server_field_text(f, "name", &name);
+    server_field_text(f, "schema", &of);
+    if (f->problem->kind) return;
+    if (!name) server_fail(f->problem, SERVER_INVALID, "parts", "'%sname' is missing: give a module's path, such as plan/miami", f->prefix);
+    else if (strcmp(of, schema) != 0)
+        server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', but the prompt is for '%.80s': a prompt can use one schema", f->prefix, of,
+                    schema);
+    else rp_prompt_import(gen->built, name);
+    json_object_foreach(args, param, value) {
+        if (!f->problem->kind) prompt_parts_add_argument(gen, &(server_fields){args, f->problem, f->prefix}, param, value);
+    }
+}
+
+static void prompt_parts_add_role(generation *gen, const server_fields *f, bool in_role) {
+    static const char *const names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
+    const char *name = "";
+    const json_t *parts = server_field_array(f, "parts");
+    int role = 0;
+    server_field_text(f, "role", &name);
+    while (role < RP_N_ROLES && strcmp(names[role], name) != 0) role++;
+    if (f->problem->kind) return;
+    if (role == RP_N_ROLES)
+        server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is '%.40s': give system, user, assistant or tool", f->prefix, name);
+    else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside a role: roles do not nest", f->prefix);
+    else {
+        rp_prompt_begin_role(gen->built, (rp_role)role);
+        prompt_parts_add_parts(gen, parts, f->prefix, true, f->problem);
+        rp_prompt_end_role(gen->built);
+    }
+}
+
+static void prompt_parts_add_part(generation *gen, const json_t *part, const char *place, bool in_role, server_problem *p) {
+    const char *type = NULL;
+    server_fields f = {part, p, place};
+    if (!json_is_object(part)) {
+        server_fail(p, SERVER_INVALID, "parts", "'%.*s' is not an object: give {\"type\": \"text\", \"text\": ...}", (int)strlen(place) - 1, place);
+        return;
+    }
+    server_field_text(&f, "type", &type);
+    if (p->kind) return;
+    if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, module or role", place);
+    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f);
+    else if (strcmp(type, "module") == 0) prompt_parts_add_module(gen, &f, gen->built_schema);
+    else if (strcmp(type, "role") == 0) prompt_parts_add_role(gen, &f, in_role);
+    else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, module or role", place, type);
+}
+
+/* place: "" or the role's, "parts[2]." */
+static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p) {
+    char here[PREFIX_BYTES];
+    size_t n = json_array_size(parts);
+    if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, "parts", "'%sparts' has %zu parts: give at most %d", place, n, SERVER_MAX_PARTS);
+    for (size_t i = 0; i < n && !p->kind; i++) {
+        snprintf(here, sizeof(here), "%sparts[%zu].", place, i);
+        prompt_parts_add_part(gen, json_array_get(parts, i), here, in_role, p);
+    }
+}
+
+void generation_parts(generation *gen, const server_fields *f) {
+    const json_t *parts = server_field_array(f, "parts");
+    rp_error err;
+    server_field_text(f, "schema", &gen->built_schema);
+    if (f->problem->kind) return;
+    if (!parts && gen->built_schema) server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is for 'parts': give them, or leave it out");
+    if (!parts) return;
+    if (!gen->built_schema || !gen->built_schema[0])
+        server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is missing: give the name of the schema that the parts are for");
+    else if (rp_prompt_new(&gen->built, gen->built_schema, &err)) server_fail_memory(f->problem);
+    else prompt_parts_add_parts(gen, parts, "", false, f->problem);
+}
