@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "model/model_quantize.h"
+#include "pml/quality.h"
 
 rp_model_options rp_model_options_defaults(void) { return (rp_model_options){.chat_format = NULL}; }
 
@@ -14,17 +15,12 @@ int rp_model_open(rp_model **out, const char *path, const rp_model_options *opti
 
 void rp_model_close(rp_model *model) { model_close(model); }
 
-int engine_check_threads(int32_t n, rp_error *err) {
-    if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
-}
-
 rp_quantize_options rp_quantize_options_defaults(void) { return (rp_quantize_options){.n_threads = 0}; }
 
 int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
     rp_quantize_options o = options ? *options : rp_quantize_options_defaults();
     if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
-    int rc = engine_check_threads(o.n_threads, err);
+    int rc = base_threads_check(o.n_threads, err);
     if (rc) return rc;
     if (o.n_threads == 0) o.n_threads = base_cpu_count();
     return model_quantize(in, out, type, &o, err);
@@ -95,7 +91,7 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
 int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err) {
     if (!m || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_fingerprint: model and out are needed");
     *out = "";
-    int rc = engine_check_threads(n_threads, err);
+    int rc = base_threads_check(n_threads, err);
     if (!rc) rc = model_fingerprint(m, NULL, n_threads ? n_threads : base_cpu_count(), on_progress, user, err);
     if (!rc) *out = m->fingerprint_hex;
     return rc;
@@ -137,23 +133,12 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
     return rc;
 }
 
-static const char *models_bytes_of(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
-
-static bool is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
-
-int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->hp.n_vocab, models_bytes_of, is_end, e->model->tokenizer};
-    int rc = RP_OK;
-    pthread_mutex_lock(&e->trie_lock);
-    if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {
-        pthread_mutex_lock(&e->lock);
-        e->memory.token_trie = e->trie->size_bytes;
-        pthread_mutex_unlock(&e->lock);
-    }
-    *out = e->trie;
-    pthread_mutex_unlock(&e->trie_lock);
-    return rc;
+int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
+    if (pml_quality_read(text, out)) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
 }
+
+char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return pml_quality_write(quality, out); }
 
 const char *rp_token_bytes(const rp_model *m, int32_t token, bool special, size_t *n_bytes) {
     return tokenizer_bytes(m->tokenizer, token, special, n_bytes);

@@ -249,7 +249,7 @@ static void report_difference(const recomputation *r, rp_on_cache_finding on_fin
 }
 
 static int check_engine(const rp_engine *e, rp_error *err) {
-    if (e->stats.disk_budget_bytes > 0)
+    if (e->status.store.disk_budget_bytes > 0)
         return base_fail(err, RP_ERR_CONFLICT, "the engine has a store: use an engine without one to recompute records");
     if (identity_is_whole(e)) return RP_OK;
     return base_fail(err, RP_ERR_CONFLICT, "the engine was created before the model's fingerprint was known: call rp_model_fingerprint first");

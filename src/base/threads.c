@@ -24,6 +24,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
@@ -201,6 +202,19 @@ int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
     int rc = pthread_create(out, NULL, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
+}
+
+bool base_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0) return false;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    return ok;
+}
+
+int base_threads_check(int32_t n, rp_error *err) {
+    if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
 }
 
 static int start_worker(base_threads *t, worker *w) {

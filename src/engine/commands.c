@@ -1,5 +1,6 @@
 /* commands.c: what another thread wants done on the engine's: between two steps, in the order in which it was asked for. */
 #include "base/error.h"
+#include "base/threads.h"
 #include "engine/engine_internal.h"
 
 struct engine_command {
@@ -15,7 +16,7 @@ int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { re
 
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
-    if (!engine_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an engine command");
+    if (!base_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);
     engine_command **end = &e->commands;
     while (*end) end = &(*end)->next;

@@ -174,3 +174,8 @@ int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double s
     }
     return low;
 }
+
+uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots) {
+    cost_load load = {.rows = n, .row_slots = n * ((double)slots + 0.5 * n), .slots = (double)(slots + n)};
+    return (uint64_t)cost_model_predict(m, &load);
+}

@@ -43,6 +43,8 @@ void cost_model_init(cost_model *m);
 void cost_model_learn(cost_model *m, const cost_load *load, double us);
 /* Microseconds that a step will take; 0: none was seen. */
 double cost_model_predict(const cost_model *m, const cost_load *load);
+/* Predicted time to compute n tokens after `slots` others, alone in their steps, in us. */
+uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots);
 /* Was a step of about as many rows seen? */
 bool cost_model_knows(const cost_model *m, int32_t rows);
 /* How many of up to `most` rows of one context of `slots` slots may join a step of this load, so that it takes at most `us`. Some can

@@ -1,9 +1,4 @@
-/* engine.c: making an engine and its thread; memory and statistics. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime, pthread_condattr_setclock */
-
-#include <string.h>
-#include <time.h>
-
+/* engine.c: creates and frees an engine, its parts and its thread. */
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -31,7 +26,7 @@ rp_engine_options rp_engine_options_defaults(void) {
 }
 
 static int engine_check_options(const rp_engine_options *o, rp_error *err) {
-    int rc = engine_check_threads(o->n_threads, err);
+    int rc = base_threads_check(o->n_threads, err);
     if (rc) return rc;
     if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
@@ -60,14 +55,6 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
 
-bool engine_cond_init(pthread_cond_t *cond) {
-    pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0) return false;
-    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    return ok;
-}
-
 /* Arrays that steps fill: nothing is allocated for a step. */
 static int open_steps(rp_engine *e, rp_error *err) {
     size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
@@ -84,13 +71,13 @@ static int open_steps(rp_engine *e, rp_error *err) {
 static int open_locks(rp_engine *e, rp_error *err) {
     e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
     e->has_trie_lock = pthread_mutex_init(&e->trie_lock, NULL) == 0;
-    e->has_wake = engine_cond_init(&e->wake);
-    e->has_drained = engine_cond_init(&e->drained);
+    e->has_wake = base_cond_init(&e->wake);
+    e->has_drained = base_cond_init(&e->drained);
     return e->has_lock && e->has_trie_lock && e->has_wake && e->has_drained ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
 }
 
 static int open_thread(rp_engine *e, rp_error *err) {
-    if (!(e->has_thread = pthread_create(&e->thread, NULL, scheduler_main, e) == 0))
+    if (!(e->has_thread = base_thread_start(&e->thread, scheduler_main, e) == 0))
         return base_fail(err, RP_ERR_IO, "cannot start the engine's thread");
     return RP_OK;
 }
@@ -103,8 +90,6 @@ static void engine_wake(void *user) {
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
 }
-
-static int64_t engine_room(void *user) { return scheduler_free_blocks(user); }
 
 static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
@@ -178,12 +163,13 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if ((rc = answer_memory_new(&e->answers, err))) return rc;
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
-    span_store_set_available(e->store, engine_room, e);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
     if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);
 }
+
+static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, NULL};
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
@@ -202,6 +188,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; calls in a step: max_sequences at most */
     e->inbox_end = &e->inbox;
     e->budget_epoch = 1;
+    e->observers = observers;
     cost_model_init(&e->cost);
     cost_model_init(&e->probe_cost);
 }
@@ -264,42 +251,3 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     return n_lost;
 }
 
-void engine_publish(rp_engine *e) {
-    kv_pool_stats states = kv_pool_get_stats(e->pool);
-    rp_memory memory = {.states = states.slab_bytes, .kv_limit = states.budget_bytes};
-    rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
-    e->backend->ops->usage(e->backend, &memory);
-    span_store_stats(e->store, &stats);
-    pthread_mutex_lock(&e->lock);
-    memory.token_trie = e->memory.token_trie;
-    e->memory = memory;
-    e->stats = stats;
-    pthread_mutex_unlock(&e->lock);
-}
-
-void rp_engine_describe(rp_engine *e, rp_engine_info *out) {
-    *out = (rp_engine_info){.n_threads = e->n_threads,
-                            .n_ctx = e->n_ctx,
-                            .chunk_tokens = e->chunk_tokens,
-                            .max_sequences = e->max_sequences,
-                            .max_queue = e->max_queue,
-                            .kv_format = e->states.shape.format == KV_F32 ? RP_KV_F32 : RP_KV_F16};
-    pthread_mutex_lock(&e->lock);
-    out->prepared = e->prepared;
-    out->running = BASE_MIN(e->published_running, e->n_live);
-    out->waiting = e->n_live - out->running;
-    out->background = e->published_background;
-    pthread_mutex_unlock(&e->lock);
-}
-
-void rp_engine_memory(rp_engine *e, rp_memory *out) {
-    pthread_mutex_lock(&e->lock);
-    *out = e->memory;
-    pthread_mutex_unlock(&e->lock);
-}
-
-void rp_engine_store_stats(rp_engine *e, rp_store_stats *out) {
-    pthread_mutex_lock(&e->lock);
-    *out = e->stats;
-    pthread_mutex_unlock(&e->lock);
-}

@@ -45,15 +45,41 @@ struct rp_schema {
     pml_layout *layout;
 };
 
+/* What becomes of a part's job after its step. Module prefills and background tasks end in the step: they are nobody's request. */
+typedef enum step_outcome {
+    STEP_CONTINUES,
+    STEP_ENDED,   /* the answer is complete */
+    STEP_FAILED,  /* with the part's rc and err */
+    STEP_REQUEUE, /* a read from disk failed under it */
+} step_outcome;
+
 /* One sequence's share of a step. */
 typedef struct step_part {
     rp_job *job;    /* NULL: a job's */
     segment_prefill *prefill;
     int32_t first_row, n_rows;
     int32_t first_logits; /* of the rows that want them, which end the part; -1: none does */
-    int rc;           /* it could not be appended; */
+    int rc;           /* RP_OK, or why it could not be appended or computed; */
     rp_error err;     /* with this */
+    step_outcome outcome;
 } step_part;
+
+/* What the scheduler has to do for the jobs of a step. */
+typedef struct step_result {
+    int32_t n_parts; /* in rp_engine.parts, each with its outcome */
+    rp_job *probed;  /* compared with the prompt that it is in (blend.h), and failed with this; NULL: none */
+    int rc;
+    rp_error err;
+} step_result;
+
+/* What other threads see of an engine, as of the end of its last step. */
+typedef struct engine_status {
+    rp_memory memory;
+    rp_store_stats store;
+    rp_scaffold_stats scaffolds;
+    int32_t running;    /* requests, those that wait for their KV to be written included */
+    int32_t background; /* tasks that have not ended */
+} engine_status;
 
 struct rp_engine {
     rp_model *model;
@@ -70,6 +96,7 @@ struct rp_engine {
     base_key salt; /* of what is shared: model, state format. A tenant's: engine_salt. One of them is part of every key */
 
     pthread_t thread;
+    const job_observer *const *observers; /* ends with NULL */
     bool has_lock, has_wake, has_drained, has_thread; /* were made */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* of the engine's thread */
@@ -80,17 +107,13 @@ struct rp_engine {
     engine_command *commands;      /* of threads that wait for them */
     engine_command *open_commands; /* that are not over; the engine's thread's */
     int32_t n_live;              /* calls that have not ended */
-    int32_t published_running;        /* of them: how many run, as after the last step */
-    int32_t published_background;     /* tasks of background.h that are not done */
-    rp_scaffold_stats published_scaffolds;
+    engine_status status;
     int32_t n_draining;          /* threads that wait for those, */
     pthread_cond_t drained;      /* for this */
     uint64_t n_jobs;            /* ever: the last one's number */
     answer_memory *answers; /* as tokens */
     rp_schema **schemas; /* by salt, then by name */
     size_t n_schemas, cap_schemas;
-    rp_memory memory;
-    rp_store_stats stats;
     double job_ms; /* how long calls take, about */
 
     pthread_mutex_t trie_lock; /* held while it is made; the other lock is below it */
@@ -129,15 +152,13 @@ struct rp_engine {
 
 /* ---- engine.c, identity.c, models.c ---- */
 
-/* A condition whose timed waits count on the monotonic clock. */
-bool engine_cond_init(pthread_cond_t *cond);
-/* Engine's thread: brings what rp_engine_memory and rp_engine_store_stats say up to date. */
-void engine_publish(rp_engine *e);
-int engine_check_threads(int32_t n, rp_error *err); /* RP_ERR_INVALID */
-/* The vocabulary as grammars need it, made by the first who asks. Any thread. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int engine_token_trie(rp_engine *e, const token_trie **out, rp_error *err);
 /* What names all that is the tenant's; NULL and "": what names all that is shared. RP_ERR_LIMIT. Any thread. */
 int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
+
+/* ---- status.c ---- */
+
+/* The engine's thread: updates rp_engine.status. */
+void engine_publish(rp_engine *e);
 
 /* ---- schemas.c ---- */
 
@@ -167,14 +188,6 @@ int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const ch
 
 /* The engine's thread; arg: the rp_engine. */
 void *scheduler_main(void *arg);
-/* A running or waiting call is over: rc 0 with an answer that is complete, or an error. Releases what it holds and tells its caller. */
-void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err);
-/* Lets go of all that a call holds, which is in no list of those that compute any more. */
-void scheduler_release(rp_engine *e, rp_job *c);
-/* Blocks that nobody holds and nobody has reserved. */
-int64_t scheduler_free_blocks(rp_engine *e);
-/* States that a running call was to take from disk could not be read: it begins anew, and will not find them. */
-void scheduler_requeue(rp_engine *e, rp_job *c);
 /* Does a context have all its states? */
 static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { return kv_context_is_ready(c, e->states.shape.n_layers); }
 
@@ -192,10 +205,9 @@ void engine_end_commands(rp_engine *e); /* that are over */
 
 /* ---- steps.c ---- */
 
-/* Computes one step of what can be computed. false: there was nothing. */
-bool steps_run(rp_engine *e);
-/* What computing n tokens behind `slots` others takes alone, in us, about. */
-uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots);
+/* Computes one step of what can be computed. false: there was nothing. No request has ended or been requeued: that is for the scheduler, by
+ * the result. */
+bool steps_run(rp_engine *e, step_result *out);
 
 /* ---- prefix.c ---- */
 

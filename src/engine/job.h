@@ -132,16 +132,20 @@ struct rp_job {
 
 /* Copies, parses, plans and checks. The call was made by job_new. Errors as rp_engine_submit. */
 int job_plan(rp_job *c, const rp_request *request, rp_error *err);
+/* ---- job_tokens.c ---- */
+
+/* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
+int job_list_flat(rp_job *c, rp_error *err);
 /* The plan has other runs: lists their tokens and positions anew, for which there is room. */
 void job_list_runs(rp_job *c);
 /* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
 /* Stretches of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
-/* Frees what job_plan made. */
-void job_plan_free(rp_job *c);
 /* Blocks that n tokens of the call, the prompt's and the answer's, take at most, and what may be chosen to be computed again. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
+/* Blocks that a request's modules and n of its tokens take at one time. */
+int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that all of a request takes at most, modules included. */
 int64_t job_most_blocks(const rp_job *c);
 
@@ -149,8 +153,8 @@ int64_t job_most_blocks(const rp_job *c);
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 void job_free(rp_job *c);
-/* Hands a call to the engine's thread. RP_ERR_BUSY. */
-int job_queue(rp_job *c, rp_error *err);
+/* The engine's thread: releases the KV that a job holds or has reserved; the job is in no list of jobs that compute. */
+void job_release(rp_job *c);
 /* Engine's thread: the call has ended, with rc and, if that is not 0, *err. Everything it holds was released. It may be freed meanwhile. */
 void job_publish(rp_job *c, int rc, const rp_error *err);
 

@@ -12,15 +12,15 @@
 
 /* A round gives each tenant a step's worth of prompt. */
 static double quantum_us(const rp_engine *e) {
-    uint64_t us = steps_cost(e, e->chunk_tokens, 0);
+    uint64_t us = cost_model_tokens_us(&e->cost, e->chunk_tokens, 0);
     return us > 0 ? (double)us : UNKNOWN_TOKEN_US * e->chunk_tokens;
 }
 
 /* n tokens of a prompt, in steps of their own. */
 static double prompt_us(const rp_engine *e, int32_t n) {
     if (n <= 0) return 0;
-    if (n <= e->chunk_tokens) return BASE_MAX((double)steps_cost(e, n, 0), UNKNOWN_TOKEN_US);
-    double us = (double)steps_cost(e, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
+    if (n <= e->chunk_tokens) return BASE_MAX((double)cost_model_tokens_us(&e->cost, n, 0), UNKNOWN_TOKEN_US);
+    double us = (double)cost_model_tokens_us(&e->cost, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
     return us > 0 ? us : UNKNOWN_TOKEN_US * n;
 }
 

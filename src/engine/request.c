@@ -13,13 +13,6 @@ rp_request rp_request_defaults(void) {
     return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults()};
 }
 
-int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
-    if (pml_quality_read(text, out)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
-}
-
-char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return pml_quality_write(quality, out); }
-
 /* ---- checks and copies ---- */
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
@@ -135,68 +128,7 @@ static int check_plan(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* ---- tokens behind the views ---- */
-
-/* Positions of all runs, which rise from run to run (plan.h). */
-static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
-    size_t n = 0;
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        for (int32_t k = 0; k < item->n_tokens && !item->is_view; k++) {
-            tokens[n] = p->tokens.ids[item->first_token + (size_t)k];
-            positions[n++] = item->pos + k;
-        }
-    }
-}
-
-int32_t job_count_runs(const int32_t *positions, int32_t n) {
-    int32_t runs = 1;
-    for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
-    return runs;
-}
-
-/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. The views may be shared; what stands
- * behind them is the tenant's. */
-static base_key name_root(const rp_job *c) {
-    const pml_plan *p = c->plan;
-    base_key key;
-    base_hash h;
-    if (p->n_cached == 0 || c->exact) return c->root.salt;
-    base_hash_init(&h, "reprise plan 1");
-    base_hash_key(&h, &c->root.salt);
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        if (!item->is_view) continue;
-        const pml_segment *s = &p->layout->segments[item->segment];
-        base_hash_key(&h, &pml_segment_keys(p->layout, s)[s->n_spans - 1]);
-        base_hash_u64(&h, (uint64_t)(int64_t)item->shift);
-        base_hash_u64(&h, (uint64_t)item->n_tokens);
-        base_hash_u64(&h, (uint64_t)s->n_holes);
-        for (int32_t k = 0; k < s->n_holes; k++) {
-            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
-            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
-        }
-        base_hash_u64(&h, (uint64_t)item->n_again);
-        for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
-    }
-    base_hash_final(&h, &key);
-    return key;
-}
-
-void job_list_runs(rp_job *c) {
-    c->n_prompt = c->n_tokens = c->plan->n_fresh;
-    list_runs(c->plan, c->tokens, c->positions);
-    c->n_runs = job_count_runs(c->positions, c->n_prompt);
-    c->root.key = name_root(c);
-}
-
-static int list_all(rp_job *c, rp_error *err) {
-    c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
-    c->root.key = name_root(c);
-    int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
-    if (!rc) c->n_runs = job_count_runs(c->positions, c->n_prompt);
-    return rc;
-}
+/* ---- tokens after the views ---- */
 
 static int list_tokens(rp_job *c, rp_error *err) {
     c->blend.most = blend_most(c);
@@ -204,18 +136,9 @@ static int list_tokens(rp_job *c, rp_error *err) {
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
-    if (c->exact) return list_all(c, err);
+    if (c->exact) return job_list_flat(c, err);
     job_list_runs(c);
     return RP_OK;
-}
-
-void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
-    c->options.shifted_reuse = -1;
-    c->root = (span_root){.salt = *salt, .key = *salt};
-    c->tokens = tokens;
-    c->positions = positions;
-    c->n_prompt = c->n_tokens = c->cap_tokens = n;
-    c->n_runs = job_count_runs(positions, n);
 }
 
 /* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
@@ -234,28 +157,10 @@ static int extend_tokens(rp_job *c, rp_error *err) {
 
 static int64_t request_capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
-int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
-    const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered */
-    return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
-}
-
-/* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
-static int64_t count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
-    const pml_plan *p = c->plan;
-    int64_t blocks = job_own_blocks(c, n, keeps_windows);
-    for (size_t i = 0; i < p->n_items && !c->exact; i++)
-        if (p->items[i].is_view)
-            blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
-    return blocks;
-}
-
-int64_t job_most_blocks(const rp_job *c) { return count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }
-
 /* The answer ends where the budget does; there has to be room for one token. */
 static int request_check_budget(rp_job *c, rp_error *err) {
     int64_t room = request_capacity(c->engine);
-    int64_t least = count_blocks(c, c->n_prompt, false);
+    int64_t least = job_count_blocks(c, c->n_prompt, false);
     if (least > room)
         return base_fail(err, RP_ERR_BUDGET,
                          "the prompt needs %lld KV blocks, but the budget allows %lld (%llu bytes): raise "
@@ -264,7 +169,7 @@ static int request_check_budget(rp_job *c, rp_error *err) {
     int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        if (count_blocks(c, c->n_prompt + mid - 1, false) <= room) low = mid;
+        if (job_count_blocks(c, c->n_prompt + mid - 1, false) <= room) low = mid;
         else high = mid - 1;
     }
     c->answer.most = low;
@@ -293,6 +198,25 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 
+static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
+
+static bool request_is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
+
+/* The vocabulary as a trie, built for the first request with a grammar. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+static int request_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
+    token_source source = {e->model->hp.n_vocab, request_token_bytes, request_is_end, e->model->tokenizer};
+    int rc = RP_OK;
+    pthread_mutex_lock(&e->trie_lock);
+    if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {
+        pthread_mutex_lock(&e->lock);
+        e->status.memory.token_trie = e->trie->size_bytes;
+        pthread_mutex_unlock(&e->lock);
+    }
+    *out = e->trie;
+    pthread_mutex_unlock(&e->trie_lock);
+    return rc;
+}
+
 static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     const rp_model *m = c->engine->model;
     answer_place place = {
@@ -306,9 +230,15 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->options, &place);
     int rc = request_check_budget(c, err);
-    if (!rc && o->grammar) rc = engine_token_trie(c->engine, &place.trie, err);
+    if (!rc && o->grammar) rc = request_token_trie(c->engine, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->options, &place, c->result, err);
     c->options.grammar = c->options.grammar_trigger = NULL; /* used up */
+    return rc;
+}
+
+static int request_notify_planned(rp_job *c, rp_error *err) {
+    int rc = RP_OK;
+    for (const job_observer *const *o = c->engine->observers; *o && !rc; o++) rc = (*o)->planned ? (*o)->planned(c, err) : RP_OK;
     return rc;
 }
 
@@ -317,25 +247,9 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc;
     if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = scaffold_plan(c, err)) ||
-        (rc = read_back(c, err)))
+        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     c->planned_us = base_clock_us() - start;
     return RP_OK;
-}
-
-void job_plan_free(rp_job *c) {
-    for (int32_t i = 0; c->stops && i < c->options.n_stops; i++) base_free(c->stops[i]);
-    base_free(c->stops);
-    base_free(c->bias);
-    base_free(c->forced);
-    base_free(c->tokens);
-    base_free(c->positions);
-    scaffold_plan_free(c);
-    prompt_lookup_close(&c->prompt_lookup);
-    answer_close(&c->answer);
-    pml_plan_free(c->plan);
-    pml_document_free(c->document);
-    if (c->schema) engine_schema_unref(c->engine, c->schema);
 }

@@ -28,8 +28,6 @@ static void stop_running(rp_engine *e, const rp_job *c) {
 
 /* ---- the end ---- */
 
-/* ---- until it is on disk ---- */
-
 static void stop_flushing(rp_engine *e, const rp_job *c) {
     rp_job **link = &e->flushing;
     while (*link != c) link = &(*link)->next;
@@ -55,22 +53,12 @@ static void scheduler_forget(rp_engine *e, const rp_job *c) {
         if (w->waits_for == c) w->waits_for = NULL;
 }
 
-void scheduler_release(rp_engine *e, rp_job *c) {
-    prefetch_release(c);
-    blend_release(c);
-    segment_needs_release(e, &c->needs);
-    kv_context_clear(&c->seq.context);
-    span_path_release(&c->path);
-    span_path_release(&c->moved.path);
-    c->seq = (sequence){.context = c->seq.context};
-    c->n_found = 0;
-}
-
-void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
+/* A running or waiting job is over: with a complete answer (rc 0), or an error. Releases what it holds, then publishes it. */
+static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     rp_error own = {0};
     bool began = c->phase == JOB_DECODE;
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
-        c->seq.reserved = 0; /* it takes no more */
+        sequence_reserve(&c->seq, 0); /* it takes no more */
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
         if (!rc) conversation_remember(c);
@@ -83,11 +71,11 @@ void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     queue_settle(e, c);
     stop_running(e, c);
     scheduler_forget(e, c);
-    audit_end(c, rc);
-    scheduler_release(e, c);
+    job_release(c);
     e->budget_epoch++;
     e->background_tasks.busy_us = base_clock_us();
-    if (rc == RP_OK) scaffolds_learn(e, c);
+    for (const job_observer *const *o = e->observers; *o; o++)
+        if ((*o)->ended) (*o)->ended(c, rc);
     engine_publish(e);
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
@@ -100,13 +88,14 @@ void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     job_publish(c, rc, err);
 }
 
-void scheduler_requeue(rp_engine *e, rp_job *c) {
+/* A read from disk failed under a running job: it begins again without the record, which is no hit any more. */
+static void scheduler_requeue(rp_engine *e, rp_job *c) {
     BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->number);
     queue_settle(e, c);
     stop_running(e, c);
     scheduler_forget(e, c);
     shifted_reuse_take_back(c);
-    scheduler_release(e, c);
+    job_release(c);
     scaffold_requeue(c);
     e->budget_epoch++; /* there is room again */
     queue_add(e, c);
@@ -156,15 +145,6 @@ static void scheduler_end_expired(rp_engine *e) {
 
 /* ---- admission ---- */
 
-int64_t scheduler_free_blocks(rp_engine *e) {
-    kv_pool_stats pool = kv_pool_get_stats(e->pool);
-    int64_t block = (int64_t)kv_pool_block_bytes(e->pool);
-    int64_t blocks = ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(e->store)) / block;
-    for (int32_t i = 0; i < e->n_running; i++) blocks -= e->running[i]->seq.reserved;
-    for (const segment_prefill *j = e->prefills; j; j = j->next) blocks -= j->seq.reserved;
-    return blocks - background_reserved(e);
-}
-
 static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
 
 /* The next segment of a schema that is encoded; none: *need is false. */
@@ -194,13 +174,13 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 /* Own blocks: all that it may still take once its modules are there. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
-    int64_t room = scheduler_free_blocks(e);
+    int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
     for (int keeps = c->shares; keeps >= 0; keeps--) {
         int64_t blocks = job_own_blocks(c, n, keeps);
         if (blocks > room) continue;
         c->seq.keeps_windows = keeps;
-        c->seq.reserved = blocks;
+        sequence_reserve(&c->seq, blocks);
         return true;
     }
     return false;
@@ -220,7 +200,7 @@ static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
     else if (!rc && scheduler_reserve(e, c)) *v = ADMITTED;
-    if (rc || *v != ADMITTED) scheduler_release(e, c);
+    if (rc || *v != ADMITTED) job_release(c);
     else prefetch_release(c); /* it has its own references now */
     return rc;
 }
@@ -231,7 +211,7 @@ static int try_admit(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     scaffold_swap(c);
     int rc = try_form(e, c, v, err);
     if (rc || (*v == ADMITTED && scaffold_was_found(c))) return rc;
-    scheduler_release(e, c);
+    job_release(c);
     scaffold_swap(c);
     return try_form(e, c, v, err);
 }
@@ -283,7 +263,7 @@ static void scheduler_advance(rp_engine *e, rp_job *c) {
     else {
         c->next_segment++;
         stop_running(e, c);
-        scheduler_release(e, c);
+        job_release(c);
         e->budget_epoch++; /* there is room again */
         queue_add(e, c);
         return;
@@ -417,11 +397,9 @@ static int32_t computed_tokens(const rp_job *c) {
     return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
 }
 
-/* What rp_job_get_status and rp_engine_describe say. Locked. */
+/* What rp_job_get_status returns. Locked. */
 static void publish_status(rp_engine *e) {
     int32_t position = 0;
-    e->published_running = e->n_running;
-    for (const rp_job *c = e->flushing; c; c = c->next) e->published_running++;
     for (rp_job *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
@@ -470,6 +448,19 @@ static void end_all(rp_engine *e) {
     background_end_all(e);
 }
 
+/* Computes a step, and ends or requeues the requests that it settled. false: there was nothing to compute. */
+static bool scheduler_step(rp_engine *e) {
+    step_result result;
+    if (!steps_run(e, &result)) return false;
+    for (int32_t i = 0; i < result.n_parts; i++) {
+        const step_part *p = &e->parts[i];
+        if (p->outcome == STEP_REQUEUE) scheduler_requeue(e, p->job);
+        else if (p->outcome != STEP_CONTINUES) scheduler_end(e, p->job, p->rc, &p->err);
+    }
+    if (result.probed) scheduler_end(e, result.probed, result.rc, &result.err);
+    return true;
+}
+
 void *scheduler_main(void *arg) {
     rp_engine *e = arg;
     bool stopping = false, stalled = false; /* stands: nothing was computed, admitted or ended */
@@ -498,7 +489,7 @@ void *scheduler_main(void *arg) {
         compose_all(e);
         prepare_first(e);
         span_store_set_computing(e->store, e->n_running > 0);
-        stalled = !steps_run(e) && e->budget_epoch + e->n_admitted == before;
+        stalled = !scheduler_step(e) && e->budget_epoch + e->n_admitted == before;
     }
     end_all(e);
     return NULL;

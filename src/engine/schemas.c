@@ -7,6 +7,21 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
+/* The name of a schema's content for the auditor: its modules' keys and quality attributes. */
+static base_key schema_version(const rp_schema *s) {
+    base_hash h;
+    base_key key;
+    base_hash_init(&h, "reprise audited schema 1");
+    base_hash_u64(&h, s->layout->n_keys);
+    for (size_t i = 0; i < s->layout->n_keys; i++) base_hash_key(&h, &s->layout->keys[i]);
+    for (int32_t i = 0; i < s->document->n_nodes; i++) {
+        base_hash_u64(&h, s->document->nodes[i].quality.mode);
+        base_hash_u64(&h, (uint64_t)s->document->nodes[i].quality.amount);
+    }
+    base_hash_final(&h, &key);
+    return key;
+}
+
 static void free_schema(rp_schema *s) {
     pml_layout_free(s->layout);
     pml_document_free(s->document);
@@ -154,7 +169,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     if (out) *out = NULL;
     int rc = engine_salt(e, options ? options->tenant : NULL, &salt, err);
     if (!rc) rc = engine_make_schema(e, &salt, pml, n, name ? name : "schema", dir, options, &s, err);
-    if (!rc) s->version = audit_version(s);
+    if (!rc) s->version = schema_version(s);
     if (!rc && (rc = register_schema(e, s, err))) free_schema(s);
     if (!rc && out) *out = s;
     return rc;

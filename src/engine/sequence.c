@@ -16,13 +16,22 @@ int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t 
     return sum;
 }
 
+void sequence_reserve(sequence *s, int64_t blocks) {
+    if (blocks != s->reserved) kv_pool_reserve(s->context.pool, blocks - s->reserved);
+    s->reserved = blocks;
+}
+
+void sequence_reset(sequence *s) {
+    sequence_reserve(s, 0);
+    *s = (sequence){.context = s->context};
+}
+
 int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_error *err) {
     *row = (model_row){.token = token, .pos = pos};
     int rc = kv_context_append(&s->context, pos, &row->span, &row->slot, err);
     if (rc) return rc;
     s->slots++;
-    if (row->slot % KV_BLOCK_SLOTS == 0) s->reserved -= kv_pool_shape(s->context.pool)->n_layers;
-    if (s->reserved < 0) s->reserved = 0;
+    if (row->slot % KV_BLOCK_SLOTS == 0) sequence_reserve(s, BASE_MAX(s->reserved - kv_pool_shape(s->context.pool)->n_layers, 0));
     return RP_OK;
 }
 
@@ -37,8 +46,9 @@ static int64_t begun_blocks(const kv_context *c, int32_t n) {
 }
 
 void sequence_settle(sequence *s, int32_t n, int32_t pos) {
-    s->reserved += begun_blocks(&s->context, n) * kv_pool_shape(s->context.pool)->n_layers;
+    int64_t blocks = begun_blocks(&s->context, n) * kv_pool_shape(s->context.pool)->n_layers;
     kv_context_truncate(&s->context, n);
     s->slots -= n;
-    if (!s->keeps_windows) s->reserved += kv_context_trim(&s->context, pos);
+    if (!s->keeps_windows) blocks += kv_context_trim(&s->context, pos);
+    if (blocks > 0) sequence_reserve(s, s->reserved + blocks);
 }

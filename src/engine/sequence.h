@@ -4,7 +4,7 @@
  *   tokens    | computed (done) | to compute | room for the answer |
  *
  * What a sequence may still take from the pool is reserved: `reserved` blocks, counted down as it takes them, so that what was admitted
- * once never lacks a block (scheduler.h). Belongs to the engine's thread.
+ * once never lacks a block (kv_pool_reserve). Belongs to the engine's thread.
  */
 #ifndef ENGINE_SEQUENCE_H
 #define ENGINE_SEQUENCE_H
@@ -18,7 +18,7 @@ typedef struct sequence {
     int32_t first_pos;
     int32_t n, done;
     int64_t slots;    /* that its tokens attend to, own ones included */
-    int64_t reserved; /* blocks */
+    int64_t reserved; /* blocks; changed by sequence_reserve alone, which keeps the pool's count in step */
     bool keeps_windows; /* layers with a window keep what is out of reach: somebody may read the same beginning */
 } sequence;
 
@@ -26,6 +26,11 @@ static inline int32_t sequence_position(const sequence *s, int32_t i) { return s
 
 /* Blocks that n tokens in so many runs of consecutive positions take at most, in all layers. max_piece: of them in one step. */
 int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
+
+/* From now on the sequence has so many blocks reserved. */
+void sequence_reserve(sequence *s, int64_t blocks);
+/* Nothing is reserved, computed or to be computed; the context stays as it is. */
+void sequence_reset(sequence *s);
 
 /* Appends a token for row `row` of a step. RP_ERR_MEMORY. */
 int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_error *err);

@@ -238,13 +238,18 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
         asker->options.on_progress(asker->options.user, asker->prefill_done, BASE_MAX(asker->prefill_total, asker->prefill_done));
 }
 
+static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float *logits) {
+    for (const job_observer *const *o = e->observers; *o; o++)
+        if ((*o)->first_logits) (*o)->first_logits(c, logits);
+}
+
 /* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
     bool first = !c->answer.first_us;
     e->told_first |= first;
     int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
-    if (first && !rc) audit_look(c, logits_of(e, p, 0));
+    if (first && !rc) steps_notify_first_logits(e, c, logits_of(e, p, 0));
     while (!rc && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
         push_token(c, token);
         c->seq.done++;
@@ -260,23 +265,19 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     return RP_OK;
 }
 
-static void settle_call(rp_engine *e, rp_job *c, const step_part *p) {
-    rp_error err = p->err;
+static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     bool decodes = c->phase == JOB_DECODE;
-    int rc = p->rc;
-    if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
-        scheduler_requeue(e, c);
-        return;
-    }
-    if (!rc) {
+    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* found out in the middle of the step: its rows are worth nothing */
+    if (!p->rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
         if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
-        if (p->first_logits >= 0) rc = steps_draw(e, c, p, 1 + n_drafts, &err);
+        if (p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
-        if (!rc && c->seq.keeps_windows) prefix_give(c, false);
+        if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
     }
-    if (rc || (c->phase == JOB_DECODE && c->answer.over)) scheduler_end(e, c, rc, &err);
+    if (p->rc) return STEP_FAILED;
+    return c->phase == JOB_DECODE && c->answer.over ? STEP_ENDED : STEP_CONTINUES;
 }
 
 static void step_settle(const step *s, int step_rc, const rp_error *err) {
@@ -289,7 +290,7 @@ static void step_settle(const step *s, int step_rc, const rp_error *err) {
         }
         if (p->job && p->job->kind == JOB_BACKGROUND)
             background_settle(e, p->job, p->n_rows, p->rc, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL);
-        else if (p->job) settle_call(e, p->job, p);
+        else if (p->job) p->outcome = settle_request(e, p->job, p);
         else settle_prefill(e, p->prefill, p);
     }
 }
@@ -335,36 +336,31 @@ static void step_report(const step *s) {
 
 /* ---- a step ---- */
 
-uint64_t steps_cost(const rp_engine *e, int32_t n, int64_t slots) {
-    cost_load load = {.rows = n, .row_slots = n * ((double)slots + 0.5 * n), .slots = (double)(slots + n)};
-    return (uint64_t)cost_model_predict(&e->cost, &load);
-}
-
 static bool waits_for_disk(const step *s) {
     for (int32_t i = 0; i < s->n_parts; i++)
         if (!engine_is_ready(s->e, s->e->contexts[i])) return true;
     return false;
 }
 
-static void run_probe(step *s) {
+static int run_probe(step *s, rp_error *err) {
     rp_engine *e = s->e;
     rp_job *c = s->probed;
-    rp_error err = {0};
     bool waits = !engine_is_ready(e, &c->seq.context);
     uint64_t start = base_clock_us();
-    int rc = blend_probe(e, c, s->n_probed, &err);
+    int rc = blend_probe(e, c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
     BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->number, s->n_probed,
                c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->probe_cost, &s->probe_load));
     c->blend.us += us;
-    if (rc) scheduler_end(e, c, rc, &err);
-    else if (!waits) cost_model_learn(&e->probe_cost, &s->probe_load, (double)us);
+    if (!rc && !waits) cost_model_learn(&e->probe_cost, &s->probe_load, (double)us);
+    return rc;
 }
 
-bool steps_run(rp_engine *e) {
+bool steps_run(rp_engine *e, step_result *out) {
     step s = {.e = e};
     rp_error err = {0};
     int rc = RP_OK;
+    *out = (step_result){0};
     add_answers(&s);
     add_pieces(&s);
     add_background(&s);
@@ -386,6 +382,7 @@ bool steps_run(rp_engine *e) {
     step_settle(&s, rc, &err);
     if (e->told_first) sched_yield();
     e->told_first = false;
-    if (s.probed) run_probe(&s);
+    out->n_parts = s.n_parts;
+    if (s.probed && (out->rc = run_probe(&s, &out->err))) out->probed = s.probed;
     return true;
 }

@@ -1,6 +1,7 @@
 /* block_pool.c: see block_pool.h. A stack of free blocks over slabs that grow on demand. */
 #include "kv/block_pool.h"
 
+#include <assert.h>
 #include <pthread.h>
 
 #include "base/error.h"
@@ -27,6 +28,7 @@ struct kv_pool {
     void **free_blocks;   /* a stack; room for every block of every slab */
     size_t n_free, cap_free;
     uint64_t taken_total; /* blocks */
+    int64_t n_reserved;   /* blocks that sequences may still take */
 };
 
 static void *cpu_alloc(void *user, size_t bytes) {
@@ -157,6 +159,13 @@ void kv_pool_notify_filled(kv_pool *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
+void kv_pool_reserve(kv_pool *p, int64_t delta) {
+    pthread_mutex_lock(&p->lock);
+    p->n_reserved += delta;
+    assert(p->n_reserved >= 0);
+    pthread_mutex_unlock(&p->lock);
+}
+
 kv_pool_stats kv_pool_get_stats(kv_pool *p) {
     pthread_mutex_lock(&p->lock);
     kv_pool_stats s = {
@@ -164,6 +173,7 @@ kv_pool_stats kv_pool_get_stats(kv_pool *p) {
         .used_bytes = (p->n_blocks - p->n_free) * p->block_bytes,
         .slab_bytes = p->n_blocks * p->block_bytes,
         .taken_bytes_total = p->taken_total * p->block_bytes,
+        .reserved_blocks = p->n_reserved,
     };
     pthread_mutex_unlock(&p->lock);
     return s;

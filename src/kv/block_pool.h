@@ -65,8 +65,13 @@ void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
 void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);
 void kv_pool_notify_filled(kv_pool *p);
 
+/* Reserves (delta > 0) or releases blocks that a sequence may take later. The pool only counts them: kv_pool_take does not look at the
+ * count. */
+void kv_pool_reserve(kv_pool *p, int64_t delta);
+
 typedef struct kv_pool_stats {
     uint64_t budget_bytes, used_bytes, slab_bytes;
+    int64_t reserved_blocks;
     uint64_t taken_bytes_total; /* ever: its growth over a stretch of code is what that code wrote or copied at most */
 } kv_pool_stats;
 kv_pool_stats kv_pool_get_stats(kv_pool *p);

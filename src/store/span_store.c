@@ -267,9 +267,10 @@ void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
     s->drop_user = user;
 }
 
-void span_store_set_available(span_store *s, span_store_available_fn fn, void *user) {
-    s->room = fn;
-    s->room_user = user;
+int64_t span_store_free_blocks(const span_store *s) {
+    kv_pool_stats pool = kv_pool_get_stats(s->pool);
+    int64_t block = (int64_t)kv_pool_block_bytes(s->pool);
+    return ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(s)) / block - pool.reserved_blocks;
 }
 
 void span_store_drop(span_store *s, const base_key *key) {

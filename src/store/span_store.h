@@ -98,9 +98,9 @@ uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
 /* From now on fn is called after a span that has an owner was dropped; fn NULL: no more. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
-/* From now on only so many blocks as fn says are taken for spans that are read; without it, all there are. */
-typedef int64_t (*span_store_available_fn)(void *user);
-void span_store_set_available(span_store *s, span_store_available_fn fn, void *user);
+/* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve). Negative: more is reserved
+ * than there is. Reads of records take no more than these. */
+int64_t span_store_free_blocks(const span_store *s);
 /* Takes the span that goes first of those that nobody holds out of RAM. false if there is none. A kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 /* From now on a tenant keeps so many bytes in RAM and on disk at most; 0: as many as there is room for. RP_ERR_MEMORY, RP_ERR_LIMIT. */

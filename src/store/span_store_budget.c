@@ -1,4 +1,4 @@
-/* span_store_available_fn.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
+/* span_store_budget.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
 #include <string.h>
 #include <time.h>
 

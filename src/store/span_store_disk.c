@@ -79,7 +79,7 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     kv_span *span;
     int64_t blocks = (int64_t)(span_store_idle_bytes_of(s, &e->key) / kv_pool_block_bytes(s->pool));
-    if (s->room && blocks > s->room(s->room_user)) return NULL;
+    if (blocks > span_store_free_blocks(s)) return NULL;
     if (kv_span_restore(&span, s->pool, &e->file->form, &e->key, NULL)) return NULL;
     e->arriving = true;
     if (span_store_enter_ram(s, i, span)) {

@@ -1,4 +1,4 @@
-/* span_store_internal.h: what span_store.c (the table and uses), span_store_available_fn.c (what goes, and what never does), span_store_disk.c,
+/* span_store_internal.h: what span_store.c (the table and uses), span_store_budget.c (what goes, and what never does), span_store_disk.c,
  * span_store_write.c (what is written, and when) and span_store_live.c (for who looks after it) share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
@@ -93,8 +93,6 @@ struct span_store {
     size_t n_buckets, n_used, n_failed;
     span_store_on_drop on_drop;
     void *drop_user;
-    span_store_available_fn room;
-    void *room_user;
     rp_store_stats stats;
     disk_tier *tier; /* NULL: none */
     const record_format *format;
@@ -125,7 +123,7 @@ void span_store_fail(span_store *s, uint32_t i);
 /* The label, as far as there is memory for it. */
 void span_store_set_label(span_entry *e, const char *label);
 
-/* ---- span_store_available_fn.c ---- */
+/* ---- span_store_budget.c ---- */
 
 int span_store_open_budget(span_store *s); /* RP_ERR_MEMORY */
 void span_store_close_budget(span_store *s);

@@ -220,8 +220,7 @@ static bool begin_write(span_store *s, uint32_t i) {
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
     if (!span_store_write_is_taken(s, e)) return false;
     /* the reference that the write takes must not be on what was promised to others */
-    if (kv_span_is_unshared(e->span) && s->room && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > s->room(s->room_user))
-        return false;
+    if (kv_span_is_unshared(e->span) && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > span_store_free_blocks(s)) return false;
     if (is_once && !is_quiet(s) && !span_store_write_is_free(s, e->tenant, bytes)) return false;
     eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
     span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "pml/quality.h"
 #include "store/disk_folder.h"
 
 struct audit_case {
@@ -48,20 +49,6 @@ static int32_t level_of(rp_quality q) {
 }
 
 /* ---- whose ---- */
-
-base_key audit_version(const rp_schema *s) {
-    base_hash h;
-    base_key key;
-    base_hash_init(&h, "reprise audited schema 1");
-    base_hash_u64(&h, s->layout->n_keys);
-    for (size_t i = 0; i < s->layout->n_keys; i++) base_hash_key(&h, &s->layout->keys[i]);
-    for (int32_t i = 0; i < s->document->n_nodes; i++) {
-        base_hash_u64(&h, s->document->nodes[i].quality.mode);
-        base_hash_u64(&h, (uint64_t)s->document->nodes[i].quality.amount);
-    }
-    base_hash_final(&h, &key);
-    return key;
-}
 
 static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
 
@@ -123,7 +110,7 @@ static void auditor_count(auditor *a, uint64_t *what, int waiting) {
     pthread_mutex_unlock(&a->lock);
 }
 
-void audit_look(rp_job *c, const float *logits) {
+static void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
     if (!a || !is_modular(c) || a->n_modular++ % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
@@ -169,7 +156,7 @@ static void audit_table_write_line(const audit_table *t, const audit_schema *s, 
                      (unsigned long long)was->samples);
     if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first, p->second);
     if (n >= LINE_BYTES) return;
-    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", rp_quality_text(quality_of(s->raised), quality));
+    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", pml_quality_write(quality_of(s->raised), quality));
     else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 
@@ -237,7 +224,7 @@ static void meet_twin(rp_engine *e, void *user, int rc, const background_result 
     if (base_clock_us() - a->written_us >= AUDIT_WRITE_S * UINT64_C(1000000)) audit_keep(e);
 }
 
-void audit_end(rp_job *c, int rc) {
+static void audit_end(rp_job *c, int rc) {
     audit_case *k = c->audited;
     background_task twin = {.done = meet_twin, .user = k};
     if (!k) return;
@@ -249,6 +236,8 @@ void audit_end(rp_job *c, int rc) {
     }
     if (rc) audit_release(c->engine, k, &c->engine->auditor->table->dropped);
 }
+
+const job_observer audit_observer = {.first_logits = audit_look, .ended = audit_end};
 
 /* ---- opening and closing ---- */
 

@@ -19,6 +19,7 @@
 #define ENGINE_AUDIT_H
 
 #include "engine/background/audit_table.h"
+#include "engine/observer.h"
 
 #define AUDIT_MAX_WAITING 8   /* samples whose logits are held */
 #define AUDIT_CASE_MODULES 64 /* of a sample; more are not looked at */
@@ -34,14 +35,9 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err);
 /* The engine's thread is gone; the store writes what was found. */
 void audit_close(rp_engine *e);
 
-/* The names that a schema's figures stand under depend on its text: a hash of all that gives its states. */
-base_key audit_version(const rp_schema *s);
-
-/* Submitting thread: the least quality that the call's schema gives its modules. */
+/* Submitting thread: the lowest quality that the request's schema gives its modules. */
 rp_quality audit_least(rp_job *c);
-/* Engine's thread: the first token's logits are there. */
-void audit_look(rp_job *c, const float *logits);
-/* Engine's thread: the call is over, its plan is there still. */
-void audit_end(rp_job *c, int rc);
+
+extern const job_observer audit_observer;
 
 #endif

@@ -1,8 +1,6 @@
 /* background.c: see background.h. */
 #include "engine/background/background.h"
 
-#include <errno.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,15 +11,6 @@
 #define ROW_SLACK 1.25
 
 /* ---- queue ---- */
-
-/* A task more or less. The number is what others see. */
-static void background_count(rp_engine *e, int32_t n) {
-    e->background_tasks.n_tasks += n;
-    pthread_mutex_lock(&e->lock);
-    e->published_background = e->background_tasks.n_tasks;
-    if (e->background_tasks.n_tasks == 0) pthread_cond_broadcast(&e->drained);
-    pthread_mutex_unlock(&e->lock);
-}
 
 static void put_last(rp_engine *e, rp_job *c) {
     rp_job **end = &e->background_tasks.queue;
@@ -40,7 +29,8 @@ int background_submit(rp_engine *e, const background_task *task) {
     c->background_done = task->done;
     c->background_user = task->user;
     put_last(e, c);
-    background_count(e, 1);
+    e->background_tasks.n_tasks++;
+    engine_publish(e); /* rp_engine_drain waits for it from now on */
     return RP_OK;
 }
 
@@ -65,7 +55,7 @@ int background_twin(const rp_job *c, background_task *out) {
 /* What it holds goes; of what is kept, the tree has its own references. */
 static void background_release(rp_engine *e, rp_job *c) {
     if (c == e->background_tasks.current) e->background_tasks.current = NULL;
-    scheduler_release(e, c);
+    job_release(c);
     e->budget_epoch++; /* there is room again */
 }
 
@@ -73,7 +63,7 @@ static void background_release(rp_engine *e, rp_job *c) {
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
     if (rc == RP_OK) {
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
-        c->seq.reserved = 0; /* it takes no more */
+        sequence_reserve(&c->seq, 0); /* it takes no more */
         prefix_give(c, true);
         c->background_done(e, c->background_user, RP_OK, &result);
     } else {
@@ -82,12 +72,12 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
     background_release(e, c);
     job_free(c);
-    background_count(e, -1);
+    e->background_tasks.n_tasks--;
 }
 
 /* Another time. */
 static void give_up(rp_engine *e, rp_job *c) {
-    c->seq.reserved = 0;
+    sequence_reserve(&c->seq, 0);
     if (!kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
     background_release(e, c);
     if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
@@ -104,19 +94,17 @@ void background_end_all(rp_engine *e) {
 
 /* ---- room ---- */
 
-int64_t background_reserved(const rp_engine *e) { return e->background_tasks.current ? e->background_tasks.current->seq.reserved : 0; }
-
 bool background_make_room(rp_engine *e, int64_t blocks) {
-    if (!e->background_tasks.current || blocks <= scheduler_free_blocks(e)) return false;
+    if (!e->background_tasks.current || blocks <= span_store_free_blocks(e->store)) return false;
     give_up(e, e->background_tasks.current);
     return true;
 }
 
 static bool background_reserve(rp_engine *e, rp_job *c) {
     int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->keeps);
-    if (blocks > scheduler_free_blocks(e)) return false;
+    if (blocks > span_store_free_blocks(e->store)) return false;
     c->seq.keeps_windows = c->keeps;
-    c->seq.reserved = blocks;
+    sequence_reserve(&c->seq, blocks);
     return true;
 }
 
@@ -129,7 +117,7 @@ static void background_admit(rp_engine *e) {
     int rc = prefix_find(e, c, &wait, NULL); /* nobody else reads: there is nothing to wait for */
     bool room = !rc && background_reserve(e, c);
     if (!rc && !room && span_store_is_busy(e->store)) { /* the disk holds some of it */
-        scheduler_release(e, c);
+        job_release(c);
         e->background_tasks.tried_at = e->budget_epoch;
         return;
     }
@@ -168,7 +156,7 @@ rp_job *background_next(rp_engine *e) {
     return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
 }
 
-double background_step_us(const rp_engine *e, int64_t slots) { return BASE_MAX(BACKGROUND_STEP_US, ROW_SLACK * (double)steps_cost(e, 1, slots)); }
+double background_step_us(const rp_engine *e, int64_t slots) { return BASE_MAX(BACKGROUND_STEP_US, ROW_SLACK * (double)cost_model_tokens_us(&e->cost, 1, slots)); }
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {
     if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
@@ -183,20 +171,4 @@ void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const fl
     sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
     if (c->seq.done == c->seq.n) background_end(e, c, RP_OK, logits);
     else if (c->seq.keeps_windows) prefix_give(c, false);
-}
-
-/* ---- waiting for all of it ---- */
-
-bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {
-    struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
-    int rc = 0;
-    pthread_mutex_lock(&e->lock);
-    e->n_draining++;
-    pthread_cond_signal(&e->wake);
-    while (e->published_background > 0 && rc != ETIMEDOUT)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&e->drained, &e->lock) : pthread_cond_timedwait(&e->drained, &e->lock, &until);
-    bool nothing = e->published_background == 0;
-    e->n_draining--;
-    pthread_mutex_unlock(&e->lock);
-    return nothing;
 }

@@ -81,8 +81,6 @@ void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const fl
 /* A call that may take so many blocks is to be admitted: the task under way gives up its room if that could be too little (a number
  * that is too large is fine). Returns whether it did. */
 bool background_make_room(rp_engine *e, int64_t blocks);
-/* Blocks that it has reserved. */
-int64_t background_reserved(const rp_engine *e);
 /* The engine ends: so do all. */
 void background_end_all(rp_engine *e);
 

@@ -52,7 +52,7 @@ static base_key name_combination(const rp_job *c, const scaffold_form *f) {
     return key;
 }
 
-int scaffold_plan(rp_job *c, rp_error *err) {
+static int scaffold_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
@@ -68,11 +68,6 @@ int scaffold_plan(rp_job *c, rp_error *err) {
     while (f->n_combined < n && f->positions[f->n_combined] < end) f->n_combined++;
     f->combination = name_combination(c, f);
     return RP_OK;
-}
-
-void scaffold_plan_free(rp_job *c) {
-    base_free(c->other.tokens);
-    base_free(c->other.positions);
 }
 
 void scaffold_swap(rp_job *c) {
@@ -203,9 +198,6 @@ static void scaffolds_report(rp_engine *e) {
         s->stats.encoded += s->list[i].state == ENCODED;
         s->stats.pending += s->list[i].state == PENDING || s->list[i].state == UNDER_WAY;
     }
-    pthread_mutex_lock(&e->lock);
-    e->published_scaffolds = s->stats;
-    pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- in the background ---- */
@@ -320,9 +312,10 @@ static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
     c->state = PENDING;
 }
 
-void scaffolds_learn(rp_engine *e, rp_job *job) {
+static void scaffolds_learn(rp_job *job, int rc) {
+    rp_engine *e = job->engine;
     scaffolds *s = &e->scaffolds;
-    if (!job->other.tokens || job->other.n_combined == 0) return;
+    if (rc || !job->other.tokens || job->other.n_combined == 0) return;
     combination *c = scaffolds_note(e, job);
     *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
     if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
@@ -332,6 +325,8 @@ void scaffolds_learn(rp_engine *e, rp_job *job) {
     scaffolds_report(e);
 }
 
+const job_observer scaffolds_observer = {.planned = scaffold_plan, .ended = scaffolds_learn};
+
 void scaffolds_free(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (size_t i = 0; i < s->n; i++) {
@@ -340,11 +335,4 @@ void scaffolds_free(rp_engine *e) {
     }
     base_free(s->list);
     base_free(s->spans);
-}
-
-void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
-    pthread_mutex_lock(&e->lock);
-    *out = e->published_scaffolds;
-    pthread_mutex_unlock(&e->lock);
-    out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
 }

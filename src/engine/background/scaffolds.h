@@ -19,6 +19,7 @@
 #define ENGINE_SCAFFOLDS_H
 
 #include "base/hash.h"
+#include "engine/observer.h"
 #include "reprise.h"
 
 #define SCAFFOLDS_MAX 1024                          /* combinations that are known */
@@ -52,9 +53,8 @@ typedef struct scaffolds {
     rp_scaffold_stats stats;
 } scaffolds;
 
-/* Submitting thread: makes the flat form of a planned call, if its quality wants one. RP_ERR_MEMORY. */
-int scaffold_plan(rp_job *c, rp_error *err);
-void scaffold_plan_free(rp_job *c);
+/* Makes the flat form of a planned request, if its quality wants one; learns from those that have two forms when they end. */
+extern const job_observer scaffolds_observer;
 
 /* Has the tree what the flat form needs, as far as can be seen without a look-up? */
 bool scaffold_is_there(const rp_engine *e, const rp_job *c);
@@ -65,8 +65,6 @@ bool scaffold_was_found(const rp_job *c);
 /* A call that has two forms begins anew: it is a composed one. */
 void scaffold_requeue(rp_job *c);
 
-/* A request has its answer: learns from it, if it has two forms. */
-void scaffolds_learn(rp_engine *e, rp_job *c);
 void scaffolds_free(rp_engine *e);
 
 #endif

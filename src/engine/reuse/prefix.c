@@ -36,8 +36,8 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
 /* Gives the open span of a call that goes on, if there is room for the block that it will begin instead. */
 static void give_open(rp_engine *e, rp_job *c) {
     int32_t n_layers = kv_pool_shape(e->pool)->n_layers;
-    if (scheduler_free_blocks(e) < n_layers) return;
-    c->seq.reserved += n_layers;
+    if (span_store_free_blocks(e->store) < n_layers) return;
+    sequence_reserve(&c->seq, c->seq.reserved + n_layers);
     prefix_give(c, true);
 }
 
@@ -105,7 +105,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
 static bool may_extend(rp_job *c, const kv_span *span) {
     rp_engine *e = c->engine;
     uint64_t bytes = span_tree_extend_bytes(&c->path, span, c->tokens + c->n_given);
-    return bytes == 0 || (int64_t)(bytes / kv_pool_block_bytes(e->pool)) <= scheduler_free_blocks(e);
+    return bytes == 0 || (int64_t)(bytes / kv_pool_block_bytes(e->pool)) <= span_store_free_blocks(e->store);
 }
 
 void prefix_give(rp_job *c, bool all) {
@@ -118,7 +118,7 @@ void prefix_give(rp_job *c, bool all) {
         if (last && n < KV_SPAN_TOKENS && !all) return;
         if (!(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
-        uint64_t cost_us = steps_cost(c->engine, n, kv_span_position(span));
+        uint64_t cost_us = cost_model_tokens_us(&c->engine->cost, n, kv_span_position(span));
         if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;
         c->first_own_view++;
         c->n_given += n;

@@ -78,7 +78,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
     prefill->seq.tokens = pml_segment_tokens(l, s);
     prefill->seq.first_pos = s->pos;
     prefill->seq.n = s->n_tokens;
-    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true);
+    sequence_reserve(&prefill->seq, sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true));
     rc = pml_segment_readers(l, s, &prefill->later, err);
     if (!rc) rc = add_scope(e, prefill, depth, err);
     if (rc) {
@@ -110,7 +110,7 @@ int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *er
     prefill->composed = false;
     prefill->seq.done = 0;
     prefill->seq.slots = 0;
-    prefill->seq.reserved = sequence_blocks(kv_pool_shape(e->pool), prefill->seq.n, 1, 0, true);
+    sequence_reserve(&prefill->seq, sequence_blocks(kv_pool_shape(e->pool), prefill->seq.n, 1, 0, true));
     return add_scope(e, prefill, 0, err);
 }
 
@@ -139,7 +139,7 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
     char label[RECORD_MAX_LABEL + 1];
     span_note note = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
-                      .cost_us = steps_cost(e, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s)};
+                      .cost_us = cost_model_tokens_us(&e->cost, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s)};
     if (i > 0) note.parent = keys[i - 1];
     pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &note, err);

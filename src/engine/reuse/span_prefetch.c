@@ -20,7 +20,7 @@ static bool span_prefetch_fetch(void *user, const base_key *key) {
     rp_engine *e = f->e;
     prefetch *a = f->ahead;
     int64_t blocks = (int64_t)(span_store_idle_bytes_of(e->store, key) / kv_pool_block_bytes(e->pool));
-    f->full = (blocks > 0 && blocks * ROOM_SHARE > scheduler_free_blocks(e)) ||
+    f->full = (blocks > 0 && blocks * ROOM_SHARE > span_store_free_blocks(e->store)) ||
               base_grow((void **)&a->spans, &a->cap, a->n + 1, SPAN_STORE_MAX, sizeof(*a->spans)) != RP_OK;
     kv_span *span = f->full ? NULL : span_store_fetch(e->store, key);
     if (span) a->spans[a->n++] = span;

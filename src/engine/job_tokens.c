@@ -1,0 +1,93 @@
+/* job_tokens.c: the tokens that a job computes itself, after its views: their list, the name of what precedes them, the blocks that they take. */
+#include "base/hash.h"
+#include "engine/engine_internal.h"
+
+/* Positions of all runs, which rise from run to run (plan.h). */
+static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        for (int32_t k = 0; k < item->n_tokens && !item->is_view; k++) {
+            tokens[n] = p->tokens.ids[item->first_token + (size_t)k];
+            positions[n++] = item->pos + k;
+        }
+    }
+}
+
+int32_t job_count_runs(const int32_t *positions, int32_t n) {
+    int32_t runs = 1;
+    for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
+    return runs;
+}
+
+/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. The views may be shared; what stands
+ * behind them is the tenant's. */
+static base_key name_root(const rp_job *c) {
+    const pml_plan *p = c->plan;
+    base_key key;
+    base_hash h;
+    if (p->n_cached == 0 || c->exact) return c->root.salt;
+    base_hash_init(&h, "reprise plan 1");
+    base_hash_key(&h, &c->root.salt);
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        if (!item->is_view) continue;
+        const pml_segment *s = &p->layout->segments[item->segment];
+        base_hash_key(&h, &pml_segment_keys(p->layout, s)[s->n_spans - 1]);
+        base_hash_u64(&h, (uint64_t)(int64_t)item->shift);
+        base_hash_u64(&h, (uint64_t)item->n_tokens);
+        base_hash_u64(&h, (uint64_t)s->n_holes);
+        for (int32_t k = 0; k < s->n_holes; k++) {
+            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
+            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
+        }
+        base_hash_u64(&h, (uint64_t)item->n_again);
+        for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
+    }
+    base_hash_final(&h, &key);
+    return key;
+}
+
+void job_list_runs(rp_job *c) {
+    c->n_prompt = c->n_tokens = c->plan->n_fresh;
+    list_runs(c->plan, c->tokens, c->positions);
+    c->n_runs = job_count_runs(c->positions, c->n_prompt);
+    c->root.key = name_root(c);
+}
+
+int job_list_flat(rp_job *c, rp_error *err) {
+    c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
+    c->root.key = name_root(c);
+    int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
+    if (!rc) c->n_runs = job_count_runs(c->positions, c->n_prompt);
+    return rc;
+}
+
+void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
+    c->options.shifted_reuse = -1;
+    c->root = (span_root){.salt = *salt, .key = *salt};
+    c->tokens = tokens;
+    c->positions = positions;
+    c->n_prompt = c->n_tokens = c->cap_tokens = n;
+    c->n_runs = job_count_runs(positions, n);
+}
+
+/* ---- blocks ---- */
+
+int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
+    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered */
+    return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
+}
+
+/* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
+int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
+    const pml_plan *p = c->plan;
+    int64_t blocks = job_own_blocks(c, n, keeps_windows);
+    for (size_t i = 0; i < p->n_items && !c->exact; i++)
+        if (p->items[i].is_view)
+            blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
+    return blocks;
+}
+
+int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }

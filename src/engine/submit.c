@@ -1,0 +1,121 @@
+/* submit.c: hands jobs to the engine's thread: requests, the prefill of a schema's modules, the preparation of weights. */
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/engine_internal.h"
+
+#define LEAST_RETRY_MS 50
+#define MOST_RETRY_MS 600000.0
+
+/* When a place will probably be free: calls before it end max_sequences at a time. */
+static uint32_t retry_after_ms(const rp_engine *e) {
+    double ms = e->job_ms * (e->n_live - e->max_sequences - e->max_queue + 1) / e->max_sequences;
+    return (uint32_t)BASE_MAX(BASE_MIN(ms, MOST_RETRY_MS), LEAST_RETRY_MS);
+}
+
+/* Hands a job to the engine's thread. RP_ERR_BUSY. */
+static int job_queue(rp_job *c, rp_error *err) {
+    rp_engine *e = c->engine;
+    int rc = RP_OK;
+    c->submitted_us = base_clock_us() - c->planned_us;
+    if (c->options.deadline_ms > 0) c->deadline_us = c->submitted_us + (uint64_t)c->options.deadline_ms * 1000;
+    pthread_mutex_lock(&e->lock);
+    if (e->n_live >= e->max_sequences + e->max_queue) {
+        uint32_t ms = retry_after_ms(e);
+        rc = base_fail(err, RP_ERR_BUSY, "%d requests are running and %d waiting: retry in %u ms, or raise max_queue", e->max_sequences,
+                       e->n_live - e->max_sequences, ms);
+        if (err) err->retry_after_ms = ms;
+    } else {
+        c->number = ++e->n_jobs;
+        e->n_live++;
+        c->status = (rp_job_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
+        *e->inbox_end = c;
+        e->inbox_end = &c->next;
+        pthread_cond_signal(&e->wake);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
+    *out = NULL;
+    rp_job *c = NULL;
+    int rc = job_new(&c, e, JOB_REQUEST, err);
+    if (!rc) rc = job_plan(c, request, err);
+    if (!rc) rc = job_queue(c, err);
+    if (rc) job_free(c);
+    else *out = c;
+    return rc;
+}
+
+/* ---- jobs that the caller waits for ---- */
+
+/* Queues a call, waits for it, frees it. */
+static int job_run(rp_job *c, rp_result **out, rp_error *err) {
+    rp_result *nothing;
+    int rc = job_queue(c, err);
+    if (!rc) rc = rp_job_result(c, out ? out : &nothing, err);
+    job_free(c);
+    return rc;
+}
+
+int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_error *err) {
+    *out = NULL;
+    rp_job *c;
+    int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
+    if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
+    if (rc) return rc;
+    if ((rc = job_plan(c, request, err))) {
+        job_free(c);
+        return rc;
+    }
+    return job_run(c, out, err);
+}
+
+/* A call that computes a schema's modules, not queued yet. */
+static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
+                      rp_error *err) {
+    int rc = job_new(out, e, JOB_MODULE_PREFILL, err);
+    if (rc) return rc;
+    rp_job *c = *out;
+    c->options.on_progress = on_progress;
+    c->options.user = user;
+    if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) c->flow = c->root.salt;
+    if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
+        job_free(c);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
+    rp_job *c;
+    int rc = new_prefill_job(&c, e, tenant, name, on_progress, user, err);
+    return rc ? rc : job_run(c, NULL, err);
+}
+
+int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_job **out,
+                     rp_error *err) {
+    int rc = new_prefill_job(out, e, tenant, name, on_progress, user, err);
+    if (!rc && (rc = job_queue(*out, err))) {
+        job_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+static bool is_prepared(rp_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    bool prepared = e->prepared;
+    pthread_mutex_unlock(&e->lock);
+    return prepared;
+}
+
+int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
+    rp_job *c;
+    if (is_prepared(e)) return RP_OK;
+    int rc = job_new(&c, e, JOB_PREPARE, err);
+    if (rc) return rc;
+    c->options.on_progress = on_progress;
+    c->options.user = user;
+    return job_run(c, NULL, err);
+}
