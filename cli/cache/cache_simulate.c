@@ -50,8 +50,6 @@ const cli_command cli_cache_simulate = {
     .main = simulate_main,
 };
 
-double cache_saved_percent(const rp_simulation *cell) { return cell->compute > 0 ? 100 * cell->saved / cell->compute : 0; }
-
 /* ---- Sizes ---- */
 
 static int wrong_size(const char *text, size_t n) {

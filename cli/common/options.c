@@ -26,8 +26,6 @@ typedef struct option_parser {
     void *out;
 } option_parser;
 
-const cli_command *const *cli_commands;
-
 /* ---- Values: a text into its field; where it is wrong, what is expected instead ---- */
 
 static bool wrong_range(const cli_option *o, char expected[EXPECTED_BYTES]) {

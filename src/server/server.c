@@ -87,6 +87,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     s->routes = server_all_routes();
+    s->answers = &generate_operations;
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
@@ -102,7 +103,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
                          "%s is reachable from other machines: set api_keys, or listen on 127.0.0.1",
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
-    return listeners_start(&s->listeners, s, o, err);
+    return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
 }
 
 int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *err) {

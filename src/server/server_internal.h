@@ -58,6 +58,7 @@ struct rp_server {
     uint64_t seed;             /* of seeds that requests do not give */
 
     server_routes routes;
+    const server_answer_ops *answers;
     _Atomic int state; /* server_state */
     int stop_event;
     server_listeners listeners;
@@ -92,10 +93,7 @@ int schemas_restore(rp_server *s, rp_error *err);
 /* What a work queue runs: exchanges that are QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);
 
-/* libmicrohttpd's callbacks, with the server as cls (http_io.c). */
-enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
-                               const char *upload_data, size_t *upload_data_size, void **request);
-void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code);
-void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code);
+/* libmicrohttpd's callbacks, with the server as cls (http_io.c). They are a value that listeners_start gets. */
+extern const server_http_callbacks http_io_callbacks;
 
 #endif

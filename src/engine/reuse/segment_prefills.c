@@ -35,6 +35,7 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
     if (*link) *link = prefill->next;
     segment_needs_release(e, &prefill->needs);
     kv_context_clear(&prefill->seq.context);
+    sequence_reset(&prefill->seq);
     engine_schema_unref(e, prefill->schema);
     base_free(prefill->later);
     base_free(prefill);

@@ -141,20 +141,37 @@ json_t *generate_text(const server_choice *c) {
     return value;
 }
 
-/* ---- submitting ---- */
+/* ---- the end of jobs ---- */
 
-/* Nobody else can be the tenant that a salt makes. */
-const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
-    base_key key;
-    base_hash h;
-    if (!x->gen.cache_salt || !x->gen.cache_salt[0]) return x->key->tenant;
-    base_hash_init(&h, "reprise cache salt 1");
-    base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
-    base_hash_bytes(&h, x->gen.cache_salt, strlen(x->gen.cache_salt));
-    base_hash_final(&h, &key);
-    base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
-    return salted;
+static void generate_cancel(server_request *x) {
+    for (int32_t i = 0; i < x->n_choices; i++)
+        if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
 }
+
+static void generate_free(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    generate_cancel(x);
+    int32_t n = x->n_choices;
+    x->n_choices = 0; /* for server_request_abandon */
+    pthread_mutex_unlock(&x->lock);
+    for (int32_t i = 0; i < n; i++) {
+        server_choice *c = &x->choices[i];
+        bool called = c->call != NULL;
+        rp_job_free(c->call); /* waits until the engine has ended it: then it counts no more */
+        if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
+        rp_result_free(c->result);
+        tool_finder_free(&c->finder);
+        atomic_fetch_sub(&x->server->pending_bytes, c->pending);
+        base_buffer_free(&c->text);
+        base_buffer_free(&c->tokens);
+        base_buffer_free(&c->taken_text);
+        base_buffer_free(&c->taken_tokens);
+    }
+    base_free(x->choices);
+    x->choices = NULL;
+}
+
+/* ---- jobs ---- */
 
 static rp_request generate_make_request(const server_request *x, const char *tenant) {
     const generation *a = &x->gen;
@@ -265,7 +282,7 @@ static void begin_running(server_request *x) {
 
 void generate_begin(server_request *x, const server_form *form) {
     char salted[SERVER_SALTED_BYTES];
-    const char *tenant = generate_tenant(x, salted);
+    const char *tenant = server_request_tenant(x, salted);
     server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
@@ -324,7 +341,7 @@ static void find_calls(server_choice *c) {
     if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
 }
 
-void generate_finish(server_request *x) {
+static void generate_finish(server_request *x) {
     for (int32_t i = 0; i < x->n_choices; i++) {
         server_choice_collect(&x->choices[i]);
         find_calls(&x->choices[i]);
@@ -403,7 +420,7 @@ static bool all_ended(const server_request *x) {
     return true;
 }
 
-void generate_look(server_request *x, uint64_t keep_alive_us) {
+static void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_lock(&x->lock);
     bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
@@ -444,32 +461,4 @@ void generate_take(server_request *x) {
     if (rc) x->gone = true; /* nothing can be said any more */
 }
 
-/* ---- ends ---- */
-
-void generate_cancel(server_request *x) {
-    for (int32_t i = 0; i < x->n_choices; i++)
-        if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
-}
-
-void generate_free(server_request *x) {
-    pthread_mutex_lock(&x->lock);
-    generate_cancel(x);
-    int32_t n = x->n_choices;
-    x->n_choices = 0; /* for server_request_abandon */
-    pthread_mutex_unlock(&x->lock);
-    for (int32_t i = 0; i < n; i++) {
-        server_choice *c = &x->choices[i];
-        bool called = c->call != NULL;
-        rp_job_free(c->call); /* waits until the engine has ended it: then it counts no more */
-        if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
-        rp_result_free(c->result);
-        tool_finder_free(&c->finder);
-        atomic_fetch_sub(&x->server->pending_bytes, c->pending);
-        base_buffer_free(&c->text);
-        base_buffer_free(&c->tokens);
-        base_buffer_free(&c->taken_text);
-        base_buffer_free(&c->taken_tokens);
-    }
-    base_free(x->choices);
-    x->choices = NULL;
-}
+const server_answer_ops generate_operations = {generate_finish, generate_look, generate_cancel, generate_free};

@@ -77,29 +77,17 @@ typedef struct server_form {
     int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 } server_form;
 
-#define SERVER_SALTED_BYTES (2 * 32 + 1)
-
-/* Whose the states of an exchange are: its key's tenant, or with a `cache_salt` another one of each value, written to `salted`. */
-const char *generate_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);
-
 /* With --strict unknown fields of x->ask are a problem. Returns its kind. */
 int generate_check_fields(server_request *x);
 /* Handler: parses the body by the form and submits. The reply comes when there is something. */
 void generate_handle(server_request *x, const server_form *form);
 /* The same with an ask that is there already, in x->ask. */
 void generate_begin(server_request *x, const server_form *form);
-/* Worker, FINISHING: all calls are over: results to a reply. */
-void generate_finish(server_request *x);
 /* I/O thread, STREAMING, not locked: appends the frames of what has come. */
 void generate_take(server_request *x);
-/* The guard's thread: tells the reader of a stream what is held back for the next frame; and, where nothing has come for `keep_alive_us` (0: never),
- * that it goes on: a comment, which clients pass over. So it also learns of a reader that is gone, and no proxy takes the connection for dead. */
-void generate_look(server_request *x, uint64_t keep_alive_us);
-/* Any thread, locked: cancels the calls. */
-void generate_cancel(server_request *x);
 /* The text of a choice that has its result, without calls. NULL: no memory. */
 json_t *generate_text(const server_choice *c);
-/* Frees the choices, calls first. */
-void generate_free(server_request *x);
+
+extern const server_answer_ops generate_operations;
 
 #endif

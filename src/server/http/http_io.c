@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/generation/generate.h"
 #include "server/http/http_stream.h"
 #include "server/server_internal.h"
 
@@ -19,7 +18,7 @@
 
 /* ---- connections ---- */
 
-void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
+static void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
     rp_server *s = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -308,7 +307,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
 
-enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
+static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
                                const char *upload_data, size_t *upload_data_size, void **request) {
     server_request *x = *request;
     (void)version;
@@ -364,7 +363,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     else server_request_free(x);
 }
 
-void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code) {
+static void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code) {
     rp_server *s = cls;
     server_request *x = *request;
     (void)connection;
@@ -375,7 +374,9 @@ void http_io_completed(void *cls, struct MHD_Connection *connection, void **requ
     watchdog_set_deadline(s->watchdog, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
     pthread_mutex_lock(&x->lock);
     x->gone = true;
-    generate_cancel(x);
+    s->answers->cancel(x);
     pthread_mutex_unlock(&x->lock);
     end_exchange(s, x, code);
 }
+
+const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection};

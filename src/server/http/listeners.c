@@ -179,15 +179,16 @@ static size_t listeners_unescape(void *cls, struct MHD_Connection *connection, c
     return n;
 }
 
-int listeners_start(server_listeners *l, rp_server *server, const rp_server_options *o, rp_error *err) {
+int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks, const rp_server_options *o,
+                    rp_error *err) {
     unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     int connections = o->max_connections + FULL_CONNECTIONS;
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
         struct MHD_Daemon *daemon = MHD_start_daemon(
-            flags, 0, NULL, NULL, http_io_access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
-            MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_io_completed, server,
-            MHD_OPTION_NOTIFY_CONNECTION, http_io_connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
+            flags, 0, NULL, NULL, callbacks->access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
+            MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, callbacks->completed, server,
+            MHD_OPTION_NOTIFY_CONNECTION, callbacks->connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
             MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
             (unsigned)((o->idle_timeout_ms + 999) / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
             MHD_OPTION_END);

@@ -2,11 +2,11 @@
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H
 
+#include <microhttpd.h>
 #include <stdbool.h>
 
 #include "reprise_server.h"
 
-struct MHD_Connection;
 
 #define SERVER_MAX_LISTENERS 8
 #define SERVER_ADDRESS_BYTES 160
@@ -27,8 +27,16 @@ typedef struct server_listeners {
 
 /* Opens the sockets, without listening yet where they are ours. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_LIMIT. */
 int listeners_open(server_listeners *l, const rp_server_options *options, rp_error *err);
+/* Of each connection and request; their first argument is the server. */
+typedef struct server_http_callbacks {
+    MHD_AccessHandlerCallback access;
+    MHD_RequestCompletedCallback completed;
+    MHD_NotifyConnectionCallback connection;
+} server_http_callbacks;
+
 /* Starts the gates. RP_ERR_IO, RP_ERR_MEMORY. */
-int listeners_start(server_listeners *l, rp_server *server, const rp_server_options *options, rp_error *err);
+int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks, const rp_server_options *options,
+                    rp_error *err);
 /* The gate of a connection that has not ended. Any thread. */
 struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection);
 /* Stops what was started: no connection is suspended. */

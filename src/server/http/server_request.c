@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/http/gate.h"
-#include "server/generation/generate.h"
 #include "server/server_internal.h"
 
 /* One that nobody can guess, and that does not tell how many there were. */
@@ -42,12 +41,25 @@ void server_request_drop_body(server_request *x) {
 }
 
 void server_request_free(server_request *x) {
-    generate_free(x);
+    x->server->answers->free(x);
     generation_free(&x->gen);
     server_request_drop_body(x);
     base_buffer_free(&x->reply);
     pthread_mutex_destroy(&x->lock);
     base_free(x);
+}
+
+/* A hash, so that no key can name the tenant that a salt makes. */
+const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
+    base_key key;
+    base_hash h;
+    if (!x->gen.cache_salt || !x->gen.cache_salt[0]) return x->key->tenant;
+    base_hash_init(&h, "reprise cache salt 1");
+    base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
+    base_hash_bytes(&h, x->gen.cache_salt, strlen(x->gen.cache_salt));
+    base_hash_final(&h, &key);
+    base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
+    return salted;
 }
 
 /* ---- suspended ---- */
@@ -79,7 +91,7 @@ void server_request_resume(server_request *x) {
 void server_request_abandon(server_request *x) {
     pthread_mutex_lock(&x->lock);
     x->gone = true;
-    generate_cancel(x);
+    x->server->answers->cancel(x);
     if (x->encoding) rp_job_cancel(x->encoding);
     if (x->stage == SERVER_STREAMING) server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
@@ -192,6 +204,6 @@ void server_run_work(server_work *work) {
     if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
     pthread_mutex_unlock(&x->lock);
     if (stage == SERVER_QUEUED) server_request_handle(x, gone);
-    else if (stage == SERVER_FINISHING) generate_finish(x);
+    else if (stage == SERVER_FINISHING) x->server->answers->finish(x);
     else if (stage == SERVER_CLOSED) server_request_free(x);
 }

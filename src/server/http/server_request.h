@@ -43,6 +43,16 @@ typedef struct server_progress {
     bool over;
 } server_progress;
 
+struct server_request;
+
+/* What computes the answer of a request (generation/generate.c). Each does nothing for a request that has none. */
+typedef struct server_answer_ops {
+    void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
+    void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
+    void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
+    void (*free)(struct server_request *x);   /* frees the choices, jobs first */
+} server_answer_ops;
+
 typedef struct server_request {
     rp_server *server;
     struct MHD_Connection *connection;
@@ -112,6 +122,11 @@ void server_request_release(server_request *x);
 
 /* Gives the body's memory back, and its part of the server's limit. Whoever has the exchange. */
 void server_request_drop_body(server_request *x);
+
+#define SERVER_SALTED_BYTES (2 * 32 + 1)
+
+/* The tenant of the request's KV: its key's, or with a `cache_salt` another one for each value, written to `salted`. */
+const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);
 
 /* ---- for handlers: the reply ---- */
 

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/http/server_request.h"
-#include "server/generation/generate.h"
+#include "server/server_internal.h"
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64
@@ -63,7 +63,7 @@ static void see_deadlines(watchdog *g) {
 
 static void see_streams(watchdog *g) {
     for (server_peer *p = g->peers; p; p = p->next)
-        if (p->request) generate_look(p->request, g->keep_alive_us);
+        if (p->request) p->request->server->answers->look(p->request, g->keep_alive_us);
 }
 
 static void *watchdog_main(void *arg) {

@@ -7,6 +7,44 @@
 #include "base/memory.h"
 #include "server/prompt/compose.h"
 
+/* ---- text as XML ---- */
+
+/* What stands for a byte of ASCII; NULL: itself. */
+static const char *entity_of(char byte, bool in_attribute) {
+    switch (byte) {
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '&': return "&amp;";
+    case '"': return "&quot;";
+    case '\r': return "&#13;";
+    case '\n': return in_attribute ? "&#10;" : NULL;
+    case '\t': return in_attribute ? "&#9;" : NULL;
+    default: return NULL;
+    }
+}
+
+/* XML has no control characters but white space, nor U+FFFE and U+FFFF. */
+static bool is_no_xml(const unsigned char *s, size_t left) {
+    if (s[0] < 0x20) return s[0] != '\t' && s[0] != '\n' && s[0] != '\r';
+    return left >= 3 && s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe;
+}
+
+int compose_escape(base_buffer *out, const char *text, size_t n, bool in_attribute) {
+    size_t done = 0;
+    int rc = RP_OK;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const char *entity = entity_of(text[i], in_attribute);
+        if (is_no_xml((const unsigned char *)text + i, n - i)) return RP_ERR_INVALID;
+        if (!entity) continue;
+        rc = base_buffer_append(out, text + done, i - done);
+        if (!rc) rc = base_buffer_append_str(out, entity);
+        done = i + 1;
+    }
+    return rc ? rc : base_buffer_append(out, text + done, n - done);
+}
+
+/* ---- the content of a prompt ---- */
+
 typedef struct scan {
     XML_Parser parser;
     compose_markup *out;
