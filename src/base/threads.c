@@ -196,9 +196,11 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
 int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL}; /* the thread's faults: blocked, they would end the process without its handlers */
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++) sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     int rc = pthread_create(out, NULL, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;

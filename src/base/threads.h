@@ -22,7 +22,7 @@
 
 #define BASE_THREADS_MAX 256
 
-/* Starts a thread that blocks all signals: they are the program's business. 0, or an errno as of pthread_create. */
+/* Starts a thread that blocks all signals but those of its own faults (SIGBUS, SIGSEGV, ...): the others are the program's. 0, or an errno as of pthread_create. */
 int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
 /* A condition whose timed waits count on the monotonic clock, as base_clock_after. false: the system has no memory for it. */

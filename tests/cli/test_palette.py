@@ -16,7 +16,7 @@ class Palette(unittest.TestCase):
     def setUp(self):
         self.page = {name: (light, dark) for name, light, dark in
                      re.findall(r"--([a-z0-9-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", read("web", "frame.css"))}
-        light, _, dark = read("cli", "svg.c").partition("@media (prefers-color-scheme:dark)")
+        light, _, dark = read("cli", "common", "svg.c").partition("@media (prefers-color-scheme:dark)")
         self.svg = light, dark
 
     def colour(self, theme, rule, what):

@@ -12,10 +12,15 @@ from server_process import MODEL, WAIT_S, Server
 
 class TruncatedModel(unittest.TestCase):
     def test_the_line_names_the_model(self):
+        for threads in ("1", "4"):  # the engine's thread meets the missing page, or one of the backend's
+            with self.subTest(threads=threads):
+                self.truncate(threads)
+
+    def truncate(self, threads):
         with tempfile.TemporaryDirectory() as folder:
             model = os.path.join(folder, "model.gguf")
             shutil.copy(MODEL, model)
-            server = Server("--log", "off", model=model).wait_ready()
+            server = Server("--log", "off", "--threads", threads, model=model).wait_ready()
             self.addCleanup(server.errors.close)  # Server.stop would judge its end, as this test does
             self.addCleanup(server.process.stdout.close)
             self.addCleanup(server.process.kill)
