@@ -102,6 +102,7 @@ struct span_store {
     uint64_t retry_us; /* after a failed write: not before */
     bool told_failure;
     uint64_t waiting_bytes[N_LISTS]; /* of states */
+    uint64_t allowed_bytes, allowed_us; /* that text may replace on disk, as of this time (span_store_write.c) */
     bool computing;
     uint64_t quiet_us; /* base_clock_us: since when nobody computes */
     bool closing;      /* nothing comes any more: everything is written */

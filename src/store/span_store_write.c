@@ -13,6 +13,8 @@
  *   once      is written when nothing is due: at any time into space that is free on disk, and when nobody has computed for QUIET_US also for
  *             records that eviction would take first. Of more bytes than half of the disk's budget the oldest are not admitted: they would be
  *             evicted first
+ *   turnover  text replaces records on disk at most as fast as TURNOVER_US replaces all of them: a working set that does not fit would wear the
+ *             disk out, and each record would be evicted before its next use. Text beyond it waits in LIST_ONCE
  *   victims   text is admitted to a full disk if the policy would keep it longer than what it replaces (eviction_outranks)
  *
  *   late      due text that has waited BEGIN_US without a write having begun is counted (disk_late) and waits in LIST_ONCE from then on, until its
@@ -44,6 +46,8 @@
 /* A third of the limit to begin a write; the others are for the syncs of its group, which are at most about as many as were made meanwhile, and
  * for the index. */
 #define BEGIN_US (SPAN_STORE_LAG_LIMIT_US / 3)
+/* Chosen: 5 GB in 5 minutes were written into a budget of 60 MB without it (docs/performance.md), and budgets of gigabytes never meet it. */
+#define TURNOVER_US 60000000.0
 /* After a write failed: it would fail again soon. */
 #define RETRY_US 10000000
 
@@ -213,6 +217,28 @@ static bool span_store_write_is_taken(const span_store *s, const span_entry *e) 
     return disk_tier_queued(s->tier) < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
 }
 
+/* May text of so many bytes replace records now? The allowance grows with time, up to the disk's budget. */
+static bool span_store_write_may_replace(span_store *s, uint64_t bytes) {
+    uint64_t now = base_clock_us(), limit = span_store_disk_limit(s);
+    double grown = (double)(now - s->allowed_us) / TURNOVER_US * (double)limit;
+    s->allowed_bytes = (uint64_t)BASE_MIN((double)s->allowed_bytes + grown, (double)limit);
+    s->allowed_us = now;
+    return bytes <= s->allowed_bytes;
+}
+
+/* Text that may replace nothing now waits for free space, or for the next use. At the end of the engine it is not written. */
+static bool span_store_write_postpone(span_store *s, uint32_t i) {
+    bool is_once = s->entries[i].waits == LIST_ONCE;
+    if (is_once && !s->closing) return false;
+    if (is_once) {
+        span_store_write_skip(s, i);
+        return true;
+    }
+    leave_list(s, i);
+    wait_in(s, LIST_ONCE, i);
+    return true;
+}
+
 /* An entry that waits; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
@@ -221,7 +247,9 @@ static bool begin_write(span_store *s, uint32_t i) {
     if (!span_store_write_is_taken(s, e)) return false;
     /* the reference that the write takes must not be on what was promised to others */
     if (kv_span_is_unshared(e->span) && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > span_store_free_blocks(s)) return false;
-    if (is_once && !is_quiet(s) && !span_store_write_is_free(s, e->tenant, bytes)) return false;
+    bool replaces = !span_store_write_is_free(s, e->tenant, bytes), is_limited = replaces && e->is_text && !e->pinned && !through;
+    if (is_once && replaces && !is_quiet(s)) return false;
+    if (is_limited && !span_store_write_may_replace(s, bytes)) return span_store_write_postpone(s, i);
     eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
     span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
     if (room == DISK_FITS_LATER && !through) return false;
@@ -233,6 +261,7 @@ static bool begin_write(span_store *s, uint32_t i) {
     if (room == DISK_FITS && span_store_write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
+        if (is_limited) s->allowed_bytes -= bytes;
         wait_in(s, LIST_WRITING, i);
         return true;
     }

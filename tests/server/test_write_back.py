@@ -129,6 +129,18 @@ class WriteBack(unittest.TestCase):
         self.assertLess(m["reprise_store_disk_write_bytes_total"], 2 * m["reprise_store_disk_budget_bytes"])
         self.assertGreater(m["reprise_store_disk_skipped_total"] + m["reprise_store_disk_once_bytes"], 0)
 
+    def test_text_that_comes_twice_rewrites_the_store_at_most_once_a_minute(self):
+        """A working set that does not fit: each text is used twice and evicted before its third use."""
+        server = self.start("--disk", "12M")
+        start = time.monotonic()
+        for number in range(150):
+            self.ask(server, number)
+            self.ask(server, number)
+        m = server.metrics()
+        turnovers = m["reprise_store_disk_write_bytes_total"] / m["reprise_store_disk_budget_bytes"]
+        self.assertLess(turnovers, 2.1 + (time.monotonic() - start) / 60)  # the empty store, the allowance, what it grew by
+        self.assertGreater(turnovers, 1.5)
+
     def test_a_second_use_is_written_first(self):
         server = self.start("--disk", "12M")
         for number in range(100):
