@@ -16,6 +16,9 @@ target_compile_options(
   reprise-options INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
                             -Wmissing-prototypes $<$<BOOL:${REPRISE_WERROR}>:-Werror>)
 
+# Assertions and logs name files from the root of the tree on: builds of two folders are equal.
+target_compile_options(reprise-options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+
 if(REPRISE_SANITIZE)
   target_compile_options(reprise-options INTERFACE -fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all
                                                    -fno-omit-frame-pointer)

@@ -1,12 +1,12 @@
 /* buffer.c: the growing byte buffer. Owns nothing beyond the buffers it is given; not thread-safe. */
 #include "base/buffer.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise.h"
 
@@ -48,7 +48,7 @@ int base_buffer_printf(base_buffer *b, const char *fmt, ...) {
 }
 
 void base_buffer_truncate(base_buffer *b, size_t len) {
-    assert(len <= b->len);
+    BASE_ASSERT(len <= b->len);
     b->len = len;
     if (b->data) b->data[len] = '\0';
 }

@@ -7,10 +7,11 @@
  */
 #include "base/hash.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <string.h>
+
+#include "base/check.h"
 
 _Static_assert(sizeof(crypto_generichash_state) <= sizeof(((base_hash *)0)->state), "base_hash holds libsodium's state");
 _Static_assert(_Alignof(crypto_generichash_state) <= _Alignof(base_hash), "base_hash is aligned for libsodium's state");
@@ -32,7 +33,7 @@ static crypto_generichash_state *base_hash_state_of(base_hash *h) { return (cryp
 
 static void base_hash_update(base_hash *h, const void *bytes, size_t n) {
     int rc = crypto_generichash_update(base_hash_state_of(h), bytes, n);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
 }
 
@@ -45,7 +46,7 @@ static void update_frame(base_hash *h, unsigned char tag, uint64_t v) {
 void base_hash_init(base_hash *h, const char *domain) {
     pthread_once(&sodium_once, sodium_start);
     int rc = crypto_generichash_init(base_hash_state_of(h), NULL, 0, BASE_KEY_BYTES);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
     base_hash_bytes(h, domain, strlen(domain));
 }
@@ -64,14 +65,14 @@ void base_hash_key(base_hash *h, const base_key *key) {
 
 void base_hash_final(base_hash *h, base_key *out) {
     int rc = crypto_generichash_final(base_hash_state_of(h), out->bytes, sizeof out->bytes);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
 }
 
 bool base_key_equal(const base_key *a, const base_key *b) { return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0; }
 
 void base_key_hex(const base_key *key, char *out, size_t digits) {
-    assert(digits <= 2 * BASE_KEY_BYTES);
+    BASE_ASSERT(digits <= 2 * BASE_KEY_BYTES);
     for (size_t i = 0; i < digits; i++) {
         unsigned byte = key->bytes[i / 2];
         out[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];

@@ -5,7 +5,6 @@
 
 #include "base/io.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/error.h"
 
 #define DISK_UNIT 512 /* of st_blocks, whatever the file system's blocks are */
@@ -252,7 +252,7 @@ static size_t transfer_all(transfer *t, size_t end) {
 }
 
 int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err) {
-    assert(n <= BASE_IO_MAX_PIECES);
+    BASE_ASSERT(n <= BASE_IO_MAX_PIECES);
     base_io_fault fault = count_call(BASE_IO_ALL);
     size_t bytes = total_bytes(pieces, n);
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_read = true, .offset = offset, .is_signalled = fault == BASE_IO_INTERRUPT};
@@ -268,7 +268,7 @@ int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, 
 }
 
 int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err) {
-    assert(n <= BASE_IO_MAX_PIECES);
+    BASE_ASSERT(n <= BASE_IO_MAX_PIECES);
     base_io_fault fault = count_call(BASE_IO_CHANGES);
     size_t bytes = total_bytes(pieces, n);
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_signalled = fault == BASE_IO_INTERRUPT};

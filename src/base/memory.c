@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "base/check.h"
 #include "reprise.h"
 
 /* n_allocs only rises, so the N-th allocation from now has a number that no other one has. */
@@ -55,7 +55,7 @@ static void advise_huge(void *p, size_t bytes) {
 }
 
 void *base_alloc_aligned(size_t bytes, size_t align) {
-    assert(align >= sizeof(void *) && (align & (align - 1)) == 0);
+    BASE_ASSERT(align >= sizeof(void *) && (align & (align - 1)) == 0);
     void *p = NULL;
     if (!memory_admit(bytes)) return NULL;
     if (bytes >= HUGE_FROM && align < HUGE_PAGE) align = HUGE_PAGE;

@@ -19,13 +19,13 @@
 
 #include "base/threads.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -145,7 +145,7 @@ static bool base_threads_enter(base_threads *t, uint64_t *last) {
 
 static void base_threads_leave(base_threads *t) {
     uint64_t before = atomic_fetch_sub(&t->state, 1);
-    assert((before & INSIDE_MASK) > 0);
+    BASE_ASSERT((before & INSIDE_MASK) > 0);
     if ((before & INSIDE_MASK) != 1 || !atomic_load(&t->caller_sleeps)) return;
     pthread_mutex_lock(&t->mutex);
     pthread_cond_signal(&t->left);
@@ -177,7 +177,7 @@ static void base_threads_publish(base_threads *t) {
 }
 
 void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, int64_t grain) {
-    assert((atomic_load(&t->state) & (OPEN | INSIDE_MASK)) == 0); /* loops do not nest */
+    BASE_ASSERT((atomic_load(&t->state) & (OPEN | INSIDE_MASK)) == 0); /* loops do not nest */
     if (n <= 0) return;
     t->fn = fn;
     t->arg = arg;

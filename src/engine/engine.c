@@ -250,4 +250,3 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     base_free(e);
     return n_lost;
 }
-

@@ -1,9 +1,9 @@
 /* job.c: the life of a call, and the functions of rp_job. */
 #include "engine/job.h"
 
-#include <assert.h>
 #include <errno.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -57,7 +57,7 @@ static void job_free_plan(rp_job *c) {
 
 void job_free(rp_job *c) {
     if (!c) return;
-    assert(c->seq.reserved == 0);
+    BASE_ASSERT(c->seq.reserved == 0);
     job_free_plan(c);
     rp_result_free(c->result);
     pthread_cond_destroy(&c->ended_cond);

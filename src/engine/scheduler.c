@@ -7,6 +7,7 @@
  * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit. Of the next
  * ones the states that are there are held, and read from disk, as far as there is room (prefetch.h).
  */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -448,6 +449,13 @@ static void end_all(rp_engine *e) {
     background_end_all(e);
 }
 
+/* Invariant 9, and that nothing is reserved for nobody; true as well while somebody may hold KV. */
+BASE_UNUSED static bool scheduler_is_consistent(const rp_engine *e) {
+    if (e->n_running > 0 || e->waiting || e->prefills || e->flushing || e->background_tasks.current || e->open_commands) return true;
+    kv_pool_stats pool = kv_pool_get_stats(e->pool);
+    return pool.reserved_blocks == 0 && span_store_is_consistent(e->store, pool.used_bytes);
+}
+
 /* Computes a step, and ends or requeues the requests that it settled. false: there was nothing to compute. */
 static bool scheduler_step(rp_engine *e) {
     step_result result;
@@ -489,7 +497,9 @@ void *scheduler_main(void *arg) {
         compose_all(e);
         prepare_first(e);
         span_store_set_computing(e->store, e->n_running > 0);
-        stalled = !scheduler_step(e) && e->budget_epoch + e->n_admitted == before;
+        bool computed = scheduler_step(e);
+        BASE_DCHECK(scheduler_is_consistent(e));
+        stalled = !computed && e->budget_epoch + e->n_admitted == before;
     }
     end_all(e);
     return NULL;

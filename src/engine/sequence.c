@@ -1,6 +1,7 @@
 /* sequence.c: see sequence.h. */
 #include "engine/sequence.h"
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
@@ -17,6 +18,7 @@ int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t 
 }
 
 void sequence_reserve(sequence *s, int64_t blocks) {
+    BASE_ASSERT(blocks >= 0);
     if (blocks != s->reserved) kv_pool_reserve(s->context.pool, blocks - s->reserved);
     s->reserved = blocks;
 }

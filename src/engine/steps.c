@@ -11,11 +11,11 @@
  */
 #define _POSIX_C_SOURCE 200809L /* sched_yield */
 
-#include <assert.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -202,6 +202,7 @@ static void add_background(step *s) {
     rp_engine *e = s->e;
     rp_job *c = s->n_parts == 0 ? background_next(e) : NULL;
     if (!c) return;
+    BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     int32_t left = c->seq.n - c->seq.done;
     int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), background_step_us(e, c->seq.slots));
     step_add_part(s, c, NULL, rows, rows == left, NULL, 0);
@@ -215,7 +216,7 @@ static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i)
 
 /* A token of the answer is to be computed next. Its place was made with the call. */
 static void push_token(rp_job *c, int32_t token) {
-    assert(c->n_tokens < c->cap_tokens);
+    BASE_ASSERT(c->n_tokens < c->cap_tokens);
     c->positions[c->n_tokens] = c->plan->end + c->n_tokens - c->n_prompt;
     c->tokens[c->n_tokens++] = token;
     c->seq.n++;
@@ -284,6 +285,7 @@ static void step_settle(const step *s, int step_rc, const rp_error *err) {
     rp_engine *e = s->e;
     for (int32_t i = 0; i < s->n_parts; i++) {
         step_part *p = &e->parts[i];
+        BASE_ASSERT(p->rc != RP_ERR_BUDGET); /* invariant 6: what was admitted never lacks a block */
         if (step_rc && !p->rc) {
             p->rc = step_rc;
             p->err = *err;

@@ -1,4 +1,5 @@
 /* submit.c: hands jobs to the engine's thread: requests, the prefill of a schema's modules, the preparation of weights. */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/engine_internal.h"
@@ -16,6 +17,7 @@ static uint32_t retry_after_ms(const rp_engine *e) {
 static int job_queue(rp_job *c, rp_error *err) {
     rp_engine *e = c->engine;
     int rc = RP_OK;
+    BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->root.salt, &(base_key){{0}})); /* invariant 7 */
     c->submitted_us = base_clock_us() - c->planned_us;
     if (c->options.deadline_ms > 0) c->deadline_us = c->submitted_us + (uint64_t)c->options.deadline_ms * 1000;
     pthread_mutex_lock(&e->lock);

@@ -2,8 +2,8 @@
  *
  * Owns no state; any thread. Not here: the reverse (quantize.c), and fast unpacking (lanes/).
  */
-#include <assert.h>
 
+#include "base/check.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"
 
@@ -200,7 +200,7 @@ static void dequantize_pieces(format_unpack_fn unpack, const uint8_t *row, float
 
 void kernel_dequantize(kernel_type t, const void *src, float *dst, int64_t n) {
     const uint8_t *bytes = src;
-    assert(kernel_type_known((uint32_t)t) && n % kernel_type_block(t) == 0);
+    BASE_DCHECK(kernel_type_known((uint32_t)t) && n % kernel_type_block(t) == 0);
     switch (t) {
     case KERNEL_F32:
         memcpy(dst, src, (size_t)n * sizeof *dst);

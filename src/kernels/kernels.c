@@ -4,8 +4,7 @@
  */
 #include "kernels/kernels.h"
 
-#include <assert.h>
-
+#include "base/check.h"
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
 #if defined(__x86_64__)
@@ -30,7 +29,7 @@ bool kernel_type_known(uint32_t gguf_number) {
 }
 
 static const type_info *info(kernel_type t) {
-    assert(kernel_type_known((uint32_t)t));
+    BASE_DCHECK(kernel_type_known((uint32_t)t));
     return &types[t];
 }
 

@@ -1,7 +1,7 @@
 /* pack.c: rows of weights side by side, and back (formats.h has the order). Owns no state; any thread. */
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "kernels/formats.h"
 
 const format_traits *format_find(kernel_type t) {
@@ -43,7 +43,7 @@ static void collect(const uint8_t *from, int64_t n, int side, int row, uint8_t *
 static void pack_block(const format_traits *f, int side, int row, const uint8_t *block, uint8_t *to) {
     const int64_t rest = format_rest_bytes(f);
     uint8_t bytes[MAX_REST];
-    assert(rest <= MAX_REST);
+    BASE_DCHECK(rest <= MAX_REST);
     memcpy(bytes, block, (size_t)f->quants_begin);
     memcpy(bytes + f->quants_begin, block + f->quants_end, (size_t)(rest - f->quants_begin));
     spread(bytes, rest, side, row, to);
@@ -53,7 +53,7 @@ static void pack_block(const format_traits *f, int side, int row, const uint8_t 
 static void unpack_block(const format_traits *f, int side, int row, const uint8_t *from, uint8_t *block) {
     const int64_t rest = format_rest_bytes(f);
     uint8_t bytes[MAX_REST];
-    assert(rest <= MAX_REST);
+    BASE_DCHECK(rest <= MAX_REST);
     collect(from, rest, side, row, bytes);
     memcpy(block, bytes, (size_t)f->quants_begin);
     memcpy(block + f->quants_end, bytes + f->quants_begin, (size_t)(rest - f->quants_begin));

@@ -4,10 +4,10 @@
  * Formats with a scale in each block of 32 take it from the block's extremes; those with 8 or 16 scales in a block of
  * 256 (but IQ4_XS) search for it. Any thread. Magnitudes above what an f16 scale can express saturate.
  */
-#include <assert.h>
 #include <float.h>
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"
@@ -354,7 +354,7 @@ static void quantize_blocks(kernel_type t, const float *src, uint8_t *dst, int64
 
 void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n) {
     uint8_t *bytes = dst;
-    assert(kernel_type_known((uint32_t)t) && n % kernel_type_block(t) == 0);
+    BASE_DCHECK(kernel_type_known((uint32_t)t) && n % kernel_type_block(t) == 0);
     switch (t) {
     case KERNEL_F32:
         memcpy(dst, src, (size_t)n * sizeof *src);

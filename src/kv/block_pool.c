@@ -1,9 +1,9 @@
 /* block_pool.c: see block_pool.h. A stack of free blocks over slabs that grow on demand. */
 #include "kv/block_pool.h"
 
-#include <assert.h>
 #include <pthread.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -111,6 +111,7 @@ static bool add_slab(kv_pool *p) {
     if (!slab) return false;
     p->slabs[p->n_slabs++] = slab;
     p->n_blocks += n;
+    BASE_ASSERT(p->n_blocks <= p->max_blocks); /* invariant 5 */
     for (uint64_t i = n; i-- > 0;) p->free_blocks[p->n_free++] = slab + i * p->block_bytes;
     BASE_TRACE(KV, "slab of %llu blocks, %zu slabs", (unsigned long long)n, p->n_slabs);
     return true;
@@ -143,6 +144,7 @@ int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
 
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n) {
     pthread_mutex_lock(&p->lock);
+    BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5: nothing is given back twice */
     for (size_t i = 0; i < n; i++) p->free_blocks[p->n_free++] = blocks[i];
     pthread_mutex_unlock(&p->lock);
 }
@@ -162,7 +164,7 @@ void kv_pool_notify_filled(kv_pool *p) {
 void kv_pool_reserve(kv_pool *p, int64_t delta) {
     pthread_mutex_lock(&p->lock);
     p->n_reserved += delta;
-    assert(p->n_reserved >= 0);
+    BASE_ASSERT(p->n_reserved >= 0);
     pthread_mutex_unlock(&p->lock);
 }
 

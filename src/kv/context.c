@@ -1,16 +1,16 @@
 /* context.c: see context.h. */
 #include "kv/context.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
 void kv_context_init(kv_context *c, kv_pool *pool) { *c = (kv_context){.pool = pool}; }
 
 void kv_context_drop(kv_context *c, size_t n) {
-    assert(n <= c->n_views);
+    BASE_ASSERT(n <= c->n_views);
     for (; n > 0; n--) kv_span_unref(c->views[--c->n_views].span);
     c->open = false;
 }
@@ -100,7 +100,7 @@ int64_t kv_context_trim(kv_context *c, int32_t from) {
 
 void kv_context_truncate(kv_context *c, int32_t n) {
     while (n > 0) {
-        assert(c->n_views > 0);
+        BASE_ASSERT(c->n_views > 0);
         kv_view *v = &c->views[c->n_views - 1];
         int32_t tokens = kv_span_tokens(v->span), taken = BASE_MIN(n, tokens);
         n -= taken;

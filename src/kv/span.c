@@ -1,9 +1,9 @@
 /* span.c: see span.h. */
 #include "kv/span.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -63,7 +63,8 @@ void kv_span_unref(kv_span *s) {
 bool kv_span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->refs, memory_order_acquire) == 1; }
 
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
-    assert(!s->sealed && s->n_tokens < KV_SPAN_TOKENS);
+    BASE_ASSERT(!s->sealed && s->n_tokens < KV_SPAN_TOKENS); /* invariant 2 */
+    BASE_ASSERT(kv_span_is_unshared(s));                     /* invariant 1 */
     if (s->n_tokens == s->n_blocks * KV_BLOCK_SLOTS) {
         void **column = s->blocks + (size_t)s->n_blocks * (size_t)s->n_layers;
         int rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
@@ -76,12 +77,13 @@ int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
 
 void kv_span_place(kv_span *s, int32_t pos) {
     int32_t slot = s->n_tokens - 1;
-    assert(s->positions && (slot == 0 ? pos == s->first_pos : pos > s->positions[slot - 1]));
+    /* invariant 3 */
+    BASE_ASSERT(s->positions && (slot == 0 ? pos == s->first_pos : pos > s->positions[slot - 1]));
     s->positions[slot] = pos;
 }
 
 void kv_span_truncate(kv_span *s, int32_t n) {
-    assert(!s->sealed && n <= s->n_tokens);
+    BASE_ASSERT(!s->sealed && n <= s->n_tokens); /* invariant 2 */
     s->n_tokens -= n;
 }
 
@@ -98,7 +100,7 @@ bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_pos
 int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
     int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
-    assert(kv_span_is_unshared(s));
+    BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
     for (int32_t i = 0; windows && !s->positions && i < s->n_blocks * s->n_layers; i++) {
         int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
         if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
@@ -113,7 +115,8 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
 int32_t kv_span_readable_from(const kv_span *s) { return s->readable_from; }
 
 void kv_span_seal(kv_span *s, const base_key *key) {
-    assert(!s->sealed && !s->positions && kv_span_is_unshared(s));
+    BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariant 1 */
+    BASE_ASSERT(!s->positions);                        /* invariant 7 */
     s->key = *key;
     s->sealed = true;
 }
@@ -194,7 +197,7 @@ uint64_t kv_span_bytes(const kv_span *s) {
 }
 
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
-    assert(block < s->n_blocks && layer < s->n_layers);
+    BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     return s->blocks[(size_t)block * (size_t)s->n_layers + (size_t)layer];
 }
 

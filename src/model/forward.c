@@ -1,8 +1,7 @@
 /* forward.c: see forward.h. */
 #include "model/forward.h"
 
-#include <assert.h>
-
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -168,7 +167,7 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
     int32_t n = 0;
     for (int32_t r = 0; r < step->n_rows; r++) {
         if (!step->rows[r].wants_logits) continue;
-        assert(n < f->max_logits);
+        BASE_ASSERT(n < f->max_logits);
         f->wanted[n++] = r;
     }
     if (n == 0) return;
@@ -183,7 +182,7 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
 
 /* X = embeddings */
 static int model_forward_begin(model_forward *f, const model_step *step, rp_error *err) {
-    assert(step->n_rows <= f->max_rows);
+    BASE_ASSERT(step->n_rows <= f->max_rows);
     const model_norm *norm = &f->model->embed_norm;
     backend *b = f->backend;
     int rc = b->ops->begin(b, step, err);
@@ -211,7 +210,7 @@ int32_t model_probe_layer(const rp_model *m) {
 
 int model_forward_probe(model_forward *f, const model_step *step, float *deviations, rp_error *err) {
     int32_t last = model_probe_layer(f->model);
-    assert(last > 0);
+    BASE_ASSERT(last > 0);
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
     for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);

@@ -4,13 +4,13 @@
  */
 #include "pml/document.h"
 
-#include <assert.h>
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
@@ -78,7 +78,7 @@ void pml_document_free(pml_document *d) {
 /* ---- Look-ups ---- */
 
 static const pml_node *node_at(const pml_document *d, int32_t i) {
-    assert(i >= 0 && i < d->n_nodes);
+    BASE_ASSERT(i >= 0 && i < d->n_nodes);
     return &d->nodes[i];
 }
 
@@ -160,7 +160,7 @@ const char *pml_path(const pml_document *d, int32_t module, char *out, size_t by
     int32_t way[PML_MAX_DEPTH];
     int n = 0;
     size_t used = 0;
-    assert(bytes > 0);
+    BASE_ASSERT(bytes > 0);
     out[0] = '\0';
     for (int32_t i = module; i > 0 && n < PML_MAX_DEPTH; i = pml_holder(d, i))
         if (d->nodes[i].kind == PML_MODULE || d->nodes[i].kind == PML_IMPORT) way[n++] = i;

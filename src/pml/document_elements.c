@@ -4,10 +4,10 @@
  * walks them and words what is wrong. What takes the whole document to tell (unique names, defaults, scaffold paths) is
  * document_check.c's.
  */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
 #include "pml/quality.h"
@@ -307,7 +307,7 @@ static int fail_attribute(const reading *r, const element_rule *rule) {
     for (int i = 0; i < MAX_ATTRIBUTES && rule->attributes[i].name; i++) {
         base_guess_offer(&guess, rule->attributes[i].name);
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", rule->attributes[i].name);
-        assert(used < sizeof all);
+        BASE_ASSERT(used < sizeof all);
     }
     if (guess.best)
         return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
@@ -374,7 +374,7 @@ static int reading_read_arguments(reading *r, const char *name, const char **att
 static void open_frame(pml_builder *b, int32_t draft, bool takes_text) {
     const pml_frame *outer = pml_builder_top(b);
     const pml_kind kind = b->drafts[draft].node.kind;
-    assert(b->depth < PML_MAX_DEPTH);
+    BASE_ASSERT(b->depth < PML_MAX_DEPTH);
     b->frames[b->depth] = (pml_frame){
         .draft = draft,
         .role = kind == PML_ROLE ? draft : outer ? outer->role : -1,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -217,6 +218,17 @@ static int plan_build_build(plan_build *b) {
     return build_items(b);
 }
 
+/* Invariants 3 and 4: positions of counted tokens are distinct, so the flat prompt's rise; the last item is a run. */
+BASE_UNUSED static bool plan_is_valid(const pml_plan *p) {
+    size_t n = (size_t)p->n_cached + (size_t)p->n_fresh;
+    int32_t *flat = base_alloc(2 * n * sizeof(*flat));
+    bool valid = p->n_items > 0 && !p->items[p->n_items - 1].is_view;
+    if (flat && valid && pml_plan_flatten(p, flat, flat + n, NULL) == RP_OK)
+        for (size_t i = 1; i < n && valid; i++) valid = flat[n + i] > flat[n + i - 1];
+    base_free(flat);
+    return valid;
+}
+
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
                  rp_quality least, rp_error *err) {
     *out = NULL;
@@ -237,6 +249,7 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
         pml_plan_free(p);
         return rc;
     }
+    BASE_DCHECK(plan_is_valid(p));
     BASE_TRACE(PML, "plan %s: %zu items, %d tokens cached, %d fresh, up to position %d", prompt->name, p->n_items, p->n_cached,
                p->n_fresh, p->end);
     *out = p;

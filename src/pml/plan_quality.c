@@ -5,9 +5,9 @@
  *
  * A token that is computed again attends to all before it, as free text does, and is attended to in the place of the view's.
  */
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/plan_internal.h"
@@ -96,7 +96,7 @@ static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int
 static void plan_quality_merge(int32_t *out, const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
     for (int32_t i = 0, k = 0; i < n_a || k < n_b;) {
         bool first = k == n_b || (i < n_a && a[i] < b[k]);
-        assert(i == n_a || k == n_b || a[i] != b[k]);
+        BASE_ASSERT(i == n_a || k == n_b || a[i] != b[k]);
         *out++ = first ? a[i++] : b[k++];
     }
 }
@@ -114,7 +114,7 @@ static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t
 }
 
 int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
-    assert(p->items[item].is_view);
+    BASE_ASSERT(p->items[item].is_view);
     if (n == 0) return RP_OK;
     int rc = note_again(p, &p->items[item], slots, n, err);
     if (rc) return rc;

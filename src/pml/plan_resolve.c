@@ -1,8 +1,8 @@
 /* plan_resolve.c: which modules a prompt takes, and which scaffolds fit it. */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/plan_internal.h"
@@ -50,7 +50,7 @@ static int take_import(plan_build *b, int32_t holder, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
     int32_t module = pml_find_module(b->schema, holder, n->name, strlen(n->name));
     if (module < 0) return unknown_module(b, holder, node);
-    assert(b->import_of[module] < 0); /* the parser refuses a module that is imported twice */
+    BASE_ASSERT(b->import_of[module] < 0); /* the parser refuses a module that is imported twice */
     int32_t u = pml_union_of(b->schema, module);
     if (u >= 0 && b->taken_of[u] >= 0)
         return pml_fail(b->err, RP_ERR_CONFLICT, b->prompt, node, "'%s' and '%s' are members of one union: import one of them",

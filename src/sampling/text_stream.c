@@ -2,8 +2,7 @@
  * a character; the next one completes it. */
 #include "sampling/text_stream.h"
 
-#include <assert.h>
-
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -14,7 +13,7 @@ static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error
     for (size_t i = 0; i < n; i++) {
         const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
         if (!stop) continue;
-        assert(i + 1 == n); /* stop strings are whole characters too */
+        BASE_ASSERT(i + 1 == n); /* stop strings are whole characters too */
         base_buffer_truncate(&s->text, s->text.len - (size_t)stop->n);
         s->stop = stop->text;
     }
@@ -39,7 +38,7 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
 /* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
 static void text_stream_release(text_stream *s, size_t held) {
     size_t first = s->released, end = s->text.len - held;
-    assert(end >= first); /* what is held back now was held back or not there before */
+    BASE_ASSERT(end >= first); /* what is held back now was held back or not there before */
     if (end == first) return;
     s->released = end;
     if (!s->on_text) return;

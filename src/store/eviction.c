@@ -1,9 +1,9 @@
 /* eviction.c: see eviction.h. Items that can be offered are in the heap of their group; those with children or a pin are in none. */
 #include "store/eviction.h"
 
-#include <assert.h>
 #include <math.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise.h"
 #include "store/ghost_list.h"
@@ -94,7 +94,7 @@ static double eviction_stay(eviction *e, const item *it) {
 /* ---- heaps ---- */
 
 static item *eviction_present(const eviction *e, uint32_t i) {
-    assert(i < e->n_items && e->items[i].uses > 0);
+    BASE_ASSERT(i < e->n_items && e->items[i].uses > 0);
     return &e->items[i];
 }
 
@@ -167,7 +167,7 @@ static void stand_on(eviction *e, uint32_t i, uint32_t parent) {
 }
 
 int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
-    assert(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
+    BASE_ASSERT(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
     int rc = i < EVICTION_MAX_ITEMS ? eviction_reserve(e, i, about->group) : RP_ERR_LIMIT;
     if (rc) return rc;
     item *it = &e->items[i];
@@ -184,7 +184,7 @@ int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
 }
 
 void eviction_set_parent(eviction *e, uint32_t i, uint32_t parent) {
-    assert(i != parent);
+    BASE_ASSERT(i != parent);
     if (!parent_of(e, eviction_present(e, i))) stand_on(e, i, parent);
 }
 
@@ -284,7 +284,7 @@ void eviction_drop(eviction *e, uint32_t i) {
     const item *it = eviction_present(e, i);
     ghost_key key = {it->name, it->uses, it->n_born}, forgotten;
     uint32_t at = e->places[i];
-    assert(it->n_children == 0);
+    BASE_ASSERT(it->n_children == 0);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, e->groups[it->group].heap.entries[at].value);
     eviction_leave(e, i);
     if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) eviction_learn(e, forgotten.uses, false);

@@ -1,9 +1,9 @@
 /* ghost_list.c: see ghost_list.h. */
 #include "store/ghost_list.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise.h"
 
@@ -79,7 +79,7 @@ int ghost_list_reserve(ghost_list *d, size_t n) {
 }
 
 bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten) {
-    assert(d->cap > 0 && key->n_born != HOLE && !ghost_list_has(d, key->name));
+    BASE_ASSERT(d->cap > 0 && key->n_born != HOLE && !ghost_list_has(d, key->name));
     bool full = d->n == d->cap && ghost_list_shift(d, forgotten);
     ghost_list_push(d, key);
     return full;

@@ -1,8 +1,7 @@
 /* item_heap.c: see item_heap.h. */
 #include "store/item_heap.h"
 
-#include <assert.h>
-
+#include "base/check.h"
 #include "base/memory.h"
 
 bool item_heap_entry_less(const item_heap_entry *a, const item_heap_entry *b) {
@@ -43,7 +42,7 @@ int item_heap_reserve(item_heap *h, size_t n) {
 void item_heap_put(item_heap *h, uint32_t *places, item_heap_entry entry) {
     uint32_t at = places[entry.item];
     if (at == ITEM_HEAP_NOWHERE) {
-        assert(h->n < h->cap);
+        BASE_ASSERT(h->n < h->cap);
         at = (uint32_t)h->n++;
     }
     place_at(h, places, at, entry);
@@ -52,7 +51,7 @@ void item_heap_put(item_heap *h, uint32_t *places, item_heap_entry entry) {
 void item_heap_remove(item_heap *h, uint32_t *places, uint32_t item) {
     uint32_t at = places[item];
     if (at == ITEM_HEAP_NOWHERE) return;
-    assert(at < h->n && h->entries[at].item == item);
+    BASE_ASSERT(at < h->n && h->entries[at].item == item);
     places[item] = ITEM_HEAP_NOWHERE;
     item_heap_entry last = h->entries[--h->n];
     if (at < h->n) place_at(h, places, at, last);

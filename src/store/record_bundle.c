@@ -1,10 +1,10 @@
 /* record_bundle.c: see record_bundle.h. */
 #include "store/record_bundle.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/record_header.h"
@@ -190,7 +190,7 @@ int record_bundle_load(const record_bundle *b, size_t i, record_loaded *out, rp_
 int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error *err) {
     size_t name_bytes = strlen(b->name), n = front_bytes(b->n, name_bytes);
     uint64_t file_bytes = n;
-    assert(record_bundle_may_name(b->name) && b->n > 0);
+    BASE_ASSERT(record_bundle_may_name(b->name) && b->n > 0);
     if (b->n > RECORD_BUNDLE_MAX)
         return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: at most %d are allowed: export the members one by one", b->n,
                          RECORD_BUNDLE_MAX);

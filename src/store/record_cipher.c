@@ -1,11 +1,11 @@
 /* record_cipher.c: see record_cipher.h. Owns the reading of keys; libsodium owns the cipher. */
 #include "store/record_cipher.h"
 
-#include <assert.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -114,20 +114,20 @@ static crypto_secretstream_xchacha20poly1305_state *record_stream_state_of(recor
 
 void record_stream_begin(record_stream *s, const record_cipher *c, uint8_t *start) {
     int rc = crypto_secretstream_xchacha20poly1305_init_push(record_stream_state_of(s), start, c->key);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
 }
 
 void record_stream_resume(record_stream *s, const record_cipher *c, const uint8_t *start) {
     int rc = crypto_secretstream_xchacha20poly1305_init_pull(record_stream_state_of(s), start, c->key);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
 }
 
 void record_stream_seal(record_stream *s, const void *bytes, size_t n, const void *bound, size_t n_bound, uint8_t *out) {
     int rc = crypto_secretstream_xchacha20poly1305_push(record_stream_state_of(s), out, NULL, bytes, n, bound, n_bound,
                                                         crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
-    assert(rc == 0);
+    BASE_ASSERT(rc == 0);
     (void)rc;
 }
 

@@ -4,11 +4,11 @@
 
 #include "store/record_header.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -174,7 +174,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = put_i32(record_header_put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
     at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
-    assert(at == out + RECORD_FIXED_BYTES);
+    BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);

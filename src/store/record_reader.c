@@ -3,9 +3,9 @@
  *   open -> sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key        record_reader_open
  *        -> layer 0: read, opened if encrypted, checksum -> layer 1 -> ...                                            record_read_layer
  */
+#include "base/check.h"
 #include "store/record_header.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -200,8 +200,8 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     struct iovec blocks[KV_SPAN_BLOCKS];
     size_t bytes = record_block_bytes(&r->head.format.shape);
     int n = 0;
-    assert(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
-    assert(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
+    BASE_ASSERT(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
+    BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1) blocks[n++] = (struct iovec){kv_span_block(span, layer, b), bytes};
     return read_layer(r, blocks, n, err);
@@ -209,7 +209,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
 
 /* Every layer into memory of one, which is no larger than the file. */
 record_fault record_reader_verify(record_reader *r, rp_error *err) {
-    assert(r->next_layer == 0);
+    BASE_ASSERT(r->next_layer == 0);
     const kv_shape *shape = &r->head.format.shape;
     size_t bytes = record_block_bytes(shape);
     int32_t n_most = 0;

@@ -1,7 +1,7 @@
 /* span_store.c: see span_store.h: the table, and what is in RAM. */
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -110,7 +110,7 @@ int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint3
 void span_store_forget(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     void *owner = e->owner;
-    assert(!e->span && !e->file && !e->row);
+    BASE_ASSERT(!e->span && !e->file && !e->row);
     s->n_failed -= e->failed;
     span_store_clear_bucket(s, span_store_find_bucket(s, &e->key));
     span_store_unwatch(s, i);
@@ -221,6 +221,7 @@ static void note_entry(span_entry *e, const span_note *note) {
 }
 
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
+    BASE_ASSERT(kv_span_is_sealed(span)); /* invariant 3 of src/engine: complete and sealed */
     uint32_t i = span_store_find(s, kv_span_key(span));
     int rc = RP_OK;
     bool seen = span_store_was_dropped(s, kv_span_key(span));
@@ -278,6 +279,19 @@ void span_store_drop(span_store *s, const base_key *key) {
     if (s->entries[i].span) span_store_leave_ram(s, i, false);
     if (s->entries[i].file) span_store_leave_disk(s, i, DISK_EVICT, false);
     span_store_forget(s, i);
+}
+
+bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
+    uint64_t bytes = 0, n = 0, waiting = 0;
+    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer, n++) bytes += kv_span_bytes(s->entries[i].span);
+    if (n != s->stats.spans || bytes != s->stats.bytes) return false;
+    for (int list = LIST_DUE; list < N_LISTS; list++) {
+        uint64_t of_list = 0;
+        for (uint32_t i = s->lists[list].oldest; i != NONE; i = s->entries[i].links[list].newer, waiting++) of_list += s->entries[i].wait_bytes;
+        if (of_list != s->waiting_bytes[list]) return false;
+    }
+    bool is_idle = s->n_failed == 0 && !s->syncs && (!s->tier || (disk_tier_queued(s->tier) == 0 && !span_store_is_busy(s)));
+    return waiting == s->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {

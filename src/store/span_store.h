@@ -95,6 +95,9 @@ bool span_store_was_dropped(const span_store *s, const base_key *key);
 uint64_t span_store_idle_bytes(const span_store *s);
 /* Bytes in RAM that getting the span of that key would take from what reclaiming could give, or from what is free; 0 if it is not there. */
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
+/* For assertions: do the counts agree with the lists, and, if nothing is being read, written or removed, the KV in RAM with the pool's used
+ * bytes? Takes time for each entry. */
+bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
 /* From now on fn is called after a span that has an owner was dropped; fn NULL: no more. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);

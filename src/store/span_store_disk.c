@@ -1,9 +1,9 @@
 /* span_store_disk.c: see span_store.h: what is on disk and comes from it; opening and closing. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -289,7 +289,7 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     if (!rc && o.n_other_arithmetic > 0)
         base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, "
                                 "or another processor): they are misses here, and are kept", o.n_other_arithmetic);
-    assert(rc != RP_ERR_IO || o.n == 0); /* nothing is found twice: what may fail so does before the first record is reported */
+    BASE_ASSERT(rc != RP_ERR_IO || o.n == 0); /* nothing is found twice: what may fail so does before the first record is reported */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
     errno = cause;

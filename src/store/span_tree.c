@@ -1,9 +1,9 @@
 /* span_tree.c: see span_tree.h. */
 #include "store/span_tree.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -89,7 +89,7 @@ static int link_child(span_node *parent, span_node *child) {
 static void unlink_child(span_node *child) {
     span_node *parent = child->parent;
     size_t i = child_index(parent, span_node_place_of(child));
-    assert(parent->children[i] == child);
+    BASE_ASSERT(parent->children[i] == child);
     memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(*parent->children));
     child->parent = NULL;
 }
@@ -125,7 +125,7 @@ static void link_root(span_tree *t, span_node *root) {
 
 static void unlink_root(span_tree *t, const span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
-    assert(t->roots[i] == root);
+    BASE_ASSERT(t->roots[i] == root);
     memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
 }
 
@@ -191,7 +191,7 @@ static span_node *span_node_deepest(span_node *n) {
 /* Forgets a dropped node and all below it. Leaves go first where paths are noted as used, but nothing breaks if one is still there. */
 static void span_tree_forget(span_tree *t, span_node *top) {
     span_node *parent = top->parent, *n;
-    assert(!top->present && top->holds == 0);
+    BASE_ASSERT(!top->present && top->holds == 0);
     do {
         n = span_node_deepest(top);
         if (n->present) span_store_drop(t->store, &n->key); /* on_drop; it is not held, since top is not there */
@@ -462,7 +462,7 @@ static span_node *new_node(const base_key *parent, int32_t at, const reading *r)
 static int take_node(span_path *p, const reading *r, span_node **out) {
     const span_step *last = &p->steps[p->n_steps - 1];
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
-    assert(!n || !n->present);
+    BASE_ASSERT(!n || !n->present);
     if (n && !has_tokens(n, r)) {
         span_tree_forget(p->tree, n); /* it begins alike and goes on otherwise */
         n = NULL;

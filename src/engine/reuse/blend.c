@@ -1,9 +1,9 @@
 /* blend.c: see blend.h. */
 #include "engine/reuse/blend.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -84,7 +84,7 @@ static model_row blend_row_of(const rp_job *c, const blend_token *t) {
 int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {
     job_blend *b = &c->blend;
     const kv_context *contexts[] = {&c->seq.context};
-    assert(n <= e->max_rows && b->done + n <= b->n);
+    BASE_ASSERT(n <= e->max_rows && b->done + n <= b->n);
     for (int32_t i = 0; i < n; i++) e->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
     int rc = model_forward_probe(e->forward, &(model_step){e->rows, n, contexts, 1}, b->deviations + b->done, err);
     if (!rc) b->done += n;

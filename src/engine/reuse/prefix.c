@@ -5,6 +5,7 @@
  *
  * The last token of a prompt is always computed, for its logits.
  */
+#include "base/check.h"
 #include "engine/engine_internal.h"
 
 /* Fewer tokens are sooner computed twice than waited for: a span of them takes blocks of 64 slots. */
@@ -84,6 +85,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
+        BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);

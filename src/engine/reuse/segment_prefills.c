@@ -1,10 +1,10 @@
 /* segment_prefills.c: see segment_prefills.h. */
 #include "engine/reuse/segment_prefills.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -206,7 +206,7 @@ void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error
 /* ---- needs ---- */
 
 int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
-    assert(needs->n == 0);
+    BASE_ASSERT(needs->n == 0);
     base_free(needs->items);
     *needs = (segment_needs){.items = base_calloc((size_t)n, sizeof(*needs->items)), .cap = n};
     return needs->items ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*needs->items), "a plan");
@@ -230,7 +230,7 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
                     rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[view->segment];
-    assert(needs->n < needs->cap);
+    BASE_ASSERT(needs->n < needs->cap);
     segment_need *need = &needs->items[needs->n];
     *need = (segment_need){.view = *view, .n_spans = s->n_spans, .owner = needs, .reason = look ? "" : "off"};
     need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans));
@@ -255,6 +255,7 @@ int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, con
 }
 
 static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span, int32_t first, rp_error *err) {
+    BASE_ASSERT(kv_span_is_sealed(span)); /* invariant 3; invariant 1 of src/kv: an open span is not shared */
     const pml_segment *s = &l->segments[view->segment];
     const pml_hole *holes = pml_segment_holes(l, s);
     uint64_t mask[KV_SPAN_BLOCKS];
@@ -267,7 +268,7 @@ static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment
 
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err) {
     int rc = RP_OK;
-    assert(needs->n_missing == 0);
+    BASE_ASSERT(needs->n_missing == 0);
     for (int32_t k = 0; k < needs->n; k++) {
         const segment_need *need = &needs->items[k];
         for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = kv_context_add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
@@ -285,7 +286,7 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
 
 void segment_needs_remove(segment_needs *needs, int32_t index) {
     segment_need *need = &needs->items[index];
-    assert(needs->n_missing == 0);
+    BASE_ASSERT(needs->n_missing == 0);
     forget_spans(need);
     memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
 }

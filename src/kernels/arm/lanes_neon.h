@@ -15,10 +15,10 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"

@@ -4,6 +4,7 @@
  * Eight elements a step, in two vectors. Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes,
  * element i in lane i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
  */
+#include "base/check.h"
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"
 
@@ -99,7 +100,7 @@ static void quantize_block(const float *x, uint8_t *q, float *d, int32_t sum[2])
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
     uint8_t *row = q8;
-    assert(n % KERNEL_Q8_BLOCK == 0);
+    BASE_DCHECK(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float d;
         int32_t sum[2];
@@ -141,7 +142,7 @@ static float row_max(const float *x, int64_t n) {
 }
 
 static float softmax(float *x, int64_t n) {
-    assert(n >= 1);
+    BASE_DCHECK(n >= 1);
     const float32x4_t max = vdupq_n_f32(row_max(x, n));
     sum8 sum = sum8_zero();
     for (int64_t i = 0; i < n; i += 8) {
@@ -297,7 +298,7 @@ static void rope_halves(const float *x, const float *cs, int64_t n_pairs, float 
 }
 
 static void rope(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y) {
-    assert(rot_dim % 2 == 0 && rot_dim <= dim);
+    BASE_DCHECK(rot_dim % 2 == 0 && rot_dim <= dim);
     for (int64_t h = 0; h < n_heads; h++, x += dim, y += dim) {
         if (neox) {
             rope_halves(x, cs, rot_dim / 2, y);

@@ -3,9 +3,9 @@
  *
  * Sums run from the first element to the last, in double, so that their rounding does not show in the f32 result.
  */
-#include <assert.h>
 #include <math.h>
 
+#include "base/check.h"
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
 
@@ -19,7 +19,7 @@ void kernel_table_generic(kernel_table *t) {
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
     uint8_t *row = q8;
-    assert(n % KERNEL_Q8_BLOCK == 0);
+    BASE_DCHECK(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float max = 0.0f;
         for (int i = 0; i < 32; i++) max = fmaxf(max, fabsf(x[32 * b + i]));
@@ -41,7 +41,7 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
 }
 
 static float softmax(float *x, int64_t n) {
-    assert(n >= 1);
+    BASE_DCHECK(n >= 1);
     float max = x[0];
     for (int64_t i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
     double sum = 0.0;
@@ -128,7 +128,7 @@ static void rope_head(const float *x, const float *cs, int64_t dim, int64_t rot_
 }
 
 static void rope(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y) {
-    assert(rot_dim % 2 == 0 && rot_dim <= dim);
+    BASE_DCHECK(rot_dim % 2 == 0 && rot_dim <= dim);
     for (int64_t h = 0; h < n_heads; h++) rope_head(x + h * dim, cs, dim, rot_dim, neox, y + h * dim);
 }
 

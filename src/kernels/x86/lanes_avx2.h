@@ -3,10 +3,10 @@
 #ifndef KERNELS_X86_LANES_AVX2_H
 #define KERNELS_X86_LANES_AVX2_H
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"

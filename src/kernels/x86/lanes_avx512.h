@@ -3,11 +3,11 @@
 #ifndef KERNELS_X86_LANES_AVX512_H
 #define KERNELS_X86_LANES_AVX512_H
 
-#include <assert.h>
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/formats.h"
 #include "kernels/half.h"

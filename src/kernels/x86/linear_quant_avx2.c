@@ -4,6 +4,7 @@
  * are added in 16 bits before they are widened. Where q has up to 64 values, weights are q - lowest, which is unsigned, and
  * lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most 2 * 127 * 128 = 32512 in Q8_0
  * (w = -128 included: |w| is unsigned). */
+#include "base/check.h"
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 
@@ -34,7 +35,7 @@ static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, in
                                           const uint8_t *x, int64_t x_stride, int begin, int end, lanes_ints *sum) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int fit = pairs_that_fit(f), step = BASE_MIN(fit, 2); /* fit <= 2: widened with each step, otherwise at the end */
-    assert((end - begin) % step == 0 && (fit <= 2 || end - begin <= fit));
+    BASE_DCHECK((end - begin) % step == 0 && (fit <= 2 || end - begin <= fit));
     BASE_UNROLL
     for (int g = begin; g < end; g += step) {
         BASE_UNROLL

@@ -4,10 +4,10 @@
  * Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes, element i in lane
  * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
  */
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/x86.h"
@@ -88,7 +88,7 @@ static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float
 
 static void quantize_row(const float *x, void *q8, int64_t n) {
     uint8_t *row = q8;
-    assert(n % KERNEL_Q8_BLOCK == 0);
+    BASE_DCHECK(n % KERNEL_Q8_BLOCK == 0);
     for (int64_t b = 0; b < n / 32; b++) {
         float d, s, h[2];
         int16_t c[2];
@@ -129,7 +129,7 @@ static float row_max(const float *x, int64_t n) {
 }
 
 static float softmax(float *x, int64_t n) {
-    assert(n >= 1);
+    BASE_DCHECK(n >= 1);
     const __m256 max = _mm256_set1_ps(row_max(x, n));
     sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
     int64_t i = 0;
@@ -278,7 +278,7 @@ static void rope_halves(const float *x, const float *cs, int64_t n_pairs, float 
 }
 
 static void rope(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y) {
-    assert(rot_dim % 2 == 0 && rot_dim <= dim);
+    BASE_DCHECK(rot_dim % 2 == 0 && rot_dim <= dim);
     for (int64_t h = 0; h < n_heads; h++, x += dim, y += dim) {
         if (neox) {
             rope_halves(x, cs, rot_dim / 2, y);

@@ -14,9 +14,9 @@
  * A context that shares less than a quarter of its views with every leader leads a group of its own: a better follower of it may come.
  * All this takes time in proportion to the views of the step's contexts: a table by span finds the leaders.
  */
-#include <assert.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
@@ -163,7 +163,7 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
         if (step->rows[r].context < context) first_view = 0, context = 0;
         for (; context < step->rows[r].context; context++) first_view += step->contexts[context]->n_views;
         while (end < step->n_rows && step->rows[end].context == context) end++;
-        assert(p->n_runs < need); /* rows of a context stand together */
+        BASE_ASSERT(p->n_runs < need); /* rows of a context stand together */
         p->runs[p->n_runs] = (cpu_run){.part = {r, end - r, context, first_view, CPU_LEADS}, .leader = (int32_t)p->n_runs, .next = NONE,
                                        .last = (int32_t)p->n_runs, .n_rows = end - r};
         p->n_runs++;

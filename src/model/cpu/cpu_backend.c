@@ -2,10 +2,10 @@
  * element. The map is in cpu_backend.h. */
 #include "model/cpu/cpu_backend.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -208,7 +208,7 @@ static void soft_cap(backend *self, backend_buffer *dst, float cap, int32_t rows
 static void linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
                    const model_weight *const *biases, backend_buffer *const *dst) {
     cpu_linear_part parts[BACKEND_MAX_WEIGHTS];
-    assert(n <= BACKEND_MAX_WEIGHTS);
+    BASE_ASSERT(n <= BACKEND_MAX_WEIGHTS);
     for (int32_t i = 0; i < n; i++)
         parts[i] = (cpu_linear_part){.weight = *cpu_packed(cpu(self), weights[i]), .bias = biases ? biases[i]->data : NULL, .n_rows = rows, .dst = dst[i]};
     cpu_linear(cpu(self), src, rows, parts, n);

@@ -13,8 +13,7 @@
 #ifndef MODEL_CPU_BACKEND_H
 #define MODEL_CPU_BACKEND_H
 
-#include <assert.h>
-
+#include "base/check.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 #include "model/backend.h"
@@ -134,7 +133,7 @@ void cpu_pack_free(cpu_backend *b);
 /* The matrix as products read it, once prepared. */
 static inline const model_weight *cpu_packed(const cpu_backend *b, const model_weight *w) {
     const model_weight *p = &b->packed[w->matrix];
-    assert(!w->data || model_matrix(b->model, w->matrix)->data == w->data); /* else it was forgotten in model_layers.c */
+    BASE_ASSERT(!w->data || model_matrix(b->model, w->matrix)->data == w->data); /* else it was forgotten in model_layers.c */
     return p->data ? p : w;
 }
 

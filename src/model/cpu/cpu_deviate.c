@@ -1,5 +1,6 @@
 /* cpu_deviate.c: how far keys and values of rows are from those that stand in their slots, on the CPU. Rows are split between threads; each
  * row's sum is one thread's, head by head, keys before values. */
+#include "base/check.h"
 #include "model/cpu/cpu_backend.h"
 
 typedef struct deviate_job {
@@ -48,7 +49,7 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     void *block = kv_span_block(row->span, b->model->layers[j->layer].states, row->slot / KV_BLOCK_SLOTS);
     int64_t slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;
-    assert(!kv_span_is_scattered(row->span));
+    BASE_ASSERT(!kv_span_is_scattered(row->span));
     rotate_keys(j, row, keys, angles);
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
         sum += squared_difference(b, keys + (int64_t)h * hp->key_dim, kv_block_keys(&b->shape, block, h), slot, KV_BLOCK_SLOTS, hp->key_dim);

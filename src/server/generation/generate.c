@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -161,7 +162,8 @@ static void generate_free(server_request *x) {
         if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
         rp_result_free(c->result);
         tool_finder_free(&c->finder);
-        atomic_fetch_sub(&x->server->pending_bytes, c->pending);
+        uint64_t pending = atomic_fetch_sub(&x->server->pending_bytes, c->pending);
+        BASE_ASSERT(pending >= c->pending); /* invariant 6 */
         base_buffer_free(&c->text);
         base_buffer_free(&c->tokens);
         base_buffer_free(&c->taken_text);

@@ -6,6 +6,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/http/gate.h"
@@ -35,7 +36,10 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
 }
 
 void server_request_drop_body(server_request *x) {
-    if (x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, x->body.len);
+    if (x->body_is_counted) {
+        uint64_t before = atomic_fetch_sub(&x->server->body_bytes, x->body.len);
+        BASE_ASSERT(before >= x->body.len); /* invariant 6 */
+    }
     x->body_is_counted = false;
     base_buffer_free(&x->body);
 }
@@ -66,6 +70,7 @@ const char *server_request_tenant(const server_request *x, char salted[SERVER_SA
 
 bool server_request_suspend(server_request *x) {
     rp_server *s = x->server;
+    BASE_ASSERT(!x->suspended); /* invariant 1 */
     pthread_mutex_lock(&s->lock);
     bool may = server_get_state(s) != SERVER_STATE_CLOSED;
     if (may) s->n_suspended++;
@@ -201,6 +206,7 @@ void server_run_work(server_work *work) {
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     bool gone = x->gone;
+    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED); /* invariant 1: a worker has it */
     if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
     pthread_mutex_unlock(&x->lock);
     if (stage == SERVER_QUEUED) server_request_handle(x, gone);
