@@ -414,8 +414,9 @@ static void *writer_main(void *arg) {
     pthread_mutex_lock(&d->lock);
     for (;;) {
         job *j = queue_pop(&d->changes);
-        if (!j && n == 0 && d->closing) break;
-        if (!j && n == 0) {
+        bool all_done = !j && n == 0 && !d->group.first; /* a commit in the middle of a group leaves the group */
+        if (all_done && d->closing) break;
+        if (all_done) {
             d->idle = true;
             pthread_cond_broadcast(&d->told);
             pthread_cond_wait(&d->changed, &d->lock);

@@ -88,8 +88,8 @@ def shape_section(figures, shape, pictures):
     add("Prefill, tokens/s", [f"{n:,}" for n in PREFILL], [speed_column(f"prefill-{n}", n) for n in PREFILL])
     add("Decode, tokens/s", [f"depth {d:,}" for d in DEPTHS], [speed_column(f"decode-{d}", 1) for d in DEPTHS])
     for k in (2000, 5000):
-        add(f"First token of {FRESH} new tokens after {k:,} cached ones, ms",
-            ["same order / prefix hit", "other order / computed anew", "against 20 alone and one read", "nothing cached", "gain over own full prefill"],
+        add(f"TTFT of {FRESH} new tokens after {k:,} cached ones, ms",
+            ["same order / prefix hit", "other order / recomputed", "against 20 alone and one read", "nothing cached", "gain over own full prefill"],
             [time_column(f"fresh-{k}"), swapped_column(k), alone_column(k), time_column(f"full-{k}"), own_full_column(k)])
     again = rows_of(figures, shape, [lambda of, k=k: significant(of[f"full-{k}"].reused) if f"full-{k}" in of and of[f"full-{k}"].reused else ""
                                      for k in FULL])
@@ -100,7 +100,7 @@ def shape_section(figures, shape, pictures):
         [lambda of: cell_text(of["memory"].ours, of["memory"].peer, of["memory"].limit, lambda b: significant(b / 1e6)) if "memory" in of else "",
          time_column("load")])
     if shape in pictures:
-        parts.append(f"![first-token time against cached tokens]({pictures[shape]})\n")
+        parts.append(f"![TTFT against cached tokens]({pictures[shape]})\n")
     return "\n".join(parts)
 
 
