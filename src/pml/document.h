@@ -19,11 +19,11 @@
 #include "base/compiler.h"
 #include "reprise.h"
 
-#define PML_MAX_BYTES ((size_t)64 << 20)     /* of a document or a src file */
+#define PML_MAX_BYTES ((size_t)64 << 20)     /* per document or src file */
 #define PML_MAX_NODES ((size_t)1 << 18)
 #define PML_MAX_DEPTH 64                     /* nested elements */
 #define PML_MAX_PARAM_TOKENS 4096
-#define PML_MAX_TEXT_TOTAL ((size_t)256 << 20) /* of all texts of a document, src files included */
+#define PML_MAX_TEXT_TOTAL ((size_t)256 << 20) /* all texts of a document, src files included */
 
 typedef enum pml_kind {
     PML_SCHEMA, PML_PROMPT, PML_MODULE, PML_UNION, PML_PARAM, PML_SCAFFOLD, PML_ROLE, PML_TEXT,
@@ -38,24 +38,25 @@ typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT, PML_LAYOUT_PACKED, PML_LAYOUT
 /* An argument: an attribute of an import. */
 typedef struct pml_argument {
     const char *name, *value;
-    size_t n_value; /* bytes; a prompt that was not parsed (parts.h) may have NUL among them */
+    size_t n_value; /* bytes; in a prompt built from parts (parts.h) the value may contain NUL */
 } pml_argument;
 
 typedef struct pml_node {
     pml_kind kind;
     int32_t parent, first_child, next; /* node indices, -1: none */
-    int32_t line, column;              /* of the element's '<' or the text's first character; from 1 (column: in bytes). Of a prompt
-                                          made of parts: the part's number, and 0 */
+    int32_t line, column;              /* of the element's '<' or the text's first character; from 1 (column: in
+                                          bytes). For a prompt made of parts: the part's number, and 0 */
     const char *name;                  /* SCHEMA, MODULE, PARAM, IMPORT: name; PROMPT: the schema's name; else "" */
-    int role;                          /* ROLE: chat_role's value (system, user, assistant, tool = 0..3); else -1 */
-    const char *text;                  /* TEXT: bytes with their final white space (never empty); else NULL */
+    int role;                          /* ROLE: value of chat_role (system, user, assistant, tool = 0..3); else -1 */
+    const char *text;                  /* TEXT: bytes after white-space processing (never empty); else NULL */
     size_t n_text;
-    bool text_continues; /* TEXT: something that gives text stands directly before it (a parameter, a text, a module, a union) in the
-                            same role or document: no SentencePiece dummy space belongs before it */
-    bool border_space;   /* white space stood at a border that is settled later (docs/pml.md, White space). PARAM: before it, so its
-                            value begins with one space. TEXT of a prompt: between it and the import behind it */
-    pml_scope scope;     /* SCHEMA (never INHERIT: path if not said), MODULE */
-    pml_anchor anchor;   /* SCHEMA (never INHERIT: none if not said), MODULE */
+    bool text_continues; /* TEXT: directly preceded by a parameter, text, module or union of the same role or
+                            document: no SentencePiece dummy space is inserted */
+    bool border_space;   /* white space at a border that is settled later (docs/pml.md, White space). PARAM: before
+                            it, so its value begins with one space. TEXT of a prompt: between it and the import after
+                            it */
+    pml_scope scope;     /* SCHEMA (never INHERIT; default: path), MODULE */
+    pml_anchor anchor;   /* SCHEMA (never INHERIT; default: none), MODULE */
     pml_layout_kind layout; /* SCHEMA */
     rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
     bool cache;          /* MODULE */
@@ -70,7 +71,7 @@ typedef struct pml_node {
 } pml_node;
 
 typedef struct pml_document {
-    const char *name; /* how errors call it */
+    const char *name; /* document name in error messages */
     pml_node *nodes;
     int32_t n_nodes;
     void *owner; /* internal: string storage */
@@ -80,7 +81,7 @@ typedef struct pml_document {
 static inline bool pml_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 /* Parses a schema or a prompt from n bytes. name: for errors. dir: the directory for src, NULL: src is refused (schemas only).
- * options: what replaces what the schema says; NULL for nothing. A scaffold of theirs has the line and column of </schema>.
+ * options: override the schema's attributes; NULL: none. A scaffold from options has the line and column of </schema>.
  * RP_ERR_SYNTAX (XML, UTF-8, structure, unknown element or attribute with the nearest name, missing attribute, bad value),
  * RP_ERR_CONFLICT (duplicate names), RP_ERR_NAME (scaffold paths and defaults that name nothing), RP_ERR_IO (src), RP_ERR_LIMIT,
  * RP_ERR_MEMORY. On error *out is NULL; err->where is "name:line:column". */
@@ -92,16 +93,16 @@ void pml_document_free(pml_document *d);
 /* base_fail_at with where = "document:line:column" of a node. Returns code. */
 int pml_fail(rp_error *err, rp_code code, const pml_document *d, int32_t node, const char *fmt, ...) BASE_PRINTF(5, 6);
 
-/* The module named `name` among the modules that node `holder` (a SCHEMA or MODULE) holds, looking through unions and roles;
- * -1 if there is none. n: bytes of the name. */
+/* Finds the module `name` (n bytes) among the modules of `holder` (a SCHEMA or MODULE), looking through unions and
+ * roles. Returns -1 if there is none. */
 int32_t pml_find_module(const pml_document *d, int32_t holder, const char *name, size_t n);
-/* The module or schema that a node stands in (looking through unions and roles); -1 for the root. */
+/* The module or schema that contains a node (looking through unions and roles); -1 for the root. */
 int32_t pml_holder(const pml_document *d, int32_t node);
 /* The union that a module is a member of, or -1. */
 int32_t pml_union_of(const pml_document *d, int32_t module);
-/* The name nearest to `name` among those a holder's modules have (edit distance), or NULL if none is near. */
+/* The nearest name (by edit distance) among a holder's modules, or NULL if none is near. */
 const char *pml_nearest_module(const pml_document *d, int32_t holder, const char *name);
-/* The parameter of a module by name, -1 if there is none; and the nearest name of one, or NULL. */
+/* The parameter of a module by name, -1 if there is none; and the nearest parameter name, or NULL. */
 int32_t pml_find_param(const pml_document *d, int32_t module, const char *name);
 const char *pml_nearest_param(const pml_document *d, int32_t module, const char *name);
 /* "plan/miami" of a module, into out (cut to `bytes`); "" for the schema. Returns out. */

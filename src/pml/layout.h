@@ -1,13 +1,13 @@
-/* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Once a schema.
+/* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Built once per schema.
  *
  *   <schema> A <module m> B <union/> C </module> D </schema>
  *
  *   segments   0: A (bos first)   1: B of m   2: C of m   3: D         in document order
  *              then, for each <scaffold>, joint twins of the segments that it holds
- *              where modules have an anchor, it comes before all of them: bos alone, in scopes and in no prompt
+ *              if modules have an anchor, it precedes them all: bos alone, in scopes but in no prompt
  *
- * A segment is what is computed as one run and becomes spans. Its states are a function of its tokens, its position and its
- * scope: the list of segments that it attends to besides itself, each at a position in the segment's own frame (docs/pml.md,
+ * A segment is prefilled as one run and becomes spans. Its KV is a function of its tokens, its position and its scope:
+ * the list of segments that it attends to besides itself, each at a position in the segment's own frame (docs/pml.md,
  * Scope and Layout). Keys follow from that: the key of a segment's first span covers the scope, the key of each next span the
  * span before it. A scope that is one contiguous chain has the key of the chain's last span, as a plain prefix has.
  *
@@ -23,7 +23,7 @@
 
 #define PML_MAX_SEGMENTS ((size_t)1 << 19)
 #define PML_MAX_SCOPE ((size_t)1 << 25) /* entries of all scopes together */
-#define PML_ANCHOR_SEGMENT 0            /* where there is an anchor */
+#define PML_ANCHOR_SEGMENT 0            /* if there is an anchor */
 
 /* A parameter's place in a segment. */
 typedef struct pml_hole {
@@ -32,13 +32,13 @@ typedef struct pml_hole {
 } pml_hole;
 
 typedef struct pml_segment {
-    int32_t holder;      /* node: the schema or a module whose own text it is */
-    int32_t sequence;    /* place in the document, comparable with pml_layout.sequence */
-    int32_t joint_of;    /* joint twins: the segment they stand for; else -1 */
+    int32_t holder;      /* node: the schema or module that owns the text */
+    int32_t sequence;    /* order in the document, comparable with pml_layout.sequence */
+    int32_t joint_of;    /* joint twins: the segment they replace; else -1 */
     int32_t scaffold;    /* joint twins: index into scaffolds; else -1 */
-    int32_t first_node;  /* the text or parameter, or the role, whose tokens it begins with; 0: the schema's first token */
+    int32_t first_node;  /* the text, parameter or role of its first token; 0: the schema's first token */
     bool at_edge;        /* a role begins or ends directly before its first text */
-    int32_t last_role;   /* that the last of its tokens in any role stands in, or CHAT_ROLE_NONE */
+    int32_t last_role;   /* role of the last of its tokens that is in a role, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
@@ -59,8 +59,8 @@ typedef struct pml_layout {
     bool fixed;
     pml_segment *segments;
     int32_t n_segments;       /* joint twins included */
-    int32_t first_plain;      /* the first of a prompt's: 1 behind an anchor, else 0 */
-    int32_t n_plain;          /* where the plain ones end */
+    int32_t first_plain;      /* first segment of a prompt: 1 after an anchor, else 0 */
+    int32_t n_plain;          /* end of the plain segments */
     token_list tokens;        /* of all segments */
     int32_t *scopes;          /* segment indices */
     size_t n_scopes, cap_scopes;
@@ -70,17 +70,17 @@ typedef struct pml_layout {
     size_t n_keys, cap_keys;
     pml_scaffold *scaffolds;
     int32_t n_scaffolds;
-    int32_t *sequence;        /* by node: a module's place in the document */
-    int32_t *position;        /* by node: the canonical position that a module begins at, whether it has own text or not */
+    int32_t *sequence;        /* by node: a module's order in the document */
+    int32_t *position;        /* by node: the canonical position at which a module begins, with or without own text */
     pml_scope *scope_of;      /* by node: a module's scope, inherited ones resolved */
     pml_anchor *anchor_of;    /* by node: the same */
     int32_t length;           /* positions of the whole document: the cursor of one walk */
     size_t cap_segments;
 } pml_layout;
 
-/* salt: what keys depend on besides the model (state format, whose schema it is). schema and model are borrowed by the layout.
- * RP_ERR_UNSUPPORTED (packed for a model whose positions cannot move), RP_ERR_CONFLICT (a scaffold with two members of a union),
- * RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* salt: further input to keys besides the model (KV format, owner of the schema). The layout borrows schema and model.
+ * RP_ERR_UNSUPPORTED (packed for a model whose positions cannot move), RP_ERR_CONFLICT (a scaffold with two members of
+ * a union), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err);
 void pml_layout_free(pml_layout *l);
 
@@ -95,23 +95,24 @@ static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_s
 }
 static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
 
-/* Where, besides behind a segment, prompts read it: at its parameters, each with the token before it, which may be a prompt's last.
- * *out: [n_holes], the caller's; NULL without holes. RP_ERR_MEMORY. */
+/* Positions from which prompts attend to a segment, besides after it: its parameters, each with the token before it,
+ * which may be a prompt's last. *out: [n_holes], owned by the caller; NULL without holes. RP_ERR_MEMORY. */
 int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err);
-/* Has a span, the i-th of the segment, the blocks that the segment keeps? (One that was computed has; a record may say anything.) */
+/* Whether the segment's i-th span has all blocks that the segment keeps. Computed spans do; a record may lack some. */
 bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span);
 
-/* Where the i-th segment of a scope stands in the frame of the segment: the canonical position in a fixed layout, else the length of
- * the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */
+/* Position of the i-th segment of a scope in the frame of the segment: the canonical position in a fixed layout, else
+ * the length of the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */
 int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor);
 
-/* Marks (by node) the default members of unions whose holder is marked and of which no member is. included: [schema->n_nodes] */
+/* Marks (by node) the default member of each union that has a marked holder and no marked member. included:
+ * [schema->n_nodes] */
 void pml_include_defaults(const pml_document *schema, bool *included);
 
 /* Appends the tokens of a role's text (trusted: control tokens are parsed) or of other text. */
 int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err);
 int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err);
-/* Appends what stands in a parameter's place, its argument or its placeholder text: behind white space it begins with a space. */
+/* Appends a parameter's value, its argument or its placeholder text; after white space it begins with a space. */
 int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err);
 int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err);
 

@@ -1,4 +1,4 @@
-/* layout_internal.h: what the files of the layout share. */
+/* layout_internal.h: declarations shared by the files of the layout. */
 #ifndef PML_LAYOUT_INTERNAL_H
 #define PML_LAYOUT_INTERNAL_H
 
@@ -6,7 +6,8 @@
 
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err);
 int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err);
-/* Do the own segments of a node have the anchor in their scope? The schema's begin with the same token themselves. */
+/* Whether the own segments of a node have the anchor in their scope. The schema's own segments begin with that
+ * token. */
 static inline bool pml_is_anchored(const pml_layout *l, int32_t node) {
     return l->first_plain > 0 && node != 0 && l->scope_of[node] == PML_SCOPE_MODULE && l->anchor_of[node] == PML_ANCHOR_BOS;
 }

@@ -1,9 +1,9 @@
-/* plan.h: what a prompt becomes: views to reuse and runs to compute, by rising position.
+/* plan.h: a prompt as views to reuse and runs to compute, by rising position.
  *
  *   prompt --resolve--> imports, arguments --order--> entries --place--> positions --items--> [view | run] ...
  *
- * docs/pml.md ('Order of a prompt', 'Layout', 'What attends to what') says what comes out. A plan names segments of its layout
- * and does not look into the store: whether a segment's spans are there is the engine's business.
+ * docs/pml.md ('Order of a prompt', 'Layout', 'What attends to what') defines the result. A plan names segments of its layout
+ * and does not access the store: the engine checks whether a segment's spans are cached.
  */
 #ifndef PML_PLAN_H
 #define PML_PLAN_H
@@ -12,28 +12,29 @@
 
 typedef struct pml_item {
     bool is_view;
-    bool exact;       /* its states are those of the plain run of the whole prompt */
+    bool exact;       /* its KV is that of a full prefill of the whole prompt */
     int32_t segment;  /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
-    int32_t holder;   /* node of the schema whose text or argument it is; -1: the prompt's own */
+    int32_t holder;   /* schema node that owns the text or argument; -1: the prompt's own */
     int32_t node;     /* the prompt's own: its node in the prompt's document, a text or the role around it; else 0 */
     int32_t pos;      /* of its first token in this prompt */
     int32_t shift;    /* view: pos - canonical position */
     int32_t n_tokens; /* run: tokens; view: slots from the segment's first on, holes included */
-    int32_t n_counted; /* without holes, and without what is computed again */
+    int32_t n_counted; /* without holes and recomputed tokens */
     size_t first_token; /* run: in the plan's tokens */
-    rp_quality quality; /* view: what holds for it */
-    const char *why;    /* run of a module, for the sake of quality: "link", "blend", "exact"; else NULL. Static */
-    size_t first_again; /* view: slots that are computed again, which runs of the segment hold: in the plan's list, rising */
+    rp_quality quality; /* view: its effective quality */
+    const char *why;    /* run of a module that is recomputed for quality: "link", "blend", "exact"; else NULL.
+                           Static */
+    size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, rising */
     int32_t n_again;
 } pml_item;
 
 /* A message of a conversation that was planned as one run. */
 typedef struct pml_turn {
     size_t end; /* in the plan's tokens */
-    int role;   /* chat_role's value */
+    int role;   /* value of chat_role */
 } pml_turn;
 
-/* A parameter that the prompt takes and gives no argument for: nodes of the schema. */
+/* A parameter of an imported module without an argument: nodes of the schema. */
 typedef struct pml_missing {
     int32_t holder, param;
 } pml_missing;
@@ -45,30 +46,32 @@ typedef struct pml_plan {
     token_list tokens;        /* of all runs */
     int32_t *again;           /* of all views: see pml_item */
     size_t n_again, cap_again;
-    rp_quality asked;         /* the highest of what holds for its modules; reuse without any */
-    rp_quality raised;        /* the same with the least that they were to get; as written, where that changed nothing */
-    bool is_flat;             /* all of them are to be exact: the plan is to be run as pml_plan_flatten writes it */
+    rp_quality asked;         /* the highest quality of its modules; reuse without any */
+    rp_quality raised;        /* the same with the requested minimum applied; as written, where that changed nothing */
+    bool is_flat;             /* all modules have quality exact: run the plan as pml_plan_flatten writes it */
     pml_turn *turns;          /* of a conversation; else none */
     size_t n_turns;
     pml_missing *missing;     /* in the order of the prompt */
     size_t n_missing, cap_missing;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
-    int32_t end;              /* the highest position + 1: where the answer goes on */
-    bool *included;           /* by node of the schema: what the prompt takes */
+    int32_t end;              /* the highest position + 1: where the answer continues */
+    bool *included;           /* by node of the schema: included in the prompt */
 } pml_plan;
 
-/* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the role that the
- * prompt ends with stays open, and no answer is opened (RP_ERR_INVALID: it ends with none). quality: instead of what prompt and schema say;
- * least: modules get no less, where neither that nor the prompt says one.
+/* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the
+ * role at the end of the prompt stays open, and no answer is opened (RP_ERR_INVALID: the prompt ends with no role).
+ * quality: overrides prompt and schema; least: minimum for modules for which neither quality nor the prompt gives one.
  * RP_ERR_NAME (module, argument; with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH
- * (argument or text, with both lengths), RP_ERR_INVALID (no argument for a parameter that requires one; nothing at all), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+ * (argument or text, with both lengths), RP_ERR_INVALID (no argument for a required parameter; empty prompt),
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
                  rp_quality quality, rp_quality least, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
-/* Plans tokens as they are, as one run. RP_ERR_INVALID (an id that the model has not). */
+/* Plans tokens as given, as one run. RP_ERR_INVALID (an id that is not in the vocabulary). */
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
-/* Who knows which tokens an assistant's text was: appends them to what stands before it, which out holds; false: nobody does. */
+/* Memory of sampled answers: appends the tokens of an assistant's text to the preceding tokens in out; false: unknown
+ * text. */
 typedef struct pml_recall {
     bool (*find)(void *user, const char *text, size_t n, token_list *out);
     void *user;
@@ -79,24 +82,24 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
                       rp_error *err);
 void pml_plan_free(pml_plan *p);
 
-/* Appends the tokens of a conversation, with all that the model's chat format puts around it. RP_ERR_INVALID, RP_ERR_MEMORY,
- * RP_ERR_LIMIT. */
+/* Appends the tokens of a conversation in the model's chat format. RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err);
 
-/* Tokens of a view are to be computed again in the prompt: n slots of its segment, rising, that count and are not computed again yet. The
- * view leaves them out, and is gone if nothing is left of it; runs stand in their places; other items may move. why: as pml_item.why. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Marks tokens of a view to be recomputed in the prompt: n slots of its segment, rising, counted and not yet marked.
+ * The view excludes them, and is removed if it becomes empty; runs take their places; other items may move. why: as
+ * pml_item.why. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err);
-/* The slots of a view that are no holes, one after the other; those that are computed again are among them. */
+/* Iterates over the slots of a view except holes; recomputed slots are included. */
 typedef struct pml_slots {
     const pml_hole *holes;
     int32_t n_holes, hole, n, next;
 } pml_slots;
 
 pml_slots pml_item_slots(const pml_plan *p, const pml_item *view);
-/* False: there are no more. */
+/* Returns false at the end. */
 bool pml_slots_next(pml_slots *s, int32_t *slot);
 
-/* The slots of a view that are computed again. */
+/* The recomputed slots of a view. */
 static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *view) {
     return view->n_again > 0 ? p->again + view->first_again : NULL;
 }
@@ -104,8 +107,8 @@ static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *v
 /* Moves the whole plan by n >= 0 positions (packed layouts). */
 void pml_plan_move(pml_plan *p, int32_t n);
 
-/* Tokens and positions of the whole prompt by rising position, as one plain run: n = n_cached + n_fresh of each, into arrays of the
- * caller. RP_ERR_MEMORY. */
+/* Writes tokens and positions of the whole prompt by rising position, as one plain run: n = n_cached + n_fresh of each,
+ * into the caller's arrays. RP_ERR_MEMORY. */
 int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* quality.h: the dial as it is written: "link:8" <-> rp_quality; and how the plan of a prompt follows it. */
+/* quality.h: text form of the quality setting: "link:8" <-> rp_quality; and its effect on a prompt's plan. */
 #ifndef PML_QUALITY_H
 #define PML_QUALITY_H
 
@@ -6,16 +6,16 @@
 
 #include "reprise.h"
 
-/* How to write one, for errors. */
+/* Syntax hint for error messages. */
 #define PML_QUALITY_ADVICE "write reuse, link:K (K from 1 to 4096 tokens), blend:R (R from 1 to 100 percent), scaffold or exact"
 
-/* False: it is none of them. */
+/* Returns false if the text is not a quality. */
 bool pml_quality_read(const char *text, rp_quality *out);
 char *pml_quality_write(rp_quality quality, char out[RP_QUALITY_BYTES]);
-/* One that was not written by this file: is the mode known and the amount in its range? */
+/* Validates a quality from outside this file: known mode, amount in range. */
 bool pml_quality_is_valid(rp_quality quality);
 
-/* The one further up the dial. */
+/* The higher of two qualities. */
 static inline rp_quality pml_quality_higher(rp_quality a, rp_quality b) {
     return b.mode > a.mode || (b.mode == a.mode && b.amount > a.amount) ? b : a;
 }

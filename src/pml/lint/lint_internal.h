@@ -1,9 +1,9 @@
-/* lint_internal.h: what the files of lint*.c share. Nobody else includes it.
+/* lint_internal.h: internals shared by lint*.c only.
  *
- *   lint.c        the list of findings; what the layout alone tells
- *   lint_use.c    prompts: who imports what, with what
- *   lint_space.c  borders between texts, and indentation
- *   lint_names.c  words that point elsewhere
+ *   lint.c        the list of findings; findings from the layout alone
+ *   lint_use.c    prompts: imports, combinations, arguments
+ *   lint_space.c  text borders and indentation
+ *   lint_names.c  references to text outside the module
  */
 #ifndef PML_LINT_INTERNAL_H
 #define PML_LINT_INTERNAL_H
@@ -11,25 +11,25 @@
 #include "base/compiler.h"
 #include "pml/lint/lint.h"
 
-/* What prompts do with a parameter. */
+/* Use of a parameter by prompts. */
 typedef struct lint_param {
-    int32_t n_given, n_too_long, longest; /* arguments; of them; tokens */
-    char *sample;                         /* the first that was given, or NULL */
+    int32_t n_given, n_too_long, longest; /* number of arguments; number that are too long; tokens of the longest */
+    char *sample;                         /* the first argument given, or NULL */
 } lint_param;
 
-/* What prompts do with the schema, by its nodes. */
+/* Use of the schema by prompts, by its nodes. */
 typedef struct lint_use {
-    int32_t *imported;   /* modules: prompts that have it, defaults included */
-    int32_t *with_next;  /* modules: prompts that import it and, right behind it, the next module */
+    int32_t *imported;   /* modules: prompts that include it, defaults too */
+    int32_t *with_next;  /* modules: prompts that import it and, directly after it, the next module */
     lint_param *params;  /* parameters */
-    int32_t n_planned;   /* prompts that count */
+    int32_t n_planned;   /* prompts that were planned */
 } lint_use;
 
 typedef struct lint_entry {
     rp_lint_finding f;
-    size_t number; /* in the order in which they were found */
+    size_t number; /* order of discovery */
     bool of_prompt;
-    char *strings; /* that f points to */
+    char *strings; /* owns the strings of f */
 } lint_entry;
 
 typedef struct lint {
@@ -40,14 +40,14 @@ typedef struct lint {
     size_t n_entries, cap_entries, n_left_out;
     size_t n_others;
     int32_t *tokens;   /* by node: a module's own tokens, without holes */
-    int32_t *end;      /* by node: the first node behind all that it holds */
-    int32_t *first, *last; /* by node: a holder's segments lie between these, itself included; first > last: it has none */
-    bool *is_grouped;  /* by node: a module that `together` or `always` speaks of */
+    int32_t *end;      /* by node: the first node after all that it holds */
+    int32_t *first, *last; /* by node: a holder's segments are in this range, itself included; first > last: none */
+    bool *is_grouped;  /* by node: a module in a finding of `together` or `always` */
     lint_use use;
     rp_error *err;
 } lint;
 
-/* A place of a document. */
+/* A place in a document. */
 typedef struct lint_place {
     const char *document;
     int32_t line, column;
@@ -61,23 +61,24 @@ int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t mod
     lint_add_at(x, code, &(lint_place){(x)->d->name, (x)->d->nodes[node].line, (x)->d->nodes[node].column, false}, \
                 (x)->d->nodes[node].kind == PML_MODULE ? (node) : pml_holder((x)->d, node), __VA_ARGS__)
 
-/* Does the module's text see the holder's (a module or the schema) when it is computed? */
+/* Whether the module's text attends to the holder's (a module or the schema) when it is prefilled. */
 bool lint_has_seen(const lint *x, int32_t module, int32_t holder);
-/* No prompt has both modules: they stand in different members of one union. */
+/* Whether no prompt has both modules: they are in different members of one union. */
 bool lint_excludes(const lint *x, int32_t a, int32_t b);
-/* A scaffold computes them together. */
+/* Whether a scaffold prefills them together. */
 bool lint_is_joint(const lint *x, int32_t a, int32_t b);
-/* The module directly behind this one, with nothing between them that gives text; -1: none. Members of unions have none. */
+/* The module directly after this one, with nothing between them that gives text; -1: none. Members of unions have
+ * none. */
 int32_t lint_next_module(const lint *x, int32_t module);
-/* Nothing but texts and parameters in it. */
+/* Whether it holds only texts and parameters. */
 bool lint_is_leaf(const lint *x, int32_t module);
 bool lint_has_params(const lint *x, int32_t module);
-/* Its states are kept and used as they are: neither cache="false" nor quality="exact". */
+/* Whether its KV is cached and reused as it is: neither cache="false" nor quality="exact". */
 bool lint_is_reused(const lint *x, int32_t holder);
-/* So, and nothing computes them in the company of others: quality is below "scaffold". */
+/* Reused, and never prefilled together with other modules: quality is below "scaffold". */
 bool lint_is_read_alone(const lint *x, int32_t holder);
 
-/* Reads the prompts into x->use and adds what they alone tell. */
+/* Reads the prompts into x->use and adds the findings that depend on them alone. */
 int lint_read_use(lint *x, const rp_lint_prompt *prompts, size_t n_prompts);
 int lint_check_params(lint *x);
 int lint_check_together(lint *x); /* marks is_grouped */

@@ -12,15 +12,15 @@
 
 #define PML_SPLIT_MAX_MESSAGES ((size_t)1 << 20) /* of all prompts together */
 #define PML_SPLIT_MAX_MODULES ((size_t)1 << 16)
-#define PML_SPLIT_ARGUMENT_BYTES 256             /* longer variations are no arguments */
-#define PML_SPLIT_MAX_PARAMS 16                  /* of a module */
+#define PML_SPLIT_ARGUMENT_BYTES 256             /* longer variations do not become arguments */
+#define PML_SPLIT_MAX_PARAMS 16                  /* per module */
 
 typedef struct pml_split_document {
     char *bytes; /* NUL-terminated */
     size_t n;
 } pml_split_document;
 
-/* What a prompt is made of, in bytes of its own text. */
+/* Composition of a prompt, in bytes of its text. */
 typedef struct pml_split_figures {
     uint64_t total, cached, first, prefix; /* as rp_split_import */
 } pml_split_figures;
@@ -41,11 +41,11 @@ typedef struct pml_split {
     size_t lead_bytes;
 } pml_split;
 
-/* options: rp_split's, with a name and min_bytes that are valid. *out: pml_split_free. Errors as rp_split. */
+/* options: rp_split's, with a valid name and min_bytes. *out: pml_split_free. Errors as rp_split. */
 int pml_split_new(pml_split **out, const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_error *err);
 void pml_split_free(pml_split *s);
 
-/* shared[i]: how many elements row i begins with that an earlier row begins with, too. RP_ERR_MEMORY. */
+/* shared[i]: length of the longest prefix that row i shares with an earlier row, in elements. RP_ERR_MEMORY. */
 int pml_split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t n, size_t *shared, rp_error *err);
 
 #endif
