@@ -14,7 +14,7 @@ OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
 
-.PHONY: all setup packages test exactness oracle test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
+.PHONY: mutations all setup packages test exactness oracle test-arm test-clients test-clients-python test-page demo quality bench bench-peers bench-load bench-replay bench-restart bench-writer bench-audit soak soak-disk fuzz check install clean help
 .DEFAULT_GOAL := all
 
 all: packages ## build the program (build/reprise), the library, tests and tools; installs nothing
@@ -70,6 +70,9 @@ tidy: all ## clang-tidy (14) with the checks of .clang-tidy, on src/base and src
 
 coverage: ## lines and branches that the tests execute, by folder (gcc, gcovr; build-coverage/index.html)
 	@tools/coverage
+
+mutations: packages ## breaks ten invariants on purpose and expects an assertion or a test to notice (about ten minutes)
+	@tools/check-mutations $(NAMES)
 
 dist: ## build/reprise-VERSION.tar.gz of the last commit, the same bytes each time
 	@tools/dist
