@@ -71,6 +71,7 @@ void job_publish(rp_job *c, int rc, const rp_error *err) {
     double ms = (double)(base_clock_us() - c->submitted_us) / 1e3;
     if (c->options.on_done) c->options.on_done(c->options.user);
     pthread_mutex_lock(&e->lock);
+    BASE_ASSERT(!c->ended && e->n_live > 0);
     c->rc = rc;
     if (rc) {
         if (err) c->err = *err;

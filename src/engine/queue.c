@@ -1,5 +1,6 @@
 /* queue.c: calls that wait, in the order in which they are to run: by priority; within a priority tenants take turns (turns.h); within a
  * tenant by deadline, then arrival. The engine's thread. */
+#include "base/check.h"
 #include "base/error.h"
 #include "engine/engine_internal.h"
 
@@ -103,6 +104,7 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 }
 
 void queue_add(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* a job that waits holds nothing but what was prefetched */
     c->cost_us = queue_cost_of(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;

@@ -58,6 +58,7 @@ static void scheduler_forget(rp_engine *e, const rp_job *c) {
 static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     rp_error own = {0};
     bool began = c->phase == JOB_DECODE;
+    BASE_ASSERT(c->phase != JOB_DONE && c->phase != JOB_FLUSHING && c->kind != JOB_BACKGROUND);
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
         sequence_reserve(&c->seq, 0); /* it takes no more */
         prefix_give(c, true);
@@ -240,6 +241,7 @@ static int begin_phase(rp_job *c, rp_error *err) {
 static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
+    BASE_ASSERT(c->needs.n_missing == 0 && context->n_views == 0);
     context->scatters = c->blend.most > 0;
     int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
     if (!rc) rc = prefix_compose(c, err);
@@ -289,6 +291,7 @@ static void scheduler_choose(rp_engine *e, rp_job *c) {
 }
 
 static void scheduler_admit(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(e->n_running < e->max_running && c->phase == JOB_WAITING);
     queue_admit(e, c);
     e->running[e->n_running++] = c;
     queue_begin_rows(e, c);

@@ -230,6 +230,7 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
     if (kv_context_has_failed(&j->seq.context)) return; /* its rows are worth nothing: scheduler.c lets it begin anew */
     if (!rc) {
         j->seq.done += p->n_rows;
+        BASE_ASSERT(j->seq.done <= j->seq.n);
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
         if (asker) asker->prefill_done += (uint64_t)p->n_rows;
         if (j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
@@ -272,6 +273,7 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     if (!p->rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
+        BASE_ASSERT(c->seq.done <= c->seq.n);
         if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
         if (p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
@@ -371,6 +373,7 @@ bool steps_run(rp_engine *e, step_result *out) {
         rp_step_kind last = step_part_kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
         bool waits = waits_for_disk(&s);
+        BASE_ASSERT(s.n_rows <= e->max_rows && s.n_parts <= e->max_parts && s.n_logits <= e->max_logits);
         e->n_steps++;
         if (last == RP_STEP_DECODE) e->last_plain = e->n_steps;
         else if (last == RP_STEP_BACKGROUND) e->last_plain++; /* what runs beside answers does not notice it */

@@ -85,6 +85,7 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     if ((rc = kv_span_append(v->span, slot, err))) return rc;
     if (c->scatters) kv_span_place(v->span, pos);
     v->mask[*slot / KV_BLOCK_SLOTS] |= UINT64_C(1) << (*slot % KV_BLOCK_SLOTS);
+    BASE_ASSERT(*slot < KV_SPAN_TOKENS && !kv_span_is_sealed(v->span)); /* invariant 2 */
     *span = v->span;
     return RP_OK;
 }

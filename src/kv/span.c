@@ -85,6 +85,7 @@ void kv_span_place(kv_span *s, int32_t pos) {
 void kv_span_truncate(kv_span *s, int32_t n) {
     BASE_ASSERT(!s->sealed && n <= s->n_tokens); /* invariant 2 */
     s->n_tokens -= n;
+    BASE_ASSERT(s->n_tokens >= 0 && s->n_tokens <= s->n_blocks * KV_BLOCK_SLOTS);
 }
 
 /* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token

@@ -181,6 +181,7 @@ static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "t
 
 /* Locked. */
 static void disk_tier_finish(disk_tier *d, job *j) {
+    BASE_ASSERT(d->n_pending > 0);
     d->n_pending--;
     queue_push(&d->events, j);
     pthread_cond_broadcast(&d->told);

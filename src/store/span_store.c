@@ -72,12 +72,14 @@ static void span_store_clear_bucket(span_store *s, size_t hole) {
 void span_store_unlink(span_store *s, span_list_kind list, uint32_t i) {
     span_list *l = &s->lists[list];
     span_links *e = &s->entries[i].links[list];
+    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* it is in this list */
     *(e->newer == NONE ? &l->newest : &s->entries[e->newer].links[list].older) = e->older;
     *(e->older == NONE ? &l->oldest : &s->entries[e->older].links[list].newer) = e->newer;
 }
 
 void span_store_link(span_store *s, span_list_kind list, uint32_t i) {
     span_list *l = &s->lists[list];
+    BASE_ASSERT(s->entries[i].used && l->newest != i);
     s->entries[i].links[list] = (span_links){.newer = NONE, .older = l->newest};
     *(l->newest == NONE ? &l->oldest : &s->entries[l->newest].links[list].newer) = i;
     l->newest = i;
@@ -123,6 +125,7 @@ void span_store_forget(span_store *s, uint32_t i) {
 }
 
 int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
+    BASE_ASSERT(!s->entries[i].span && base_key_equal(kv_span_key(span), &s->entries[i].key));
     s->entries[i].span = span;
     int rc = span_store_enter_tier(s, TIER_RAM, i, kv_span_bytes(span), 0);
     if (rc) {
@@ -149,6 +152,7 @@ void span_store_set_label(span_entry *e, const char *label) {
 
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     span_entry *e = &s->entries[i];
+    BASE_ASSERT(e->span && s->stats.spans > 0 && s->stats.bytes >= kv_span_bytes(e->span));
     span_store_stop_waiting(s, i, for_room);
     span_store_leave_tier(s, TIER_RAM, i, for_room);
     span_store_unlink(s, LIST_RAM, i);

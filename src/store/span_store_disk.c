@@ -45,6 +45,7 @@ span_file *span_store_new_file(const span_store *s, const kv_span_form *form, in
 }
 
 int span_store_enter_disk(span_store *s, uint32_t i, span_file *f, float idle) {
+    BASE_ASSERT(!s->entries[i].file);
     s->entries[i].file = f;
     int rc = span_store_enter_tier(s, TIER_DISK, i, f->bytes, idle);
     if (rc) {

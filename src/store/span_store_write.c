@@ -24,6 +24,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -96,6 +97,7 @@ static uint64_t most_queued(const span_store *s) {
 
 static void wait_in(span_store *s, span_list_kind list, uint32_t i) {
     span_entry *e = &s->entries[i];
+    BASE_ASSERT(e->waits == LIST_RAM && e->span && (e->row || list == LIST_WRITING));
     e->waits = list;
     e->wait_bytes = kv_span_bytes(e->span);
     s->waiting_bytes[list] += e->wait_bytes;
@@ -108,6 +110,7 @@ static void leave_list(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     if (e->waits == LIST_RAM) return;
     span_store_unlink(s, e->waits, i);
+    BASE_ASSERT(s->waiting_bytes[e->waits] >= e->wait_bytes && s->stats.disk_waiting > 0);
     s->waiting_bytes[e->waits] -= e->wait_bytes;
     s->stats.disk_waiting--;
     e->waits = LIST_RAM;
@@ -261,6 +264,7 @@ static bool begin_write(span_store *s, uint32_t i) {
     if (room == DISK_FITS && span_store_write_row(s, i, e->row, bytes, since)) {
         e->row = NULL;
         e->since_us = since;
+        BASE_ASSERT(!is_limited || s->allowed_bytes >= bytes);
         if (is_limited) s->allowed_bytes -= bytes;
         wait_in(s, LIST_WRITING, i);
         return true;

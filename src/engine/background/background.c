@@ -1,6 +1,7 @@
 /* background.c: see background.h. */
 #include "engine/background/background.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -72,6 +73,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
     background_release(e, c);
     job_free(c);
+    BASE_ASSERT(e->background_tasks.n_tasks > 0);
     e->background_tasks.n_tasks--;
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -246,6 +247,7 @@ static void scaffolds_computed(rp_engine *e, void *user, int rc, const backgroun
     scaffolds *s = &e->scaffolds;
     combination *c = s->list;
     (void)user;
+    BASE_ASSERT(s->under_way);
     while (c->state != UNDER_WAY) c++;
     s->under_way = false;
     c->state = KNOWN;

@@ -91,6 +91,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
     if (!rc) rc = shifted_reuse_compose(c, err);
+    BASE_ASSERT(c->n_found < c->n_prompt); /* the last token is computed, for its logits */
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
     c->seq.tokens = c->tokens + c->n_found;

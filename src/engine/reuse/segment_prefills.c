@@ -160,6 +160,7 @@ static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
         next = w->next;
         w->next = NULL;
         w->prefill = NULL;
+        BASE_ASSERT(w->owner->n_missing > 0);
         w->owner->n_missing--;
     }
     prefill->waiters = NULL;
