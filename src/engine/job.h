@@ -1,18 +1,18 @@
-/* job.h: a call, from rp_engine_submit to its result.
+/* job.h: a job, from rp_engine_submit to its result: a request, the prefill of a schema's modules, or a background task.
  *
  *                 submitting thread        engine's thread
  *   request.c     copy, plan, check
- *   job.c        queue ------------------> scheduler.c   WAITING
+ *   submit.c      queue -----------------> scheduler.c   WAITING
  *                                           admit: look up prefix and modules, reserve      -> COMPOSING
- *                                           segment_prefills.c: modules that are missing
+ *                                           segment_prefills.c: prefills missing modules
  *                                           compose: views                                  -> PREFILL
- *                                           blend.c: chooses what is computed again         -> PROBING, composed anew -> PREFILL
- *                                           steps.c: tokens, piece by piece; the last row's logits: answer.c -> DECODE
- *                                           the store writes what it has computed, if it is to wait for that -> FLUSHING
- *   rp_job_wait  <------------------------ call_end: result or error                       -> DONE
+ *                                           blend.c: selects tokens to recompute            -> PROBING, composed again -> PREFILL
+ *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
+ *                                           write-through: the store writes its KV          -> FLUSHING
+ *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
  *
- * What stands under "shared" is guarded by the engine's lock. Everything else belongs to the submitting thread until the call is queued,
- * to the engine's thread until it has ended, and to whoever holds the rp_job after that.
+ * Fields under "shared" are guarded by the engine's lock. All others are owned by the submitting thread until the job is queued, by the
+ * engine's thread until it has ended, and by the holder of the rp_job after that.
  */
 #ifndef ENGINE_JOB_H
 #define ENGINE_JOB_H
@@ -37,71 +37,71 @@
 
 typedef enum job_kind {
     JOB_REQUEST,
-    JOB_MODULE_PREFILL,  /* computes the modules of a schema: rp_schema_prefill */
-    JOB_PREPARE, /* brings weights into order: rp_engine_prepare */
-    JOB_BACKGROUND, /* nobody waits for it: background.h */
+    JOB_MODULE_PREFILL, /* prefills the modules of a schema: rp_schema_prefill */
+    JOB_PREPARE,        /* repacks weights: rp_engine_prepare */
+    JOB_BACKGROUND,     /* without a caller: background.h */
 } job_kind;
 
 typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
 
-/* Tokens behind an edit, whose states are taken from where they were read before (shifted_reuse.c). None: n is 0. */
+/* Tokens after an edit whose KV is reused at shifted positions (shifted_reuse.c). None: n is 0. */
 typedef struct job_moved {
-    span_path path;      /* that read them, from its token `from` on */
-    int32_t from, first; /* first: the call's token, */
-    int32_t pos;         /* at this position */
+    span_path path;      /* of the cached prompt that has them, from its token `from` on */
+    int32_t from, first; /* first: index of the first one in the job's tokens, */
+    int32_t pos;         /* and its position */
     int32_t n, shift;
-    int32_t n_shift_recomputed;  /* tokens before them that are computed again */
+    int32_t n_shift_recomputed;  /* tokens before them that are recomputed */
 } job_moved;
 
 struct rp_job {
     rp_engine *engine;
     job_kind kind;
     uint64_t number;
-    rp_job *next; /* of those that wait, or in the inbox */
-    base_key flow; /* whose turn it takes (queue.c): the salt of rp_request.flow, or its tenant's */
+    rp_job *next; /* in the queue, the inbox or the list of flushing jobs */
+    base_key flow; /* the tenant in the queue's order (queue.c): the salt of rp_request.flow, or its tenant's */
 
-    /* what was asked for */
-    rp_request options; /* with copies of what it borrows */
+    /* the request */
+    rp_request options; /* with copies of everything that it borrows */
     char **stops;
     rp_logit_bias *bias;
     int32_t *forced;
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
     pml_plan *plan;
-    bool exact;        /* the plan is run flat: scopes are ignored */
-    int32_t raised;    /* steps that its schema was moved up the dial (audit.h) */
-    scaffold_form other; /* of the prompt; the one in use stands below */
-    span_root root;    /* of the tokens below, in the tree: its tenant's salt, and what stands before them */
-    /* Tokens behind the plan's views by rising position, then those of the answer. [cap_tokens] */
+    bool exact;        /* the plan runs flat: scopes are ignored */
+    int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
+    scaffold_form other; /* the form of the prompt that is not in use */
+    span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
+    /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
-    int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: with those of the answer; n_runs: stretches of consecutive positions in the prompt */
-    base_key before;   /* of a conversation: names what stands before its answer; */
-    bool remembers;    /* the answer is kept as tokens (conversation.c) */
-    uint64_t submitted_us, planned_us; /* planned_us: how long planning took */
+    int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
+    base_key before;   /* of a conversation: a name of the messages before its answer; */
+    bool remembers;    /* the answer is remembered as tokens (conversation.c) */
+    uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
     uint64_t deadline_us;              /* 0: none */
 
     /* the engine's thread */
     job_phase phase;
-    turn turn;                /* while it waits: when it is served; */
-    uint64_t place;           /* among those of the same round */
+    turn turn;                /* while it is queued: its round; */
+    uint64_t place;           /* among the jobs of that round */
     double cost_us;           /* predicted when it was queued; */
-    bool is_charged;          /* its tenant was, when it was admitted */
-    uint64_t tenant_rows;     /* of prompts, that steps gave its tenant while one of its calls ran */
-    bool shares;              /* its tokens may be found by others, and theirs by it */
-    rp_job *waits_for;       /* reads the same, and is further */
-    int32_t waits_until;      /* has computed so many of its tokens */
-    uint64_t tried_at;        /* rp_engine.budget_epoch when there was no room for it */
-    prefetch ahead;         /* while it waits */
+    bool is_charged;          /* its tenant was charged for it on admission */
+    uint64_t tenant_rows;     /* prompt rows computed for its tenant while one of the tenant's jobs ran */
+    bool shares;              /* it uses the prefix cache: looks up and inserts */
+    rp_job *waits_for;        /* a job that computes the same prefix and is ahead, */
+    int32_t waits_until;      /* until that has computed so many of its tokens */
+    uint64_t tried_at;        /* rp_engine.budget_epoch when its admission failed for lack of memory */
+    prefetch ahead;           /* while it is queued */
     segment_needs needs;
     int32_t next_segment;     /* JOB_MODULE_PREFILL */
-    uint64_t flush_serial;    /* span_store_flushed, when all of it is on disk */
+    uint64_t flush_serial;    /* value of span_store_flushed when all of its KV is on disk */
     span_path path;
-    int32_t n_found;          /* tokens that the path gave, */
-    size_t n_found_steps;     /* by so many of its steps */
+    int32_t n_found;          /* cached tokens of the path, */
+    size_t n_found_steps;     /* in so many of its steps */
     span_end found_end;
-    bool known_elsewhere;     /* nothing was found, and its beginning was read behind something else */
-    size_t first_own_view;    /* not given to the tree yet: this view of the context and those after it, */
-    int32_t n_given;          /* which begin at this token */
+    bool known_elsewhere;     /* a miss, although its first tokens are cached after another prefix */
+    size_t first_own_view;    /* first view of the context that is not in the prefix tree yet, */
+    int32_t n_given;          /* which begins at this token */
     sequence seq;
     answer answer;
     prompt_lookup prompt_lookup;
@@ -109,14 +109,14 @@ struct rp_job {
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
     job_blend blend;
-    int32_t known[RP_MISMATCH_TOKENS], n_known; /* how what was read before went on where the prompt left it */
-    uint64_t copied_bytes; /* of states, while it was composed */
-    struct audit_case *audited; /* it was chosen, and its first token's logits are kept; else NULL */
-    uint64_t saved_us;     /* what computing the states that were found would have taken */
-    bool keeps;            /* JOB_BACKGROUND: as its background_task says, */
-    background_done_fn background_done; /* and these */
+    int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
+    uint64_t copied_bytes; /* of KV, while it was composed */
+    struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
+    uint64_t saved_us;     /* predicted time to compute the cached KV */
+    bool keeps;            /* JOB_BACKGROUND: these three as in its background_task */
+    background_done_fn background_done;
     void *background_user;
-    int32_t n_tries;       /* how often it gave up its room */
+    int32_t n_tries;       /* how often it gave up its memory */
 
     /* shared */
     atomic_bool cancelled, paused;
@@ -130,23 +130,23 @@ struct rp_job {
 
 /* ---- request.c: on the submitting thread ---- */
 
-/* Copies, parses, plans and checks. The call was made by job_new. Errors as rp_engine_submit. */
+/* Copies, parses, plans and checks a request into a new job. Errors as rp_engine_submit. */
 int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 /* ---- job_tokens.c ---- */
 
 /* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
 int job_list_flat(rp_job *c, rp_error *err);
-/* The plan has other runs: lists their tokens and positions anew, for which there is room. */
+/* Lists the tokens and positions of the plan's runs, after the plan has changed. The arrays are large enough. */
 void job_list_runs(rp_job *c);
-/* Instead of that: a plain run of n tokens at their positions, both the call's from then on, of the tenant of that salt. */
+/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt. */
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
-/* Stretches of consecutive positions. */
+/* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
-/* Blocks that n tokens of the call, the prompt's and the answer's, take at most, and what may be chosen to be computed again. */
+/* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Blocks that a request's modules and n of its tokens take at one time. */
+/* Blocks that a request's modules and n of its own tokens take at one time. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Blocks that all of a request takes at most, modules included. */
+/* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
 
 /* ---- job.c ---- */
@@ -155,14 +155,14 @@ int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 void job_free(rp_job *c);
 /* The engine's thread: releases the KV that a job holds or has reserved; the job is in no list of jobs that compute. */
 void job_release(rp_job *c);
-/* Engine's thread: the call has ended, with rc and, if that is not 0, *err. Everything it holds was released. It may be freed meanwhile. */
+/* Engine's thread: the job has ended with rc and, if that is not 0, *err; it holds nothing. Its caller may free it before this returns. */
 void job_publish(rp_job *c, int rc, const rp_error *err);
 
 /* ---- result.c: engine's thread ---- */
 
-/* The call is composed: counts what was found. */
+/* The job is composed: counts cache hits and misses. */
 void job_count_found(rp_job *c);
-/* Fills in the result of an answer that is over: plan, counts, timings. RP_ERR_MEMORY. */
+/* Fills in the result of a complete answer: plan, counts, timings. RP_ERR_MEMORY. */
 int job_describe(rp_job *c, rp_error *err);
 
 #endif
