@@ -1,10 +1,10 @@
-/* prefetch.h: states of calls that wait: fetched from disk before it is their turn, and spared from eviction.
+/* span_prefetch.h: reads the KV of queued jobs from disk before their turn, and protects their hits from eviction.
  *
- *   waiting   [c0][c1][c2][c3] | c4 c5 ...      the first PREFETCH_JOBS
- *               |   what a look-up would find now: held, and read if it is on disk
+ *   queue   [j0][j1][j2][j3] | j4 j5 ...      the first PREFETCH_JOBS
+ *             |   the spans that a lookup would hit now: referenced, and read if they are on disk
  *
- * Only room that nobody was promised is taken, and half of it at most; the first that waits gets all of it when it is to run. What is held
- * is found again by the look-up of admission, which alone counts and decides. The engine's thread.
+ * Only unreserved memory is taken, half of it at most; the first queued job gets all of it for its admission. The lookup at admission decides, and
+ * counts the hits. Engine's thread.
  */
 #ifndef ENGINE_SPAN_PREFETCH_H
 #define ENGINE_SPAN_PREFETCH_H
@@ -20,19 +20,19 @@
 struct rp_engine;
 struct rp_job;
 
-/* Part of a call. Zero-initialised: nothing was fetched yet. */
+/* Part of a job. Zero-initialise. */
 typedef struct prefetch {
     kv_span **spans; /* references */
     size_t n, cap;
-    bool done;         /* all that was found is held; */
-    uint64_t tried_at; /* else: rp_engine.budget_epoch when there was no room */
+    bool done;         /* all hits are held; */
+    uint64_t tried_at; /* else: rp_engine.budget_epoch when memory was short */
 } prefetch;
 
-/* Fetches for the first calls that wait. */
+/* Prefetches for the first queued jobs. */
 void prefetch_run(struct rp_engine *e);
-/* Lets go of what is held for a call. */
+/* Releases the spans that are held for a job. */
 void prefetch_release(struct rp_job *c);
-/* Lets go of what is held for all calls that wait but this one. Was there anything? */
+/* Releases the spans that are held for all queued jobs except this one. Returns whether there were any. */
 bool prefetch_release_others(struct rp_engine *e, const struct rp_job *but);
 
 #endif
