@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The usual ways in; CMakeLists.txt and CMakePresets.json do the work. `make help` lists them.
 
 MODEL ?=

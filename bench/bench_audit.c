@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_audit.c: what auditing every request costs those that run: an open-loop load on an engine that audits, beside engines that do not.
  *
  *   bench_audit MODEL.gguf [--rate R] [--requests N] [--rounds N] [--threads N] [--answer N]

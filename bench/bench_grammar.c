@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_grammar.c: what a grammar costs a token.
  *
  *   bench_grammar [VOCABULARY.gguf...]

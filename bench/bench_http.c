@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_http.c: what the server costs beside the library: the same requests to one engine, by rp_engine_submit and over HTTP.
  *
  *   bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] [--answer N] [--threads N] [--whole]

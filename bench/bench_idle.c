@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_idle.c: what work in the background costs requests: first token and whole answer with tasks always waiting, beside none.
  *
  *   bench_idle MODEL.gguf [REQUESTS]

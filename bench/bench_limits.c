@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_limits.c: what this machine reads and multiplies at best, now, as one line of JSON.
  *
  *   bench_limits [--threads N]

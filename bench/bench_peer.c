@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; cells come on standard input, a line each, and for each
  * one line of JSON goes to standard output. Public interface only.
  *

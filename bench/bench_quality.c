@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_quality.c: what link and blend cost beside what their tokens cost.
  *
  *   bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock wall|processor]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_record.c: what writing and reading the record of a span takes, plain and encrypted, beside a copy of the same bytes.
  *
  *   bench_record [ROUNDS]     a span of 256 tokens of a 1.1B model (22 layers, 4 heads, 64 dimensions, f16: 5.5 MiB), in /tmp

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_restart.c: what a restart costs: first token over states that lie on disk, beside states in RAM and states that are computed.
  *
  *   bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N] [--threads N] [--dir DIR] [--only modules|prefix]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_reuse.c: what reuse is worth: first-token times with and without it, planning time, bytes copied, decode against bandwidth.
  *
  *   bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]

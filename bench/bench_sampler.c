@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_sampler.c: what one token costs to draw out of a vocabulary of a real size.
  *
  *   bench_sampler [VOCABULARY]     150000

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_shared.c: many sequences that decode after the same modules, beside the same number with copies of their own.
  *
  *   bench_shared MODEL.gguf [--threads N] [--tokens N] [--rounds N] [--least N] [--most N] [--memory GB]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_tenants.c: can a caller tell by the time that another tenant has what it asks for?
  *
  *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--disk yes]

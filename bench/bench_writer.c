@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_writer.c: what writing states to disk costs the answers under way: time between tokens with the writer busy, beside none.
  *
  *   bench_writer MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--dir DIR]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_completion.c: `reprise completion`: scripts that complete command lines of the program, for bash, zsh and fish.
  *
  * They are written from the tables that commands parse their options by, so that what is completed is what is taken. Owns nothing. One

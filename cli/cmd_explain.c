@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_explain.c: `reprise explain` and `reprise diff`: why an answer of a server took what it took, and how two differ. Owns their options. One
  * thread. */
 #include "common/command.h"

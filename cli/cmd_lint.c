@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_lint.c: `reprise lint`: says what could be better in a schema, and in the way prompts use it. Owns the command's options and what it
  * prints. One thread. */
 #include <string.h>

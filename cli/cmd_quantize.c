@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_quantize.c: `reprise quantize`: a copy of a model with smaller weights. Owns nothing. One thread; the library has its own. */
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_run.c: `reprise run`: prompts to answers.
  *
  * Owns the command's options, the order of the work and the callbacks of a request. How a result is shown stands in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_serve.c: `reprise serve`: an engine behind HTTP.
  *
  * Owns the command's options, signals, and the order of starting and ending. Everything about HTTP is the server's (reprise_server.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_split.c: `reprise split`: proposes a schema for plain prompts. Owns the options and what is printed; rp_split does the work. One
  * thread. */
 #include <errno.h>

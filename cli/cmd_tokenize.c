@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_tokenize.c: `reprise tokenize`: text on standard input to token ids. Owns nothing. One thread. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commands.c: the commands of the program, in the order of its help. Constants. */
 #include "common/command.h"
 

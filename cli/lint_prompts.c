@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_prompts.c: see lint_prompts.h. Owns the texts that prompts point into. One thread. */
 #include "lint_prompts.h"
 

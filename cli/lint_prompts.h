@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_prompts.h: files of prompts: PML documents one behind another, or JSON Lines.
  *
  *   <prompt schema="a">...</prompt>          {"prompt": "<prompt schema='a'>...</prompt>", ...}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the program `reprise`: finds the command and hands over.
  *
  * Owns the help about all of them. One thread; the library has its own.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report_print.c: a report, a list of them, and two compared, as lines for a person. */
 #define _POSIX_C_SOURCE 200809L /* localtime_r */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reports.c: see reports.h. One thread. */
 #include "reports.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reports.h: reports of a server's last answers, as `reprise explain` and `reprise diff` get them. */
 #ifndef CLI_REPORTS_H
 #define CLI_REPORTS_H

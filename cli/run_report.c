@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_report.c: results as JSON (docs/man/reprise-run.1, JSON) and as one line. Owns nothing. One thread. */
 #include "run_report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_report.h: how `reprise run` shows a result. */
 #ifndef CLI_RUN_REPORT_H
 #define CLI_RUN_REPORT_H

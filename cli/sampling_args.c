@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampling_args.c: see sampling_args.h. Owns nothing. One thread. */
 #include "sampling_args.h"
 

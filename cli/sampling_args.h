@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampling_args.h: the options that say how an answer's tokens are drawn, where it stops, and what is told of them. */
 #ifndef CLI_SAMPLING_ARGS_H
 #define CLI_SAMPLING_ARGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve_notify.c: see serve_notify.h. Owns nothing. One thread. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 

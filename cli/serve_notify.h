@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve_notify.h: tells systemd (sd_notify(3)) how far the server is: a datagram to the socket that NOTIFY_SOCKET names. Without it, and where
  * nobody listens, nothing. */
 #ifndef CLI_SERVE_NOTIFY_H

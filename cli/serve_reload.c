@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve_reload.c: see serve_reload.h. One thread, which waits for the signal. */
 #define _POSIX_C_SOURCE 200809L /* sigwait */
 

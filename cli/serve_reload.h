@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve_reload.h: SIGHUP: the files of --schema are read again while the server runs. Their modules keep the states that they had, as far as
  * they are what they were; a file that cannot be read leaves its schema as it is.
  *

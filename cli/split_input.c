@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_input.c: reads prompts: a file is one, unless its first line is a JSON object with "prompt" or "messages"; then each line is one.
  *
  *   {"prompt": "..."}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_input.h: the prompts that `reprise split` reads: a file each, or JSON Lines. */
 #ifndef CLI_SPLIT_INPUT_H
 #define CLI_SPLIT_INPUT_H

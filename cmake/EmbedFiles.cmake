@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Files as bytes inside of a program, by CMake alone.
 #
 #   reprise_embed_files(TARGET <target> SYMBOL <name> ROOT <folder> FILES <file>...)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `make install` puts where: the header, both libraries, the program, man pages, and the two ways by which other
 # builds find the library (pkg-config and find_package).
 

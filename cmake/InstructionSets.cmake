@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Instruction sets: files named *_<set>.c alone get the flags of their set, and those of other architectures are not
 # compiled. The levels that they make are in src/base/cpu.h.
 

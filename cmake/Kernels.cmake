@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The kernels and tests/kernel alone (REPRISE_KERNELS_ONLY): what can be built for another machine without its libraries.
 
 enable_testing()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How everything is compiled: language, warnings, floating point, sanitizers. Applied through the target reprise-options,
 # which is never installed.
 

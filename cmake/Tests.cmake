@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tests, fuzzers, benchmarks and tools. Each is found by its name; a folder may be empty.
 #
 #   tests/<area>/test_x.c   one program, one ctest `area/x`, label `area`; .sh and .py files are run as they are

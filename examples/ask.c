@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ask.c: loads a model and a schema, asks a question about a module twice, and shows what was reused. Whatever the question holds is text.
  *
  *   cc ask.c $(pkg-config --cflags --libs reprise) -o ask

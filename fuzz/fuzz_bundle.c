@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_bundle.c: any bytes as a bundle: it is refused with a reason, or every record of it is checked, and then checking and loading agree.
  *
  * First byte: bit 0: the sizes of the file and of the last record are made right; bit 1: so is the header's checksum; bit 2: so are those

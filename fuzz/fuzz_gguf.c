@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_gguf.c: any bytes as a GGUF file: opening fails cleanly, or everything that the reader gives out lies inside the bytes.
  *
  * The same bytes are then taken for the two parts of a split model: the last four say how long the first is.

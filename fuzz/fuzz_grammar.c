@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_grammar.c: any bytes as a grammar, a trigger and a text: a grammar that is refused is refused with one line and its place; one that
  * is taken follows the text the same way with much room and with little, cut anywhere, and allows exactly the tokens that go on. The input is
  * split at NUL bytes: grammar, trigger (may be empty: none), text. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_http_stream.c: any bytes as what a client sends: in one piece, in two and byte by byte they are cut in the same way, nothing is passed on
  * twice, and a head that is passed on has nothing in it that a reader could read otherwise. The first byte is where the bytes are cut. */
 #include <stdint.h>

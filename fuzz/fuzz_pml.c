@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_pml.c: any bytes as a schema and a prompt for it: they are refused with one line, or laid out, looked over and planned, and then
  * the plan keeps its promises. The input is split at the first NUL byte: schema, prompt. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */

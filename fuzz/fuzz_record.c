@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_record.c: any bytes as a record: it is refused with a reason, or read, and then reading it layer by layer and verifying agree.
  *
  * First byte: bit 0: the padding in front of the states is left out of the input, and all sizes and places are made right; bit 1: so is

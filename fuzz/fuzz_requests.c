@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_requests.c: any bytes as the body of a request, in every dialect: it is refused with one line, or what is asked for is within its
  * limits; tools and schemas of answers become a grammar, or a problem. The first byte chooses the dialect. */
 #include <math.h>

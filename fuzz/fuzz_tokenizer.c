@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_tokenizer.c: any bytes as a text for vocabularies of every kind, or as a vocabulary.
  *
  * First byte: bit 0 byte-level BPE, bit 1 special tokens, bit 2 space prefix, bit 3: the rest is a GGUF file instead, whose vocabulary

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* replay.c: runs a fuzz target over the files of a corpus, with any compiler: what a fuzzer has found stays a test.
  *
  *   replay_x FOLDER...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reprise.h: the public interface of Reprise, an LLM inference library that never prefills the same text twice.
  *
  *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.

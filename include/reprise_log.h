@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reprise_log.h: log output of the library and of a program. It follows the conventions of reprise.h; not installed yet. */
 #ifndef REPRISE_LOG_H
 #define REPRISE_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reprise_server.h: an HTTP server for an engine: established APIs, and PML (docs/server.md).
  *
  *   rp_server *server;

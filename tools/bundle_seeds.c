@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bundle_seeds.c: writes small bundles that a fuzzer starts from: bundle_seeds DIR (fuzz/corpus/bundle).
  *
  * The first byte of each is a mode of fuzz/fuzz_bundle.c, which says what the fuzzer makes right.

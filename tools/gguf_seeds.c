@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_seeds.c: writes small GGUF files that a fuzzer starts from: gguf_seeds DIR (fuzz/corpus/gguf).
  *
  * One seed for each thing that a file may hold, so that a mutation begins one step away from every branch of the reader.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The lab: a chroot of Debian sid, outside of the tree, with what Reprise is compared to: Hugging Face transformers, torch and
 # llama.cpp. It is needed to make tests/golden anew, never to build or to test.
 #

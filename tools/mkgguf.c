@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mkgguf.c: writes random models in real shapes, for measuring speed, which does not depend on values.
  *
  *   mkgguf SHAPE TYPE OUT [--seed N]

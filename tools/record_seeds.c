@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_seeds.c: writes small records that a fuzzer starts from: record_seeds DIR (fuzz/corpus/record).
  *
  * The first byte of each is a mode of fuzz/fuzz_record.c, which says what the fuzzer makes right: a seed for each, plain and encrypted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_ids.c: the tokens of many texts in many vocabularies, for a program that compares them with another tokenizer's
  * (tools/golden/compare_tokenizers.py).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // api.js: talking to the server that sent this page, and to nobody else. Keeps the API key in this tab's session.
 
 const KEY = 'reprise-key';

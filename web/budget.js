@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // budget.js: a bar of what is used of a limit.
 
 import { h } from './dom.js';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cachepage.js: what the server keeps, as a treemap by bytes and as a table; pin and remove.
 
 import { byId, h, put } from './dom.js';

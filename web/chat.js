@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // chat.js: a conversation by /v1/chat/completions, streamed. Each answer says what its prompt took, and is a run (runs.js).
 
 import { byId, h } from './dom.js';

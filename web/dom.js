@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dom.js: making elements. Text becomes text nodes, never markup.
 
 const SVG = 'http://www.w3.org/2000/svg';

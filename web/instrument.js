@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // instrument.js: the panel beside chat and modules: the mosaic of a prompt, what its first token took, where it left what was known,
 // and the list of prompts.
 

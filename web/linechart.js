@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // linechart.js: a line over time, small: the last value large, least and most at the axis.
 
 import { h, s } from './dom.js';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // livepage.js: what the server does just now, from /metrics, asked while this view is looked at: nothing is polled behind it.
 
 import { byId, h, put } from './dom.js';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // modules.js: schemas of this server, an editor and a tree for one of them, and prompts over it.
 
 import { byId, h } from './dom.js';

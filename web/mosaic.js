@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mosaic.js: a prompt as tiles along its positions, by where each part's states came from.
 //
 //   0        |100        |200     rows of as many positions as leave a token some pixels; a tile goes on in the next row

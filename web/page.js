@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // page.js: where the page begins: which view is shown, the server's state, colours, the API key.
 
 import { byId } from './dom.js';

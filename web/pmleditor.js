@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pmleditor.js: a text area for PML with line numbers, light colours, and the server's error at its place.
 //
 //   gutter | ink: the same text in colours, drawn behind

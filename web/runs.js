@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // runs.js: the prompts that this page has sent, newest first, and which of them is looked at.
 //
 // A run: {kind: 'chat' | 'prompt', title, at, report (what the server tells as `reprise`), without (ms, measured without reuse),

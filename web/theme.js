@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // theme.js: the colours that the reader chose, before anything is drawn. A plain script: modules come too late.
 (function () {
   try {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // treemap.js: rectangles whose areas are as the items' sizes, as square as may be (Bruls, Huizing, van Wijk: Squarified treemaps, 2000).
 
 import { s, rove } from './dom.js';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // words.js: numbers and the server's words, as people read them.
 
 const grouped = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });

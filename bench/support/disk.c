@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk.c: the files of a store as a disk sees them: how much of them the system holds in memory, and how fast they are read. */
 #define _GNU_SOURCE /* mincore */
 

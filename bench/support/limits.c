@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* limits.c: what the machine can read and multiply at best, so that a figure can be given as a share of it. */
 #include <pthread.h>
 #include <stdbool.h>

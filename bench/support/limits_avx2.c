@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* limits_avx2.c: reading and multiplying as fast as AVX2 and FMA can. Nothing but the loop is timed: no loads in the products. */
 #include <immintrin.h>
 

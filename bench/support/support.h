@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* support.h: what the benchmarks share: texts of a wanted number of tokens, medians, files, and what the machine can do at best.
  *
  * One thread may call these; read_bandwidth, multiply_peak and files_read_gbs start and join threads of their own.

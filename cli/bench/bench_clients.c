@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_clients.c: requests on their way: see bench_serve.h. Owns its connections and the requests that were begun. One thread.
  *
  *   due -> the row -> a connection that is free: CONNECTING -> SENDING -> RECEIVING -> tally; the connection is IDLE, or CLOSED

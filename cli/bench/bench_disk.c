@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_disk.c: see bench_disk.h. */
 #define _DEFAULT_SOURCE /* st_mtim */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_disk.h: a store's folder as others see it: what it takes on disk, looked at all the while, and whether anything grows.
  *
  *   watcher's thread   look, every 10 ms: blocks of all that is in the folder, itself included; the process's open files and threads

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_driver.c: see bench_driver.h. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, pthread_condattr_setclock */
 

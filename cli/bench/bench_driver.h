@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_driver.h: an engine with many calls under way: submitted, timed by their callbacks, taken back when they have ended.
  *
  *   main's thread     submit ---------------------------------> wait: results, counts, on_ended -> freed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_loads.h: the loads of `bench`, and what they share. */
 #ifndef CLI_BENCH_LOADS_H
 #define CLI_BENCH_LOADS_H

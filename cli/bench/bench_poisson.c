@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_poisson.c: short calls that arrive at random moments, and a long prompt every few seconds.
  *
  * A call's times count from when it was due, not from when there was time to submit it. Every prompt is new, unless shared beginnings

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_replay.c: requests of a file, one after the other, as fast as they are answered.
  *
  * Lengths are divided by a scale, and each hash id becomes a block of words: equal beginnings of ids are equal tokens. What was found of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_report.c: what came of a load, for people and as JSON. Owns nothing. One thread. */
 #include "bench/bench_loads.h"
 #include "common/command.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_requests.c: see bench_requests.h. One thread. */
 #include "bench/bench_requests.h"
 

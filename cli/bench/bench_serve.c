@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_serve.c: `reprise bench serve`: what the users of a server feel, whichever speaks OpenAI's chat completions.
  *
  * Owns the command's options and the order of the work: bench_serve.h. The server is another process, this one's or another's program.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_serve.h: `reprise bench serve`: what its parts share.
  *
  *   bench_workload   which request comes when, and its body

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_soak.c: everything at once, for long: does memory stay flat and inside its budgets, and do answers stay what they are?
  *
  * Calls are drawn at random (bench_soak_calls.c); schemas are replaced, calls cancelled, and bursts of calls refused meanwhile. Some

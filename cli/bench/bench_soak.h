@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_soak.h: what the files of the load `soak` share: calls of every sort, drawn at random. */
 #ifndef CLI_BENCH_SOAK_H
 #define CLI_BENCH_SOAK_H

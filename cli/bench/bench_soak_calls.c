@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_soak_calls.c: the calls and schemas of `soak`. Owns nothing. One thread. */
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_stats.c: see bench_stats.h. Owns nothing. */
 #include "bench/bench_stats.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_stats.h: what `bench` counts with: times in a table of fixed size, how they are told, random numbers, the process's memory. */
 #ifndef CLI_BENCH_STATS_H
 #define CLI_BENCH_STATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_tally.c: what came of the requests of `bench serve`, for people and as JSON: see bench_serve.h. Owns nothing. One thread. */
 #include <stdlib.h>
 #include <string.h>

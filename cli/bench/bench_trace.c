@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_trace.c: see bench_trace.h. An event is one fprintf, so that those of two threads do not mix; the first one stands there when
  * others begin, so each begins with its comma. */
 #include "bench/bench_trace.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_trace.h: what an engine did and when, as a Chrome trace: a JSON array of events that Perfetto (ui.perfetto.dev) opens.
  *
  *   process "engine"   track "steps": one slice a step, with rows, predicted and actual duration; counters rows, calls, state bytes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_words.c: see bench_words.h. Owns nothing but what it returns. One thread. */
 #include "bench/bench_words.h"
 

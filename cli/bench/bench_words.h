@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_words.h: texts of exactly so many tokens, for any vocabulary.
  *
  * The words are tokens of the model, a space and letters each, of which rp_tokenize was seen to give back exactly those tokens, one by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_workload.c: what is asked, and when: see bench_serve.h. Owns conversations and the moments. One thread.
  *
  * Every request is a streamed chat completion of OpenAI's. Each run has a salt, so that nothing of an earlier one is found: it is sent as

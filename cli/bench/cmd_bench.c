@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_bench.c: `reprise bench`: what the users of a server would feel.
  *
  * Owns the command's options and the order of the work. Loads stand in bench_poisson.c, bench_replay.c and bench_soak.c, what drives and

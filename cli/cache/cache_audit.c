@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_audit.c: what an auditor found, as a table and as JSON. One thread. */
 #include "cache/cache_audit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_audit.h: what an auditor found, as `reprise cache stat` shows it. */
 #ifndef CLI_CACHE_AUDIT_H
 #define CLI_CACHE_AUDIT_H

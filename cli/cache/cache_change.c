@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_change.c: `reprise cache rm`, `pin`, `unpin`, `gc`, `rebuild`: what changes a store. Owns their options and lines. One thread. */
 #include <stdlib.h>
 #include <string.h>

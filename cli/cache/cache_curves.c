@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_curves.c: the drawing of `reprise cache simulate --svg`: saved compute against size.
  *
  *   %  |        o---o     a curve for each policy, Reprise's in front

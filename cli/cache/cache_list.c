@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_list.c: `reprise cache ls` and `stat`: what a store holds. Owns their options, tables and JSON. One thread.
  *
  * Both open the store read-only, so an engine may have it open.

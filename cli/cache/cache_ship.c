@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_ship.c: `reprise cache export` and `import`: a module's states as one file. Owns their options and lines. One thread. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_simulate.c: `reprise cache simulate`: a trace replayed against caches of several sizes and policies.
  *
  * Owns the command's options, the sizes, the table and the JSON; the trace is read by bench_requests.h, the curves are cache_curves.c's.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_simulate.h: what `reprise cache simulate` found: a cell for each size and policy. */
 #ifndef CLI_CACHE_SIMULATE_H
 #define CLI_CACHE_SIMULATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_store.c: see cache_store.h. Owns nothing. One thread. */
 #include "cache/cache_store.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_store.h: what the parts of `reprise cache` that work on a store share: its options, opening it, which records are meant, sizes and
  * times for people. */
 #ifndef CLI_CACHE_STORE_H

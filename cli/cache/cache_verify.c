@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_verify.c: `reprise cache verify`: every byte of a store is read. Owns its options, lines and JSON. One thread. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_cache.c: `reprise cache`: what stores keep, and what a cache would save. Owns the table of its parts. One thread. */
 #include <string.h>
 

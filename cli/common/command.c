@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* command.c: see command.h. */
 #include "common/command.h"
 

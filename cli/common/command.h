@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* command.h: what a command of the program is, and the exit statuses that all of them share.
  *
  * A command parses its own arguments (options.h), does its work through reprise.h alone, and returns an exit status. It

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console.c: error lines, memory, files, the clock, Ctrl-C and progress.
  *
  * Owns the one flag that the signal handler sets. Everything else is the caller's. One thread.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console.h: what commands share: error lines, memory, files, the clock, Ctrl-C, progress on a terminal. */
 #ifndef CLI_CONSOLE_H
 #define CLI_CONSOLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_client.c: see http_client.h. Owns the sockets of http_ask; http_connect's are the caller's. */
 #define _POSIX_C_SOURCE 200809L /* getaddrinfo, fcntl */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_client.h: requests to a server of HTTP/1.1 at a TCP port or a Unix socket. Replies are read by http_reader.h.
  *
  * What it does not do: TLS (a proxy's work), proxies, redirects, cookies, compression. A whole reply comes from http_ask, which waits;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_reader.c: see http_reader.h. A reader of replies owns nothing; a reader of events its two buffers. */
 #define _POSIX_C_SOURCE 200809L /* strcasecmp, strncasecmp */
 

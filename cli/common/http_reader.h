@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_reader.h: a reply of HTTP/1.1, and the server-sent events in its body, read as their bytes arrive.
  *
  *   bytes -> http_reader_feed -> status line, headers -> body: so many bytes, chunks, or until the end -> on_body

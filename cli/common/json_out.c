@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_out.c: see json_out.h. Owns nothing. One thread. */
 #include "common/json_out.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_out.h: JSON that is always valid: text is made UTF-8, numbers finite. */
 #ifndef CLI_JSON_OUT_H
 #define CLI_JSON_OUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama_options.c: see llama_options.h. The names are those of llama.cpp's common/arg.cpp. Owns nothing. Any thread. */
 #include "common/llama_options.h"
 

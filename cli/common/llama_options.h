@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama_options.h: options of llama.cpp's programs that a command of ours does not have, and what they are called here. */
 #ifndef CLI_LLAMA_OPTIONS_H
 #define CLI_LLAMA_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loader.c: opens models and engines for the commands and says what went wrong. Owns nothing. One thread. */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
 

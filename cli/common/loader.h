@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loader.h: what `run`, `inspect` and `tokenize` begin with: a model, an engine, schemas. */
 #ifndef CLI_LOADER_H
 #define CLI_LOADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: parses options by a table and prints help from it. Owns no state. One thread. */
 #include "common/options.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: a command's options as a table that is parsed, checked and explained from the same rows.
  *
  * A row says where in the command's own struct its value goes (offsetof), and as what:

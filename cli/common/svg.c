@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* svg.c: see svg.h. Text is made valid XML here and nowhere else. Owns nothing. One thread. */
 #include "common/svg.h"
 

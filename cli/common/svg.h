@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* svg.h: the parts that the drawings of `reprise inspect --svg` and `reprise cache simulate --svg` are made of.
  *
  * Lengths are in pixels of the drawing, y grows downwards. Positions of tokens go to the right: x = left + (position - first) * scale.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c: UTF-8, cells and words. Owns nothing. One thread (the locale is the process's). */
 #define _XOPEN_SOURCE 700
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h: UTF-8 from anywhere, made fit for a terminal, JSON or XML; and the nearest of several words.
  *
  * "Cells" are columns of a terminal. The locale decides whether characters outside ASCII may be printed at all; main sets

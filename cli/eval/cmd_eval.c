@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_eval.c: `reprise eval`: what ways of reuse do to answers, on task files.
  *
  *   for each task, for each item:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_plot.c: the drawing of `reprise eval --svg`: what a setting costs and what it gives.
  *
  *   right |        blend T   T exact        KL | T reuse

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_report.c: see eval_report.h. No state. */
 #include "eval/eval_report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_report.h: what an evaluation found, as a table for people, Markdown, CSV or JSON. */
 #ifndef CLI_EVAL_REPORT_H
 #define CLI_EVAL_REPORT_H

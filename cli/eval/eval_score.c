@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_score.c: see eval_score.h. No state. */
 #include "eval/eval_score.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_score.h: how good an answer is, how far one distribution is from another, and how sure a mean is. Pure functions. */
 #ifndef CLI_EVAL_SCORE_H
 #define CLI_EVAL_SCORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_setting.c: see eval_setting.h. No state. */
 #include "eval/eval_setting.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_setting.h: a way to compute a prompt, written as words: "path", "module+fixed", "exact". */
 #ifndef CLI_EVAL_SETTING_H
 #define CLI_EVAL_SETTING_H

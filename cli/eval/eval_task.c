@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_task.c: task files to items. Owns the JSON that the items' strings live in. One thread. */
 #include "eval/eval_task.h"
 

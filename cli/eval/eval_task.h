@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval_task.h: task files: JSON lines, each a question about a schema with the answers that count. */
 #ifndef CLI_EVAL_TASK_H
 #define CLI_EVAL_TASK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c: `reprise inspect`: describes a model, draws a schema and the mosaic of a prompt.
  *
  * Owns the command's options and the order of the work; the drawing stands in inspect_text.c, inspect_json.c and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_json.c: see inspect_json.h; docs/man/reprise-inspect.1 names the fields. Owns nothing. One thread. */
 #include "inspect/inspect_json.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_json.h: models and inspections as one JSON object on standard output. */
 #ifndef CLI_INSPECT_JSON_H
 #define CLI_INSPECT_JSON_H

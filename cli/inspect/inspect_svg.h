@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_svg.h: what `reprise inspect --svg` draws. The caller opens and closes the file, and looks at its error flag. */
 #ifndef CLI_INSPECT_SVG_H
 #define CLI_INSPECT_SVG_H

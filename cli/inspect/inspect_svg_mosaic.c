@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_svg_mosaic.c: a prompt's mosaic.
  *
  *    plan 10 tokens                 labels of tiles that are too narrow for them, each at its leader line

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_svg_schema.c: a schema's canonical layout, as boxes that hang below what they stand in.
  *
  *   [plan][                                  ]     own text is solid, what it holds is light

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_text.c: models, schemas and mosaics as aligned columns.
  *
  *   schema cities: packed layout, path scope, 312 positions

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_text.h: models, schemas and mosaics on a terminal. Everything goes to standard output. */
 #ifndef CLI_INSPECT_TEXT_H
 #define CLI_INSPECT_TEXT_H

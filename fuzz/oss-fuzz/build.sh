@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds every fuzzer for OSS-Fuzz or ClusterFuzzLite: see README.md. Takes CC, CFLAGS, LIB_FUZZING_ENGINE and OUT from them; the list of fuzzers is CMake's.
 # Without them it makes the same with clang here: OUT=/tmp/fuzzers fuzz/oss-fuzz/build.sh
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Byte-level BPE: learns a small vocabulary from the corpus, and encodes with it as the `gpt-2` pre-tokenizer does on ASCII.
 
 `python3 bpe.py` writes vocab.json. Digits are never merged with one another, so that a number is copied digit by digit.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The corpus of the bundled model: contexts of invented documents, and questions whose answers stand only in them.
 
 A task is a function (rng, level, held) -> Context. `level` rises as the model learns: more documents, longer texts. `held` chooses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint as GGUF: Llama architecture, Q8_0 matrices, F32 norms, the vocabulary and the chat format.
 
     python3 export.py run/model.pt ../reprise-mini.gguf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the task files of models/eval: held-out names and phrases, in PML, for `reprise eval`.
 
     python3 make_eval.py [folder]

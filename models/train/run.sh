@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Trains with what makes torch fast on two cores: no spinning, and memory that is kept instead of given back (1.6 x).
 cd "$(dirname "$0")" || exit 1
 preload=$(ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1)

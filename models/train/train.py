@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the bundled model: a Llama of a few million parameters, on answers that stand only in the context.
 
     ./run.sh --out run --minutes 120

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Word lists of the bundled model's corpus. Everything that is named is invented; plain words are plain words.
 
 Invented names are a head and a tail ("Bren" + "dal"). Of every kind of name one combination in five is held out: it is never seen in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache.c: stores on disk, without a model: the public interface of store/store_admin.h and store/store_bundle.h. */
 #include <string.h>
 

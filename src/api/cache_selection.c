@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_selection.c: see cache_selection.h. Owns nothing. Any thread. */
 #include "api/cache_selection.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_selection.h: which entries of a cache are meant: of a folder (cache.c) or of an engine that runs (live_cache.c). */
 #ifndef ENGINE_CACHE_SELECTION_H
 #define ENGINE_CACHE_SELECTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_api.c: rp_schema_lint: a schema laid out for a model without an engine, and looked over (pml/lint/lint.h). */
 #include <string.h>
 

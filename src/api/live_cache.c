@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* live_cache.c: what an engine that runs keeps, for its operator: listed and changed on the engine's thread, between two steps.
  *
  * Of a listing only what is told is held, twice that at most while the entries are looked at.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* models.c: models and tokens: the plain parts of the public interface. */
 #include "base/error.h"
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c: rp_cache_recompute: records of a store computed again by an engine without one, and compared.
  *
  *   text     its tokens and those of all that is above it, up to the root of plain text, run in the background as a plain run; the path that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulator.c: what a cache would save: the public interface of store/simulate.h. */
 #include "base/error.h"
 #include "store/simulate.h"

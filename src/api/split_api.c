@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_api.c: rp_split: a schema out of plain prompts (pml/split/split.h), and what it would save: the plans of its prompts beside a cache of
  * prefixes. Computes no states. One thread a call; nothing is kept.
  */

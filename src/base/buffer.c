@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buffer.c: the growing byte buffer. Owns nothing beyond the buffers it is given; not thread-safe. */
 #include "base/buffer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buffer.h: a growing byte buffer with a named cap.
  *
  * `data` is NUL-terminated whenever it is not NULL (the NUL is not counted in `len`). Zero-initialise with

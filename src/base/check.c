@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: see check.h. */
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h: assertions: what must hold whatever a user, a file or another process does. A failed one is a defect of Reprise: the process ends with
  * a line that says where, before wrong data is used or written. Errors that input can cause are rp_error, never assertions.
  *

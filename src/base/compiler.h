@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compiler.h: the one place for GNU extensions. Everything here has a plain C17 fallback. */
 #ifndef BASE_COMPILER_H
 #define BASE_COMPILER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c: what the processor can do. Owns nothing and keeps nothing: every call asks again. Thread-safe as long as
  * nobody changes the environment.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h: what the processor can do, less what REPRISE_CPU masks away. */
 #ifndef BASE_CPU_H
 #define BASE_CPU_H

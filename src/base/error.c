@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* error.c: filling in errors, and the texts of their codes.
  *
  * Owns nothing: every error belongs to the caller. A message is built beside the error and copied at the end, so that

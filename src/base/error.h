@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* error.h: filling in an rp_error. The codes themselves are one list, RP_ERRORS in reprise.h.
  *
  * Convention of the whole tree: a function that can fail returns int, 0 or a negative rp_code, and takes an

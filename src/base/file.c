@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file.c: whole-file reads, read-only maps, new files and the clock.
  *
  * Owns a descriptor only while a function runs (a map outlives it), but for a new file's. Only regular files are read, so

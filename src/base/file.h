@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file.h: whole-file reads, read-only maps, and new files that appear whole or not at all. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hash.c: 256-bit keys by BLAKE2b.
  *
  * Owns the framing (what is hashed, in which order and with which lengths); libsodium owns the hash itself. A state

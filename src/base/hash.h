@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hash.h: 256-bit keys by BLAKE2b (libsodium).
  *
  * Everything that is hashed is framed (length before bytes, little-endian integers), so that two different

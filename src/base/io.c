@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* io.c: see io.h. Owns the counters of calls and the point of failure, nothing else. */
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE /* preadv, realpath */

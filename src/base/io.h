@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* io.h: the calls that the store makes on files, each of which a test can make fail.
  *
  *   call         create  write  write  sync  rename  sync_folder         counted from 1 by each of two counters:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.c: messages and trace lines on standard error, for those who ask for them.
  *
  * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.h: messages for whoever runs the program, and a trace by component for whoever works on it.
  *
  * The library prints nothing by itself. Two environment variables, read once, ask for output on standard error:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log_queue.c: see log_queue.h. The thread owns the bytes that it has taken; all else is under the lock. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/log_queue.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c: the library's allocations, counted, and made to fail where a test asks for it.
  *
  * Owns two counters and the point of failure, nothing else. Thread-safe: the counters are atomic and order nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.h: every allocation of the library goes through here, so that tests can make the N-th one fail.
  *
  * Thread-safe. A block from any of these functions is released with base_free. Sizes are checked for overflow.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h: UTF-8, and names that people have typed.
  *
  * Owns nothing; every function depends on its arguments only.

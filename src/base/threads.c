@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c: the pool that shares loops.
  *
  * Owns its workers, the description of the loop that runs, and the word that opens and closes it; does not own what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.h: a fixed pool of threads that share loops.
  *
  *   base_threads_for(pool, fn, arg, n, grain)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commands.c: what another thread wants done on the engine's: between two steps, in the order in which it was asked for. */
 #include "base/error.h"
 #include "base/threads.h"

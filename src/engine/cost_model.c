@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost_model.c: see cost_model.h. */
 #include "engine/cost_model.h"
 

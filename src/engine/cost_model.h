@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost_model.h: how long a step will take, learned from those that were timed.
  *
  *   time = speed * (table(rows) + d sum(rows x slots they attend to) + e sum(slots of all contexts))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c: creates and frees an engine, its parts and its thread. */
 #include "base/error.h"
 #include "base/file.h"

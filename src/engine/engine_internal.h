@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine_internal.h: the engine, and the functions that its files share. src/engine/README.md lists the files; these have headers of their own:
  * job.h, identity.h, observer.h, sequence.h, cost_model.h, turns.h, reuse/ (segment_prefills.h, blend.h, span_prefetch.h, answer_memory.h),
  * background/ (background.h, audit.h, scaffolds.h), and src/sampling.

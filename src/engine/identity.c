@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* identity.c: see identity.h. */
 #include "engine/identity.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* identity.h: what names an engine's KV: all that its bytes depend on besides scope and tokens.
  *
  *   fingerprint   model, KV format, long-rope, arithmetic          a record's, and the index's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.c: the life of a call, and the functions of rp_job. */
 #include "engine/job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.h: a job, from rp_engine_submit to its result: a request, the prefill of a schema's modules, or a background task.
  *
  *                 submitting thread        engine's thread

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_tokens.c: the tokens that a job computes itself, after its views: their list, the name of what precedes them, the blocks that they take. */
 #include "base/hash.h"
 #include "engine/engine_internal.h"

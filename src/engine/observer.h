@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* observer.h: a part of the engine that watches requests without being on their path: the auditor, learned scaffolds.
  *
  *   request.c    planned       submitting thread: the request has its plan

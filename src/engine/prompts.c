@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompts.c: rp_prompt: prompts that a program makes part by part, of texts that are never parsed (pml/parts.h). Owns the parts until they
  * are freed; a call makes a document of them when it is submitted. One thread at a time changes a prompt. */
 #include <stdarg.h>

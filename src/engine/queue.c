@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* queue.c: calls that wait, in the order in which they are to run: by priority; within a priority tenants take turns (turns.h); within a
  * tenant by deadline, then arrival. The engine's thread. */
 #include "base/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request.c: what a call asks for, on the submitting thread: copied, parsed, planned, checked. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* result.c: what a call gave: how every token of the prompt was got, where it left what was read before, and what that took. */
 #include <stdio.h>
 #include <string.h>

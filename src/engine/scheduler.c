@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scheduler.c: the engine's thread: takes calls, admits them, lets them compute step by step, ends them.
  *
  *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, and those whose readers are behind) --> ended

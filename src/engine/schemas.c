@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schemas.c: schemas by tenant and name. A call that was planned over one keeps it, though another of its name may take its place. */
 #include <stdio.h>
 #include <string.h>

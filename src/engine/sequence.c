@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sequence.c: see sequence.h. */
 #include "engine/sequence.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sequence.h: tokens that are computed at the end of a context, piece by piece: a prompt with its answer, or a module.
  *
  *   context   [views ...][own spans: what is computed, the last one open]

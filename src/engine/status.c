@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.c: what other threads see of an engine: the engine's thread copies it into rp_engine.status, under the lock. */
 #include <errno.h>
 

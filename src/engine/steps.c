@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* steps.c: what a step computes, and what becomes of it.
  *
  *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |

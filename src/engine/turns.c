@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* turns.c: see turns.h. Lists that are searched from their beginning: tenants that are not ahead of their level are dropped from time to
  * time, so about as many are left as have requests. */
 #include "engine/turns.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* turns.h: fair turns of tenants: deficit round robin (Shreedhar and Varghese, 1995), with the rounds counted.
  *
  *   tenant A  | a1 . . | a1 a2 . | a3 . . |     a round gives each tenant a quantum of predicted time; a request is served in the round

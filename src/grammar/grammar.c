@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar.c: making a grammar, and freeing it. */
 #include "grammar/grammar.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar.h: a grammar as a network over bytes, made of GBNF text (docs/scheduling.md#grammars lists what is taken).
  *
  *   text --grammar_parse.c--> tree --grammar_network.c--> nodes        character classes --grammar_units.c--> units

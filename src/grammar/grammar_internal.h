@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_internal.h: what the files that make a grammar share: the tree between text and network. Nobody else includes it. */
 #ifndef GRAMMAR_GRAMMAR_INTERNAL_H
 #define GRAMMAR_GRAMMAR_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_network.c: a tree to a network: names to rules, rules to nodes from their ends to their beginnings, and no left recursion. */
 #include <stdlib.h>
 #include <string.h>

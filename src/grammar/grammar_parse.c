@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_parse.c: GBNF text to a tree. Nothing is guessed: what is not understood is refused with its line and column.
  *
  *   grammar  := rule*                         each ends with its line, but for lines that begin with '|' and for what stands in ( )

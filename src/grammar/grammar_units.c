@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_units.c: sets of characters as bytes of UTF-8.
  *
  * The code points that a lead byte, and then each byte behind it, leaves open are a block of 64^k of them. A block that is in the set as a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index_table.c: see index_table.h. */
 #include "grammar/index_table.h"
 

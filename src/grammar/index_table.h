@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index_table.h: finds items of an array by hash: open addressing, at most half full. The array is its user's. Zero-initialise. */
 #ifndef GRAMMAR_INDEX_TABLE_H
 #define GRAMMAR_INDEX_TABLE_H

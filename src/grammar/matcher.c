@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matcher.c: see matcher.h. */
 #include "grammar/matcher.h"
 

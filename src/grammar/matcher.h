@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matcher.h: follows a text through a grammar, byte by byte, and says which tokens can come next.
  *
  *   place    a set of configs: all ways in which the text so far can be the beginning of one of the grammar

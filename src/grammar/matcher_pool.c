@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matcher_pool.c: places and cells, each there once; and forgetting those that are not needed. */
 #include <stdlib.h>
 #include <string.h>

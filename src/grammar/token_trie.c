@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_trie.c: see token_trie.h. */
 #include "grammar/token_trie.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* token_trie.h: a vocabulary as a tree of bytes, so that many tokens are looked at together.
  *
  *   "a" "ab" "abc" "b"      node   0 (root)  1 a   2 b   3 c   4 b       in the order of the bytes, what begins alike in one piece

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dequantize.c: the meaning of every weight format (formats.h has the layouts).
  *
  * Owns no state; any thread. Not here: the reverse (quantize.c), and fast unpacking (lanes/).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* formats.h: how each quantised type stores its numbers, in pieces of 32 elements. Internal to kernels/.
  *
  * Blocks of 32 elements, bytes in order:

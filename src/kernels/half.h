@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* half.h: the 16-bit float formats, bit by bit, and the power of two that is MXFP4's scale. Agrees with the F16C
  * instructions on every input, NaNs included.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c: what the element types are, and which implementation a processor gets.
  *
  * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/, x86/ and arm/.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h: arithmetic on plain arrays, and the table that picks an implementation.
  *
  * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level (base/cpu.h).

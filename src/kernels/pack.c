@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pack.c: rows of weights side by side, and back (formats.h has the order). Owns no state; any thread. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch.h: asking for memory ahead of its use. */
 #ifndef KERNELS_PREFETCH_H
 #define KERNELS_PREFETCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.c: floats to every weight format (formats.h has the layouts).
  *
  * A scale is chosen, stored, read back as stored, and every element is rounded to the nearest value that will be read.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* block_pool.c: see block_pool.h. A stack of free blocks over slabs that grow on demand. */
 #include "kv/block_pool.h"
 

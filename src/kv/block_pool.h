@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* block_pool.h: memory for attention states, in blocks of 64 token slots of one layer, under a hard byte budget.
  *
  * One block, element type by the format (docs/format.md has the same order on disk):

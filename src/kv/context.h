@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* context.h: a context, the ordered list of views that tokens attend to, ending in spans that grow.
  *
  *   [view of a module][view of a module][open span: fresh tokens ...]

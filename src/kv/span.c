@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span.c: see span.h. */
 #include "kv/span.h"
 

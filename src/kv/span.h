@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span.h: spans, the immutable attention states of up to 256 tokens, and views of them.
  *
  *   span   key, first position c, n tokens

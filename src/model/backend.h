@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h: the table of operations that the forward pass is written against.
  *
  * A backend owns buffers (rows of f32 activations, wherever it computes) and knows how to run each operation on them. Nothing above

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_format.c: the table of chat formats, and how a model's own is recognised.
  *
  * Texts follow the templates that the models were published with (vicuna: the program that it was trained with). The beginning-of-text

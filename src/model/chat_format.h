@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_format.h: what a model was trained to see around system, user, assistant and tool messages.
  *
  * A table of texts before and after each role's content. They are the only text that is parsed for control tokens.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c: see forward.h. */
 #include "model/forward.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.h: the forward pass, written once against the table of operations (backend.h) and the features of an architecture.
  *
  * A forward owns the activations of one step of at most max_rows rows. Used by one thread.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.c: opening a model: its parts in their order.
  *
  * Nothing of the file is trusted: shapes are checked against each other when it is opened, once, so that the forward pass need not.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h: an opened model: what the GGUF file says about shape, features and weights.
  *
  * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c). The forward

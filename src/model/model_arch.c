@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_arch.c: the table of architectures. docs/models.md tells what each row stands for and how it was checked. */
 #include <string.h>
 

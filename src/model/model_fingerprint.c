@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_fingerprint.c: what tells models apart: a hash of all that their files hold.
  *
  *   piece    BLAKE2b of PIECE_BYTES of a tensor's data, by any thread

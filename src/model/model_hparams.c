@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_hparams.c: a model's shape and numbers, from the metadata of its file, each checked against its range and the others. */
 #include <math.h>
 #include <stdio.h>

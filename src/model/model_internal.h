@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_internal.h: the steps of opening a model, in their order. */
 #ifndef MODEL_MODEL_INTERNAL_H
 #define MODEL_MODEL_INTERNAL_H

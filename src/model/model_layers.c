@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_layers.c: what differs from layer to layer: windows, rotations, whose states it attends to; and ALiBi's slopes. */
 #include <math.h>
 #include <stddef.h>

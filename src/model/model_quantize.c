@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_quantize.c: copies a GGUF file with its matrices in a smaller type.
  *
  *   plan      for each tensor: the type it gets and where its rows are

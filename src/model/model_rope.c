@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_rope.c: frequencies of rotary positions.
  *
  * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each from the file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_tensors.c: finds a model's weights in its file and checks their shapes, once, so that the forward pass need not.
  *
  * Rows of two tables say what may stand in a file, under which name and with which shape, for which architectures. What files hold

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document.c: the finished tree: where its strings live, how it is looked up and freed, and errors that point into it.
  *
  * Owns storage. Does not parse: document_parse.c does. Everything but freeing is read-only; any thread may read.

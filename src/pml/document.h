@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document.h: PML documents as checked trees: bytes -> nodes. Knows XML and names, no model and no tokens.
  *
  * After a parse has succeeded, everything that docs/pml.md says about elements, attributes, names and white space holds:

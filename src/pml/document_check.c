@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_check.c: from drafts to nodes, and what only the whole document can tell.
  *
  *   finish_nodes      drafts without the texts that ended up empty, linked anew

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_elements.c: the elements and attributes of docs/pml.md: which there are, where they stand, what they may say.
  *
  * Two tables hold the language (elements, and each element's attributes with the function that reads its value); the rest

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_internal.h: internals shared by document*.c only.
  *
  *   document.c           the finished tree: storage, look-ups, errors at nodes

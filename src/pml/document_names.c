@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_names.c: names and bytes. Which strings are XML names, whether bytes are UTF-8, and where lines end.
  *
  * Owns nothing; every function depends on its arguments only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_parse.c: from bytes to a document. Drives expat and turns its events into drafts.
  *
  *   bytes -- check size, byte order mark, UTF-8 -- expat --> on_start, on_text, on_end --> drafts

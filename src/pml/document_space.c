@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_space.c: white space, as docs/pml.md settles it.
  *
  * One walk in document order over the drafts. It carries the border to the left of where it stands:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* document_src.c: the texts of src files.
  *
  * The way to a file stays inside the schema's directory. Its spelling is checked first (relative, no ".."), then the

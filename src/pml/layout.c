@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c: the walk through a schema that makes segments. Scaffolds are in layout_joint.c, keys in layout_keys.c. */
 #include "pml/layout.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Built once per schema.
  *
  *   <schema> A <module m> B <union/> C </module> D </schema>

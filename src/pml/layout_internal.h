@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout_internal.h: declarations shared by the files of the layout. */
 #ifndef PML_LAYOUT_INTERNAL_H
 #define PML_LAYOUT_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout_joint.c: scaffolds: the segments that are computed together as well as alone.
  *
  * A scaffold is a prompt of its own: the modules that it names, what encloses them, and what is certain then. Its segments get

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout_keys.c: names of spans.
  *
  *   key of a span = H(salt, scope, position, tokens, blocks kept)

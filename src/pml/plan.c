@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c: from entries to items: what is a view, what a run; holes and arguments; exactness. */
 #include "pml/plan.h"
 

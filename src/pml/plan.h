@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h: a prompt as views to reuse and runs to compute, by rising position.
  *
  *   prompt --resolve--> imports, arguments --order--> entries --place--> positions --items--> [view | run] ...

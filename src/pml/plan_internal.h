@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_internal.h: state of a plan under construction, shared by its files.
  *
  *   plan_resolve.c   imports -> modules, applicable scaffolds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_order.c: the order of a prompt, and the positions of what stands in it (docs/pml.md, 'Order of a prompt', 'Layout'). */
 #include <stdlib.h>
 #include <string.h>

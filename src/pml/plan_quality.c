@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_quality.c: the dial in a plan: what holds for each module, and tokens of views that are computed again where they stand in the prompt.
  *
  *   view   [. . . . . . . .]          again: slots 0 and 1        [x x . . . . . .]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_resolve.c: which modules a prompt takes, and which scaffolds fit it. */
 #include <stdio.h>
 #include <string.h>

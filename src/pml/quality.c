@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quality.c: see quality.h. */
 #include "pml/quality.h"
 

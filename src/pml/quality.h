@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quality.h: text form of the quality setting: "link:8" <-> rp_quality; and its effect on a prompt's plan. */
 #ifndef PML_QUALITY_H
 #define PML_QUALITY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer.c: an answer, token by token. */
 #include "sampling/answer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer.h: the tokens of an answer: drawn (sampler.h), counted, told with their log-probabilities, turned into text (text_stream.h).
  *
  *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits

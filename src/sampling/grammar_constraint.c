@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_constraint.c: see grammar_constraint.h. */
 #include "sampling/grammar_constraint.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_constraint.h: an answer under a grammar: which tokens may be drawn, and where it has to end.
  *
  * What holds before the trigger, and where tokens without text and those that end an answer may stand, is decided by the matcher

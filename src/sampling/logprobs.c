@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* logprobs.c: how likely the model holds tokens, before anything is done to its logits. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_lookup.c: see prompt_lookup.h. */
 #include "sampling/prompt_lookup.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_lookup.h: guesses of what comes next, by what stood behind the same words before (prompt lookup; Saxena, 2023).
  *
  * The last 3 tokens of prompt and answer, else the last 2, are looked for further up, the latest place first; the tokens behind that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c: the next token from its logits: what is not allowed, bias and penalties, then the likeliest, or one drawn from what the
  * filters leave. */
 #include "sampling/sampler.h"

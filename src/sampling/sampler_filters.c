@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler_filters.c: which tokens may be drawn: top_k, typical, top_p, min_p. A vocabulary is not sorted whole: of the k best only the
  * worst must be known, and of those that have a share of the probability only the few near its end. */
 #include <math.h>

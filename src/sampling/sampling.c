@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampling.c: the options of sampling: defaults, and the one place that checks them. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stop_matcher.c: stop strings in a text that comes byte by byte. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text_stream.c: bytes of tokens to whole UTF-8 characters, given out as far as no stop string can begin in them. A token may end inside
  * a character; the next one completes it. */
 #include "sampling/text_stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text_stream.h: bytes of tokens -> whole characters -> text, up to a stop string.
  *
  *   text:  | released: given to on_text | held back: the beginning of a stop string, perhaps | then `pending`: part of a character

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* handlers.h: what the table of routes points to. Quick ones run on I/O threads, all others on workers (server_request.h). */
 #ifndef SERVER_HANDLERS_H
 #define SERVER_HANDLERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* routes.c: the table of routes. Owns nothing. */
 #include "server/routes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* routes.h: the server's routes. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H

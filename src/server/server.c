@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server.c: a server's life: made, ready, draining, gone. The threads are those of the README. */
 #define _GNU_SOURCE /* eventfd, pthread_condattr_setclock */
 

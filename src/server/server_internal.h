@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server_internal.h: what the files of the server share: the server itself.
  *
  *   LOADING --rp_server_ready--> READY --rp_server_stop--> DRAINING --nothing runs any more, or in time--> CLOSED

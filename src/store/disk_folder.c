@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_folder.c: see disk_folder.h. */
 #define _DEFAULT_SOURCE /* flock */
 #define _GNU_SOURCE     /* O_DIRECTORY, O_NOFOLLOW */

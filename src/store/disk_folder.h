@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_folder.h: names and files of a store's folder (disk_tier.h has the picture): whether it is a store, where a record lies, which there
  * are, who uses them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_records.c: see disk_records.h. */
 #include "store/disk_records.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_records.h: which records a store has: its files and its index compared, and what a crash left put right.
  *
  *   files   a  b     d  e        both by rising key

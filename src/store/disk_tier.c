@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
  *
  *   reads     a list by (request, next layer): a reader takes the first that nobody works on, reads one layer of it, puts it back

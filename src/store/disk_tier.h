@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_tier.h: spans on disk: a folder of records, used by one process at a time.
  *
  *   DIR/reprise-store        the marker of a store (disk_folder.h)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eviction.c: see eviction.h. Items that can be offered are in the heap of their group; those with children or a pin are in none. */
 #include "store/eviction.h"
 

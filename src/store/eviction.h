@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eviction.h: which item of a tier goes first when room is needed. One policy for all tiers.
  *
  *   stay(item) = uses x sqrt(cost_us / bytes x share)      how long it is kept after a use

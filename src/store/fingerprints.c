@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fingerprints.c: see fingerprints.h. Owns the file's bytes. One caller at a time for a folder. */
 #include "store/fingerprints.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fingerprints.h: digests of models that were computed before, in a file of the store: DIR/fingerprints.
  *
  *     0   8   magic: 89 'R' 'P' 'F' 0D 0A 1A 0A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ghost_list.c: see ghost_list.h. */
 #include "store/ghost_list.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ghost_list.h: remembers the last keys that were dropped for room, and what was known of them.
  *
  *   ring    | oldest ... newest | free |     a key that is taken leaves a hole

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* item_heap.c: see item_heap.h. */
 #include "store/item_heap.h"
 

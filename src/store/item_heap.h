@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* item_heap.h: indices of items in a heap: the one with the smallest key is on top, and each can be found, moved and taken out.
  *
  *            [0] smallest                 places[item]: where it is, or ITEM_HEAP_NOWHERE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record.h: the states of one span as a file. docs/format.md has it byte by byte.
  *
  *   plain       public header | private header | zeros up to a page  | layer 0 | layer 1 | ...

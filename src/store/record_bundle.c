@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_bundle.c: see record_bundle.h. */
 #include "store/record_bundle.h"
 

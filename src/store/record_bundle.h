@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_bundle.h: a module's records as one file, to ship it. docs/format.md has it byte by byte.
  *
  *   header            | items, 40 bytes each | name | record | record | ...      records are plain, by rising key, without gaps

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_cipher.c: see record_cipher.h. Owns the reading of keys; libsodium owns the cipher. */
 #include "store/record_cipher.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_cipher.h: encryption of records at rest, by libsodium's secretstream (XChaCha20, Poly1305).
  *
  *   stream   start (24 bytes, random) | message | message | ...        a message: its bytes and 17 more

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_header.c: see record_header.h. */
 #define XXH_INLINE_ALL /* the state of a checksum on the stack, without an allocation of the library's own */
 #include <xxhash.h>

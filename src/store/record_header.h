@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_header.h: the two headers of a record as bytes. Knows no files; used by the writer, the reader and their tests.
  *
  *   public header                                       private header

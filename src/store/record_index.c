@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_index.c: see record_index.h. */
 #define _DEFAULT_SOURCE /* fchmodat, O_NOFOLLOW */
 #define _GNU_SOURCE

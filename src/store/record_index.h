@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_index.h: what can be asked about records without opening them: an SQLite database beside them.
  *
  *   records   key | fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens | label, bytes, cost_us

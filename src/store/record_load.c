@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_load.c: see record_load.h. */
 #include "store/record_load.h"
 

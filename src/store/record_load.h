@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_load.h: a record in memory of its own, whatever model it is of: to write it again elsewhere. */
 #ifndef STORE_RECORD_LOAD_H
 #define STORE_RECORD_LOAD_H

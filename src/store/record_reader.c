@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_reader.c: a record becomes a span's blocks. See record.h.
  *
  *   open -> sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key        record_reader_open

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_writer.c: a span's blocks become a record. See record.h.
  *
  *   stage     describe -> checksums of all layers -> header -> create, write header, write layers, sync

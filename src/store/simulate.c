@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.c: see simulate.h. */
 #include "store/simulate.h"
 

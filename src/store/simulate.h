@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.h: replays requests against a cache of a given size, under a given policy: what rp_simulator_* of reprise.h does.
  *
  *   request    [b0][b1][b2][b3]..     each block behind the one before it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate_classics.c: LRU, ARC and S3-FIFO: policies that are made of lists.
  *
  *   LRU       list 1: by last use

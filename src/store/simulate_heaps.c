@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate_heaps.c: LFU, Reprise's own policy (eviction.h, the very code that the store uses) and the optimum.
  *
  * LFU drops what was used least often since it came, among equals what was used longest ago.

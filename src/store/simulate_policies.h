@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate_policies.h: what a cache of blocks does, policy by policy, for simulate.h.
  *
  * A cache holds up to `capacity` blocks of equal size, which are numbers below n_blocks. It is told the blocks of one request after

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store.c: see span_store.h: the table, and what is in RAM. */
 #include <string.h>
 

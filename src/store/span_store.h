@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store.h: spans by key, in RAM and on disk, under a budget for each tier.
  *
  *   entry   key | span, in RAM or not | record on disk or not | owner            looked up by key (open addressing)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store_budget.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
 #include <string.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store_disk.c: see span_store.h: what is on disk and comes from it; opening and closing. */
 #include <errno.h>
 #include <stdlib.h>

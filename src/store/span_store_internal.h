@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store_internal.h: what span_store.c (the table and uses), span_store_budget.c (what goes, and what never does), span_store_disk.c,
  * span_store_write.c (what is written, and when) and span_store_live.c (for who looks after it) share. */
 #ifndef STORE_SPAN_STORE_INTERNAL_H

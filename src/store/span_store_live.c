@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store_live.c: see span_store.h: entries for who looks after an engine that runs: told, pinned, given a time to live, removed. */
 #include "base/error.h"
 #include "base/memory.h"

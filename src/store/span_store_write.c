@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_store_write.c: see span_store.h: which spans are written to disk, when, and what goes for them.
  *
  *             module, text used twice or remembered ----> LIST_DUE ----+

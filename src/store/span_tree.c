@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.c: see span_tree.h. */
 #include "store/span_tree.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.h: what was read before, by its tokens: a radix tree whose nodes are spans.
  *
  *   root     whose text it is (a tenant's salt), and a key: all that stands before the first token (the salt itself for plain text, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_admin.c: see store_admin.h: opening, looking, changing, counting; store_verify.c reads everything. */
 #include "store/store_admin.h"
 

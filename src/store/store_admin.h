@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_cache_*
  * (reprise.h), which says what each does; store_bundle.h ships modules.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_bundle.c: see store_bundle.h.
  *
  *   export   look for the records -> their headers: sizes -> front of the bundle -> each record: read, decrypted, checked, appended

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_bundle.h: a module out of a store into a bundle (record_bundle.h), and back into another. Behind rp_cache_export and
  * rp_cache_import, which say what they do; err is not NULL here. */
 #ifndef STORE_STORE_BUNDLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_verify.c: reads every byte of a store (store_admin.h): records by their checksums, rows of the index by what the records say. */
 #include <stdio.h>
 #include <string.h>

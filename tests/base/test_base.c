@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_base.c: errors, memory, buffers, keys, files, the CPU mask. */
 #define _POSIX_C_SOURCE 200809L /* setenv, mkdtemp */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_io.c: calls on files, and the faults that they meet. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp, fork */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_threads.c: every index of a loop is run exactly once, for many sizes, grains and pools. */
 #include <setjmp.h>
 #include <stdarg.h>

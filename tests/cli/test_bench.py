@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise bench`: loads, their reports, the Chrome trace, and what it says when it is used wrongly."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tools/break_store with fixed seeds, one of each scenario and those that found something; `make break-store` draws new ones.
 set -euo pipefail
 root=${REPRISE_SOURCE_DIR:-$(cd "$(dirname "$0")/../.." && pwd)}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise cache`: its parts over a real store; `simulate`: table, JSON, curves, the trace of REPRISE_TEST_DATA; what it says when it is
 used wrongly."""
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_cli.c: the program `reprise` as its users meet it: exit statuses, error lines, output, JSON, SVG, Ctrl-C.
  *
  * Runs the program at REPRISE_PROGRAM (ctest sets it), else REPRISE_BIN, else build/reprise. What needs a model uses stories260K of

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`make demo` shows what each row's name says: a full prefill that found nothing, a prefix cache, and modules; of questions that were never asked."""
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise eval` as its users meet it, and the bundled model by its answers: held-out tasks, every format, every error line."""
 import csv
 import io

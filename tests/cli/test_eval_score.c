@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_eval_score.c: the scores, distances and intervals of `reprise eval`, against values worked out by hand. */
 #include <setjmp.h>
 #include <stdarg.h>

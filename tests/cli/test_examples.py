@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every prompt of examples/ is answered by the bundled model as its page says."""
 import json
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_http_client.c: replies and events in whatever pieces they come, what is no HTTP, URLs, and whole exchanges with a server of canned
  * replies. */
 #define _POSIX_C_SOURCE 200809L

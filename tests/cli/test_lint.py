@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise lint` as its users meet it: what it says of the examples, files of prompts, exit statuses, JSON."""
 import json
 import os

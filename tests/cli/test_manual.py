@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The manual and the completion of command lines know the commands and options that the program has, all of them and no others."""
 import os
 import re

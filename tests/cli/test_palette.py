@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """One palette: the drawings of the program and the plots of tools/peers have the colours of the page (web/frame.css), by what they mean."""
 import os
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise split`: prompts from files and JSON Lines; a schema and prompts that `reprise run` takes; one line about what is wrong."""
 import json
 import os

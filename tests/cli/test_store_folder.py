@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The folder of a store: what is no store is not touched, only a store's own names are removed, no symbolic link is followed, everything is its
 owner's alone; a store that cannot be used stops nobody; what a crash left is told from damage."""
 import json

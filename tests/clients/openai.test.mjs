@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The official client `openai` against `reprise serve`.
 import assert from "node:assert/strict";
 import {after, before, test} from "node:test";

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Debian's python3-openai and python3-anthropic, unchanged, against a `reprise serve` at REPRISE_URL: tests/clients/run_python starts it."""
 import datetime
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A `reprise serve` that the official clients talk to, and the clients themselves, which `tests/clients/run` has installed.
 import {execFileSync, spawn} from "node:child_process";
 import {mkdtempSync, rmSync, writeFileSync} from "node:fs";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_crash.c: the process is killed at every call that changes the disk, in turn, and at random moments; then another goes on with what
  * is left: every record is whole or absent, nothing temporary stays, the folder keeps its budget, and answers have the bytes of a cold run.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_answer_memory.c: answers as tokens: the memory beside a naive one, its bounds; and turns of a conversation, which go on with the tokens
  * that were sampled where a text's own cut would leave them.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_audit.c: the auditor over the bundled model: a schema that reuse spoils is found, told or moved up the dial, and good ones are left
  * alone; what was found outlives the engine; answers are what they are without it.
  *

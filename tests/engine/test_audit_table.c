@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_audit_table.c: the auditor's figures: comparisons beside a plain computation in long double, the table beside a naive one, its
  * bounds, its text and what becomes of a damaged one.
  */

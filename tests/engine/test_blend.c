@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_blend.c: quality="blend:R" through the engine: which tokens are chosen, what the result says of it, and where nothing can be chosen.
  * That the logits are right is tests/oracle's matter, that they do not depend on schedules tests/exactness's.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_cache_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so
  * does every allocation: it is done, or says why not; what is there is whole, and done again it is done.
  *

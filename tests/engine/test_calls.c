@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_calls.c: calls under way: waiting, their order, cancelling, deadlines, budgets; what was read before; drafts; what results and steps
  * tell. That answers do not depend on any of it is shown in tests/exactness.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_constrained.c: answers under a grammar, as a caller of reprise.h meets them: each is a text of its grammar, or the beginning of one,
  * by the slow search of random_grammar.h; each token is the one that is to be drawn of those that the search allows; drafts, stop strings,
  * triggers, log-probabilities and other calls change nothing of it. What a grammar is, and its limits: tests/grammar. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_cost_model.c: the model of a step's time on machines whose times are known: what it predicts, and how much room it leaves. */
 #include <setjmp.h>
 #include <stdarg.h>

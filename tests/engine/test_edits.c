@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_edits.c: what stands behind an edit is taken from where it was read: the logits are, byte for byte, those of the same views put
  * together by hand; the plan tells; off it changes nothing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_failures.c: the N-th allocation fails, for every N, while a model is opened, a schema is loaded and prompts are run: each failure is a
  * clean error, nothing leaks (under ASan), and what worked before works after. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, strdup */

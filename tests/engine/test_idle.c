@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_idle.c: the background: what its tasks give, when they are computed, what becomes of the room that they take.
  *
  * Tasks are submitted on the engine's thread, as the engine does it. Calls are submitted from on_step, on that thread too, so what stands

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_keeping.c: what stays and what goes as its owner says: pins, times to live and quotas, through the public interface, in RAM, on disk and
  * over restarts.
  */

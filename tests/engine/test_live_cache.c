@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_live_cache.c: what an engine keeps, as its operator lists and changes it: selections, order and bounds; pins and times to live that hold
  * over a restart; what is removed is computed again, and what a running call holds of it stays right.
  */

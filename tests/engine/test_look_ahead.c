@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_look_ahead.c: calls that wait for their turn: their states are read from disk meanwhile, and not dropped; cancelled ones let go.
  *
  * One call runs at a time. The one that runs submits the next from its first token's callback, on the engine's thread, so what is seen

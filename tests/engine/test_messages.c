@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_messages.c: conversations as requests: in every chat format the tokens and logits of the PML prompt that says the same, found again
  * by their beginning, never parsed for control tokens; documents that end in an open role; schemas of one request, and such that are taken away again. */
 #include <setjmp.h>

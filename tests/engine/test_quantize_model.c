@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_quantize_model.c: rp_model_quantize: every tensor and key of the copy, fallbacks, errors, stopping, failing memory. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_recompute.c: rp_cache_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
  *
  *   fingerprint   every byte counts, of every part; threads do not; remembered by what the files were like, and never believed where that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_requests.c: what is wrong with a request gets its code, its place and what to do; encoding ahead; small budgets; sampling. */
 #include <setjmp.h>
 #include <stdarg.h>

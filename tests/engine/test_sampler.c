@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sampler.c: sorting, filters, penalties, drawing and log-probabilities, each against a slow, obvious version on random logits. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sampling.c: sampling as a caller of reprise.h meets it: what is refused, the same text on any number of threads, log-probabilities,
  * stop strings, bias and penalties, what callbacks are told. The parts alone: test_sampler.c, test_text_stream.c. */
 #include <setjmp.h>

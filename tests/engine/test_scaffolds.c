@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_scaffolds.c: learned scaffolds: the first prompt that combines modules gives what reuse gives, the next one what exact gives, byte for
  * byte; what is learned stays within its budget, is one tenant's, and goes when it does not come again.
  */

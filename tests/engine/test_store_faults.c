@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_store_faults.c: every call on the store's files fails in turn, in several ways, and so does every allocation: an engine opens or says why
  * not, answers have the bytes of a cold run, and a later engine finds a store that works.
  *

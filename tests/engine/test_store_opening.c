@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_store_opening.c: what happens when a store is opened: a call of SQLite fails and nothing is deleted, pins outlive the index, the lock
  * cannot be removed, a smaller budget holds before the first request, and the advice on budgets is true.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tenants.c: what one tenant's requests have read, nobody else's find, are told of, wait for, or get sooner.
  *
  * The pairs: a request of tenant "b" in two engines that differ in one thing: in the first, "a" has asked the same (or what leads to it),

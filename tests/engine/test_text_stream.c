@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_text_stream.c: stop strings across every border between tokens, what is held back and when it is let go, whole characters. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_turns.c: tenants take turns: in rounds of predicted time, in the queue, and in the rows of steps; and calls that are paused. Order and
  * rows are counted, no time is. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_windows.c: layers with a sliding window keep only the blocks that it reaches; what they forget changes no result. */
 #include <setjmp.h>
 #include <stdarg.h>

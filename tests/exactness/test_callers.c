@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_callers.c: many calls at once, and what may happen to them: several threads wait for them, cancel and free them at any time, and
  * allocations fail. Every call ends, with its own bytes or a clean error, nothing leaks (ASan) or races (TSan), the engine goes on.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedules.c: the exactness rule (docs/architecture.md) for many calls at once: whatever runs beside a call, before it, or on however
  * many threads, in whatever chunks, behind whatever was found, evicted, guessed or cancelled, for whichever tenant: its logits, tokens and
  * text are, byte for byte, those that it gives alone; and tenants find nothing of each other's.

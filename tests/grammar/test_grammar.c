@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_grammar.c: GBNF to a grammar: what is taken and what it means, what is refused and where; followed byte by byte against the slow
  * search of random_grammar.h; tokens by the trie against tokens one by one; triggers; limits; failing allocations; little room. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_attention.c: scores and values over a block of 64 slots, and storing into a block.
  *
  * The truth is a sum in double. With u = 2^-24, a score of dim terms whose magnitudes add up to S is off by at most

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_formats.c: what the bytes of every format mean, the half conversions, and quantising.
  *
  * Dequantising is compared with the second decoder of support/kernel_blocks.h, and with a few blocks that were decoded by

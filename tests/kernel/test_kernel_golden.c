@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_golden.c: what gguf-py reads in blocks of random bits (tests/golden/formats), against every decoder there is: the one of
  * rows, bit for bit, and those that the products unpack with. */
 #include <math.h>

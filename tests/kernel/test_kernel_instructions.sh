@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the compiler made of each level's products: the instructions that the level is for, and none that its processors may lack.
 # REPRISE_BUILD_DIR: the build; OBJDUMP: of its architecture.
 set -euo pipefail

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_linear.c: kernel_table.linear of every type, and quantize_row.
  *
  * The truth is a sum in double over weights decoded by support/kernel_blocks.h (float types: by kernel_dequantize, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_vector.c: softmax, norms, activations, add, soft_cap, scale, clamp, rope.
  *
  * Truths are in double. Unit u = 2^-24 (half a unit in the last place); a vector exponential may be 8 u off (4 ulp).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_context.c: masks, visibility and appending, each beside its obvious definition. */
 #include <setjmp.h>
 #include <stdarg.h>

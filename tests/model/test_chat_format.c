@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_chat_format.c: a conversation in every format, whole, and how a format is recognised. */
 #include <setjmp.h>
 #include <stdarg.h>

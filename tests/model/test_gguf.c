@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gguf.c: what a writer wrote is what the reader reads: every type of metadata, array and tensor; and real files. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>

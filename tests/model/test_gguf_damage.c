@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gguf_damage.c: GGUF files that no writer should write. Each is refused with the right code, a message that says what
  * and where, and nothing read outside the bytes (they lie in a block of exactly their size, for the sanitizers). */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gguf_split.c: models in several files: they open as one, and whatever is missing, strange or twice is one clear line. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_model_damage.c: models whose metadata and tensor tables lie: each is refused in one line, or opens and computes without harm.
  *
  * Every golden file, with every number of its metadata replaced by extremes, and with random bytes of its header changed. What opens

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_model_open.c: what a user reads when a model cannot be had, and what is taken from files that can. */
 #include <setjmp.h>
 #include <stdarg.h>

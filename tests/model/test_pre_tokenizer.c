@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_pre_tokenizer.c: how every pre-tokenizer cuts: against Hugging Face's tokenizers (tests/golden/vocab, made in the lab), against cuts
  * made by hand, and by all of its names. */
 #define _DEFAULT_SOURCE /* strsep */

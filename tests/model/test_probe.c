@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_probe.c: tokens that are computed again here and there, below the engine: spans whose tokens leave positions out, and the probe that
  * tells how far cached states are from those of this prompt.
  *

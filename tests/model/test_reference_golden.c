@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_golden.c: the slow reference of the tests (tests/support/reference_model.h) gives the logits that transformers
  * computes, for every family of tests/golden: two implementations that were written apart from each other agree.
  */

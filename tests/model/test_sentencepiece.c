@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sentencepiece.c: vocabularies of SentencePiece: against the library itself (tests/golden/vocab, made in the lab), spaces, special
  * tokens written in spaces, and tables of normalisation that are damaged. */
 #define _DEFAULT_SOURCE /* strsep */

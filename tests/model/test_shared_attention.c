@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_shared_attention.c: rows of several contexts that hold the same spans, computed in one step, against each row in a step alone.
  *
  * Contexts are made of a few common views in one order, from which each departs: views are left out, exchanged, moved by another shift,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tiny_model.c: the models that other tests are made of are what they claim: the same every time, with the tensors of
  * their shape, and with vocabularies that turn English into words. */
 #include <setjmp.h>

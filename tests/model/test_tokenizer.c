@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer.c: the vectors of llama.cpp's own tests for real vocabularies, every line; special tokens; round trips; composing. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>

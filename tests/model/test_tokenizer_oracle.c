@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts
  * against cuts made by hand, and damaged vocabularies. REPRISE_TEST_SEED draws other random texts. */
 #include <setjmp.h>

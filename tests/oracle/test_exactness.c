@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_exactness.c: the exactness rule (docs/architecture.md), shown on bytes: logits depend on model, scope, tokens and state format, and
  * not on reuse, threads, chunks, what ran before or what was evicted. And the two cases in which composing gives the plain run itself.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle.c: modular reuse is right: the engine's logits are those of the reference, which lays the whole prompt out flat
  * with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and prompts.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle_families.c: modular reuse is right in every family: over each model of tests/golden, random schemas and prompts give
  * the logits of the reference (tests/support/reference.h), as test_oracle.c shows for random llama models. States are f32.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_weight_types.c: a model of every weight type through the whole pipeline: its logits are near those of an F32 model that
  * holds the same weights, and they are the same bytes with and without reuse, by one thread and by three, in other chunks.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // figures.mjs: the screenshots of docs/figures, each of a server of its own that nobody else uses (tools/test_page --figures).
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // page_test.mjs: the page in a browser, as a person would use it (make test-page). A server and a browser for all tests; each has a
 // page and words of its own.
 import assert from 'node:assert/strict';

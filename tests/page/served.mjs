@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // served.mjs: a `reprise serve` and a browser for the tests of the page. The browser's requests are watched: none may leave the server.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

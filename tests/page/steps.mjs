@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // steps.mjs: what a person does on the page, for its tests and its screenshots.
 
 export const TELEPHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan.c: what a prompt's texts become, and where they are: white space before imports, texts of a fixed layout, placeholders, the
  * positions that an inspection shows. docs/pml.md says why. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_prototype.c: the documents of the original prototype load and give plans; its README's forms of import work. Two do not load as they
  * are: code_generation_game.xml is no XML, and schema_code_generation.xml has a placeholder that is longer than its parameter. */
 #include <setjmp.h>

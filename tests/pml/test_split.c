@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_split.c: schemas out of plain prompts. Each prompt over the proposed schema is the text that it was, byte for byte, by the documents
  * (tests/support/flat_pml) and by the plan's tokens; what was planted is found; the bundled examples' modules are found again. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* io_faults.c: a library for LD_PRELOAD that makes a program's calls on files below one folder fail, of SQLite's as of its own.
  *
  *   IO_FAULTS_BELOW=DIR    calls on this folder and what is in it are counted, by path or by a descriptor of one

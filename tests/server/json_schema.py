@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of JSON Schema that src/server/admin/openapi.json is written in, as a check of values. An unknown keyword is an error."""
 
 ANNOTATIONS = {"description", "default", "example"}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A `reprise serve` that tests talk to: started on a free port or a Unix socket, which it reports itself; ended by SIGTERM."""
 import http.client
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` among clients that mean no good: whatever they send, it serves on, and nothing of theirs stays behind.
 
 Some of each sort by default; REPRISE_TEST_ABUSE=full (make abuse): 10,000 random and malformed requests, 1,000 clients that go in

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve --audit`: a schema that reuse spoils is told, in /v1/audit, /metrics and `reprise cache stat`, and moved up the dial; a good
 one is left alone."""
 import json

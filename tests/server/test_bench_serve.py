@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise bench serve`: its workloads against the server, its counts against the server's, and what it makes of servers that answer badly,
 late or never."""
 import http.server

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, what the engine keeps: entries are listed, pinned, given a time to live and removed by those who may."""
 import tempfile
 import unittest

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: modules in messages of every chat dialect, and documents that are modules by themselves ("reuse": "modular")."""
 import os
 import subprocess

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve --config`: a file of options says what the command line would, the command line goes before it, and what is wrong in it
 is said with its line."""
 import os

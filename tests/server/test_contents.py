@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, what clients say of caching: Gemini's cachedContents, Anthropic's cache_control, OpenAI's prompt_cache_*."""
 import datetime
 import subprocess

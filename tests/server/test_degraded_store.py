@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A store that cannot be used does not stop `reprise serve`: /readyz, /metrics and the log say so, requests are answered, and the next start uses
 the store again."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, the other dialects: llama.cpp's server, Anthropic, Gemini: what their routes answer, stream and refuse."""
 import json
 import unittest

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Why an answer reused what it did: reports, their list, hints at volatile text, --stable-system, `reprise explain` and `reprise diff`."""
 import os
 import re

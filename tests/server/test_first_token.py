@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The time to first token is one figure: the same in an answer, its stream, the list, the report, `reprise explain` and /metrics, and the sum of
 queue, module prefill, plan and prompt prefill."""
 import subprocess

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: answers under a grammar, in every dialect that can ask for one."""
 import json
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` behind a proxy: what two readers could read as different requests is refused with one 400, and the connection closes."""
 import re
 import unittest

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, HTTP: what is refused, clients that are slow, and how the server begins and ends. Many rude ones: test_abuse.py."""
 import json
 import os

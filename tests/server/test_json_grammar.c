@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_json_grammar.c: the grammar of a schema accepts what fits it and refuses what does not, text by text. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_library.c: the server as a library: it listens before there is a model, refuses what it cannot be, and ends without having run. */
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` under clients that mean no good: readers that do not read, connections that idle, priorities without a right, schemas
 beyond a limit. What others get meanwhile is judged by counts, never by time."""
 import http.client

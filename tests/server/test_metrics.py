@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, /metrics: the text is what Prometheus reads, and what is counted is what happened."""
 import json
 import math

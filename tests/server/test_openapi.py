@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, /openapi.json: it has the routes of the server and no others, its examples do what they say, and replies are as it
 describes them."""
 import json

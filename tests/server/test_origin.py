@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` and web pages of somebody else: a page that binds its name to our address, or that sends what needs no preflight, gets
 nothing and changes nothing. A fresh server without options, as a user of one machine starts it."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, the page at /: each of its files, with its type, its tag and the policy that keeps it to itself. What it does in a
 browser is tested by `make test-page`."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, /v1/prompts made of parts: the answer of the PML prompt with the same texts escaped; texts are never parsed; what is wrong
 is refused with its place."""
 import random

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` as a service: SIGHUP reads the files of --schema again, and what did not change keeps its states; systemd is told when the
 server is ready."""
 import contextlib

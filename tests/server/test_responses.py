@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: /v1/responses: the object, its events, conversations that the server keeps, and what is refused."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve --store` under load, ended by SIGTERM and by SIGKILL: what ran is finished or not, but what was kept is there for the
 next start."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, PML: schemas that come by HTTP, prompts over them; and API keys: who may do what, and finds what."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve` whose standard error is a pipe that nobody reads: it answers all the same, ends when it is asked to, and counts what it left out."""
 import os
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: answers of a form. The bundled model, drawn from at random, writes nonsense that fits the schema, whatever the schema is: each
 answer is judged by a small validator; and what cannot be honoured is refused with its place."""
 import json

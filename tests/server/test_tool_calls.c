@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tool_calls.c: calls in an answer's text: however the text is cut, the same is told; nothing but calls and white space around them is
  * taken out of it. */
 #include <setjmp.h>

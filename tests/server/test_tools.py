@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: tools in the dialects of OpenAI, Anthropic and Gemini. The bundled model calls nothing by itself, so calls are made certain
 by the choice; where it may choose, texts are looked at."""
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A model file that is truncated in place under a running `reprise serve`: the program ends by SIGBUS, and says why."""
 import http.client
 import os

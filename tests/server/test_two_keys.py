@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A file of two keys without `tenant=`: neither user learns anything of the other's text, and only a key with a right is an operator."""
 import os
 import tempfile

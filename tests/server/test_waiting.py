@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: streams that wait: their readers are told that they go on, in every dialect, and then get what they would have got."""
 import json
 import unittest

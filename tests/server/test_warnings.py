@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reprise serve`: fields that a dialect does not have, parameters without an argument: told in `reprise.warnings`; --strict refuses the former."""
 import unittest
 

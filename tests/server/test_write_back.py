@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What `reprise serve --store` writes, when, and what it removes for good: DELETE answers when the disk has it, SIGTERM ends within --drain on a
 slow disk, and text that comes once neither churns a full store nor is written before what comes again. The disk is made slow by
 tests/preload/io_faults.c: every fsync takes fsync_ms milliseconds longer while the file self.slow exists."""

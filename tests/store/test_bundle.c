@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_bundle.c: the file of a module (record_bundle.h): its bytes, every cut, every byte altered, every number that is not possible, and
  * what may not be in one. */
 #include <setjmp.h>

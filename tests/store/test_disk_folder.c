@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_disk_folder.c: removals are synced, folder by folder: a failure is reported, and what was not synced is synced the next time. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_disk_tier.c: the writer comes to an end of all that it was given, whatever its changes are and however they are cut into commits. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>

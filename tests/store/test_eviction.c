@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_eviction.c: the eviction policy beside a naive one that looks at every item; scans, parents, holds, groups, failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>

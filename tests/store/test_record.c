@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_record.c: spans become records and spans again: every shape, plain and encrypted; keys of ciphers; what version 1 wrote. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_record_damage.c: records that were altered, cut, extended or exchanged: each is refused for the right reason. */
 #define _POSIX_C_SOURCE 200809L /* truncate */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_record_failures.c: every call on files and every allocation fails in turn, and the process is killed at every change: a record is
  * whole or absent, a fault is clean, and nothing is left behind but a temporary name of a process that was killed. */
 #define _POSIX_C_SOURCE 200809L /* fork, kill */

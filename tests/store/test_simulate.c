@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_simulate.c: replayed traces: results worked out by hand, LRU and LFU by obvious code, the optimum by trying everything. */
 #include <setjmp.h>
 #include <stdarg.h>

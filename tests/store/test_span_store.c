@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_span_store.c: the store and the pool beside a naive model: random puts, gets, holds and evictions under a small budget. */
 #include <setjmp.h>
 #include <stdarg.h>

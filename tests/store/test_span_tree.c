@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_span_tree.c: the tree of prompts beside a naive model: all spans that are there, each with everything that stands before it. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_emulated.h: the instructions of AVX-512 and AVX-VNNI that the kernels use, made of AVX2's, so that the kernels' own files run where
  * the processor lacks them. A file named *_on_avx2.c includes this and then the kernels' file. What each does is said by Intel's manual
  * (SDM, volume 2); 512 bits are two halves here.

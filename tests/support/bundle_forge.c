@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bundle_forge.c: see bundle_forge.h. */
 #include "bundle_forge.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bundle_forge.h: bundles of random records (record_forge.h), whole and with what a fuzzer alters made right. */
 #ifndef SUPPORT_BUNDLE_FORGE_H
 #define SUPPORT_BUNDLE_FORGE_H

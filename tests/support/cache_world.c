@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_world.c: see cache_world.h. */
 #include "cache_world.h"
 

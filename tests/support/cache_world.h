@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_world.h: small stores that an engine made, for tests of rp_cache_*. What cannot be set up ends the program. */
 #ifndef SUPPORT_CACHE_WORLD_H
 #define SUPPORT_CACHE_WORLD_H

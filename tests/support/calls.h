@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* calls.h: what tests of calls under way share: requests of plain text, texts that share nothing, results, the order in which calls end.
  *
  * A call that fails ends the program. Owned by the caller: texts (free), calls (rp_job_free), results (rp_result_free).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flat_pml.h: a prompt over its schema as plain messages: what docs/pml.md says of order and white space, written once more and slowly.
  *
  * Of a schema with a default member in a union, prompts have to import a member. Running out of memory ends the program.

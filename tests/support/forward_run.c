@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_run.c: see forward_run.h. */
 #include "forward_run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_run.h: a model's forward pass by itself: token ids at rising positions in one context of f32 states, logits out.
  * For tests: what cannot be set up ends the program. Not thread-safe.
  */

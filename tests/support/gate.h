@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gate.h: holds an engine where a test wants it: its thread stands in the callback of an answer's first token until the gate is opened. */
 #ifndef TESTS_GATE_H
 #define TESTS_GATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_variant.c: copies a GGUF file key by key and tensor by tensor. Threads: none. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_variant.h: copies of GGUF files with something changed: what users' files have and the golden ones do not.
  * For tests: what cannot be read or written ends the program. Not thread-safe.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* golden.c: reads tests/golden/index.json and NAME.logits. Owns: copies of all that it read. Threads: none. */
 #define _POSIX_C_SOURCE 200809L /* strdup */
 

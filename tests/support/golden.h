@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* golden.h: tests/golden, the tiny models of every family and the logits that another implementation computes for them
  * (tests/golden/README.md says how they were made).
  *

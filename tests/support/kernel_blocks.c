@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_blocks.c: random blocks and the second decoder (kernel_blocks.h). */
 #include "support/kernel_blocks.h"
 

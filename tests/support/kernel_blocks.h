@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_blocks.h: blocks of quantised weights for the kernel tests: random ones, and what they mean by a second decoder.
  *
  * The decoder reads a block as a string of bits, one bit at a time, with the position of each bit of element i given by a

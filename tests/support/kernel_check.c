@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_check.c: the frame of the kernel tests (kernel_check.h). */
 #define _POSIX_C_SOURCE 200809L /* sigsetjmp */
 #include "support/kernel_check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_check.h: a program that compares every variant of the kernels with what they should compute, and times them.
  *
  *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)

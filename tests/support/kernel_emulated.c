@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_emulated.c: see kernel_emulated.h. x86-64's levels are emulated on AVX2; AArch64 has qemu (tools/test_arm). */
 #include "support/kernel_emulated.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_emulated.h: levels that this machine lacks, with their instructions emulated. */
 #ifndef SUPPORT_KERNEL_EMULATED_H
 #define SUPPORT_KERNEL_EMULATED_H

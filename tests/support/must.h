@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* must.h: what a test cannot go on without. */
 #ifndef SUPPORT_MUST_H
 #define SUPPORT_MUST_H

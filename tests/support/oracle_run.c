@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_run.c: made-up models, captured runs, deviations and seeds for tests/oracle. Threads: none of its own. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, getpid */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_run.h: what the tests of right answers share: made-up models, captured runs, deviations.
  *
  * For tests: what cannot be set up ends the program. Not thread-safe.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random_grammar.c: see random_grammar.h. */
 #include "random_grammar.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random_grammar.h: random grammars, and a slow, obvious way to say which texts are in their language: a recursive search over all ways to
  * read a text, that knows nothing of networks, stacks and bytes of tries.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random_pml.c: random valid schemas and prompts. Owns the choice of what is interesting; knows nothing of segments or positions.
  * Threads: none.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random_pml.h: random valid schemas, and random valid prompts for them, for tests.
  *
  * A schema nests up to four modules deep and holds unions with and without defaults, parameters, roles, scaffolds, mixed

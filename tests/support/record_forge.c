@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_forge.c: see record_forge.h. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 #include "support/record_forge.h"

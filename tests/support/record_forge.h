@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record_forge.h: spans of random states and the files of their records, whole and altered, for tests and fuzzers of records. */
 #ifndef SUPPORT_RECORD_FORGE_H
 #define SUPPORT_RECORD_FORGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c: a prompt laid out flat. Written from docs/pml.md, its sections "Order of a prompt", "Layout" and "What attends to
  * what in a prompt", and from nothing else. Threads: none.
  *

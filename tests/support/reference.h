@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference.h: the oracle: a prompt laid out flat, with an explicit position for every token and an explicit list of what it sees.
  *
  * Written from docs/pml.md alone, to be compared with the engine, which does the same with views, spans and plans. Parts:

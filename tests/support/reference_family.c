@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_family.c: the architectures that the slow reference knows, and a file's keys. Written from tools/golden/README.md.
  * Threads: none.
  */

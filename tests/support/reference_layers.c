@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_layers.c: matrices, norms, softmax, ALiBi, mlps and experts of the slow reference. Threads: none; pure functions. */
 #include "reference_layers.h"
 

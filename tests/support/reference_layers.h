@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_layers.h: the arithmetic of one token in one layer, in double, one formula a function. Internal to reference_*.c. */
 #ifndef SUPPORT_REFERENCE_LAYERS_H
 #define SUPPORT_REFERENCE_LAYERS_H

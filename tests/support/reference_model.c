@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's way through the layers. Does
  * not own: what a token sees (reference.c). Threads: none.
  */

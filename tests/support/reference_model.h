@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_model.h: the slow, obvious transformer of every family in tests/golden, one token at a time.
  *
  * Knows nothing of views, spans, blocks or plans: the caller says for each token which earlier tokens it sees, and at

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_rope.c: frequencies of rotary positions, with every scaling, and the product of a rotated query and a key.
  *
  *   plain     f(i) = base^(-2i / d), d = rotated dimensions

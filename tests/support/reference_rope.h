@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_rope.h: rotary positions of the slow reference: a frequency for each pair of dimensions. For tests; not thread-safe. */
 #ifndef SUPPORT_REFERENCE_ROPE_H
 #define SUPPORT_REFERENCE_ROPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_schema.c: a schema's segments, scopes and canonical positions. Written from docs/pml.md, its sections "Segments",
  * "Scope" and "Layout", and from nothing else. Threads: none.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_space.c: see reference_space.h. The document becomes a list of events; each text asks what is before it.
  *
  *   A. <module><user>x</user></module> B      text  open-module  open-role  text  close-role  close-module  text

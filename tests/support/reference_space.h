@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_space.h: where the white space of a document's texts goes, straight from docs/pml.md, 'White space', and the bytes of the
  * document. Looks backward from each text for what it meets, where the parser goes forward once.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_weights.c: the tensors of a file as arrays of F32, fused ones cut into their parts. Written from tools/golden/README.md.
  * Every array is the model's (reference_model.owned). Threads: none.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the facts that
  * GGUF's keys and tensors leave to convention. Internal to reference_*.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_run.c: see schedule_run.h. */
 #include "schedule_run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_run.h: one random schedule: the calls of a world, mixed, in one engine, compared byte for byte with what each gives alone.
  *
  *   pass     slots [call, variant of its request] in random order

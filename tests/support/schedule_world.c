@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_world.c: see schedule_world.h. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, strdup */
 #include "schedule_world.h"

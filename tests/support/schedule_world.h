@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_world.h: a model, a schema and random requests over it, with what each gives alone: what the tests of schedules compare with.
  *
  * Requests are made to meet: plain texts that are equal, that begin alike, that go on behind an earlier prompt and its answer (exact to the

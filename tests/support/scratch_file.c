@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scratch_file.c: see scratch_file.h. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, pwrite, ftruncate */
 

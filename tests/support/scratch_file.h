@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scratch_file.h: one file in memory or in /tmp, by its name, that is removed when the program ends. The store follows no symbolic link, so
  * /proc/self/fd/N will not do. */
 #ifndef SUPPORT_SCRATCH_FILE_H

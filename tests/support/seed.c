@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* seed.c: see seed.h. */
 #include "seed.h"
 

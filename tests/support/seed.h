@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* seed.h: the seed and the number of rounds of a random test.
  *
  * Every random test draws from one seed. `make test` uses the fixed seed that the test names, so that it gives the same verdict everywhere;

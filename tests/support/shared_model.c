@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shared_model.c: see shared_model.h. */
 #include "shared_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_folder.c: see store_folder.h. */
 #define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
 #include "store_folder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_folder.h: a folder for states on disk that a test makes, damages and removes. */
 #ifndef TESTS_STORE_FOLDER_H
 #define TESTS_STORE_FOLDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_model.c: writes small random models.
  *
  * Every tensor draws from a generator seeded with (seed, its name), so that changing one feature of a shape leaves the

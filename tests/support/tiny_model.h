@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_model.h: writes small random models of architecture `llama`, for tests.
  *
  * The same shape and seed give the same file on every machine. Weights are scaled so that attention is peaked, the

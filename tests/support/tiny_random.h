@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_random.h: a small random generator, the same on every machine (splitmix64; Steele, Lea and Flood 2014). */
 #ifndef SUPPORT_TINY_RANDOM_H
 #define SUPPORT_TINY_RANDOM_H

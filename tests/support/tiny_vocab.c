@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_vocab.c: makes small vocabularies.
  *
  * Pieces come from a list of words: every prefix of a word is a piece, shorter prefixes first. So each piece is the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_vocab.h: small vocabularies for made-up models: common English pieces, so that text becomes reasonable tokens. */
 #ifndef SUPPORT_TINY_VOCAB_H
 #define SUPPORT_TINY_VOCAB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector_file.c: see vector_file.h. Threads: none of its own. */
 #define _DEFAULT_SOURCE /* strsep */
 #include "vector_file.h"

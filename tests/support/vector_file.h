@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector_file.h: reads the lists of cases under tests/golden.
  *
  * A line is a case; its fields stand between tabs. In a field \n, \r, \t, \\, \p (for |) and \u{...} are escapes: unescape it, or first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector_path.c: where the files of tests/golden are (vector_file.h). */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The checks of CI find a planted fault of each kind. .ci/run refuses unknown steps, and every step is known to the forge and to CONTRIBUTING.md.
 set -euo pipefail
 cd "$REPRISE_SOURCE_DIR"

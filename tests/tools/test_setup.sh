@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Plain `make` installs nothing: it names missing packages and `make setup`, and stops. `make test` and `make demo` install them first.
 set -euo pipefail
 cd "$REPRISE_SOURCE_DIR"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares Reprise's tokenizer with those that models were published with, on random difficult texts.
 
     tools/lab.sh tokenizers [SECONDS [SEED]]

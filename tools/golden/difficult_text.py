@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random texts that tokenizers get wrong: scripts, marks, emoji, digits, white space, contractions, controls, runs, names of tokens.
 
 Characters are those that Unicode 3.2 assigned, private ones, ones that no version has, and named ranges: so the tables of the tokenizers

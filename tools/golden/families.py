@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of tests/golden: one entry each, with the configuration that transformers builds it from.
 
 Shapes are as small as they can be while every kind of layer occurs; where a family allows it, heads do not divide the width, windows are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/formats: random blocks of every weight format, and the values that llama.cpp's gguf-py reads in them.
 
     python3 tools/golden/formats.py     in the lab (tools/lab.sh)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/golden/index.json: read and written so that a prompt is one line."""
 import json
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden: tiny random models of every family as GGUF, and the logits that transformers computes for them.
 
     python3 tools/golden/make.py [NAME...]     in the lab (tools/lab.sh); all families unless some are named

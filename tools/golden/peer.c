@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c: what llama.cpp computes for prompts given as token ids.
  *
  *   peer MODEL LOGITS < PROMPTS

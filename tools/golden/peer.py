@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs tests/golden through Debian's llama.cpp and notes in the index how far it agrees.
 
     python3 tools/golden/peer.py [NAME...]     in the lab (tools/lab.sh), after make.py

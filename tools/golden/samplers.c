@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* samplers.c: which tokens llama.cpp's samplers leave.
  *
  *   samplers > tests/golden/samplers.txt     in the lab (tools/lab.sh samplers)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/vocab anew, in the lab (tools/lab.sh run tools/golden/vocabularies.py).
 
   pre_tokenizers.txt   how Hugging Face's tokenizers cuts difficult texts, by the pre-tokenizers that models were published with

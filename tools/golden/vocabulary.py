@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vocabularies of 320 tokens, whole enough for llama.cpp to load and for text to pass through. The golden prompts are token ids."""
 import gguf
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured, and what all parts of bench_peers share."""
 import os
 import sys

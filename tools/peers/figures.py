@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time to first token against cached tokens, as SVG."""
 import math
 import os

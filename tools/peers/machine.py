@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who else works on this machine, and what it can do."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every cell of a model, in rounds."""
 import datetime
 import random

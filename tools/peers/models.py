@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files in real shapes with random weights, and the least work that they are."""
 import math
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that are compared: bench_peer, and llama.cpp in the lab."""
 import atexit
 import json

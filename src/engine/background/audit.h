@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit.h: the auditor: one in `every` requests with views that are not exact is computed again in full, in the background, and the logits of
  * its first token are compared.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit_table.c: see audit_table.h: comparing, adding, reporting. audit_text.c is its file. */
 #include "engine/background/audit_table.h"
 

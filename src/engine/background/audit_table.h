@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit_table.h: how far reused states moved the first token's logits from those of an exact run: by schema, and by modules that were imported
  * together. The auditor (audit.h) fills it in, a file of the store keeps it (docs/store.md).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit_text.c: the auditor's table as text, and back. Numbers are hexadecimal, fractions the bits of a double: what is read is what was
  * written, whatever the locale.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* background.c: see background.h. */
 #include "engine/background/background.h"
 

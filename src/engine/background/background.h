@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* background.h: tasks without a caller, which run while no request runs or waits: recomputation for the auditor, joint prefill of learned scaffolds.
  *
  *   background_submit --> queue (BACKGROUND_MAX_TASKS) --admit--> running --> done

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scaffolds.c: see scaffolds.h. */
 #include "engine/background/scaffolds.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scaffolds.h: learned scaffolds: what prompts with quality="scaffold" combine is computed together in the background (background.h), so that the next
  * prompt that combines the same is exact.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer_memory.c: see answer_memory.h. A table by key, chained; a list by use. */
 #include "engine/reuse/answer_memory.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer_memory.h: answers as the tokens that were sampled, so that the next turn of a conversation goes on with these and not with what
  * their text would be cut into.
  *

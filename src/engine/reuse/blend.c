@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blend.c: see blend.h. */
 #include "engine/reuse/blend.h"
 

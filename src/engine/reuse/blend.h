@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blend.h: quality="blend:R": which tokens of a prompt's modules are computed again, R per cent of them: three quarters for modules' beginnings
  * (EPIC; Hu et al., 2025), the others where states are furthest from those they would have in this prompt (CacheBlend; Yao et al., 2025).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conversation.c: what was sampled is kept as tokens: an answer is remembered when its call ends (the engine's thread), and stands in the next
  * turn's prompt as those tokens (the submitting thread), where the same tenant gives its very text behind the very tokens.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c: what was read before: found, waited for, given.
  *
  *   tree    root -- [256][256][100]           the path of a call, found when it is admitted; it grows with what the call gives

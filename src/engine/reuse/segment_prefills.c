@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* segment_prefills.c: see segment_prefills.h. */
 #include "engine/reuse/segment_prefills.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* segment_prefills.h: segments as spans: cache hits, or one prefill in the segment's scope for all jobs that need it.
  *
  *   job     needs  [hit][hit][missing]-----> prefill   needs (its scope)  [hit][missing]-----> prefill ...

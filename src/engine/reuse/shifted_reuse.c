@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shifted_reuse.c: a prompt that was read before but for a piece in its middle: the part behind the edit is taken from where it was read, and moved.
  *
  *   read before   [ same | old piece | the rest ............ ]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* span_prefetch.h: reads the KV of queued jobs from disk before their turn, and protects their hits from eviction.
  *
  *   queue   [j0][j1][j2][j3] | j4 j5 ...      the first PREFETCH_JOBS

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_neon.c: scores, values and storing f16 states (lanes_attention.inc). */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lanes_neon.h: the primitives of AArch64 for what is written in lanes (kernels/lanes/). Also the list of what an instruction set
  * brings:
  *

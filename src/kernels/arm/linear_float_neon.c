@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_float_neon.c: products of F32, F16 and BF16 weights (lanes_float.inc). */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_dotprod.c: products of quantised weights with SDOT, which adds the four products of signed bytes in each lane to its
  * int32, exactly. Sixteen bytes of a row of x are loaded at once; the instruction picks the dword. */
 #include "kernels/arm/lanes_neon.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_i8mm.c: products of quantised weights with SMMLA, which multiplies two rows of eight signed bytes with two others and
  * adds the 2 x 2 results, exactly:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_neon.c: products of quantised weights without SDOT (lanes_quant.inc has all but the integers).
  *
  * SMULL multiplies signed bytes to 16 bits. With |x| <= 127 (kernels.h) two products fit in 16 bits at |w| = 128, and eight up to

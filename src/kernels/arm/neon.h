@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon.h: the implementations for AArch64. Internal to kernels/. */
 #ifndef KERNELS_ARM_NEON_H
 #define KERNELS_ARM_NEON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector_neon.c: everything that works along one row: quantising activations, softmax, norms, activations, sums, rotation.
  * The exact GELU, scale and clamp stay those of generic/.
  *

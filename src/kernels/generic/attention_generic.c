@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_generic.c: scores and values over a block of 64 slots, and storing into a block, in plain C.
  *
  * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32 or f16. A score is one sum over d in rising

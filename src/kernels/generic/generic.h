@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generic.h: the implementations in plain C. Internal to kernels/; callers go through kernel_table. */
 #ifndef KERNELS_GENERIC_GENERIC_H
 #define KERNELS_GENERIC_GENERIC_H

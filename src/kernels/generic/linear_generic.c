@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_generic.c: matrix products in plain C, the specification of kernel_table.linear.
  *
  * An output element is one sum, from the first input to the last:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector_generic.c: everything that works along one row, in plain C: quantising activations, softmax, norms, activations,
  * sums, rotation.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.h: loads and stores of part of a vector. For files of levels that include AVX2. */
 #ifndef KERNELS_X86_AVX2_H
 #define KERNELS_X86_AVX2_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lanes_avx2.h: the primitives of AVX2 + FMA + F16C for what is written in lanes (kernels/lanes/; arm/lanes_neon.h says what each does).
  * For files of levels that include AVX2. */
 #ifndef KERNELS_X86_LANES_AVX2_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lanes_avx512.h: the primitives of AVX-512 (F, BW, DQ, VL) for what is written in lanes (kernels/lanes/; arm/lanes_neon.h says what each
  * does). For files named *_avx512.c. */
 #ifndef KERNELS_X86_LANES_AVX512_H

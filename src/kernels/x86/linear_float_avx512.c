@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_float_avx512.c: products of F32, F16 and BF16 weights (lanes_float.inc).
  *
  * BF16 weights are widened to f32, as at every level. VDPBF16PS is not used: it multiplies bf16 by bf16, so that activations would lose 16

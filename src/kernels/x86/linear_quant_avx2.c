@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_avx2.c: products of quantised weights with AVX2, eight outputs a vector (lanes_quant.inc has all but the integers).
  *
  * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). As many pairs as fit

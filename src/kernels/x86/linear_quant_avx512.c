@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_avx512.c: products of quantised weights with AVX-512 VNNI, sixteen outputs a vector. */
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"

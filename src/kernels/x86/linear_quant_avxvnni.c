@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_avxvnni.c: products of quantised weights with AVX-VNNI, eight outputs a vector. All else stays that of AVX2. */
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"

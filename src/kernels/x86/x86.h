@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* x86.h: the implementations for x86-64. Internal to kernels/. */
 #ifndef KERNELS_X86_X86_H
 #define KERNELS_X86_X86_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_attention.c: attention over views, on the CPU.
  *
  * For one key-value head and a tile of rows (all heads of the group, up to CPU_TILE_QUERIES queries), in two passes:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_attention_plan.c: what attention needs to know of a step before its layers come: scratch, angles of every row's position and
  * every view's shift, and tiles, the rows that are attended together.
  *

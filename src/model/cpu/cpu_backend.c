@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_backend.c: the forward pass's operations on the CPU: opening, buffers, embeddings, and what works row by row or element by
  * element. The map is in cpu_backend.h. */
 #include "model/cpu/cpu_backend.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_backend.h: inside of the CPU backend.
  *
  *   cpu_backend.c          opening, buffers, embeddings, what works element by element or row by row

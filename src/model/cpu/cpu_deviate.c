@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_deviate.c: how far keys and values of rows are from those that stand in their slots, on the CPU. Rows are split between threads; each
  * row's sum is one thread's, head by head, keys before values. */
 #include "base/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_experts.c: mixtures of experts on the CPU.
  *
  *   scores [row][expert] -> choices: the best few of each row, with weights

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_linear.c: linear layers on the CPU: several matrices over rows that they share, as one loop of tasks. */
 #include "base/error.h"
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_pack.c: the model's matrices in the order that this machine's products want (kernel_pack), made once: when that is asked for, or
  * before the first step. What is packed is not read from the mapped file again. */
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c: reads and checks one GGUF file, and looks things up in it. The format is drawn in gguf.h; gguf_open.c opens.
  *
  * Owns: the list of metadata and of tensors, and an index of each by name. Does not know what any key means but

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.h: reads a model's GGUF v2 or v3 file, or files, through read-only maps.
  *
  * Everything in the file is hostile until it was checked: every count, length, offset, alignment and type is validated

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_internal.h: what gguf.c (one file) and gguf_open.c (the files of a model) share. */
 #ifndef MODEL_GGUF_INTERNAL_H
 #define MODEL_GGUF_INTERNAL_H

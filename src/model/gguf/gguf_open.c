@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_open.c: opens the files of a model: one, or the parts of a split one.
  *
  * A split model is cut into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... Each part is a GGUF file of its own with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_writer.c: builds GGUF files. The format is drawn in model/gguf/gguf.h.
  *
  * Owns: the bytes of the metadata, the list of tensors and the tensors' data that came as floats. A tensor with a fill

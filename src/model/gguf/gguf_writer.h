@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_writer.h: builds GGUF files: quantised copies of models, and what tests, benchmarks and tools make up.
  *
  *   gguf_writer *w = gguf_writer_new(3, 0);

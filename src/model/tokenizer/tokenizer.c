@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c: opening a vocabulary, and the public functions. What differs by kind is in the files that tokenizer_internal.h lists.
  * Everything that comes from the file is checked when it is opened. */
 #include "model/tokenizer/tokenizer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h: text to tokens and back, with the vocabulary of a GGUF file.
  *
  * Three kinds: "llama" (SentencePiece's BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5" (SentencePiece's unigram:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_charsmap.c: SentencePiece's normalisation (Kudo and Richardson 2018): a table from strings to strings, of which the longest
  * that fits replaces what stands in the text. Models carry it as "precompiled_charsmap":
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_internal.h: what the files of the tokenizer share. Nobody else includes it, but for tests of one part.
  *
  *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_merge.c: the look-up tables, and merging adjacent pieces by priority: n log n with a heap whose stale entries are skipped. */
 #include <string.h>
 

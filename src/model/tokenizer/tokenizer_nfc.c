@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_nfc.c: Unicode's normal form C (UAX #15), by utf8proc, for vocabularies whose model was trained on composed text.
  *
  * A text is composed in pieces of a starter and what may join it, so the time is linear and nothing is allocated but the output. A piece

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_pre.c: the table of pre-tokenizers, and cutting a text into words by their patterns.
  *
  * Patterns run one after the other, each over the pieces of the one before; what a pattern does not match is a piece as well. Bytes that

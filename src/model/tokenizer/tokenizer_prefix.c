@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_prefix.c: which of a list's texts a text begins with. The list is sorted by bytes, so that those that begin alike stand
  * together, and a walk along the text narrows a range of it:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_special.c: tokens that stand in a text as themselves, and those that end a turn.
  *
  * Control tokens are found where the caller trusts the text; user-defined ones always. Where several begin at one place the longest is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_spm.c: SentencePiece (Kudo and Richardson 2018): spaces written as U+2581, and its two ways to cut. BPE, as in GGUF's "llama"
  * vocabularies, is here: characters are merged, the pair whose union has the highest score first, the leftmost among equals; what is no
  * token falls back to byte tokens. The most probable pieces ("t5") are in tokenizer_unigram.c.

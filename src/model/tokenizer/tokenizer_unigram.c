@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_unigram.c: the most probable way to write a text in pieces (Kudo 2018): Viterbi over the sum of the pieces' scores, which are
  * logarithms of probabilities. A character that no piece writes costs 10 more than the worst piece; it becomes byte tokens if the
  * vocabulary has them, else a run of such characters becomes one unknown token.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint.c: the findings of a schema: their list, and what the layout alone tells. Owns the list while it is made. One thread. */
 #include "pml/lint/lint.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint.h: warnings about a schema and its use by prompts: the implementation of rp_schema_lint. docs/lint.md lists them with
  * reasons.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_internal.h: internals shared by lint*.c only.
  *
  *   lint.c        the list of findings; findings from the layout alone

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_names.c: modules that point to what they have not seen: "the above", and names that another module introduces.
  *
  *   texts --cut--> words, sorted    (bytes, place, holder)

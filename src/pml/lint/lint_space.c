@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_space.c: where texts meet: words that run together, tokens that a border cuts, indentation that became text.
  *
  * One walk in document order carries the texts that a prompt may have directly before where it stands:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lint_use.c: prompts over a schema: which modules they import together, how long their arguments are. */
 #include <stdio.h>
 #include <stdlib.h>

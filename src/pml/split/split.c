@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split.c: the order of the work, and what a cache of prefixes would find. */
 #include "pml/split/split.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split.h: plain prompts -> a schema, and a prompt document for each of them (docs/split.md).
  *
  *   texts --words--> atoms --windows--> classes --runs--> parts --lead, joins, unions--> modules --> PML

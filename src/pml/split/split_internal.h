@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_internal.h: internals shared by split*.c only.
  *
  *   split_text.c    texts -> atoms: numbered words, the units between cuts; refuses text that XML cannot hold

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_parts.c: what becomes of parts: the lead, modules with parameters, unions.
  *
  *   lead    the messages and atoms that all prompts begin with, as far as no part reaches over their end

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_share.c: which passages stand in several places.
  *
  *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. Where two are equal, their atoms become one class each (union and find).

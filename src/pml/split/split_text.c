@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_text.c: texts to atoms, the words between which a cut may stand.
  *
  *   "Plan a trip.\n\nLisbon"  ->  "Plan" " a" " trip" "." "\n\n" "Lisbon"

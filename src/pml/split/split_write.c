@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split_write.c: names, the schema's document and the prompts' documents, and what they reuse in bytes.
  *
  * Documents keep all white space (xml:space="preserve"), so lines are broken inside of tags:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit_http.c: what the engine's auditor found, for its operator: by schema for Prometheus, with pairs of modules as JSON. */
 #include "server/admin/audit_http.h"
 

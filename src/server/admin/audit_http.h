@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* audit_http.h: what the engine's auditor found, for /metrics. */
 #ifndef SERVER_AUDIT_HTTP_H
 #define SERVER_AUDIT_HTTP_H

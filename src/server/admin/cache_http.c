@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache_http.c: /v1/cache/entries: what the engine keeps, for its operator: listed, pinned, given a time to live, removed. An entry is named
  * by its key in the path, modules by their label in ?name=. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* histogram.c: see histogram.h. Owns nothing. */
 #include "server/admin/histogram.h"
 

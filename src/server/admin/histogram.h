@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* histogram.h: how often something took how long, for /metrics. Any thread, without a lock. */
 #ifndef SERVER_HISTOGRAM_H
 #define SERVER_HISTOGRAM_H

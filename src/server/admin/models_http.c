@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* models_http.c: the one model, as OpenAI's and Anthropic's clients (/v1/models, one object for both) and Gemini's (/v1beta/models) look
  * for it. Owns nothing. Workers. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
  * answer took what it took. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h: what every dialect tells of an answer: counts, times, what was reused; and the reports of the last answers, for explain. */
 #ifndef SERVER_REPORT_H
 #define SERVER_REPORT_H

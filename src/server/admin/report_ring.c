@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report_ring.c: see report_ring.h. */
 #include "server/admin/report_ring.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report_ring.h: the reports of the last answers, by the id of their request, for GET /v1/requests and /v1/requests/{id}/explain. A new one takes
  * the place of the oldest. Any thread; its lock is below all others. */
 #ifndef SERVER_REPORT_RING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
 #include <stdio.h>
 #include <string.h>

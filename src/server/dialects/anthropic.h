@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* anthropic.h: what the files of Anthropic's dialect share: contents that are blocks, and tools (anthropic_tools.c). */
 #ifndef SERVER_ANTHROPIC_H
 #define SERVER_ANTHROPIC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* anthropic_tools.c: see anthropic.h. Owns nothing. */
 #include <stdio.h>
 #include <stdlib.h>

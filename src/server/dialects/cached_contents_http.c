@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cached_contents_http.c: Gemini's cachedContents: contents that are sent once and named by later requests.
  *
  * To create one is to compute it: a request of one token over the contents, whose states stay in the store as those of any prompt do. A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* content_registry.h: what was sent to Gemini's cachedContents: the contents as JSON, whose they are, and when they expire. Their states are in
  * the engine's store like those of all other text; here is what is put in front of a request that names them. Kept in memory alone. Any
  * thread; its lock is below all others. Times are milliseconds since 1970, given by the caller.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dialects.h: parsers of the smaller dialects: pure, for the routes and for fuzz/fuzz_requests.c. */
 #ifndef SERVER_DIALECTS_H
 #define SERVER_DIALECTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemini.c: generateContent, streamGenerateContent and countTokens of a model: POST /v1beta/models/NAME:VERB. */
 #include <stdio.h>
 #include <string.h>

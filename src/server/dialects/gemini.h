@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemini.h: tools and forms of answers in Gemini's dialect (gemini_tools.c). */
 #ifndef SERVER_GEMINI_H
 #define SERVER_GEMINI_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemini_tools.c: see gemini.h. Owns nothing. */
 #include "server/dialects/gemini.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llamacpp.c: /completion of llama.cpp's server: its fields, defaults, frames and timings. */
 #include "server/handlers.h"
 

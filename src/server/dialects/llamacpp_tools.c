@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llamacpp_tools.c: the routes of llama.cpp's server that do not generate: tokens, templates, properties, slots. */
 #include <string.h>
 

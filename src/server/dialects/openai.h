@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai.h: what the OpenAI routes share. */
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H

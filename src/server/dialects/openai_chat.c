@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai_chat.c: /v1/chat/completions. */
 #include <stdio.h>
 #include <string.h>

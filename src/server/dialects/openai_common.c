@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai_common.c: see openai.h. Owns nothing. */
 #include <string.h>
 #include <time.h>

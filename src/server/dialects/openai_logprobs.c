@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai_logprobs.c: log-probabilities of an answer's tokens, as chat completions and /v1/prompts list them. Owns nothing. */
 #include <math.h>
 

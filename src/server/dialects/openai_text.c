@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai_text.c: /v1/completions. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openai_tools.c: tools and forms of answers in OpenAI's dialects: fields in, calls out. Owns nothing. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* response_registry.c: see response_registry.h. An array in order of arrival; what goes is taken out of it. */
 #include "server/dialects/response_registry.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* response_registry.h: the last answers of /v1/responses, each with its whole conversation, for previous_response_id and GET. In memory alone:
  * what is too much pushes out what is oldest, of the same tenant or, where all together are too many, of
  * the tenant that has most. Any thread; its lock is below all others.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* responses.c: /v1/responses: an answer as an object, what is kept of it, and the routes. */
 #include "server/dialects/responses.h"
 

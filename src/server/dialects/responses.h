@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* responses.h: what the files of /v1/responses share.
  *
  * An answer is a list of output items: a message for each text, a function_call for each call (tool_calls.h); the block that a stream is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* responses_ask.c: the fields of /v1/responses. Owns nothing. Any thread. */
 #include <stdio.h>
 #include <string.h>

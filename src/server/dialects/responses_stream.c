@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* responses_stream.c: the events of a stream of /v1/responses, each with its number.
  *
  *   created, in_progress

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
 #include "server/generation/generate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generate.h: answers for an exchange: a call of the engine for each choice, its text on the way to the reader.
  *
  *   engine's thread --on_text--> choice.text (bounded) --generate_take, I/O thread--> form's frames --> reader

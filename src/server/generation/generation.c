@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generation.c: the record of what is asked for, and what parsers share. Owns no state. Any thread. */
 #include "server/generation/generation.h"
 

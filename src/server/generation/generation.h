@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generation.h: what a request asks for, whatever dialect it came in: a prompt in one of its forms, how to draw, what to tell.
  *
  * A parser (generation_parse) fills it in from a JSON object and knows neither model nor engine. Strings are borrowed from the object,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar.c: see json_grammar.h.
  *
  *   add --> rule_of (a rule for a schema) --> visit (a schema to an expression) --> object, array, string, ... --> visit ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar.h: JSON Schema -> rules of a grammar (GBNF, as rp_request.grammar has it) whose texts are the JSON that the schema allows.
  *
  *   grammar  text of whole rules: those of any JSON ("value", "object", "string", ...), then those of each schema that was added

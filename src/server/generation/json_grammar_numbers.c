@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar_numbers.c: see json_grammar_numbers.h.
  *
  * Numbers of one length are compared digit by digit: 123 to 456 is 1 and then 23 to 99, [2-3] and then any two, 4 and then 00 to 56.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar_numbers.h: numbers between bounds, as expressions of a grammar. Any thread. */
 #ifndef SERVER_JSON_GRAMMAR_NUMBERS_H
 #define SERVER_JSON_GRAMMAR_NUMBERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema.h: schemas as documents: references inside of them, and two schemas as one. Any thread; nothing is changed. */
 #ifndef SERVER_JSON_SCHEMA_H
 #define SERVER_JSON_SCHEMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* known_fields.c: see known_fields.h. Owns nothing. Any thread. */
 #include "server/generation/known_fields.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* known_fields.h: the fields that a dialect has in the objects inside a request. A dialect lists them by path; what a client sends beyond
  * them is reported with its place, as generation_known does for the request itself.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tool_calls.c: see tool_calls.h. */
 #include "server/generation/tool_calls.h"
 

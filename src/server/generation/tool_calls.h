@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tool_calls.h: calls of tools in an answer's text, as it comes.
  *
  *   TEXT --"<tool_call>"--> HEAD --{"name": "f", "arguments": and '{'--> ARGUMENTS --the '}' of it--> TAIL --} </tool_call>--> TEXT

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools.c: see tools.h. Owns nothing. */
 #include "server/generation/tools.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools.h: what tools and a form of the answer become: text of the prompt, and a grammar for the answer.
  *
  * The system message gets the definitions, one a line, compact and with sorted keys: however a client orders them, the prompt is the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* api_keys.c: see api_keys.h. */
 #define _POSIX_C_SOURCE 200809L /* strtok_r */
 #include "server/http/api_keys.h"

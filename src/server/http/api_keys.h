@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* api_keys.h: who is who. A file has a line for each key:
  *
  *   HASH [tenant=NAME] [rights=ask,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gate.c: see gate.h. Everything but `stopping`, `woken` and `wake` belongs to the gate's thread. */
 #define _GNU_SOURCE /* accept4, EPOLLRDHUP */
 #include "server/http/gate.h"

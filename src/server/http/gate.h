@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gate.h: a listening socket's thread. It accepts connections, lets through what http_stream.h finds right, and runs libmicrohttpd's loop.
  *
  *   client ==TCP or Unix==> gate --what http_stream_next passes--> socketpair ==> libmicrohttpd --> http_io.c

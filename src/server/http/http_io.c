@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_io.c: libmicrohttpd's callbacks, on its I/O threads: heads are judged, bodies collected, replies and streams handed over. Nothing
  * here waits. */
 #include <inttypes.h>

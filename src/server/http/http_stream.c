@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_stream.c: see http_stream.h. */
 #define _POSIX_C_SOURCE 200809L /* strncasecmp */
 #include "server/http/http_stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_stream.h: the bytes that a client sends, cut into requests by RFC 9112 alone: what two readers could read in two ways is refused.
  * It says how many of the bytes may be passed on to libmicrohttpd, which then reads what we have read and nothing else.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_text.c: see json_text.h. Owns nothing. */
 #include "server/http/json_text.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_text.h: bytes that may not be UTF-8 as JSON strings. */
 #ifndef SERVER_JSON_TEXT_H
 #define SERVER_JSON_TEXT_H

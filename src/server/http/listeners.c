@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listeners.c: see listeners.h. One thread opens and closes. */
 #define _GNU_SOURCE /* getaddrinfo, SOCK_CLOEXEC */
 

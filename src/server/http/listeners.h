@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listeners.h: the sockets that a server listens on, each with its gate. */
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H

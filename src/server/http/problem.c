@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* problem.c: the table of what can go wrong, and its words in each dialect. Owns nothing. Any thread. */
 #include "server/http/problem.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* problem.h: what went wrong with a request: one record, which each dialect writes in its own words. */
 #ifndef SERVER_PROBLEM_H
 #define SERVER_PROBLEM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request_origin.c: see request_origin.h. */
 #define _POSIX_C_SOURCE 200809L /* strncasecmp */
 #include "server/http/request_origin.h"

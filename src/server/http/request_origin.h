@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request_origin.h: may this request be here? What a browser of the user's machine can be made to send by a page of somebody else is
  * refused before anything is done with it:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* routing.c: see routing.h. Owns nothing. */
 #include "server/http/routing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* routing.h: which handler a method and a path have, by a table of routes (routes.c has the server's). */
 #ifndef SERVER_ROUTING_H
 #define SERVER_ROUTING_H

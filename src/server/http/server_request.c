@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server_request.c: see server_request.h. */
 #include "server/http/server_request.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server_request.h: a request and its reply, from the request's head to the last byte of the reply.
  *
  *   READING     I/O thread   head and body arrive

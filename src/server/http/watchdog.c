@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.c: see watchdog.h. One thread looks after all connections. Owns the list of peers, under its lock. */
 #define _GNU_SOURCE /* EPOLLRDHUP, POLLRDHUP */
 

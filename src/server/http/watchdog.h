@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.h: connections, and what libmicrohttpd does not see of them: that a head or a body takes too long although bytes keep coming, and
  * that a client went away while its connection is suspended; and how many there may be.
  *

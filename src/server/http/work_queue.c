@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* work_queue.c: see work_queue.h. */
 #include "server/http/work_queue.h"
 

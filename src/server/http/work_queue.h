@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* work_queue.h: threads that take work in the order in which it came. Work is linked into the list by a part of itself, so that putting it
  * there cannot fail; there is at most one piece for each connection, whose number is limited. */
 #ifndef SERVER_WORK_QUEUE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compose.c: see compose.h. */
 #include "server/prompt/compose.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compose.h: a conversation that has modules in it becomes one PML prompt.
  *
  *   [user: module plan/miami, "Where is surf?"] [assistant: "..."] [user: "And then?"]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compose_markup.c: a part of type pml: where the content of its <prompt> begins and ends, and whose it is. That it is well-formed by itself is
  * checked here, so that it cannot close what stands around it; what it means is checked with the prompt that it becomes part of. */
 #include <expat.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hints.c: see hints.h. Owns nothing. */
 #include "server/prompt/hints.h"
 

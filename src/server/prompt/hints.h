@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hints.h: what a client could do so that more is found again: volatile text (volatile_text.h) that stands early in its prompt, or where the
  * prompt left what is known; and the operator's way of putting it elsewhere. */
 #ifndef SERVER_HINTS_H

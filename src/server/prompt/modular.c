@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* modular.c: "reuse": "modular": the documents of a conversation as modules of a schema that is made for its request.
  *
  *   <schema name="parts" layout="packed" xml:space="preserve">

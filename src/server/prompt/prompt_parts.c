@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_parts.c: the prompt of /v1/prompts as parts: JSON -> rp_prompt. Texts in it are never parsed.
  *
  *   {"schema": "cities", "parts": [{"type": "module", "name": "plan/miami", "args": {"duration": "3 days"}},

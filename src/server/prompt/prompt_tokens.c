@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_tokens.c: see prompt_tokens.h. Owns nothing: tokens and texts are the ask's. */
 #include "server/prompt/prompt_tokens.h"
 

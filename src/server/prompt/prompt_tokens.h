@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_tokens.h: prompts of completions that came as token ids: made ready for the engine, and tokens as text. Any thread. */
 #ifndef SERVER_PROMPT_TOKENS_H
 #define SERVER_PROMPT_TOKENS_H

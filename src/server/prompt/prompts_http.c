@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts whose texts are never parsed (prompt_parts.c),
  * or as the document itself. Events are "text", "done"
  * and "error". */

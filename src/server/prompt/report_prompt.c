@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report_prompt.c: see report_prompt.h. Owns nothing. */
 #include "server/prompt/report_prompt.h"
 

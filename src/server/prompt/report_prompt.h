@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report_prompt.h: what a kept report knows of a prompt, so that two can be compared without their texts: hashes. */
 #ifndef SERVER_REPORT_PROMPT_H
 #define SERVER_REPORT_PROMPT_H

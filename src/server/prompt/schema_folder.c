@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_folder.c: see schema_folder.h. */
 #define _DEFAULT_SOURCE /* PATH_MAX */
 #include "server/prompt/schema_folder.h"

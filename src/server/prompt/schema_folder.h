@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_folder.h: the schemas that came by HTTP, as files in a folder, so that they outlive the process: what --schema-dir names.
  *
  *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "pml": "<schema ..."}: the digits are a hash of tenant and name

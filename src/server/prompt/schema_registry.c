@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_registry.c: see schema_registry.h. A list that is searched from its beginning: thousands of entries at most, and a look-up is rare. */
 #include "server/prompt/schema_registry.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_registry.h: the texts of schemas that came by HTTP, by tenant and name. Any thread; its lock is below all others. */
 #ifndef SERVER_SCHEMA_REGISTRY_H
 #define SERVER_SCHEMA_REGISTRY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schemas_http.c: /v1/schemas: PML in and out, modules computed as it comes in.
  *
  * PUT answers when the modules are computed, or, to a client that accepts events, with "progress" events while they are and "done" at the

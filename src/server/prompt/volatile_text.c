@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* volatile_text.c: see volatile_text.h. Each matcher looks at one place and returns how many bytes it takes, 0 for none; the places are the
  * beginnings of words. */
 #include "server/prompt/volatile_text.h"

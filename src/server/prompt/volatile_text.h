@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* volatile_text.h: pieces of text that are different in each request although nobody means anything by it: dates and times, ids, headers that
  * programs put in front, counters. Where one stands early in a prompt, nothing behind it is found again. Owns nothing; any thread. */
 #ifndef SERVER_VOLATILE_TEXT_H
