@@ -26,6 +26,7 @@
 #include <time.h>
 
 #include "support.h"
+#include "reprise_tools.h"
 
 #define MAX_ROUNDS 100
 #define MAX_REQUESTS 1000

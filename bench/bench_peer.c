@@ -227,7 +227,7 @@ static int number_after(int argc, char **argv, const char *name, int fallback) {
 
 static void open_model(bench *b, const char *path, int threads, int ctx) {
     rp_error err;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_engine_options o = rp_engine_options_defaults();
     double start = bench_now_s(), opened;
     o.n_threads = threads;

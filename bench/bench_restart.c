@@ -194,7 +194,7 @@ static void check(const bench *b, const answer *a, bool from_disk, const char *w
 
 static void run_cell(bench *b, const bench_files *f, int m, int how, int round) {
     int first = (round + how) % TAILS;
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     forget(f);
     rp_engine *e = open_engine(b, RP_STORE_WRITE_OFF, how == WHOLE, &b->open_ms[round]);
     answer disk = ask(b, e, m, b->prompts[m][first].bytes, first, RP_REUSE_ON);

@@ -100,7 +100,7 @@ static reuse_times measure_reuse(rp_model *m, const settings *s, int modules, in
 }
 
 static void measure_decode(rp_model *m, const settings *s) {
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(m, &info);
     rp_engine *e = new_engine(m, s, 256);
     double rates[64], bandwidth = bench_read_bandwidth(s->threads), rate;
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
     rp_error err;
     rp_model *m;
     if (rp_model_open(&m, s.model, NULL, &err)) bench_die("model", &err);
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(m, &info);
     printf("%s: %s, %.2f G parameters, %s, %.2f GB; %d threads; medians of %d\n\n", s.model, info.name, (double)info.parameters / 1e9,
            info.weights, (double)info.weight_bytes / 1e9, s.threads, s.runs);

@@ -63,7 +63,7 @@ static void restart(bench *b) {
 }
 
 static void load(const bench *b, const char *tenant, const char *text) {
-    rp_schema_options o = {.tenant = tenant};
+    rp_schema_options o = {.struct_size = sizeof(o), .tenant = tenant};
     rp_error err;
     bench_text schema = {0};
     bench_text_add(&schema, "<schema name=\"own\"><module name=\"m\">%s</module></schema>", text);

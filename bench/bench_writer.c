@@ -294,7 +294,7 @@ int main(int argc, char **argv) {
     bool is_own = !dir;
     if (is_own && !(dir = mkdtemp(own))) bench_die("a folder", NULL);
     must(rp_model_open(&b.model, argv[1], NULL, &err), "model", &err);
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(b.model, &info);
     kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim,
                       .format = KV_F16};

@@ -9,6 +9,7 @@
 #include "lint_prompts.h"
 #include "common/loader.h"
 #include "common/text.h"
+#include "reprise_tools.h"
 
 typedef struct lint_options {
     const char *schema, *model, *chat_format;

@@ -8,6 +8,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "reprise_tools.h"
 
 typedef struct quantize_options {
     const char *in, *out, *type;
@@ -65,7 +66,7 @@ static void count_fallback(session *s, const char *type) {
 
 static bool quantize_on_step(void *user, const rp_quantize_step *step) {
     session *s = user;
-    if (step->tensor != NULL && step->begins) {
+    if (step->tensor != NULL && step->is_first_row) {
         s->n_tensors++;
         if (step->is_fallback) count_fallback(s, step->to);
     }

@@ -235,8 +235,7 @@ static void end_line(run_state *s, bool last) {
 
 static int report(run_state *s, const run_input *in, rp_result *result, bool last) {
     const run_options *o = s->options;
-    result->timings.load_ms = s->load_ms;
-    if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, result);
+    if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, s->load_ms, result);
     end_line(s, last);
     int status = cli_finish_output();
     for (int32_t i = 0; i < result->n_warnings && status == CLI_OK; i++) cli_warn("%s: %s", in->name, result->warnings[i]);

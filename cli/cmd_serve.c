@@ -15,7 +15,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/loader.h"
-#include "reprise_log.h"
+#include "reprise_tools.h"
 #include "reprise_server.h"
 #include "serve_notify.h"
 #include "serve_reload.h"

@@ -11,6 +11,7 @@
 #include "common/loader.h"
 #include "split_input.h"
 #include "common/text.h"
+#include "reprise_tools.h"
 
 typedef struct split_options {
     cli_list files;

@@ -8,6 +8,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "reprise_tools.h"
 
 static char *lint_prompts_keep(lint_prompts *p, char *text) {
     p->texts = cli_realloc(p->texts, (p->n_texts + 1) * sizeof *p->texts);

@@ -11,7 +11,7 @@
 #define CLI_LINT_PROMPTS_H
 
 #include "common/options.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define LINT_MOST_PROMPTS 1000000
 

@@ -10,7 +10,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "reprise.h"
-#include "reprise_log.h"
+#include "reprise_tools.h"
 #include "common/text.h"
 
 static const cli_command *find_command(const char *name) {

@@ -47,9 +47,9 @@ static json_t *usage_object(const rp_result *r) {
     return usage;
 }
 
-static json_t *timings_object(const rp_timings *t) {
+static json_t *timings_object(const rp_timings *t, double load_ms) {
     json_t *timings = json_object();
-    cli_json_set(timings, "load_ms", cli_json_real(t->load_ms));
+    cli_json_set(timings, "load_ms", cli_json_real(load_ms));
     cli_json_set(timings, "queue_ms", cli_json_real(t->queue_ms));
     cli_json_set(timings, "module_prefill_ms", cli_json_real(t->module_prefill_ms));
     cli_json_set(timings, "plan_ms", cli_json_real(t->plan_ms));
@@ -63,7 +63,7 @@ static json_t *timings_object(const rp_timings *t) {
 
 /* peak: of the whole process, as the system counts it. */
 static json_t *run_report_memory_object(rp_engine *engine) {
-    rp_memory m;
+    rp_memory m = {.struct_size = sizeof(m)};
     struct rusage usage = {0};
     rp_engine_memory(engine, &m);
     getrusage(RUSAGE_SELF, &usage);
@@ -71,7 +71,7 @@ static json_t *run_report_memory_object(rp_engine *engine) {
     cli_json_set(memory, "weights", json_integer((json_int_t)m.weights));
     cli_json_set(memory, "file", json_integer((json_int_t)m.file));
     cli_json_set(memory, "activations", json_integer((json_int_t)m.activations));
-    cli_json_set(memory, "kv", json_integer((json_int_t)m.states));
+    cli_json_set(memory, "kv", json_integer((json_int_t)m.kv));
     cli_json_set(memory, "peak", json_integer((json_int_t)usage.ru_maxrss * 1024));
     return memory;
 }
@@ -116,7 +116,7 @@ static json_t *quality_object(const rp_quality_report *q) {
     return object;
 }
 
-int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, const rp_result *r) {
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(r->text));
@@ -126,7 +126,7 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
     cli_json_set(object, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
-    cli_json_set(object, "timings", timings_object(&r->timings));
+    cli_json_set(object, "timings", timings_object(&r->timings, load_ms));
     cli_json_set(object, "memory", run_report_memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
     json_t *plan = json_array();

@@ -64,7 +64,7 @@ static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
         return cli_fail(CLI_WRONG_USE, "--logit-bias '%s': give TOKEN=B, such as 15=-5 or ' word'=-inf", entry);
     size_t n = (size_t)(equals - entry);
     int64_t id = 0;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     if (parse_id(entry, n, &id)) {
         if (id >= info.n_vocab)

@@ -14,6 +14,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "reprise_tools.h"
 
 #define NAME_BYTES 300
 

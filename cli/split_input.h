@@ -4,7 +4,7 @@
 #define CLI_SPLIT_INPUT_H
 
 #include "common/options.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
 /* Owns every string and array in it. Zero-initialise. */
 typedef struct split_input {

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` puts where: the header, both libraries, the program, man pages, and the two ways by which other
-# builds find the library (pkg-config and find_package).
+# What `make install` puts where: headers, libraries, the program, man pages, documentation and examples, and the two ways by which other
+# builds find the libraries (pkg-config and find_package).
 
-install(TARGETS reprise reprise-static EXPORT RepriseTargets
+install(TARGETS ${installed_libraries} EXPORT RepriseTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/reprise.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/reprise.h include/reprise_store.h include/reprise_tools.h include/reprise_server.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs PATTERN man EXCLUDE)
+install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples USE_SOURCE_PERMISSIONS)
 if(TARGET reprise-program)
   install(TARGETS reprise-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -13,8 +17,7 @@ if(man_pages)
   install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
-# What stands around the program: completion of command lines, made by the program itself, and systemd units with its path in them, which is
-# known when it is installed.
+# Completion scripts, printed by the program itself, and systemd units, which contain the installed path.
 if(TARGET reprise-program AND NOT CMAKE_CROSSCOMPILING)
   set(completion_bash ${CMAKE_INSTALL_DATADIR}/bash-completion/completions reprise)
   set(completion_zsh ${CMAKE_INSTALL_DATADIR}/zsh/site-functions _reprise)
@@ -42,9 +45,18 @@ write_basic_package_version_file(RepriseConfigVersion.cmake COMPATIBILITY SameMi
 install(FILES ${PROJECT_BINARY_DIR}/RepriseConfig.cmake ${PROJECT_BINARY_DIR}/RepriseConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# reprise.pc finds its prefix from where it lies, so that an installed tree can be moved.
+# The .pc files derive their prefix from their own path: an installed tree can be moved.
 file(RELATIVE_PATH PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" PC_PREFIX "${PC_PREFIX}")
-list(JOIN REPRISE_PC_REQUIRES " " PC_REQUIRES)
-configure_file(cmake/reprise.pc.in reprise.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/reprise.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(library reprise reprise-server)
+  set(PC_LIBRARY ${library})
+  set(requires ${REPRISE_PC_REQUIRES})
+  set(PC_DESCRIPTION "${PROJECT_DESCRIPTION}")
+  if(library STREQUAL "reprise-server")
+    list(APPEND requires ${REPRISE_SERVER_PC_REQUIRES})
+    string(APPEND PC_DESCRIPTION ", with its HTTP server")
+  endif()
+  list(JOIN requires " " PC_REQUIRES)
+  configure_file(cmake/reprise.pc.in ${library}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${library}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

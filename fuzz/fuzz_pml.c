@@ -11,6 +11,7 @@
 #include "pml/parts.h"
 #include "pml/plan.h"
 #include "support/tiny_model.h"
+#include "reprise_tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -19,7 +20,7 @@ static rp_model *model(void) {
     if (m) return m;
     char path[] = "/tmp/reprise-fuzz-XXXXXX";
     tiny_model_shape shape = tiny_model_defaults();
-    rp_model_options options = {.chat_format = "llama-2"};
+    rp_model_options options = {.struct_size = sizeof(options), .chat_format = "llama-2"};
     int fd = mkstemp(path);
     if (fd < 0 || close(fd) || tiny_model_write(path, &shape, NULL) || rp_model_open(&m, path, &options, NULL)) abort();
     unlink(path);

@@ -7,6 +7,7 @@
 
 #include "pml/document.h"
 #include "support/flat_pml.h"
+#include "reprise_tools.h"
 
 #define MAX_PROMPTS 64
 #define MAX_MESSAGES 8

@@ -33,7 +33,7 @@ static double bench_report_share(uint64_t part, uint64_t all) { return all > 0 ?
 
 /* The store's budget in tokens. */
 static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(d->loaded->model, &info);
     return info.kv_bytes_per_token > 0 ? m->kv_limit / info.kv_bytes_per_token : 0;
 }
@@ -72,7 +72,7 @@ static json_t *steps_object(const bench_steps *s) {
 }
 
 static json_t *bench_report_memory_object(const bench_driver *d, const bench_steps *steps) {
-    rp_memory m;
+    rp_memory m = {.struct_size = sizeof(m)};
     bench_process p = bench_process_now();
     rp_engine_memory(d->loaded->engine, &m);
     json_t *o = json_object();
@@ -81,7 +81,7 @@ static json_t *bench_report_memory_object(const bench_driver *d, const bench_ste
     cli_json_set(o, "weights", bench_report_integer(m.weights));
     cli_json_set(o, "file", bench_report_integer(m.file));
     cli_json_set(o, "activations", bench_report_integer(m.activations));
-    cli_json_set(o, "kv", bench_report_integer(m.states));
+    cli_json_set(o, "kv", bench_report_integer(m.kv));
     cli_json_set(o, "kv_used", bench_report_integer(steps->max_kv_bytes));
     cli_json_set(o, "kv_limit", bench_report_integer(m.kv_limit));
     cli_json_set(o, "cache_tokens", bench_report_integer(cache_tokens(d, &m)));
@@ -89,7 +89,7 @@ static json_t *bench_report_memory_object(const bench_driver *d, const bench_ste
 }
 
 static json_t *store_object(const bench_driver *d) {
-    rp_store_stats s;
+    rp_store_stats s = {.struct_size = sizeof(s)};
     rp_engine_store_stats(d->loaded->engine, &s);
     json_t *o = json_object();
     cli_json_set(o, "spans", bench_report_integer(s.spans));
@@ -227,7 +227,7 @@ static void print_steps(const bench_driver *d, const bench_steps *s) {
 #define MIB(bytes) ((double)(bytes) / 1048576)
 
 static void print_memory(const bench_driver *d, const bench_steps *s) {
-    rp_memory m;
+    rp_memory m = {.struct_size = sizeof(m)};
     bench_process p = bench_process_now();
     rp_engine_memory(d->loaded->engine, &m);
     printf("%-9s resident %.1f MiB, peak %.1f; weights %.1f, file %.1f, activations %.1f, KV cache %.1f of %.1f (%llu tokens)\n", "memory",
@@ -269,7 +269,7 @@ static void print_verdict(const bench_verdict *v) {
 }
 
 static void bench_report_print_head(const bench_session *s) {
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(s->driver->loaded->model, &info);
     printf("%s, seed %llu; ", load_names[s->options->load], (unsigned long long)s->options->seed);
     cli_print_safe(stdout, s->options->model, strlen(s->options->model));

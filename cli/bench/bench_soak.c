@@ -67,7 +67,7 @@ static void soak_look(soak *s) {
     double now = cli_now_ms();
     if (now - s->looked_ms < LOOK_EVERY_MS) return;
     bench_verdict *v = &s->session->verdict;
-    rp_store_stats store;
+    rp_store_stats store = {.struct_size = sizeof(store)};
     rp_engine_store_stats(s->driver->loaded->engine, &store);
     if (s->full_ms == INFINITY && (s->disk != NULL ? store.disk_evictions : store.evictions) > 0) s->full_ms = now;
     uint64_t bytes = bench_process_now().resident_bytes, *most = now <= settled_ms(s) ? &v->first_bytes : &v->later_bytes;
@@ -79,9 +79,9 @@ static void soak_look(soak *s) {
 
 static void soak_judge(soak *s) {
     bench_verdict *v = &s->session->verdict;
-    rp_memory m;
+    rp_memory m = {.struct_size = sizeof(m)};
     rp_engine_memory(s->driver->loaded->engine, &m);
-    rp_store_stats store;
+    rp_store_stats store = {.struct_size = sizeof(store)};
     rp_engine_store_stats(s->driver->loaded->engine, &store);
     bench_steps steps = bench_steps_now(s->driver);
     v->allowed_bytes = v->first_bytes + (uint64_t)((double)v->first_bytes * GROWTH_SHARE) + GROWTH_BYTES;
@@ -167,7 +167,7 @@ static void soak_act(soak *s) {
 
 static int open_source(soak *s) {
     const bench_options *o = s->session->options;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(s->driver->loaded->model, &info);
     int32_t ctx = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
     if (ctx > LARGEST_CONTEXT) ctx = LARGEST_CONTEXT;
@@ -189,7 +189,7 @@ int bench_soak(bench_session *session) {
     d->on_ended = bench_soak_on_ended;
     d->user = &s;
     if (session->options->engine.store != NULL) {
-        rp_store_stats store;
+        rp_store_stats store = {.struct_size = sizeof(store)};
         rp_engine_store_stats(d->loaded->engine, &store);
         if ((status = bench_disk_watch_begin(&s.disk, session->options->engine.store, store.disk_budget_bytes)) != CLI_OK) return status;
     }

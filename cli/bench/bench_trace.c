@@ -89,10 +89,10 @@ void bench_trace_step(bench_trace *t, const rp_step *s) {
             (unsigned long long)s->predicted_us, us);
     for (int32_t i = 0; i < s->n_parts; i++) {
         const rp_step_part *p = &s->parts[i];
-        if (p->call == 0) continue; /* a module that nobody's call waits for: in the counters alone */
+        if (p->job == 0) continue; /* a module that nobody's call waits for: in the counters alone */
         fprintf(t->file,
                 ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%llu,\"name\":\"%s\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"rows\":%d,\"context\":%d}}",
-                CALLS, (unsigned long long)p->call, kind_names[p->kind], ts, us, (int)p->n_rows, (int)p->context_tokens);
+                CALLS, (unsigned long long)p->job, kind_names[p->kind], ts, us, (int)p->n_rows, (int)p->context_tokens);
     }
     write_counters(t, s, rows, ts);
 }

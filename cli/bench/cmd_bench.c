@@ -84,7 +84,7 @@ static rp_engine_options engine_options(const bench_options *o) {
 
 /* Would a poisson load's prompts and answers fit? Said before it runs rather than by every call. */
 static int bench_check_context(const bench_options *o, const rp_model *model) {
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     int32_t room = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
     int64_t longest = (o->long_every > 0 && o->long_tokens > o->prompt_tokens * 3 / 2 ? o->long_tokens : o->prompt_tokens * 3 / 2);

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 /* A table on standard output: schemas, and of each the pairs that are worst. */
 void cache_audit_print(const rp_audit *a, const char *model);

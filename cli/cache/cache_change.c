@@ -6,6 +6,7 @@
 #include "cache/cache_store.h"
 #include "common/command.h"
 #include "common/text.h"
+#include "reprise_store.h"
 
 typedef struct change_options {
     cache_store_args store;
@@ -71,7 +72,7 @@ const cli_command cli_cache_rebuild = {
 };
 
 /* Parses, and opens the store for writing. *done: there is nothing more to do. */
-static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_cache **cache, bool *done) {
+static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_store **cache, bool *done) {
     cli_parsed parsed = cli_options_parse(command, argc, argv, o);
     *done = true;
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
@@ -91,7 +92,7 @@ static void cache_change_print_unwritten(bool index_unwritten) {
 }
 
 /* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the sum. */
-static int cache_change_print(const char *did, rp_cache_listing *l) {
+static int cache_change_print(const char *did, rp_store_listing *l) {
     cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     uint64_t bytes = 0;
@@ -105,35 +106,35 @@ static int cache_change_print(const char *did, rp_cache_listing *l) {
     if (rows.n != 1) printf("%s %s, %s\n", did, cache_count_text(l->n_entries, "record", records), cache_bytes_text(bytes, size));
     cache_change_print_unwritten(l->index_unwritten);
     free(rows.items);
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     return cli_finish_output();
 }
 
 static int rm_main(int argc, char **argv) {
     change_options o = {.select = {.all = false}};
-    rp_cache *cache = NULL;
-    rp_cache_listing *l = NULL;
+    rp_store *cache = NULL;
+    rp_store_listing *l = NULL;
     rp_error err;
     bool done;
     int status = cache_change_begin(&cli_cache_rm, argc, argv, &o, &cache, &done);
     if (done) return status;
-    rp_cache_selection selection = cache_selection(&o.select);
-    status = rp_cache_remove(cache, &selection, &l, &err) == RP_OK ? cache_change_print("removed", l) : cache_store_fail(&err);
-    rp_cache_close(cache);
+    rp_store_selection selection = cache_selection(&o.select);
+    status = rp_store_remove(cache, &selection, &l, &err) == RP_OK ? cache_change_print("removed", l) : cache_store_fail(&err);
+    rp_store_close(cache);
     return status;
 }
 
 static int set_pins(const cli_command *command, int argc, char **argv, bool pinned) {
     change_options o = {.select = {.all = false}};
-    rp_cache *cache = NULL;
-    rp_cache_listing *l = NULL;
+    rp_store *cache = NULL;
+    rp_store_listing *l = NULL;
     rp_error err;
     bool done;
     int status = cache_change_begin(command, argc, argv, &o, &cache, &done);
     if (done) return status;
-    rp_cache_selection selection = cache_selection(&o.select);
-    status = rp_cache_pin(cache, &selection, pinned, &l, &err) == RP_OK ? cache_change_print(pinned ? "pinned" : "unpinned", l) : cache_store_fail(&err);
-    rp_cache_close(cache);
+    rp_store_selection selection = cache_selection(&o.select);
+    status = rp_store_pin(cache, &selection, pinned, &l, &err) == RP_OK ? cache_change_print(pinned ? "pinned" : "unpinned", l) : cache_store_fail(&err);
+    rp_store_close(cache);
     return status;
 }
 
@@ -150,14 +151,14 @@ static void cache_change_print_line(uint64_t n, const char *what, uint64_t bytes
     putchar('\n');
 }
 
-static int cache_cleaning_print_rest(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_rest(const rp_store_cleaning *c) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], index[CACHE_TEXT_BYTES];
     printf("the store has %s, %s; its index %s\n", cache_count_text(c->records, "record", records), cache_bytes_text(c->bytes, size),
            cache_bytes_text(c->index_bytes, index));
     return cli_finish_output();
 }
 
-static int cache_cleaning_print_gc(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_gc(const rp_store_cleaning *c) {
     char size[CACHE_TEXT_BYTES];
     uint64_t index = c->index_bytes_before > c->index_bytes ? c->index_bytes_before - c->index_bytes : 0;
     cache_change_print_line(c->leftovers, "leftover file", c->leftover_bytes);
@@ -173,18 +174,18 @@ static int cache_cleaning_print_gc(const rp_cache_cleaning *c) {
 
 static int gc_main(int argc, char **argv) {
     change_options o = {.select = {.all = false}};
-    rp_cache *cache = NULL;
-    rp_cache_cleaning c;
+    rp_store *cache = NULL;
+    rp_store_cleaning c = {.struct_size = sizeof(c)};
     rp_error err;
     bool done;
     int status = cache_change_begin(&cli_cache_gc, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_cache_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c) : cache_store_fail(&err);
-    rp_cache_close(cache);
+    status = rp_store_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c) : cache_store_fail(&err);
+    rp_store_close(cache);
     return status;
 }
 
-static int cache_cleaning_print_rebuild(const rp_cache_cleaning *c) {
+static int cache_cleaning_print_rebuild(const rp_store_cleaning *c) {
     char records[CACHE_TEXT_BYTES];
     printf("entered %s\n", cache_count_text(c->rows_entered, "record", records));
     if (c->records > c->rows_entered) printf("%s not readable here: another key or version\n", cache_count_text(c->records - c->rows_entered, "record", records));
@@ -194,13 +195,13 @@ static int cache_cleaning_print_rebuild(const rp_cache_cleaning *c) {
 
 static int rebuild_main(int argc, char **argv) {
     change_options o = {.select = {.all = false}};
-    rp_cache *cache = NULL;
-    rp_cache_cleaning c;
+    rp_store *cache = NULL;
+    rp_store_cleaning c = {.struct_size = sizeof(c)};
     rp_error err;
     bool done;
     int status = cache_change_begin(&cli_cache_rebuild, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_cache_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_rebuild(&c) : cache_store_fail(&err);
-    rp_cache_close(cache);
+    status = rp_store_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_rebuild(&c) : cache_store_fail(&err);
+    rp_store_close(cache);
     return status;
 }

@@ -13,6 +13,7 @@
 
 #include "cache/cache_simulate.h"
 #include "common/svg.h"
+#include "reprise_tools.h"
 
 #define LEFT (SVG_MARGIN + 46.0)
 #define RIGHT (SVG_WIDTH - SVG_MARGIN)

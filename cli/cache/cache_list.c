@@ -11,6 +11,7 @@
 #include "common/command.h"
 #include "common/json_out.h"
 #include "common/text.h"
+#include "reprise_tools.h"
 
 /* ---- ls ---- */
 
@@ -103,7 +104,7 @@ static totals cache_rows_sum_rows(const cache_rows *rows, const char *model) {
         const cache_row *r = &rows->items[i];
         if (model != NULL && strcmp(r->model, model) != 0) continue;
         t.records += r->records;
-        t.modules += r->kind == RP_CACHE_MODULE && r->name[0] != '(';
+        t.modules += r->kind == RP_STORE_MODULE && r->name[0] != '(';
         t.tokens += r->tokens;
         t.bytes += r->bytes;
     }
@@ -172,18 +173,18 @@ static int cache_list_print_json(const ls_options *o, const cache_rows *rows) {
     return cli_json_print(object);
 }
 
-static int cache_list_list(const ls_options *o, rp_cache *cache) {
-    rp_cache_listing *l = NULL;
+static int cache_list_list(const ls_options *o, rp_store *cache) {
+    rp_store_listing *l = NULL;
     rp_error err;
-    rp_cache_selection selection = cache_selection(&o->select);
+    rp_store_selection selection = cache_selection(&o->select);
     selection.all = true;
-    if (rp_cache_list(cache, &selection, &l, &err) != RP_OK) return cache_store_fail(&err);
+    if (rp_store_list(cache, &selection, NULL, &l, &err) != RP_OK) return cache_store_fail(&err);
     cache_rows rows = cache_rows_make(l, o->all, (cache_order)o->order);
     int status = CLI_OK;
     if (o->json) status = cache_list_print_json(o, &rows);
     else cache_rows_print_table(&rows, o->all);
     free(rows.items);
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     return status == CLI_OK ? cli_finish_output() : status;
 }
 
@@ -192,10 +193,10 @@ static int ls_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_cache_ls, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    rp_cache *cache = NULL;
+    rp_store *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
     if (status == CLI_OK) status = cache_list_list(&o, cache);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     return status;
 }
 
@@ -235,7 +236,7 @@ static void print_flaw(const char *what, uint64_t n, const char *means) {
     if (n > 0) printf("%-22s %8llu %12s   %s\n", what, (unsigned long long)n, "", means);
 }
 
-static void print_flaws(const rp_cache_stats *s) {
+static void print_flaws(const rp_store_usage *s) {
     print_flaw("unreadable", s->unreadable, "not readable here: another key or version");
     print_flaw("damaged", s->broken, "see 'reprise cache verify'");
     print_flaw("without a row", s->without_row, "records missing from the index");
@@ -260,7 +261,7 @@ typedef struct stat_audit {
     char model[65];
 } stat_audit;
 
-static void print_stats(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows, const stat_audit *a) {
+static void print_stats(const stat_options *o, const rp_store_usage *s, const cache_rows *rows, const stat_audit *a) {
     char size[CACHE_TEXT_BYTES], tokens[64];
     printf("store ");
     cli_print_safe(stdout, o->store.store, strlen(o->store.store));
@@ -301,7 +302,7 @@ static json_t *models_array(const cache_rows *rows) {
     return list;
 }
 
-static int print_stats_json(const stat_options *o, const rp_cache_stats *s, const cache_rows *rows, const stat_audit *a) {
+static int print_stats_json(const stat_options *o, const rp_store_usage *s, const cache_rows *rows, const stat_audit *a) {
     json_t *object = json_object();
     const struct {
         const char *name;
@@ -321,13 +322,13 @@ static int print_stats_json(const stat_options *o, const rp_cache_stats *s, cons
     return cli_json_print(object);
 }
 
-static int show_stats(const stat_options *o, rp_cache *cache) {
-    rp_cache_stats s;
-    rp_cache_listing *l = NULL;
+static int show_stats(const stat_options *o, rp_store *cache) {
+    rp_store_usage s = {.struct_size = sizeof(s)};
+    rp_store_listing *l = NULL;
     rp_error err;
     stat_audit a = {NULL, ""};
-    if (rp_cache_get_stats(cache, &s, &err) != RP_OK || rp_cache_audit(cache, &a.report, a.model, &err) != RP_OK) return cache_store_fail(&err);
-    if (rp_cache_list(cache, NULL, &l, &err) != RP_OK) {
+    if (rp_store_get_usage(cache, &s, &err) != RP_OK || rp_store_read_audit(cache, &a.report, a.model, &err) != RP_OK) return cache_store_fail(&err);
+    if (rp_store_list(cache, NULL, NULL, &l, &err) != RP_OK) {
         rp_audit_free(a.report);
         return cache_store_fail(&err);
     }
@@ -336,7 +337,7 @@ static int show_stats(const stat_options *o, rp_cache *cache) {
     if (o->json) status = print_stats_json(o, &s, &rows, &a);
     else print_stats(o, &s, &rows, &a);
     free(rows.items);
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     rp_audit_free(a.report);
     return status == CLI_OK ? cli_finish_output() : status;
 }
@@ -346,9 +347,9 @@ static int stat_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_cache_stat, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    rp_cache *cache = NULL;
+    rp_store *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
     if (status == CLI_OK) status = show_stats(&o, cache);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     return status;
 }

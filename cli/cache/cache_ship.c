@@ -5,6 +5,7 @@
 #include "cache/cache_store.h"
 #include "common/command.h"
 #include "common/text.h"
+#include "reprise_store.h"
 
 typedef struct ship_options {
     cache_store_args store;
@@ -57,7 +58,7 @@ static int cache_ship_parse(const cli_command *command, int argc, char **argv, s
     return parsed == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
 }
 
-static int cache_ship_print(const char *did, const rp_cache_shipment *s) {
+static int cache_ship_print(const char *did, const rp_store_transfer *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];
     printf("%s ", did);
     cli_print_safe(stdout, s->name, strlen(s->name));
@@ -73,14 +74,14 @@ static int export_main(int argc, char **argv) {
     int status = cache_ship_parse(&cli_cache_export, argc, argv, &o, &done);
     if (done) return status;
     cache_progress progress = {.what = "exporting"};
-    rp_cache *cache = NULL;
-    rp_cache_shipment s;
+    rp_store *cache = NULL;
+    rp_store_transfer s = {.struct_size = sizeof(s)};
     rp_error err;
     status = cache_store_open(&cache, &o.store, true, false);
     if (status != CLI_OK) return status;
-    int rc = rp_cache_export(cache, o.name, o.file, cache_on_progress, &progress, &s, &err);
+    int rc = rp_store_export(cache, o.name, o.file, cache_on_progress, &progress, &s, &err);
     cli_progress_clear(&progress.bar);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     return rc == RP_OK ? cache_ship_print("exported", &s) : cache_store_fail(&err);
 }
 
@@ -90,13 +91,13 @@ static int import_main(int argc, char **argv) {
     int status = cache_ship_parse(&cli_cache_import, argc, argv, &o, &done);
     if (done) return status;
     cache_progress progress = {.what = "importing"};
-    rp_cache *cache = NULL;
-    rp_cache_shipment s;
+    rp_store *cache = NULL;
+    rp_store_transfer s = {.struct_size = sizeof(s)};
     rp_error err;
     status = cache_store_open(&cache, &o.store, false, true);
     if (status != CLI_OK) return status;
-    int rc = rp_cache_import(cache, o.file, cache_on_progress, &progress, &s, &err);
+    int rc = rp_store_import(cache, o.file, cache_on_progress, &progress, &s, &err);
     cli_progress_clear(&progress.bar);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     return rc == RP_OK ? cache_ship_print("imported", &s) : cache_store_fail(&err);
 }

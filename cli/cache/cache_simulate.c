@@ -14,6 +14,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/json_out.h"
+#include "reprise_tools.h"
 
 #define DEFAULT_SIZES "1/64,1/32,1/16,1/8,1/4,1/2,1/1"
 
@@ -95,7 +96,7 @@ static int read_sizes(cache_curves *c, const char *list) {
 /* ---- Replaying ---- */
 
 static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_error *err) {
-    rp_simulate_options o = {.block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens};
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens};
     rp_simulate_request *requests = cli_alloc(r->n * sizeof *requests);
     rp_simulator *simulator = NULL;
     for (size_t i = 0; i < r->n; i++) {
@@ -118,6 +119,7 @@ static int run_cells(const rp_simulator *simulator, cache_curves *c) {
         cache_size *size = &c->sizes[i / RP_N_POLICIES];
         rp_policy policy = (rp_policy)(i % RP_N_POLICIES);
         cli_progress_draw(&progress, "replaying", NULL, i, all);
+        size->cells[policy].struct_size = sizeof(size->cells[policy]);
         int rc = rp_simulator_run(simulator, policy, size->blocks, &size->cells[policy], &err);
         cli_progress_clear(&progress);
         if (rc != RP_OK) status = cli_fail_library(&err);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define CACHE_MAX_SIZES 64
 #define CACHE_SIZE_BYTES 24

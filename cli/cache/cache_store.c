@@ -6,19 +6,20 @@
 #include <string.h>
 
 #include "common/command.h"
+#include "reprise_store.h"
 
 int cache_store_fail(const rp_error *err) {
     bool wrong = err->code == RP_ERR_INVALID && err->where[0] == '\0';
     return cli_fail_library_as(wrong ? CLI_WRONG_USE : CLI_FAILED, err);
 }
 
-int cache_store_open(rp_cache **out, const cache_store_args *args, bool read_only, bool create) {
-    rp_cache_options o = rp_cache_options_defaults();
+int cache_store_open(rp_store **out, const cache_store_args *args, bool read_only, bool create) {
+    rp_store_options o = rp_store_options_defaults();
     rp_error err;
     o.key_file = args->store_key;
     o.read_only = read_only;
     o.create = create;
-    return rp_cache_open(out, args->store, &o, &err) == RP_OK ? CLI_OK : cache_store_fail(&err);
+    return rp_store_open(out, args->store, &o, &err) == RP_OK ? CLI_OK : cache_store_fail(&err);
 }
 
 int cache_select_check(const char *command, const cache_select_args *a) {
@@ -26,8 +27,8 @@ int cache_select_check(const char *command, const cache_select_args *a) {
     return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a selection of records: give a NAME, --key, --model, --expired or --all", command);
 }
 
-rp_cache_selection cache_selection(const cache_select_args *a) {
-    return (rp_cache_selection){.name = a->name, .key = a->key, .model = a->model, .expired = a->expired, .all = a->all};
+rp_store_selection cache_selection(const cache_select_args *a) {
+    return (rp_store_selection){.name = a->name, .key = a->key, .model = a->model, .expired = a->expired, .all = a->all};
 }
 
 void cache_on_progress(void *user, uint64_t done, uint64_t total) {
@@ -63,32 +64,32 @@ const char *cache_count_text(uint64_t n, const char *one, char *out) {
 
 /* ---- Rows ---- */
 
-static const char *row_name(const rp_cache_entry *e) {
+static const char *row_name(const rp_store_entry *e) {
     if (e->label[0] != '\0') return e->label;
     if (e->encrypted && e->fault[0] != '\0') return "(encrypted: give --store-key)";
     if (e->fault[0] != '\0') return "(not readable here)";
-    return e->kind == RP_CACHE_TEXT ? "(prompts and answers)" : "(without a name)";
+    return e->kind == RP_STORE_TEXT ? "(prompts and answers)" : "(without a name)";
 }
 
 static int cache_store_sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* Modules before the rest. */
-static int cache_entry_rank(const rp_cache_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_CACHE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
+static int cache_entry_rank(const rp_store_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
 
 static int cache_store_compare_entries(const void *a, const void *b) {
-    const rp_cache_entry *x = *(const rp_cache_entry *const *)a, *y = *(const rp_cache_entry *const *)b;
+    const rp_store_entry *x = *(const rp_store_entry *const *)a, *y = *(const rp_store_entry *const *)b;
     int c = strcmp(x->model, y->model);
     if (c == 0) c = cache_entry_rank(x) - cache_entry_rank(y);
     if (c == 0) c = strcmp(row_name(x), row_name(y));
     return c != 0 ? c : strcmp(x->key, y->key);
 }
 
-static bool same_row(const rp_cache_entry *a, const rp_cache_entry *b) {
+static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
     return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0;
 }
 
 /* All records of a module are used together; texts are used one by one. */
-static void cache_row_add_entry(cache_row *r, const rp_cache_entry *e) {
+static void cache_row_add_entry(cache_row *r, const rp_store_entry *e) {
     r->records++;
     r->pinned += e->pinned;
     r->tokens += (uint64_t)e->n_tokens;
@@ -108,13 +109,13 @@ static int compare_rows(const cache_row *x, const cache_row *y, cache_order orde
 static int by_size(const void *a, const void *b) { return compare_rows(a, b, CACHE_BY_SIZE); }
 static int by_use(const void *a, const void *b) { return compare_rows(a, b, CACHE_BY_USE); }
 
-cache_rows cache_rows_make(const rp_cache_listing *l, bool each, cache_order order) {
-    const rp_cache_entry **sorted = cli_alloc(l->n_entries * sizeof(const rp_cache_entry *));
+cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order order) {
+    const rp_store_entry **sorted = cli_alloc(l->n_entries * sizeof(const rp_store_entry *));
     cache_rows rows = {.items = cli_alloc(l->n_entries * sizeof(cache_row))};
     for (size_t i = 0; i < l->n_entries; i++) sorted[i] = &l->entries[i];
     qsort(sorted, l->n_entries, sizeof *sorted, cache_store_compare_entries);
     for (size_t i = 0; i < l->n_entries; i++) {
-        const rp_cache_entry *e = sorted[i];
+        const rp_store_entry *e = sorted[i];
         if (each || i == 0 || !same_row(sorted[i - 1], e))
             rows.items[rows.n++] = (cache_row){.name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model,
                                                .kind = e->kind, .key = each ? e->key : NULL};

@@ -8,7 +8,7 @@
 
 #include "common/console.h"
 #include "common/options.h"
-#include "reprise.h"
+#include "reprise_store.h"
 
 typedef struct cache_store_args {
     const char *store, *store_key;
@@ -37,12 +37,12 @@ typedef struct cache_select_args {
     {.name = "all", .kind = CLI_FLAG, .offset = offsetof(type, field.all), .help = "select every record"}
 
 /* Opens the store. Returns an exit status. */
-int cache_store_open(rp_cache **out, const cache_store_args *args, bool read_only, bool create);
+int cache_store_open(rp_store **out, const cache_store_args *args, bool read_only, bool create);
 /* The line of an error: CLI_WRONG_USE where it is about a value of an option, else CLI_FAILED. */
 int cache_store_fail(const rp_error *err);
 /* CLI_WRONG_USE, with its line, if nothing says which records are meant. */
 int cache_select_check(const char *command, const cache_select_args *args);
-rp_cache_selection cache_selection(const cache_select_args *args);
+rp_store_selection cache_selection(const cache_select_args *args);
 
 /* Progress of a call of the library: user is a cache_progress. */
 typedef struct cache_progress {
@@ -64,7 +64,7 @@ typedef struct cache_row {
     const char *name;  /* a label; or what stands in its place, in brackets */
     const char *model; /* "" unknown */
     const char *key;   /* NULL: of several records */
-    rp_cache_kind kind;
+    rp_store_kind kind;
     uint64_t records, pinned, tokens, bytes, uses;
     int64_t last_use, expires; /* the latest, and the earliest; 0: unknown, and never */
 } cache_row;
@@ -77,6 +77,6 @@ typedef struct cache_rows {
 typedef enum cache_order { CACHE_BY_NAME, CACHE_BY_SIZE, CACHE_BY_USE } cache_order;
 
 /* each: one row a record. By model, then kind, then `order`. The listing is borrowed for as long as they are used; free(items). */
-cache_rows cache_rows_make(const rp_cache_listing *l, bool each, cache_order order);
+cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order order);
 
 #endif

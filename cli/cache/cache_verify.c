@@ -8,6 +8,7 @@
 #include "common/json_out.h"
 #include "common/loader.h"
 #include "common/text.h"
+#include "reprise_store.h"
 
 typedef struct verify_options {
     cache_store_args store;
@@ -65,26 +66,26 @@ typedef struct verify_state {
     uint64_t n, n_damaged;
 } verify_state;
 
-static void on_finding(void *user, const rp_cache_finding *f) {
+static void on_finding(void *user, const rp_store_finding *f) {
     verify_state *s = user;
     cli_progress_clear(&s->progress.bar);
     s->n++;
-    s->n_damaged += rp_cache_flaw_is_damage(f->flaw);
+    s->n_damaged += rp_store_flaw_is_damage(f->flaw);
     if (s->findings != NULL) {
         json_t *o = json_object();
-        cli_json_set(o, "flaw", cli_json_text(rp_cache_flaw_name(f->flaw)));
+        cli_json_set(o, "flaw", cli_json_text(rp_store_flaw_name(f->flaw)));
         cli_json_set(o, "reason", cli_json_text(f->reason));
         cli_json_set(o, "path", cli_json_text(f->path));
         cli_json_set(o, "message", cli_json_text(f->message));
         cli_json_append(s->findings, o);
         return;
     }
-    printf("%-12s ", f->reason[0] != '\0' ? f->reason : rp_cache_flaw_name(f->flaw));
+    printf("%-12s ", f->reason[0] != '\0' ? f->reason : rp_store_flaw_name(f->flaw));
     cli_print_safe(stdout, f->message, strlen(f->message));
     putchar('\n');
 }
 
-static json_t *recomputed_object(const rp_cache_recomputed *r) {
+static json_t *recomputed_object(const rp_store_recomputed *r) {
     json_t *o = json_object();
     const struct {
         const char *name;
@@ -97,7 +98,7 @@ static json_t *recomputed_object(const rp_cache_recomputed *r) {
     return o;
 }
 
-static int cache_verify_print_json(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
+static int cache_verify_print_json(const verify_options *o, const rp_store_verification *v, const rp_store_recomputed *r, const verify_state *s) {
     json_t *object = json_object(), *flaws = json_object();
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "records", json_integer((json_int_t)v->records));
@@ -105,15 +106,15 @@ static int cache_verify_print_json(const verify_options *o, const rp_cache_verif
     cli_json_set(object, "well", json_boolean(s->n == 0));
     cli_json_set(object, "damaged", json_boolean(s->n_damaged > 0));
     cli_json_set(object, "index_compared", json_boolean(v->is_whole));
-    for (int i = 0; i < RP_N_CACHE_FLAWS; i++)
-        cli_json_set(flaws, rp_cache_flaw_name((rp_cache_flaw)i), json_integer((json_int_t)v->flaws[i]));
+    for (int i = 0; i < RP_N_STORE_FLAWS; i++)
+        cli_json_set(flaws, rp_store_flaw_name((rp_store_flaw)i), json_integer((json_int_t)v->flaws[i]));
     cli_json_set(object, "flaws", flaws);
     if (o->model != NULL) cli_json_set(object, "recomputed", recomputed_object(r));
     cli_json_set(object, "findings", s->findings);
     return cli_json_print(object);
 }
 
-static int cache_verify_print_summary(const verify_options *o, const rp_cache_verification *v, const rp_cache_recomputed *r, const verify_state *s) {
+static int cache_verify_print_summary(const verify_options *o, const rp_store_verification *v, const rp_store_recomputed *r, const verify_state *s) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], wrong[CACHE_TEXT_BYTES];
     printf("%s, %s read: %s\n", cache_count_text(v->records, "record", records), cache_bytes_text(v->bytes, size),
            s->n == 0 ? "no errors" : cache_count_text(s->n, "finding", wrong));
@@ -134,36 +135,36 @@ static int cache_verify_print_summary(const verify_options *o, const rp_cache_ve
 }
 
 /* Computes records again with a model of its own. Returns an exit status. */
-static int cache_verify_recompute(const verify_options *o, rp_cache *cache, verify_state *s, rp_cache_recomputed *out) {
+static int cache_verify_recompute(const verify_options *o, rp_store *cache, verify_state *s, rp_store_recomputed *out) {
     cli_loaded l = {0};
     rp_error err;
     const char *fingerprint;
     cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states};
     rp_engine_options engine = cli_engine_options(&args);
-    rp_cache_recompute_options options = {.sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
+    rp_store_recompute_options options = {.struct_size = sizeof(options), .sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
     int status = cli_load_model(&l, o->model, o->chat_format);
     if (status == CLI_OK && rp_model_fingerprint(l.model, o->threads, NULL, NULL, &fingerprint, &err) != RP_OK) status = cli_fail_library(&err);
     if (status == CLI_OK) status = cli_load_engine(&l, &engine, &(cli_list){.n = 0});
     for (size_t i = 0; i < o->schemas.n && status == CLI_OK; i++) {
-        rp_schema_options of = {.tenant = o->tenant};
+        rp_schema_options of = {.struct_size = sizeof(of), .tenant = o->tenant};
         if (rp_schema_load(l.engine, o->schemas.items[i], &of, &l.schema, &err) != RP_OK ||
             rp_schema_prefill(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
             status = cli_fail_library(&err);
     }
     s->progress.what = "computing";
-    if (status == CLI_OK && rp_cache_recompute(cache, l.engine, &options, cache_on_progress, on_finding, s, out, &err) != RP_OK)
+    if (status == CLI_OK && rp_store_recompute(cache, l.engine, &options, cache_on_progress, on_finding, s, out, &err) != RP_OK)
         status = cache_store_fail(&err);
     cli_progress_clear(&s->progress.bar);
     cli_loaded_free(&l);
     return status;
 }
 
-static int cache_verify_verify(const verify_options *o, rp_cache *cache) {
+static int cache_verify_verify(const verify_options *o, rp_store *cache) {
     verify_state s = {.progress = {.what = "reading"}, .findings = o->json ? json_array() : NULL};
-    rp_cache_verification v;
-    rp_cache_recomputed r = {0};
+    rp_store_verification v = {.struct_size = sizeof(v)};
+    rp_store_recomputed r = {.struct_size = sizeof(r)};
     rp_error err;
-    int rc = rp_cache_verify(cache, cache_on_progress, on_finding, &s, &v, &err);
+    int rc = rp_store_verify(cache, cache_on_progress, on_finding, &s, &v, &err);
     cli_progress_clear(&s.progress.bar);
     int status = rc == RP_OK ? CLI_OK : cache_store_fail(&err);
     if (status == CLI_OK && o->model != NULL) status = cache_verify_recompute(o, cache, &s, &r);
@@ -171,7 +172,7 @@ static int cache_verify_verify(const verify_options *o, rp_cache *cache) {
         json_decref(s.findings);
         return status;
     }
-    v.flaws[RP_CACHE_OTHER_KV] = r.different;
+    v.flaws[RP_STORE_OTHER_KV] = r.different;
     status = o->json ? cache_verify_print_json(o, &v, &r, &s) : cache_verify_print_summary(o, &v, &r, &s);
     if (status != CLI_OK || s.n == 0) return status;
     return s.n_damaged > 0 ? CLI_FAILED : CLI_LEFTOVERS;
@@ -184,9 +185,9 @@ static int verify_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     if (o.model == NULL && (o.schemas.n > 0 || o.tenant != NULL))
         return cli_fail(CLI_WRONG_USE, "--schema and --tenant need a model: give --model FILE");
-    rp_cache *cache = NULL;
+    rp_store *cache = NULL;
     int status = cache_store_open(&cache, &o.store, true, false);
     if (status == CLI_OK) status = cache_verify_verify(&o, cache);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     return status;
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/command.h"
+#include "reprise_store.h"
 
 #define PROGRESS_CELLS 30
 #define PROGRESS_EVERY_MS 50.0
@@ -63,10 +64,10 @@ static const struct {
     {"audit_every", "--audit"},
     {"api_keys", "--api-keys"},
     {"rp_server_hash_key", "reprise serve --hash-key"},
-    {"rp_cache_list", "'reprise cache ls'"},
-    {"rp_cache_get_stats", "'reprise cache stat'"},
-    {"rp_cache_remove", "'reprise cache rm'"},
-    {"rp_cache_gc", "'reprise cache gc'"},
+    {"rp_store_list", "'reprise cache ls'"},
+    {"rp_store_get_usage", "'reprise cache stat'"},
+    {"rp_store_remove", "'reprise cache rm'"},
+    {"rp_store_gc", "'reprise cache gc'"},
 };
 
 /* The program's name for the n bytes of a word, or NULL. */

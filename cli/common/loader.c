@@ -93,7 +93,7 @@ int cli_load_vocabulary(cli_loaded *l, const char *path) {
 
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
     rp_error err;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
     rp_model_describe(l->model, &info);
     if (options->n_ctx > info.n_ctx_train)

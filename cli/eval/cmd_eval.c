@@ -21,6 +21,7 @@
 #include "eval/eval_task.h"
 #include "common/json_out.h"
 #include "common/loader.h"
+#include "reprise_tools.h"
 
 typedef struct eval_options {
     const char *model, *chat_format, *output, *items, *svg;
@@ -144,7 +145,7 @@ static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_err
 }
 
 static int eval_load_schema(eval_state *s, const eval_item *item, const eval_setting *setting, rp_error *err) {
-    rp_schema_options o = {.scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
+    rp_schema_options o = {.struct_size = sizeof(o), .scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
     int rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     if (rc != RP_OK || !setting->scaffold) return rc;
@@ -364,6 +365,7 @@ static int eval_load(eval_state *s) {
     const eval_options *o = s->options;
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status != CLI_OK) return status;
+    s->info.struct_size = sizeof(s->info);
     rp_model_describe(s->loaded.model, &s->info);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});

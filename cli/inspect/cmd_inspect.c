@@ -14,6 +14,7 @@
 #include "inspect/inspect_svg.h"
 #include "inspect/inspect_text.h"
 #include "common/loader.h"
+#include "reprise_tools.h"
 
 typedef struct inspect_options {
     const char *model, *chat_format, *prompt, *svg;
@@ -106,8 +107,8 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
 }
 
 static int inspect_model(const inspect_options *o, cli_loaded *l) {
-    rp_model_info info;
-    rp_memory memory;
+    rp_model_info info = {.struct_size = sizeof(info)};
+    rp_memory memory = {.struct_size = sizeof(memory)};
     rp_engine_options engine = rp_engine_options_defaults();
     engine.n_ctx = o->ctx;
     int status = cli_load_engine(l, &engine, &(cli_list){.n = 0});

@@ -3,6 +3,7 @@
 #include "inspect/inspect_json.h"
 
 #include "common/json_out.h"
+#include "reprise_tools.h"
 
 int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
     json_t *o = json_object();

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 /* Both return an exit status. */
 int inspect_json_model(const rp_model_info *info, const rp_memory *memory);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 /* The prompt's tiles on one lane, gaps hatched (inspect_svg_mosaic.c). */
 void inspect_svg_mosaic(FILE *to, const rp_inspection *in);

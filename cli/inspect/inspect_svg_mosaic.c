@@ -19,6 +19,7 @@
 #include "inspect/inspect_svg.h"
 #include "inspect/inspect_text.h"
 #include "common/svg.h"
+#include "reprise_tools.h"
 
 #define LANE_HEIGHT 76.0
 #define HATCH_HEIGHT 9.0  /* the mark of inexact states, along a tile's lower edge */

@@ -19,6 +19,7 @@
 #include "common/console.h"
 #include "inspect/inspect_svg.h"
 #include "common/svg.h"
+#include "reprise_tools.h"
 
 #define LANE_HEIGHT 30.0
 #define BOX_HEIGHT 24.0

@@ -17,6 +17,7 @@
 
 #include "common/console.h"
 #include "common/text.h"
+#include "reprise_tools.h"
 
 #define LINE_CELLS 120        /* where standard output is no terminal */
 #define LABEL_CELLS_MAX 48    /* of the tree's column */

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 void inspect_text_model(const rp_model_info *info, const rp_memory *memory);
 /* The schema as a tree with columns; with_prompt: what the prompt takes is marked. */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "reprise_tools.h"
 
 #define PREVIEW_BYTES 64
 
@@ -176,6 +177,7 @@ static int inspect_inspect(rp_engine *e, const base_key *salt, const char *schem
 int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
                       rp_inspection **out, rp_error *err) {
     base_key salt;
+    if (!e || !out || (!schema && !prompt)) return base_fail(err, RP_ERR_INVALID, "rp_engine_inspect: engine, out, and schema or prompt are needed");
     *out = NULL;
     int rc = engine_salt(e, tenant, &salt, err);
     if (rc) return rc;
@@ -186,6 +188,7 @@ int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, cons
         base_free(o);
         return base_fail_memory(err, sizeof(*x), "an inspection");
     }
+    x->struct_size = (uint32_t)sizeof(*x);
     x->owner = o;
     rc = inspect_inspect(e, &salt, schema, prompt, prompt_name, x, o, err);
     engine_schema_unref(e, o->held);

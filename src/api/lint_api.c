@@ -28,8 +28,9 @@ int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char 
 int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx, rp_lint **out,
                         rp_error *err) {
     base_buffer bytes = {0};
-    char *dir;
+    char *dir = NULL;
     if (out) *out = NULL;
+    if (!path) return base_fail(err, RP_ERR_INVALID, "rp_schema_lint_file: path is needed");
     int rc = engine_read_schema(path, &bytes, &dir, err);
     if (!rc) rc = rp_schema_lint(model, bytes.data ? bytes.data : "", bytes.len, path, dir, prompts, n_prompts, n_ctx, out, err);
     base_free(dir);

@@ -2,26 +2,35 @@
 /* models.c: models and tokens: the plain parts of the public interface. */
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "model/model_quantize.h"
 #include "pml/quality.h"
 
-rp_model_options rp_model_options_defaults(void) { return (rp_model_options){.chat_format = NULL}; }
+void rp_model_options_init(rp_model_options *options, uint32_t struct_size) {
+    base_sized_init(options, struct_size, &(rp_model_options){.chat_format = NULL}, sizeof(rp_model_options));
+}
 
 int rp_model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {
     if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open: out and path are needed");
-    return model_open(out, path, options, err);
+    *out = NULL;
+    rp_model_options o = rp_model_options_defaults();
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_model_options", err) : RP_OK;
+    return rc ? rc : model_open(out, path, &o, err);
 }
 
 void rp_model_close(rp_model *model) { model_close(model); }
 
-rp_quantize_options rp_quantize_options_defaults(void) { return (rp_quantize_options){.n_threads = 0}; }
+void rp_quantize_options_init(rp_quantize_options *options, uint32_t struct_size) {
+    base_sized_init(options, struct_size, &(rp_quantize_options){.n_threads = 0}, sizeof(rp_quantize_options));
+}
 
 int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
-    rp_quantize_options o = options ? *options : rp_quantize_options_defaults();
+    rp_quantize_options o = rp_quantize_options_defaults();
     if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
-    int rc = base_threads_check(o.n_threads, err);
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_quantize_options", err) : RP_OK;
+    if (!rc) rc = base_threads_check(o.n_threads, err);
     if (rc) return rc;
     if (o.n_threads == 0) o.n_threads = base_cpu_count();
     return model_quantize(in, out, type, &o, err);
@@ -58,13 +67,9 @@ static rp_model_info describe_vocabulary(const rp_model *m) {
                            .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = ""};
 }
 
-void rp_model_describe(const rp_model *m, rp_model_info *out) {
-    if (m->vocabulary_only) {
-        *out = describe_vocabulary(m);
-        return;
-    }
+static rp_model_info describe_model(const rp_model *m) {
     kv_shape f16 = model_kv_shape(m, KV_F16);
-    *out = (rp_model_info){
+    rp_model_info info = {
         .name = m->name,
         .architecture = m->arch->name,
         .chat_format = chat_format_name(m->chat),
@@ -86,7 +91,15 @@ void rp_model_describe(const rp_model *m, rp_model_info *out) {
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
     };
-    out->weights = kernel_type_name(main_type(m, &out->weight_bytes, &out->parameters));
+    info.weights = kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
+    return info;
+}
+
+int rp_model_describe(const rp_model *m, rp_model_info *out) {
+    if (!m || base_sized_check(out, "rp_model_info", NULL)) return RP_ERR_INVALID;
+    rp_model_info info = m->vocabulary_only ? describe_vocabulary(m) : describe_model(m);
+    base_sized_write(out, &info, sizeof(info));
+    return RP_OK;
 }
 
 int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err) {
@@ -107,8 +120,11 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
                 rp_error *err) {
     token_list list = {0};
     int rc = RP_OK;
+    if (!m || (!text && n > 0) || !tokens || !n_tokens)
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize: model, text, tokens and n_tokens are needed");
     *tokens = NULL;
     *n_tokens = 0;
+    if (!text) text = "";
     if (add_bos && tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0)
         rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
     if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
@@ -127,6 +143,8 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
 int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, int32_t **tokens, size_t *n_tokens,
                          rp_error *err) {
     token_list list = {0};
+    if (!m || !messages || !tokens || !n_tokens)
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize_messages: model, messages, tokens and n_tokens are needed");
     int rc = pml_append_messages(m, messages, n, continues, &list, err);
     if (rc) token_list_free(&list);
     *tokens = rc ? NULL : list.ids;
@@ -135,6 +153,7 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
 }
 
 int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
+    if (!text || !out) return base_fail(err, RP_ERR_INVALID, "rp_quality_parse: text and out are needed");
     if (pml_quality_read(text, out)) return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
 }

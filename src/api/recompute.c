@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute.c: rp_cache_recompute: records of a store computed again by an engine without one, and compared.
+/* recompute.c: rp_store_recompute: records of a store computed again by an engine without one, and compared.
  *
  *   text     its tokens and those of all that is above it, up to the root of plain text, run in the background as a plain run; the path that
  *            was computed holds the same tokens in the same order, in spans that may be cut elsewhere: compared token by token
@@ -14,7 +14,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "api/cache_selection.h"
+#include "base/sized.h"
+#include "api/store.h"
 #include "engine/identity.h"
 #include "engine/background/background.h"
 
@@ -242,11 +243,11 @@ static int recomputation_check_record(recomputation *r, rp_error *err) {
     return rc;
 }
 
-static void report_difference(const recomputation *r, rp_on_cache_finding on_finding, void *user) {
+static void report_difference(const recomputation *r, rp_on_store_finding on_finding, void *user) {
     char path[DISK_PATH_BYTES], message[DISK_PATH_BYTES + 128];
     disk_folder_record(&r->admin->folder, r->key, path);
     snprintf(message, sizeof(message), "%s: its KV differs from the KV that the model computes: remove it", path);
-    if (on_finding) on_finding(user, &(rp_cache_finding){.flaw = RP_CACHE_OTHER_KV, .path = path, .reason = "", .message = message});
+    if (on_finding) on_finding(user, &(rp_store_finding){.struct_size = (uint32_t)sizeof(rp_store_finding), .flaw = RP_STORE_OTHER_KV, .path = path, .reason = "", .message = message});
 }
 
 static int check_engine(const rp_engine *e, rp_error *err) {
@@ -256,31 +257,40 @@ static int check_engine(const rp_engine *e, rp_error *err) {
     return base_fail(err, RP_ERR_CONFLICT, "the engine was created before the model's fingerprint was known: call rp_model_fingerprint first");
 }
 
-int rp_cache_recompute(rp_cache *c, rp_engine *e, const rp_cache_recompute_options *options, rp_on_progress on_progress,
-                       rp_on_cache_finding on_finding, void *user, rp_cache_recomputed *out, rp_error *err) {
-    rp_cache_recompute_options o = options ? *options : (rp_cache_recompute_options){.sample = 0};
-    if (!c || !e || !out) return base_fail(err, RP_ERR_INVALID, "rp_cache_recompute: cache, engine and out are needed");
-    recomputation r = {.admin = cache_admin(c), .e = e};
-    *out = (rp_cache_recomputed){0};
-    int rc = check_engine(e, err);
+int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_options *options, rp_on_progress on_progress,
+                       rp_on_store_finding on_finding, void *user, rp_store_recomputed *out, rp_error *err) {
+    rp_store_recompute_options o = rp_store_recompute_options_defaults();
+    rp_store_recomputed own = {0};
+    if (!e) return base_fail(err, RP_ERR_INVALID, "rp_store_recompute: engine is needed");
+    int rc = store_check_folder(s, "rp_store_recompute", err);
+    if (!rc) rc = base_sized_check(out, "rp_store_recomputed", err);
+    if (!rc && options) rc = base_sized_read(&o, sizeof(o), options, "rp_store_recompute_options", err);
+    if (rc) return rc;
+    recomputation r = {.admin = s->admin, .e = e};
+    rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
-    out->candidates = r.n;
+    own.candidates = r.n;
     recomputation_shuffle(&r, o.seed);
     uint64_t total = o.sample && o.sample < r.n ? o.sample : r.n;
-    for (size_t i = 0; i < r.n && !rc && out->checked < total; i++) { /* one that cannot be checked leaves its place to the next */
+    for (size_t i = 0; i < r.n && !rc && own.checked < total; i++) { /* a record that cannot be checked is replaced by the next */
         r.key = &r.keys[i];
         if ((rc = recomputation_check_record(&r, err))) break;
-        out->checked += r.verdict == SAME || r.verdict == DIFFERENT;
-        out->different += r.verdict == DIFFERENT;
-        out->unreadable += r.verdict == UNREADABLE;
-        out->unknown_module += r.verdict == UNKNOWN_MODULE;
-        out->unknown_scope += r.verdict == UNKNOWN_SCOPE;
-        out->no_memory += r.verdict == NO_MEMORY;
+        own.checked += r.verdict == SAME || r.verdict == DIFFERENT;
+        own.different += r.verdict == DIFFERENT;
+        own.unreadable += r.verdict == UNREADABLE;
+        own.unknown_module += r.verdict == UNKNOWN_MODULE;
+        own.unknown_scope += r.verdict == UNKNOWN_SCOPE;
+        own.no_memory += r.verdict == NO_MEMORY;
         if (r.verdict == DIFFERENT) report_difference(&r, on_finding, user);
-        if (on_progress) on_progress(user, out->checked, total);
+        if (on_progress) on_progress(user, own.checked, total);
     }
     base_free(r.keys);
+    base_sized_write(out, &own, sizeof(own));
     return rc;
+}
+
+void rp_store_recompute_options_init(rp_store_recompute_options *options, uint32_t struct_size) {
+    base_sized_init(options, struct_size, &(rp_store_recompute_options){.sample = 0}, sizeof(rp_store_recompute_options));
 }

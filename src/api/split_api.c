@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "pml/document.h"
 #include "pml/plan.h"
@@ -33,7 +34,9 @@ typedef struct counting {
     rp_error *err;
 } counting;
 
-rp_split_options rp_split_options_defaults(void) { return (rp_split_options){.name = DEFAULT_NAME, .min_bytes = DEFAULT_MIN_BYTES}; }
+void rp_split_options_init(rp_split_options *options, uint32_t struct_size) {
+    base_sized_init(options, struct_size, &(rp_split_options){.name = DEFAULT_NAME, .min_bytes = DEFAULT_MIN_BYTES}, sizeof(rp_split_options));
+}
 
 /* ---- Checks ---- */
 
@@ -146,27 +149,31 @@ static int counting_count_tokens(counting *w) {
 static int proposal_describe(proposal *p, rp_error *err) {
     const pml_split *s = p->split;
     rp_split_result *r = &p->result;
-    *r = (rp_split_result){.schema = s->schema.bytes, .n_schema = s->schema.n, .anonymous_bytes = s->lead_bytes, .n_modules = s->n_modules,
+    *r = (rp_split_result){.struct_size = (uint32_t)sizeof(*r), .schema = s->schema.bytes, .n_schema = s->schema.n, .anonymous_bytes = s->lead_bytes, .n_modules = s->n_modules,
                            .n_prompts = s->n_prompts, .owner = p};
     r->modules = base_calloc(s->n_modules + 1, sizeof(*r->modules));
     r->prompts = base_calloc(s->n_prompts + 1, sizeof(*r->prompts));
     if (!r->modules || !r->prompts) return base_fail_memory(err, s->n_prompts * sizeof(*r->prompts), "prompts");
     for (size_t i = 0; i < s->n_modules; i++) {
         const pml_split_module *m = &s->modules[i];
-        r->modules[i] = (rp_split_module){m->name, m->is_alternative, m->n_params, m->n_prompts, m->n_bytes};
+        r->modules[i] = (rp_split_module){.name = m->name, .is_alternative = m->is_alternative, .n_params = m->n_params,
+                                          .n_prompts = m->n_prompts, .n_bytes = m->n_bytes};
     }
     for (size_t i = 0; i < s->n_prompts; i++) {
         const pml_split_figures *f = &s->figures[i];
-        r->prompts[i] = (rp_split_import){s->prompts[i].bytes, s->prompts[i].n, f->total, f->cached, f->first, f->prefix};
+        r->prompts[i] = (rp_split_import){.pml = s->prompts[i].bytes, .n_pml = s->prompts[i].n, .total = f->total, .cached = f->cached,
+                                          .first = f->first, .prefix = f->prefix};
     }
     return RP_OK;
 }
 
 int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_split_result **out, rp_error *err) {
-    rp_split_options o = options ? *options : rp_split_options_defaults();
+    rp_split_options o = rp_split_options_defaults();
+    if (!out) return base_fail(err, RP_ERR_INVALID, "rp_split: out is needed");
     *out = NULL;
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_split_options", err) : RP_OK;
     if (!o.name) o.name = DEFAULT_NAME;
-    int rc = split_prompt_check(prompts, n, &o, err);
+    if (!rc) rc = split_prompt_check(prompts, n, &o, err);
     if (rc) return rc;
     proposal *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a schema");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.c: messages and trace lines on standard error, for those who ask for them.
  *
- * Owns the settings, read from the environment once; does not own standard error, and writes nothing unless
- * REPRISE_LOG or REPRISE_TRACE is set or the program asks. Thread-safe: a line is formatted on the stack and leaves in one write, or by the
- * queue (log_queue.h) where the program has one.
+ * Owns the settings, read from the environment once, and the program's callback. It writes nothing unless REPRISE_LOG, REPRISE_TRACE or the program
+ * requests it. Thread-safe: a line is formatted on the stack, and passed to the callback, or to the program's queue (log_queue.h), or written to
+ * standard error with one write.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/log_queue.h"
-#include "reprise_log.h"
+#include "reprise_tools.h"
 
 #define LINE_BYTES 1024 /* longer lines are cut: enough for any line of ours, and atomic on a pipe (PIPE_BUF) */
 
@@ -36,7 +36,21 @@ static bool has_level;          /* REPRISE_LOG said one */
 static _Atomic int max_level = -1; /* messages up to this level; -1: none */
 static uint32_t trace_mask = 0; /* bit c: component c is traced */
 
-static void log_write_line(const char *prefix, const char *fmt, va_list ap) {
+/* The program's callback. The lock is held while it runs: it is never called after rp_log_set_callback has replaced it. */
+static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
+static rp_on_log callback;
+static void *callback_user;
+
+/* Whether the callback took the line. */
+static bool log_call_back(rp_log_level level, const char *line) {
+    pthread_mutex_lock(&callback_lock);
+    bool taken = callback != NULL;
+    if (taken) callback(callback_user, level, line);
+    pthread_mutex_unlock(&callback_lock);
+    return taken;
+}
+
+static void log_write_line(rp_log_level level, const char *prefix, const char *fmt, va_list ap) {
     char line[LINE_BYTES];
     int n = snprintf(line, sizeof line, "%s: ", prefix);
     if (n < 0 || n >= LINE_BYTES) return;
@@ -44,7 +58,7 @@ static void log_write_line(const char *prefix, const char *fmt, va_list ap) {
     n = vsnprintf(line + used, sizeof line - used, fmt, ap);
     if (n < 0) return;
     used = BASE_MIN(used + (size_t)n, sizeof line - 1);
-    if (log_queue_put(line, used)) return;
+    if (log_call_back(level, line) || log_queue_put(line, used)) return;
     line[used++] = '\n'; /* in the NUL's place */
     const char *at = line;
     while (used > 0) {
@@ -60,7 +74,7 @@ static void write_text(const char *prefix, const char *fmt, ...) BASE_PRINTF(2, 
 static void write_text(const char *prefix, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    log_write_line(prefix, fmt, ap);
+    log_write_line(RP_LOG_WARN, prefix, fmt, ap);
     va_end(ap);
 }
 
@@ -107,7 +121,7 @@ void base_log(base_log_level level, const char *fmt, ...) {
     snprintf(prefix, sizeof prefix, "reprise: %s", level_names[level]);
     va_list ap;
     va_start(ap, fmt);
-    log_write_line(prefix, fmt, ap);
+    log_write_line((rp_log_level)level, prefix, fmt, ap);
     va_end(ap);
 }
 
@@ -119,11 +133,18 @@ bool base_trace_enabled(base_component c) {
 void base_trace_write(base_component c, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    log_write_line(component_names[c], fmt, ap);
+    log_write_line(RP_LOG_DEBUG, component_names[c], fmt, ap);
     va_end(ap);
 }
 
-/* ---- the program's ---- */
+/* ---- The public functions ---- */
+
+void rp_log_set_callback(rp_on_log on_log, void *user) {
+    pthread_mutex_lock(&callback_lock);
+    callback = on_log;
+    callback_user = user;
+    pthread_mutex_unlock(&callback_lock);
+}
 
 void rp_log_set_level(rp_log_level level) {
     pthread_once(&settings_once, log_read_settings);
@@ -139,4 +160,4 @@ void rp_log_line(const char *line) {
 
 uint64_t rp_log_dropped(void) { return log_queue_dropped(); }
 
-void rp_log_stop(int32_t ms) { log_queue_close(ms); }
+void rp_log_stop(int32_t timeout_ms) { log_queue_close(timeout_ms); }

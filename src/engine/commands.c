@@ -78,6 +78,7 @@ static void set_quota(rp_engine *e, void *arg) {
 
 int rp_engine_set_quota(rp_engine *e, const char *tenant, const rp_quota *quota, rp_error *err) {
     base_key salt;
+    if (!e || !quota) return base_fail(err, RP_ERR_INVALID, "rp_engine_set_quota: engine and quota are needed");
     int rc = engine_salt(e, tenant, &salt, err);
     if (rc) return rc;
     quota_command q = {.tenant = span_tenant(&salt), .quota = *quota};

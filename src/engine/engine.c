@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "engine/identity.h"
@@ -20,10 +21,9 @@
 #define MAX_QUEUE 65536
 #define MAX_CTX (1 << 30) /* sums and differences of two positions fit */
 
-rp_engine_options rp_engine_options_defaults(void) {
-    return (rp_engine_options){.chunk_tokens = DEFAULT_CHUNK_TOKENS,
-                               .max_sequences = DEFAULT_SEQUENCES,
-                               .max_queue = DEFAULT_QUEUE};
+void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size) {
+    rp_engine_options own = {.chunk_tokens = DEFAULT_CHUNK_TOKENS, .max_sequences = DEFAULT_SEQUENCES, .max_queue = DEFAULT_QUEUE};
+    base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
 static int engine_check_options(const rp_engine_options *o, rp_error *err) {
@@ -195,9 +195,11 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
 }
 
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
-    rp_engine_options o = options ? *options : rp_engine_options_defaults();
+    if (!out || !model) return base_fail(err, RP_ERR_INVALID, "rp_engine_new: out and model are needed");
+    rp_engine_options o = rp_engine_options_defaults();
     *out = NULL;
-    int rc = engine_check_options(&o, err);
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_engine_options", err) : RP_OK;
+    if (!rc) rc = engine_check_options(&o, err);
     if (!rc) rc = model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = base_calloc(1, sizeof(*e));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 
@@ -104,6 +105,7 @@ bool rp_job_wait(rp_job *c, int64_t timeout_ms) {
 }
 
 int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
+    if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_job_result: job and out are needed");
     *out = NULL;
     rp_job_wait(c, -1);
     if (c->rc) {
@@ -143,8 +145,11 @@ void rp_job_free(rp_job *c) {
 
 uint64_t rp_job_number(const rp_job *c) { return c->number; }
 
-void rp_job_get_status(rp_job *c, rp_job_status *out) {
+int rp_job_get_status(rp_job *c, rp_job_status *out) {
+    if (!c || base_sized_check(out, "rp_job_status", NULL)) return RP_ERR_INVALID;
     pthread_mutex_lock(&c->engine->lock);
-    *out = c->status;
+    rp_job_status status = c->status;
     pthread_mutex_unlock(&c->engine->lock);
+    base_sized_write(out, &status, sizeof(status));
+    return RP_OK;
 }

@@ -5,13 +5,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "engine/engine_internal.h"
 #include "pml/quality.h"
 
 #define DEFAULT_MAX_TOKENS 128
 
-rp_request rp_request_defaults(void) {
-    return (rp_request){.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults()};
+void rp_request_init(rp_request *request, uint32_t struct_size) {
+    rp_request own = {.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults()};
+    base_sized_init(request, struct_size, &own, sizeof(own));
 }
 
 /* ---- checks and copies ---- */
@@ -228,6 +230,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
         .begins_text = begins_text(m, o),
     };
     c->result = base_calloc(1, sizeof(*c->result));
+    if (c->result) c->result->struct_size = (uint32_t)sizeof(*c->result);
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->options, &place);
     int rc = request_check_budget(c, err);

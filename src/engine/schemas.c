@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "engine/engine_internal.h"
 
 /* The name of a schema's content for the auditor: its modules' keys and quality attributes. */
@@ -163,13 +164,20 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     return rc;
 }
 
+void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {
+    base_sized_init(options, struct_size, &(rp_schema_options){.tenant = NULL}, sizeof(rp_schema_options));
+}
+
 int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
                     rp_schema **out, rp_error *err) {
     rp_schema *s = NULL;
+    rp_schema_options o = rp_schema_options_defaults();
     base_key salt;
     if (out) *out = NULL;
-    int rc = engine_salt(e, options ? options->tenant : NULL, &salt, err);
-    if (!rc) rc = engine_make_schema(e, &salt, pml, n, name ? name : "schema", dir, options, &s, err);
+    if (!e || (!pml && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_schema_parse: engine and pml are needed");
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_schema_options", err) : RP_OK;
+    if (!rc) rc = engine_salt(e, o.tenant, &salt, err);
+    if (!rc) rc = engine_make_schema(e, &salt, pml ? pml : "", n, name ? name : "schema", dir, &o, &s, err);
     if (!rc) s->version = schema_version(s);
     if (!rc && (rc = register_schema(e, s, err))) free_schema(s);
     if (!rc && out) *out = s;
@@ -187,8 +195,9 @@ int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_erro
 
 int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *options, rp_schema **out, rp_error *err) {
     base_buffer bytes = {0};
-    char *dir;
+    char *dir = NULL;
     if (out) *out = NULL;
+    if (!e || !path) return base_fail(err, RP_ERR_INVALID, "rp_schema_load: engine and path are needed");
     int rc = engine_read_schema(path, &bytes, &dir, err);
     if (!rc) rc = rp_schema_parse(e, bytes.data ? bytes.data : "", bytes.len, path, dir, options, out, err);
     base_free(dir);
@@ -199,6 +208,7 @@ int rp_schema_load(rp_engine *e, const char *path, const rp_schema_options *opti
 int rp_schema_unload(rp_engine *e, const char *tenant, const char *name, rp_error *err) {
     base_key salt;
     rp_schema *old = NULL;
+    if (!e || !name) return base_fail(err, RP_ERR_INVALID, "rp_schema_unload: engine and name are needed");
     int rc = engine_salt(e, tenant, &salt, err);
     if (rc) return rc;
     pthread_mutex_lock(&e->lock);

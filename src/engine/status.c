@@ -3,11 +3,12 @@
 #include <errno.h>
 
 #include "base/file.h"
+#include "base/sized.h"
 #include "engine/engine_internal.h"
 
 void engine_publish(rp_engine *e) {
     kv_pool_stats states = kv_pool_get_stats(e->pool);
-    rp_memory memory = {.states = states.slab_bytes, .kv_limit = states.budget_bytes};
+    rp_memory memory = {.kv = states.slab_bytes, .kv_limit = states.budget_bytes};
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     e->backend->ops->usage(e->backend, &memory);
     span_store_stats(e->store, &stats);
@@ -21,39 +22,54 @@ void engine_publish(rp_engine *e) {
     pthread_mutex_unlock(&e->lock);
 }
 
-void rp_engine_describe(rp_engine *e, rp_engine_info *out) {
-    *out = (rp_engine_info){.n_threads = e->n_threads,
-                            .n_ctx = e->n_ctx,
-                            .chunk_tokens = e->chunk_tokens,
-                            .max_sequences = e->max_sequences,
-                            .max_queue = e->max_queue,
-                            .kv_format = e->states.shape.format == KV_F32 ? RP_KV_F32 : RP_KV_F16};
+int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
+    if (!e || base_sized_check(out, "rp_engine_info", NULL)) return RP_ERR_INVALID;
+    rp_engine_info info = {.n_threads = e->n_threads,
+                           .n_ctx = e->n_ctx,
+                           .chunk_tokens = e->chunk_tokens,
+                           .max_sequences = e->max_sequences,
+                           .max_queue = e->max_queue,
+                           .kv_format = e->states.shape.format == KV_F32 ? RP_KV_F32 : RP_KV_F16};
     pthread_mutex_lock(&e->lock);
-    out->prepared = e->prepared;
-    out->running = BASE_MIN(e->status.running, e->n_live);
-    out->waiting = e->n_live - out->running;
-    out->background = e->status.background;
+    info.prepared = e->prepared;
+    info.running = BASE_MIN(e->status.running, e->n_live);
+    info.waiting = e->n_live - info.running;
+    info.background = e->status.background;
     pthread_mutex_unlock(&e->lock);
+    base_sized_write(out, &info, sizeof(info));
+    return RP_OK;
 }
 
-void rp_engine_memory(rp_engine *e, rp_memory *out) {
+static engine_status engine_read_status(rp_engine *e) {
     pthread_mutex_lock(&e->lock);
-    *out = e->status.memory;
+    engine_status status = e->status;
     pthread_mutex_unlock(&e->lock);
+    return status;
 }
 
-void rp_engine_store_stats(rp_engine *e, rp_store_stats *out) {
-    pthread_mutex_lock(&e->lock);
-    *out = e->status.store;
-    pthread_mutex_unlock(&e->lock);
+int rp_engine_memory(rp_engine *e, rp_memory *out) {
+    if (!e || base_sized_check(out, "rp_memory", NULL)) return RP_ERR_INVALID;
+    engine_status status = engine_read_status(e);
+    base_sized_write(out, &status.memory, sizeof(status.memory));
+    return RP_OK;
 }
 
-void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
-    pthread_mutex_lock(&e->lock);
-    *out = e->status.scaffolds;
-    pthread_mutex_unlock(&e->lock);
-    out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
+int rp_engine_store_stats(rp_engine *e, rp_store_stats *out) {
+    if (!e || base_sized_check(out, "rp_store_stats", NULL)) return RP_ERR_INVALID;
+    engine_status status = engine_read_status(e);
+    base_sized_write(out, &status.store, sizeof(status.store));
+    return RP_OK;
 }
+
+int rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
+    if (!e || base_sized_check(out, "rp_scaffold_stats", NULL)) return RP_ERR_INVALID;
+    engine_status status = engine_read_status(e);
+    status.scaffolds.budget_bytes = e->scaffolds.budget_bytes; /* immutable */
+    base_sized_write(out, &status.scaffolds, sizeof(status.scaffolds));
+    return RP_OK;
+}
+
+/* ---- Waiting for background tasks ---- */
 
 bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {
     struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));

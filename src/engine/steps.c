@@ -327,7 +327,8 @@ static void step_report(const step *s) {
         const rp_job *c = asker_of(p);
         e->told[i] = (rp_step_part){c ? c->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
-    rp_step told = {.number = e->n_steps,
+    rp_step told = {.struct_size = (uint32_t)sizeof(told),
+                    .number = e->n_steps,
                     .start_us = s->start_us,
                     .end_us = s->end_us,
                     .predicted_us = (uint64_t)s->predicted_us,

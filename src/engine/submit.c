@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sized.h"
 #include "engine/engine_internal.h"
 
 #define LEAST_RETRY_MS 50
@@ -39,14 +40,26 @@ static int job_queue(rp_job *c, rp_error *err) {
     return rc;
 }
 
-int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
-    *out = NULL;
+/* A planned job of a request, not queued yet. */
+static int job_new_request(rp_job **out, rp_engine *e, const rp_request *request, rp_error *err) {
+    rp_request o = rp_request_defaults();
     rp_job *c = NULL;
-    int rc = job_new(&c, e, JOB_REQUEST, err);
-    if (!rc) rc = job_plan(c, request, err);
-    if (!rc) rc = job_queue(c, err);
+    *out = NULL;
+    int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
+    if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
+    if (!rc) rc = job_plan(c, &o, err);
     if (rc) job_free(c);
     else *out = c;
+    return rc;
+}
+
+int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
+    if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_submit: engine, request and out are needed");
+    int rc = job_new_request(out, e, request, err);
+    if (!rc && (rc = job_queue(*out, err))) {
+        job_free(*out);
+        *out = NULL;
+    }
     return rc;
 }
 
@@ -62,16 +75,12 @@ static int job_run(rp_job *c, rp_result **out, rp_error *err) {
 }
 
 int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_error *err) {
+    if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_run: engine, request and out are needed");
     *out = NULL;
     rp_job *c;
     int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
-    if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
-    if (rc) return rc;
-    if ((rc = job_plan(c, request, err))) {
-        job_free(c);
-        return rc;
-    }
-    return job_run(c, out, err);
+    if (!rc) rc = job_new_request(&c, e, request, err);
+    return rc ? rc : job_run(c, out, err);
 }
 
 /* A call that computes a schema's modules, not queued yet. */
@@ -92,12 +101,14 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
 
 int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
     rp_job *c;
+    if (!e || !name) return base_fail(err, RP_ERR_INVALID, "rp_schema_prefill: engine and schema are needed");
     int rc = new_prefill_job(&c, e, tenant, name, on_progress, user, err);
     return rc ? rc : job_run(c, NULL, err);
 }
 
 int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_job **out,
                      rp_error *err) {
+    if (!e || !name || !out) return base_fail(err, RP_ERR_INVALID, "rp_schema_submit: engine, schema and out are needed");
     int rc = new_prefill_job(out, e, tenant, name, on_progress, user, err);
     if (!rc && (rc = job_queue(*out, err))) {
         job_free(*out);
@@ -115,6 +126,7 @@ static bool is_prepared(rp_engine *e) {
 
 int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
     rp_job *c;
+    if (!e) return base_fail(err, RP_ERR_INVALID, "rp_engine_prepare: engine is needed");
     if (is_prepared(e)) return RP_OK;
     int rc = job_new(&c, e, JOB_PREPARE, err);
     if (rc) return rc;

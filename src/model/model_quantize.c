@@ -145,7 +145,7 @@ static int model_quantize_report(job *j, const plan *p, int64_t row) {
     j->step.tensor = p->name;
     j->step.from = kernel_type_name(p->from->type);
     j->step.to = kernel_type_name(p->to);
-    j->step.begins = row == 0;
+    j->step.is_first_row = row == 0;
     j->step.is_fallback = p->is_fallback;
     if (j->options->on_step(j->options->user, &j->step)) return RP_OK;
     j->cancelled = true;
@@ -204,7 +204,7 @@ static int write_copy(job *j, const char *out, rp_error *err) {
         gguf_writer_tensor_fill(j->out, p->name, p->to, p->from->n_dims, p->from->dims, model_quantize_fill, p);
     }
     rc = gguf_writer_save(j->out, out, err);
-    const rp_quantize_step end = {.done_bytes = j->step.done_bytes, .total_bytes = j->step.total_bytes};
+    const rp_quantize_step end = {.struct_size = (uint32_t)sizeof(end), .done_bytes = j->step.done_bytes, .total_bytes = j->step.total_bytes};
     if (!rc && j->options->on_step) (void)j->options->on_step(j->options->user, &end);
     return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "cancelled: '%s' was not written", out) : rc;
 }

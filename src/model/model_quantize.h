@@ -3,7 +3,7 @@
 #ifndef MODEL_MODEL_QUANTIZE_H
 #define MODEL_MODEL_QUANTIZE_H
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 /* options: not NULL. Errors as rp_model_quantize. */
 int model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err);

@@ -91,7 +91,7 @@ static bool answer_report_token(const answer *a) {
     const rp_result *r = a->result;
     size_t i = (size_t)r->n_tokens - 1;
     if (!a->options->on_token) return true;
-    rp_token token = {.id = r->tokens[i]};
+    rp_token token = {.struct_size = (uint32_t)sizeof(token), .id = r->tokens[i]};
     if (r->n_top > 0) {
         token.logprob = r->logprobs[i];
         token.top = r->top_logprobs + i * (size_t)r->n_top;

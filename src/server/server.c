@@ -15,9 +15,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "server/generation/generate.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
+#include "reprise_store.h"
 
 #define DEFAULT_PORT 8080
 #define DEFAULT_CONNECTIONS 1024
@@ -27,8 +29,8 @@
 #define MAX_TIMEOUT_MS (24 * 3600 * 1000)
 #define CANCELLED_MS 5000 /* calls end before the next step; streams whose readers take nothing are cut after this */
 
-rp_server_options rp_server_options_defaults(void) {
-    return (rp_server_options){
+void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
+    rp_server_options own = {
         .port = DEFAULT_PORT,
         .max_connections = DEFAULT_CONNECTIONS,
         .max_body_bytes = DEFAULT_BODY_BYTES,
@@ -40,6 +42,7 @@ rp_server_options rp_server_options_defaults(void) {
         .drain_timeout_ms = 30000,
         .keep_alive_ms = 15000,
     };
+    base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
 static int server_check_options(const rp_server_options *o, rp_error *err) {
@@ -108,16 +111,19 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
 }
 
 int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *err) {
-    rp_server *s = base_calloc(1, sizeof(*s));
+    if (!out) return base_fail(err, RP_ERR_INVALID, "rp_server_new: out is needed");
     *out = NULL;
+    rp_server_options o = rp_server_options_defaults();
+    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_server_options", err) : RP_OK;
+    if (rc) return rc;
+    rp_server *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a server");
     s->stop_event = -1;
-    s->options = options ? *options : rp_server_options_defaults();
-    rp_server_options o = s->options;
+    s->options = o;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = NULL;
     s->options.host_names = NULL;
-    int rc = server_make(s, &o, err);
+    rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
     return rc;
@@ -126,10 +132,14 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
 const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
 
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
-    int loading = SERVER_STATE_LOADING, rc = api_keys_set_quotas(s->keys, engine, err);
+    int loading = SERVER_STATE_LOADING;
+    if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
+    int rc = api_keys_set_quotas(s->keys, engine, err);
+    if (!rc) rc = rp_store_attach(&s->store, engine, err);
     if (rc) return rc;
     s->model = model;
     s->engine = engine;
+    s->info.struct_size = (uint32_t)sizeof(s->info);
     rp_model_describe(model, &s->info);
     if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
     if ((rc = schemas_restore(s, err))) return rc;
@@ -198,6 +208,7 @@ void rp_server_free(rp_server *s) {
     report_ring_free(s->reports);
     response_registry_free(s->responses);
     api_keys_free(s->keys);
+    rp_store_close(s->store);
     if (s->stop_event >= 0) close(s->stop_event);
     if (s->has_lock) {
         pthread_cond_destroy(&s->idle);

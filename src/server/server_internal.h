@@ -22,6 +22,7 @@
 #include "server/prompt/schema_folder.h"
 #include "server/prompt/schema_registry.h"
 #include "server/http/work_queue.h"
+#include "reprise_store.h"
 
 #define SERVER_WORKERS 8
 #define SERVER_MAX_PREFILLS 2 /* at one time: they hold a worker each, and prompts need some */
@@ -54,6 +55,7 @@ struct rp_server {
     char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
     rp_model *model;
     rp_engine *engine;
+    rp_store *store; /* attached to the engine; for handlers of /v1/cache */
     rp_model_info info;
     int64_t created;           /* seconds since 1970 */
     uint64_t seed;             /* of seeds that requests do not give */

@@ -749,6 +749,10 @@ int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, 
     return rc ? rc : change_row(ix, "UPDATE records SET pinned = ?2 WHERE key = ?1", key, pinned, err);
 }
 
+int record_index_set_expiry(record_index *ix, const base_key *key, int64_t expires, rp_error *err) {
+    return change_row(ix, "UPDATE records SET expires = ?2 WHERE key = ?1", key, expires, err);
+}
+
 int record_index_begin_rebuild(record_index *ix, rp_error *err) {
     int rc = record_index_execute(ix, "DROP TABLE IF EXISTS temp.old", err);
     if (!rc) rc = record_index_begin(ix, err);

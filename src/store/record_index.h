@@ -88,6 +88,7 @@ int record_index_open_read(record_index **out, const char *path, rp_error *err);
 int record_index_check(record_index *ix, rp_error *err);
 /* Each of these joins the transaction; a key without a row is fine. RP_ERR_IO. */
 int record_index_set_pinned(record_index *ix, const base_key *key, bool pinned, rp_error *err);
+int record_index_set_expiry(record_index *ix, const base_key *key, int64_t expires, rp_error *err);
 /* The table is made again: it is empty now, and the old rows are set aside; */
 int record_index_begin_rebuild(record_index *ix, rp_error *err);
 /* an old row is taken over as it was, where its record cannot be opened; */

@@ -10,7 +10,7 @@
 #ifndef STORE_SIMULATE_H
 #define STORE_SIMULATE_H
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define SIMULATE_MAX_REQUESTS ((size_t)1 << 24)
 #define SIMULATE_MAX_BLOCKS ((size_t)1 << 26)

@@ -42,13 +42,13 @@ static void open_index_again(store_admin *a) {
 }
 
 /* What is no store is neither locked nor made one. */
-static int check_folder(store_admin *a, const char *dir, const rp_cache_options *o, rp_error *err) {
+static int check_folder(store_admin *a, const char *dir, const rp_store_options *o, rp_error *err) {
     if (o->create && !o->read_only) return RP_OK;
     int rc = disk_folder_open(&a->folder, dir, true, err);
     return rc ? rc : disk_folder_check(&a->folder, err);
 }
 
-int store_admin_open(store_admin **out, const char *dir, const rp_cache_options *o, rp_error *err) {
+int store_admin_open(store_admin **out, const char *dir, const rp_store_options *o, rp_error *err) {
     *out = NULL;
     store_admin *a = base_calloc(1, sizeof(*a));
     if (!a) return base_fail_memory(err, sizeof(*a), "a store");
@@ -72,7 +72,7 @@ void store_admin_close(store_admin *a) {
 
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
     if (!a->folder.read_only && a->is_full && !removes)
-        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: free space first (rp_cache_gc and rp_cache_remove work on a full disk)");
+        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: free space first (rp_store_gc and rp_store_remove work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
     return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "the store is open read-only: open it for writing to change it");
 }
@@ -160,6 +160,10 @@ int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     return rc || !a->index ? rc : record_index_remove(a->index, key, err);
 }
 
+int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err) {
+    return record_index_set_expiry(a->index, key, expires, err);
+}
+
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err) {
     return record_index_set_pinned(a->index, key, pinned, err);
 }
@@ -192,7 +196,7 @@ static void store_admin_add(uint64_t *n, uint64_t *sum, bool counts, uint64_t by
 }
 
 static int count_item(void *user, const store_item *item, rp_error *err) {
-    rp_cache_stats *s = user;
+    rp_store_usage *s = user;
     const record_row *row = &item->row;
     bool known = row->n_layers > 0;
     (void)err;
@@ -208,7 +212,7 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
 }
 
 static void count_oddity(void *user, const disk_oddity *o) {
-    rp_cache_stats *s = user;
+    rp_store_usage *s = user;
     store_admin_add(&s->leftovers, &s->leftover_bytes, o->kind == DISK_LEFTOVER, o->bytes);
     store_admin_add(&s->foreign, &s->foreign_bytes, o->kind == DISK_FOREIGN, o->bytes);
     s->broken += o->kind == DISK_BROKEN;
@@ -218,7 +222,7 @@ static void count_oddity(void *user, const disk_oddity *o) {
 }
 
 static void count_bad(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
-    rp_cache_stats *s = user;
+    rp_store_usage *s = user;
     (void)kind;
     (void)path;
     store_admin_add(&s->bad, &s->bad_bytes, true, bytes);
@@ -226,8 +230,8 @@ static void count_bad(void *user, disk_file_kind kind, const char *path, uint64_
 
 static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only || !a->index ? a->index_bytes : record_index_bytes(a->index); }
 
-int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
-    *out = (rp_cache_stats){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};
+int store_admin_stats(store_admin *a, rp_store_usage *out, rp_error *err) {
+    *out = (rp_store_usage){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};
     int rc = store_admin_peek(a, count_item, count_oddity, out, err);
     disk_folder_each_bad(&a->folder, false, count_bad, out, NULL);
     out->index_bytes = index_bytes(a);
@@ -239,7 +243,7 @@ int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err) {
 
 typedef struct cleaning {
     store_admin *a;
-    rp_cache_cleaning *out;
+    rp_store_cleaning *out;
     rp_on_progress on_progress;
     void *user;
     store_keys expired;
@@ -273,7 +277,7 @@ static void clean_bad(void *user, disk_file_kind kind, const char *path, uint64_
 }
 
 static int remove_expired(cleaning *c, rp_error *err) {
-    rp_cache_cleaning *out = c->out;
+    rp_store_cleaning *out = c->out;
     int rc = RP_OK;
     for (size_t i = 0; i < c->expired.n && !rc; i++) {
         rc = store_admin_remove(c->a, &c->expired.files[i].key, err);
@@ -286,9 +290,9 @@ static int remove_expired(cleaning *c, rp_error *err) {
 }
 
 /* What makes room first, then what needs some. */
-int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
+int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user};
-    *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
+    *out = (rp_store_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
     if (!rc && a->is_full) { /* leftovers go when the files are looked at */
         rc = store_admin_examine(a, &a->folder, false, NULL, clean_oddity, &c, err);
@@ -307,9 +311,9 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_ca
     return rc;
 }
 
-int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err) {
+int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user, .keeps = true};
-    *out = (rp_cache_cleaning){.index_bytes_before = index_bytes(a)};
+    *out = (rp_store_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = record_index_begin_rebuild(a->index, err);
     if (!rc) rc = store_admin_examine(a, &a->folder, false, clean_item, clean_oddity, &c, err);
     if (!rc) rc = record_index_end_rebuild(a->index, err);

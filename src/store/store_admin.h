@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_cache_*
+/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_store_*
  * (reprise.h), which says what each does; store_bundle.h ships modules.
  *
  * Every look compares files and index (disk_records.h). Files change first, then the index, which is committed once at the end: whatever
@@ -11,6 +11,7 @@
 #define STORE_STORE_ADMIN_H
 
 #include "store/disk_records.h"
+#include "reprise_store.h"
 
 typedef struct store_admin {
     disk_folder folder;
@@ -22,7 +23,7 @@ typedef struct store_admin {
 } store_admin;
 
 /* RP_ERR_IO, RP_ERR_FORMAT (no store), RP_ERR_CONFLICT, RP_ERR_INVALID, RP_ERR_MEMORY. */
-int store_admin_open(store_admin **out, const char *dir, const rp_cache_options *options, rp_error *err);
+int store_admin_open(store_admin **out, const char *dir, const rp_store_options *options, rp_error *err);
 void store_admin_close(store_admin *a); /* NULL is fine */
 
 /* May something be changed, or (removes) removed? RP_ERR_CONFLICT, RP_ERR_IO (a full disk, on which things can be removed alone). */
@@ -48,16 +49,17 @@ int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, vo
 /* Removes a record; pins it or takes its pin away. Counts once store_admin_commit was called: what was removed is then gone for good. RP_ERR_IO. */
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
+int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err); /* seconds since 1970; 0: never */
 int store_admin_commit(store_admin *a, rp_error *err);
 /* The same after removals. *index_unwritten: the disk is so full that the index keeps the rows of what is gone; the next opening that can write
  * puts it right. */
 int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error *err);
 
-int store_admin_stats(store_admin *a, rp_cache_stats *out, rp_error *err);
-int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,
+int store_admin_stats(store_admin *a, rp_store_usage *out, rp_error *err);
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out,
                        rp_error *err);
-int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
-int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_cache_cleaning *out, rp_error *err);
+int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
+int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 
 /* Keys that a look found, to be worked on after it. Zero-initialise; base_free(keys). */
 typedef struct store_keys {

@@ -27,7 +27,7 @@ typedef struct export {
     store_admin *a;
     record_bundle bundle;
     size_t cap, n_encrypted; /* records that there is no key for */
-    rp_cache_shipment *out;
+    rp_store_transfer *out;
     rp_on_progress on_progress;
     void *user;
     base_io_file file;
@@ -118,14 +118,14 @@ static int fail_name(const export *x, const char *name, rp_error *err) {
         return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0,
                             "no readable module '%s'; %zu records are encrypted: give their key",
                             name, x->n_encrypted);
-    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module '%s': see rp_cache_list",
+    return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0, "no module '%s': see rp_store_list",
                         name);
 }
 
-int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
+int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out,
                         rp_error *err) {
     export x = {.a = a, .out = out, .on_progress = on_progress, .user = user};
-    *out = (rp_cache_shipment){0};
+    *out = (rp_store_transfer){0};
     if (!record_bundle_may_name(name)) return fail_name(&x, name, err);
     strcpy(x.bundle.name, name);
     strcpy(out->name, name);
@@ -144,7 +144,7 @@ int store_bundle_export(store_admin *a, const char *name, const char *path, rp_o
 typedef struct import {
     store_admin *a;
     record_bundle bundle;
-    rp_cache_shipment *out;
+    rp_store_transfer *out;
     rp_on_progress on_progress;
     void *user;
     uint64_t done;
@@ -205,10 +205,10 @@ static int put_right(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err) {
+int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err) {
     char path[DISK_PATH_BYTES];
     import m = {.a = a, .out = out, .on_progress = on_progress, .user = user};
-    *out = (rp_cache_shipment){0};
+    *out = (rp_store_transfer){0};
     int rc = base_io_resolve(from, path, sizeof(path), err);
     if (!rc) rc = record_bundle_open(&m.bundle, path, err);
     if (rc) return rc;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_bundle.h: a module out of a store into a bundle (record_bundle.h), and back into another. Behind rp_cache_export and
- * rp_cache_import, which say what they do; err is not NULL here. */
+/* store_bundle.h: a module out of a store into a bundle (record_bundle.h), and back into another. Behind rp_store_export and
+ * rp_store_import, which say what they do; err is not NULL here. */
 #ifndef STORE_STORE_BUNDLE_H
 #define STORE_STORE_BUNDLE_H
 
 #include "store/store_admin.h"
 
-int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out,
+int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out,
                         rp_error *err);
-int store_bundle_import(store_admin *a, const char *path, rp_on_progress on_progress, void *user, rp_cache_shipment *out, rp_error *err);
+int store_bundle_import(store_admin *a, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err);
 
 #endif

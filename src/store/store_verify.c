@@ -19,17 +19,17 @@ typedef struct expected {
 typedef struct verification {
     store_admin *a;
     rp_on_progress on_progress;
-    rp_on_cache_finding on_finding;
+    rp_on_store_finding on_finding;
     void *user;
-    rp_cache_verification *out;
+    rp_store_verification *out;
     bool is_shared; /* an engine changes it meanwhile: files and rows come and go */
     expected *items;
     size_t n, cap;
     uint64_t total_bytes;
 } verification;
 
-static void verification_find(verification *v, rp_cache_flaw flaw, const char *path, record_fault fault, const char *message) {
-    rp_cache_finding f = {.flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
+static void verification_find(verification *v, rp_store_flaw flaw, const char *path, record_fault fault, const char *message) {
+    rp_store_finding f = {.flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
     v->out->flaws[flaw]++;
     if (v->on_finding) v->on_finding(v->user, &f);
 }
@@ -56,11 +56,11 @@ static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
     if (o->kind == DISK_BROKEN) {
         v->out->records++;
         v->out->bytes += o->bytes;
-        verification_find(v, RP_CACHE_BAD_RECORD, o->path, o->fault, o->message);
+        verification_find(v, RP_STORE_BAD_RECORD, o->path, o->fault, o->message);
     } else if (!v->is_shared && o->kind != DISK_UNREADABLE && o->kind != DISK_FOREIGN) {
-        verification_find(v, o->kind == DISK_LEFTOVER           ? RP_CACHE_LEFTOVER
-                : o->kind == DISK_ROW_WITHOUT_FILE ? RP_CACHE_WITHOUT_FILE
-                                                   : RP_CACHE_WITHOUT_ROW,
+        verification_find(v, o->kind == DISK_LEFTOVER           ? RP_STORE_LEFTOVER
+                : o->kind == DISK_ROW_WITHOUT_FILE ? RP_STORE_WITHOUT_FILE
+                                                   : RP_STORE_WITHOUT_ROW,
              o->path, RECORD_FAULT_NONE, message);
     }
 }
@@ -76,10 +76,10 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
         const record_format *format = record_reader_format(r);
         disk_row_digests row = disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
         snprintf(message, sizeof(message), "%s: the index row does not match the record", path);
-        if (!base_key_equal(&row.own, &e->row.own)) verification_find(v, RP_CACHE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+        if (!base_key_equal(&row.own, &e->row.own)) verification_find(v, RP_STORE_BAD_ROW, path, RECORD_FAULT_NONE, message);
         snprintf(message, sizeof(message), "%s: the index row describes an earlier record of the same key", path);
         if (base_key_equal(&row.own, &e->row.own) && !base_key_equal(&row.rest, &e->row.rest))
-            verification_find(v, RP_CACHE_OLD_ROW, path, RECORD_FAULT_NONE, message);
+            verification_find(v, RP_STORE_OLD_ROW, path, RECORD_FAULT_NONE, message);
     }
     if (!fault) fault = record_reader_verify(r, &why);
     record_reader_close(r);
@@ -88,7 +88,7 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     if (fault == RECORD_FAULT_MEMORY) return RP_ERR_MEMORY;
     v->out->records++;
     v->out->bytes += e->bytes;
-    if (fault) verification_find(v, RP_CACHE_BAD_RECORD, path, fault, why.message);
+    if (fault) verification_find(v, RP_STORE_BAD_RECORD, path, fault, why.message);
     return RP_OK;
 }
 
@@ -99,19 +99,19 @@ static void verify_index(verification *v) {
     if (!v->a->index && record_index_look_at(path) == RECORD_INDEX_EMPTY) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: the index is empty: its process was killed", path);
-        verification_find(v, RP_CACHE_LEFTOVER, path, RECORD_FAULT_NONE, message);
+        verification_find(v, RP_STORE_LEFTOVER, path, RECORD_FAULT_NONE, message);
     } else if (!v->a->index) {
         char message[DISK_PATH_BYTES + 64];
         snprintf(message, sizeof(message), "%s: there is no readable index", path);
-        verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
+        verification_find(v, RP_STORE_BAD_INDEX, path, RECORD_FAULT_NONE, message);
     } else if (record_index_check(v->a->index, &why)) {
-        verification_find(v, RP_CACHE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);
+        verification_find(v, RP_STORE_BAD_INDEX, path, RECORD_FAULT_NONE, why.message);
     }
 }
 
-int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_cache_finding on_finding, void *user, rp_cache_verification *out,
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out,
                        rp_error *err) {
-    *out = (rp_cache_verification){0};
+    *out = (rp_store_verification){0};
     verification v = {.a = a, .on_progress = on_progress, .on_finding = on_finding, .user = user, .out = out};
     v.is_shared = a->folder.read_only && disk_folder_owner(&a->folder) != 0;
     out->is_whole = !v.is_shared;

@@ -86,7 +86,7 @@ static void it_writes_a_model(void **state) {
     expect(run(in, out, "Q8_0", NULL), 0, 2, "Q8_0: ");
     assert_int_equal(said[0].len, 0);
     rp_model *m;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     assert_int_equal(rp_model_open(&m, out, NULL, NULL), 0);
     rp_model_describe(m, &info);
     assert_string_equal(info.weights, "Q8_0");

@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "support/cache_world.h"
 #include "support/seed.h"
+#include "reprise_store.h"
 
 typedef enum work { IMPORT, GC, REBUILD, REMOVE, EXPORT } work;
 
@@ -26,16 +27,16 @@ static cache_world world;
 static char source[STORE_FOLDER_BYTES], bundle[STORE_FOLDER_BYTES + 16], out[STORE_FOLDER_BYTES + 16];
 
 static int work_on(work w, const char *dir) {
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    rp_cache_shipment s;
-    rp_cache_cleaning cleaning;
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    rp_store_transfer s = {.struct_size = sizeof(s)};
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
     rp_error err;
-    int rc = w == IMPORT    ? rp_cache_import(c, bundle, NULL, NULL, &s, &err)
-             : w == GC      ? rp_cache_gc(c, NULL, NULL, &cleaning, &err)
-             : w == REBUILD ? rp_cache_rebuild(c, NULL, NULL, &cleaning, &err)
-             : w == EXPORT  ? rp_cache_export(c, "cities", out, NULL, NULL, &s, &err)
-                            : rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan"}, NULL, &err);
-    rp_cache_close(c);
+    int rc = w == IMPORT    ? rp_store_import(c, bundle, NULL, NULL, &s, &err)
+             : w == GC      ? rp_store_gc(c, NULL, NULL, &cleaning, &err)
+             : w == REBUILD ? rp_store_rebuild(c, NULL, NULL, &cleaning, &err)
+             : w == EXPORT  ? rp_store_export(c, "cities", out, NULL, NULL, &s, &err)
+                            : rp_store_remove(c, &(rp_store_selection){.name = "cities/plan"}, NULL, &err);
+    rp_store_close(c);
     return rc;
 }
 
@@ -97,20 +98,20 @@ static bool kill_one(work w, const char *dir, uint64_t n) {
 }
 
 static void check_rest(work w, const char *dir, uint64_t n) {
-    rp_cache_verification v;
+    rp_store_verification v = {.struct_size = sizeof(v)};
     rp_error err = {0};
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    if (v.flaws[RP_CACHE_BAD_RECORD] > 0) fail_msg("%s, call %llu: a record is not whole", names[w], (unsigned long long)n);
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    if (v.flaws[RP_STORE_BAD_RECORD] > 0) fail_msg("%s, call %llu: a record is not whole", names[w], (unsigned long long)n);
+    rp_store_close(c);
     int rc = work_on(w, dir);
     if (rc && !(w == REMOVE && rc == RP_ERR_NAME)) fail_msg("%s, call %llu: it cannot be done again", names[w], (unsigned long long)n);
     c = cache_world_cache(dir, NULL, true);
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    for (int i = 0; i < RP_N_CACHE_FLAWS; i++) /* looking and exporting put nothing right */
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    for (int i = 0; i < RP_N_STORE_FLAWS; i++) /* looking and exporting put nothing right */
         if (v.flaws[i] > 0 && w != EXPORT)
-            fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
-    rp_cache_close(c);
+            fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_store_flaw_name((rp_store_flaw)i));
+    rp_store_close(c);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     int32_t from_disk = 0;
     assert_non_null(e);

@@ -143,7 +143,7 @@ static void check_rest(const char *dir, rp_store_write write, uint64_t budget, c
         rp_engine *e = new_engine(dir, write, budget);
         if (store_folder_count(dir, ".tmp") > 0) fail_msg("%s %llu: temporary files are left", what, (unsigned long long)n);
         if (!run_all(e, &cached)) fail_msg("%s %llu: not the bytes of a cold run", what, (unsigned long long)n);
-        rp_store_stats stats;
+        rp_store_stats stats = {.struct_size = sizeof(stats)};
         rp_engine_store_stats(e, &stats);
         if (stats.disk_faults > 0) fail_msg("%s %llu: %llu records could not be read", what, (unsigned long long)n, (unsigned long long)stats.disk_faults);
         evictions += stats.disk_evictions;

@@ -28,6 +28,7 @@
 #include "store/disk_folder.h"
 #include "support/cache_world.h"
 #include "support/tiny_model.h"
+#include "reprise_tools.h"
 
 #define MAX_DIVERGENCE 0.5F
 
@@ -348,10 +349,10 @@ static int remove_folder(void **state) {
 static rp_audit *kept(const char *key) {
     rp_audit *a;
     char text[65] = "";
-    rp_cache *c = cache_world_cache(dir, key, true);
-    assert_int_equal(rp_cache_audit(c, &a, text, NULL), RP_OK);
+    rp_store *c = cache_world_cache(dir, key, true);
+    assert_int_equal(rp_store_read_audit(c, &a, text, NULL), RP_OK);
     assert_int_equal(strlen(text), a ? 64 : 0);
-    rp_cache_close(c);
+    rp_store_close(c);
     return a;
 }
 

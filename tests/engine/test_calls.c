@@ -42,7 +42,7 @@ static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     rp_request q = calls_request("hello", 1);
     rp_job *waiting[2], *none = NULL;
     rp_error err = {0};
-    rp_job_status status;
+    rp_job_status status = {.struct_size = sizeof(status)};
     gate g;
     close_gate(&g, e);
     for (int i = 0; i < 2; i++) waiting[i] = calls_submit(e, &q);
@@ -170,7 +170,7 @@ static void cancelled_calls_end_wherever_they_are(void **state) {
 static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budget(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     o.kv_budget_bytes = info.kv_bytes_per_token * 256; /* four blocks in each layer */
     rp_engine *e = open_engine(&o);
@@ -264,7 +264,7 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
 
 /* Holds a request at its first token and compares what its call says with its result, which is the caller's. */
 static rp_result *run_watched(rp_engine *e, const rp_request *q) {
-    rp_job_status held, ended;
+    rp_job_status held = {.struct_size = sizeof(held)}, ended = {.struct_size = sizeof(ended)};
     gate g;
     gate_close(&g, e, q);
     rp_job_get_status(g.call, &held);
@@ -322,7 +322,7 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
 static void an_engine_describes_itself(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
-    rp_engine_info info;
+    rp_engine_info info = {.struct_size = sizeof(info)};
     o.n_threads = 1;
     o.n_ctx = 512;
     o.max_sequences = 1;
@@ -389,7 +389,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
 static void token_ids_are_a_prompt(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     char *text = calls_text(5, 60);
     int32_t *tokens, bad[] = {1, info.n_vocab};
@@ -461,7 +461,7 @@ static void a_result_names_the_stop_string(void **state) {
 static void what_was_dropped_says_so(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     o.kv_budget_bytes = info.kv_bytes_per_token * 64 * 24;
     rp_engine *e = open_engine(&o);
@@ -475,7 +475,7 @@ static void what_was_dropped_says_so(void **state) {
         free(others);
     }
     rp_result *again = tiny_model_answer(e, &q);
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     assert_string_equal(last_item(again)->reason, "evicted");
     rp_engine_store_stats(e, &stats);
     assert_true(stats.evictions > 0 && stats.bytes == stats.used_bytes && stats.used_bytes <= stats.budget_bytes);
@@ -548,7 +548,7 @@ static void see_step(void *user, const rp_step *step) {
     assert_true(step->end_us >= step->start_us && step->n_parts > 0);
     for (int32_t i = 0; i < step->n_parts; i++) {
         assert_true(step->parts[i].n_rows > 0 && step->parts[i].context_tokens >= step->parts[i].n_rows);
-        decode |= step->parts[i].kind == RP_STEP_DECODE && step->parts[i].call == 1;
+        decode |= step->parts[i].kind == RP_STEP_DECODE && step->parts[i].job == 1;
         prefill |= step->parts[i].kind == RP_STEP_PREFILL;
     }
     s->mixed += decode && prefill;

@@ -191,7 +191,7 @@ static void drawing_is_as_with_a_bias_for_all_others(void **state) {
     (void)state;
     static rp_logit_bias bias[MOST_VOCAB];
     for (size_t m = 0; m < LEN(kinds); m++) {
-        rp_model_info info;
+        rp_model_info info = {.struct_size = sizeof(info)};
         rp_model_describe(models[m], &info);
         int32_t n = 0;
         for (int32_t i = 0; i < info.n_vocab; i++) {
@@ -257,7 +257,7 @@ static void an_answer_ends_where_nothing_else_can_come(void **state) {
 static void where_no_token_fits_the_answer_says_so(void **state) {
     (void)state;
     static rp_logit_bias bias[MOST_VOCAB];
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(models[0], &info);
     rp_request q = request_of("root ::= \"a\"");
     q.sampling.bias = bias;
@@ -298,7 +298,7 @@ static void what_cannot_be_followed_ends_by_its_name(void **state) {
     for (int i = 0; i < 12; i++)
         sprintf(text + strlen(text), "r%d ::= \"a\" r%d \"a\" | \"a\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
                 (i + 5) % 12, i);
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     static rp_logit_bias bias[MOST_VOCAB];
     rp_model_describe(models[0], &info);
     rp_request q = request_of(text);
@@ -436,7 +436,7 @@ static void the_tree_of_tokens_is_counted_once_it_is_there(void **state) {
     tiny_model_shape shape = tiny_model_defaults();
     rp_model *model = tiny_model_open(&shape, "chatml");
     rp_engine *engine;
-    rp_memory before, after;
+    rp_memory before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
     rp_result *r;
     rp_request q = request_of(NULL);
     assert_int_equal(rp_engine_new(&engine, model, NULL, NULL), RP_OK);

@@ -14,7 +14,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 #include "support/golden.h"
 #include "support/tiny_model.h"
 

@@ -74,7 +74,7 @@ static void submit(rp_engine *e, void *arg) {
 static void submit_task(rp_engine *e, task *t) { assert_int_equal(engine_do(e, submit, t, NULL), RP_OK); }
 
 static int32_t in_background(rp_engine *e) {
-    rp_engine_info info;
+    rp_engine_info info = {.struct_size = sizeof(info)};
     rp_engine_describe(e, &info);
     return info.background;
 }
@@ -140,7 +140,7 @@ static void one_more_than_the_limit_is_refused_and_the_engine_ends_them(void **s
         submit_task(e, &tasks[i]);
         assert_int_equal(tasks[i].submit_rc, i < BACKGROUND_MAX_TASKS ? RP_OK : RP_ERR_BUSY);
     }
-    rp_engine_info info;
+    rp_engine_info info = {.struct_size = sizeof(info)};
     rp_engine_describe(e, &info);
     assert_int_equal(info.running + info.waiting, 1); /* tasks are no calls */
     assert_int_equal(info.background, BACKGROUND_MAX_TASKS);
@@ -181,7 +181,7 @@ static void watch_step(void *user, const rp_step *s) {
     bool background = false;
     for (int32_t i = 0; i < s->n_parts; i++) background |= s->parts[i].kind == RP_STEP_BACKGROUND;
     if (!background) return;
-    w->shared += s->n_parts > 1 || s->parts[0].call != 0 || s->n_running + s->n_waiting > 0;
+    w->shared += s->n_parts > 1 || s->parts[0].job != 0 || s->n_running + s->n_waiting > 0;
     w->in_the_way += w->under_way;
     if (++w->n_background % 3 == 0 && w->n_calls < 64) submit_call(w);
 }

@@ -57,7 +57,7 @@ static void flood(rp_engine *e, const char *tenant, int from, int n) {
 }
 
 static rp_store_stats stats_of(rp_engine *e) {
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     rp_engine_store_stats(e, &stats);
     return stats;
 }

@@ -68,11 +68,12 @@ static bool on_token(void *user, const rp_token *token) {
     pair *p = user;
     (void)token;
     if (p->n == 0) {
+        p->first.struct_size = p->seen.struct_size = sizeof(p->first);
         rp_engine_store_stats(p->engine, &p->first);
         assert_int_equal(rp_engine_submit(p->engine, &p->waits, &p->call, NULL), RP_OK);
     }
     if (p->n == LOOK_AT) {
-        rp_job_status status;
+        rp_job_status status = {.struct_size = sizeof(status)};
         rp_engine_store_stats(p->engine, &p->seen);
         rp_job_get_status(p->call, &status);
         p->state = status.state;

@@ -37,7 +37,7 @@ static rp_engine *open_engine(rp_model *m) {
 }
 
 static void load(rp_engine *e, const char *text, const char *tenant) {
-    rp_schema_options o = {.tenant = tenant};
+    rp_schema_options o = {.struct_size = sizeof(o), .tenant = tenant};
     rp_error err;
     if (rp_schema_parse(e, text, strlen(text), "s.xml", NULL, &o, NULL, &err)) fail_msg("%s", err.message);
 }
@@ -202,7 +202,7 @@ static void test_unload(void **state) {
     rp_model *m = open_model("chatml");
     rp_engine *e = open_engine(m);
     rp_error err;
-    rp_schema_options other = {.name = "other"};
+    rp_schema_options other = {.struct_size = sizeof(other), .name = "other"};
     assert_int_equal(rp_schema_parse(e, same_schema, strlen(same_schema), "s.xml", NULL, &other, NULL, &err), RP_ERR_INVALID);
     load(e, same_schema, NULL);
     load(e, same_schema, "a");

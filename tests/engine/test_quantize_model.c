@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf.h"
 #include "model/gguf/gguf_writer.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 #include "support/golden.h"
 #include "support/tiny_model.h"
 
@@ -129,7 +129,7 @@ static void check_copy(const char *name, kernel_type type, uint64_t file_type) {
     gguf_close(a);
     gguf_close(b);
     rp_model *m;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_error err = {0};
     if (rp_model_open(&m, out, NULL, &err)) fail_msg("%s", err.message);
     rp_model_describe(m, &info);
@@ -182,7 +182,7 @@ static bool count_steps(void *user, const rp_quantize_step *step) {
     s->done = step->done_bytes;
     s->ends += step->tensor == NULL;
     if (!step->tensor) assert_true(step->done_bytes == step->total_bytes && step->total_bytes > 0);
-    if (step->tensor && step->begins) {
+    if (step->tensor && step->is_first_row) {
         s->tensors++;
         s->fallbacks += step->is_fallback;
         if (step->is_fallback) assert_string_equal(step->from, "F16");
@@ -194,7 +194,7 @@ static bool count_steps(void *user, const rp_quantize_step *step) {
 static void check_fallback(const char *type, kernel_type wide, kernel_type narrow, int fallbacks) {
     steps s = {0};
     rp_error err = {0};
-    rp_quantize_options o = {.n_threads = 1, .on_step = count_steps, .user = &s};
+    rp_quantize_options o = {.struct_size = sizeof(o), .n_threads = 1, .on_step = count_steps, .user = &s};
     if (rp_model_quantize(in, out, type, &o, &err)) fail_msg("%s", err.message);
     gguf_file *f = open_file(out);
     assert_int_equal(gguf_find_tensor(f, "blk.0.ffn_down.weight")->type, wide);
@@ -273,7 +273,7 @@ static void what_cannot_be_done_is_said(void **state) {
     expect_error(in, "/nowhere/b.gguf", "Q8_0", RP_ERR_IO, "/nowhere/b.gguf");
     expect_error(in, folder, "Q8_0", RP_ERR_IO, "it is a directory");
     expect_error(NULL, out, "Q8_0", RP_ERR_INVALID, "are needed");
-    rp_quantize_options o = {.n_threads = -1};
+    rp_quantize_options o = {.struct_size = sizeof(o), .n_threads = -1};
     assert_int_equal(rp_model_quantize(in, out, "Q8_0", &o, NULL), RP_ERR_INVALID);
     assert_int_not_equal(access(out, F_OK), 0);
     s.weight_type = KERNEL_Q8_0;
@@ -314,7 +314,7 @@ static void stopping_leaves_the_older_file(void **state) {
     quantize("Q8_0", 1);
     for (int at = 1; at < 8; at += 3) {
         steps s = {.stop_at = at};
-        rp_quantize_options o = {.n_threads = 2, .on_step = count_steps, .user = &s};
+        rp_quantize_options o = {.struct_size = sizeof(o), .n_threads = 2, .on_step = count_steps, .user = &s};
         rp_error err = {0};
         assert_int_equal(rp_model_quantize(in, out, "Q4_0", &o, &err), RP_ERR_CANCELLED);
         assert_non_null(strstr(err.message, "was not written"));
@@ -330,7 +330,7 @@ static void every_failed_allocation_is_a_clean_error(void **state) {
     remove(out);
     int rc = RP_ERR_MEMORY;
     for (uint64_t n = 1; rc; n++) {
-        rp_quantize_options o = {.n_threads = 1};
+        rp_quantize_options o = {.struct_size = sizeof(o), .n_threads = 1};
         rp_error err = {0};
         base_alloc_fail_at(n, 0);
         rc = rp_model_quantize(in, out, "Q8_0", &o, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recompute.c: rp_cache_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
+/* test_recompute.c: rp_store_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
  *
  *   fingerprint   every byte counts, of every part; threads do not; remembered by what the files were like, and never believed where that
  *                 was altered
@@ -29,6 +29,7 @@
 #include "support/gguf_variant.h"
 #include "support/must.h"
 #include "support/record_forge.h"
+#include "reprise_store.h"
 
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
 #define PARTS 3
@@ -132,7 +133,7 @@ static uint64_t hashed_at_start(const char *path) {
     rp_engine *e = NULL;
     rp_error err = {0};
     rp_engine_options o = rp_engine_options_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(m, &info);
     assert_string_equal(info.fingerprint, "");
     o.n_threads = 1;
@@ -382,14 +383,14 @@ static rp_engine *engine_for(const cache_world *w) {
     return e;
 }
 
-static rp_cache_recomputed recompute(const cache_world *w) {
-    rp_cache_recomputed r;
+static rp_store_recomputed recompute(const cache_world *w) {
+    rp_store_recomputed r = {.struct_size = sizeof(r)};
     rp_error err = {0};
-    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_store *c = cache_world_cache(dir, NULL, true);
     rp_engine *e = engine_for(w);
-    if (rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err)) fail_msg("%s", err.message);
+    if (rp_store_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err)) fail_msg("%s", err.message);
     rp_engine_free(e);
-    rp_cache_close(c);
+    rp_store_close(c);
     assert_int_equal(r.candidates, r.checked + r.unreadable + r.unknown_module + r.unknown_scope + r.no_memory);
     return r;
 }
@@ -411,25 +412,25 @@ static void forged_kv_is_found(void **state) {
     cache_world w;
     char path[PATH_BYTES];
     rp_error err = {0};
-    rp_cache_verification v;
+    rp_store_verification v = {.struct_size = sizeof(v)};
     cache_world_open(&w, false);
     cache_world_fill(&w, dir, NULL);
-    rp_cache_recomputed r = recompute(&w);
+    rp_store_recomputed r = recompute(&w);
     assert_int_equal(r.different, 0);
     assert_true(r.checked > 4); /* modules, and the plain text */
     assert_true(r.unknown_scope > 0 && r.unknown_module == 0 && r.unreadable == 0 && r.no_memory == 0);
     uint64_t checked = r.checked;
 
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l = cache_world_list(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
     for (size_t i = 0; i < l->n_entries; i++) {
         cache_world_path(dir, &l->entries[i], path);
         forge_kv(path);
     }
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    assert_int_equal(v.flaws[RP_CACHE_BAD_RECORD], 0); /* no checksum tells */
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    assert_int_equal(v.flaws[RP_STORE_BAD_RECORD], 0); /* no checksum tells */
+    rp_store_listing_free(l);
+    rp_store_close(c);
     r = recompute(&w);
     assert_int_equal(r.different, checked);
     cache_world_close(&w);
@@ -438,22 +439,22 @@ static void forged_kv_is_found(void **state) {
 static void an_engine_with_a_store_is_refused(void **state) {
     (void)state;
     cache_world w;
-    rp_cache_recomputed r;
+    rp_store_recomputed r = {.struct_size = sizeof(r)};
     rp_error err = {0};
     cache_world_open(&w, true);
     cache_world_fill(&w, dir, NULL);
-    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_store *c = cache_world_cache(dir, NULL, true);
     rp_engine *e = cache_world_engine(&w, dir, NULL, &err);
-    assert_int_equal(rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
     rp_engine_free(e);
-    rp_cache_close(c);
+    rp_store_close(c);
     cache_world_close(&w);
     cache_world_open(&w, true);
     c = cache_world_cache(dir, NULL, true);
     e = cache_world_engine(&w, NULL, NULL, &err); /* before rp_model_fingerprint */
-    assert_int_equal(rp_cache_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_recompute(c, e, NULL, NULL, NULL, NULL, &r, &err), RP_ERR_CONFLICT);
     rp_engine_free(e);
-    rp_cache_close(c);
+    rp_store_close(c);
     cache_world_close(&w);
 }
 

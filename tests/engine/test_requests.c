@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 #include "support/shared_model.h"
 
 static const char schema_text[] =
@@ -52,8 +52,8 @@ static void count_progress(void *user, uint64_t done, uint64_t total) {
 static void weights_are_prepared_once_and_said_to_be(void **state) {
     (void)state;
     uint64_t done = 0, again = 0;
-    rp_memory m;
-    rp_model_info info;
+    rp_memory m = {.struct_size = sizeof(m)};
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_result *r;
     rp_engine *e = new_engine(0, 0);
     rp_model_describe(model, &info);
@@ -61,10 +61,10 @@ static void weights_are_prepared_once_and_said_to_be(void **state) {
     assert_int_equal(rp_engine_prepare(e, count_progress, &again, NULL), RP_OK);
     rp_engine_memory(e, &m);
     assert_true(done == m.weights && again == 0); /* both 0 where products read the file */
-    assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.states == 0);
+    assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.kv == 0);
     assert_int_equal(run(e, "<prompt schema='s'/>", 0.0f, 0, &r, NULL), RP_OK);
     rp_engine_memory(e, &m);
-    assert_true(m.states > 0 && m.states <= m.kv_limit);
+    assert_true(m.kv > 0 && m.kv <= m.kv_limit);
     rp_result_free(r);
     rp_engine_free(e);
 }
@@ -114,7 +114,7 @@ static void what_does_not_fit_is_refused(void **state) {
 static void modules_can_be_computed_ahead(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     rp_result *r;
     assert_int_equal(rp_schema_prefill(e, NULL, "nobody", NULL, NULL, NULL), RP_ERR_NAME);
     assert_int_equal(rp_schema_prefill(e, NULL, "s", NULL, NULL, NULL), RP_OK);
@@ -179,7 +179,9 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char ours[512], theirs[512];
         rp_result *a, *b;
-        assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &cases[i].options, NULL, NULL), RP_OK);
+        rp_schema_options options = cases[i].options;
+        options.struct_size = sizeof(options);
+        assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &options, NULL, NULL), RP_OK);
         keys_of(e, prompt, ours, sizeof ours);
         assert_int_equal(run(e, prompt, 0, 0, &a, NULL), RP_OK);
         assert_int_equal(rp_schema_parse(e, cases[i].same, strlen(cases[i].same), "o.xml", NULL, NULL, NULL, NULL), RP_OK);
@@ -192,7 +194,7 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
         rp_result_free(b);
     }
     rp_error err;
-    rp_schema_options wrong = {.scaffold = "a/d c"};
+    rp_schema_options wrong = {.struct_size = sizeof(wrong), .scaffold = "a/d c"};
     assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &wrong, NULL, &err), RP_ERR_NAME);
     assert_non_null(strstr(err.message, "\"a/d\""));
     rp_engine_free(e);
@@ -207,7 +209,7 @@ static void count_logits(void *user, const float *logits, int32_t n_vocab) {
 static void a_forced_answer_is_taken_as_it_is(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     int seen = 0;
     const int32_t tokens[] = {5, 2, info.n_vocab - 1}, wrong[] = {5, info.n_vocab};
@@ -252,7 +254,7 @@ static void an_answer_of_no_tokens_has_an_empty_text(void **state) {
 static void bytes_in_use_are_told(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     rp_result *r;
     assert_int_equal(run(e, "<prompt schema='s'><plan/> x</prompt>", 0, 0, &r, NULL), RP_OK);
     rp_engine_store_stats(e, &stats);

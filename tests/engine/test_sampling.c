@@ -37,7 +37,7 @@ static rp_engine *new_engine(int32_t n_threads) {
 static int open_model(void **state) {
     (void)state;
     tiny_model_shape shape = tiny_model_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     model = tiny_model_open(&shape, "chatml");
     rp_model_describe(model, &info);
     n_vocab = info.n_vocab;

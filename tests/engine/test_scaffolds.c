@@ -73,10 +73,10 @@ static rp_quality_mode ask(rp_engine *e, const char *prompt, const char *tenant)
 }
 
 static rp_scaffold_stats stats_of(rp_engine *e) {
-    rp_scaffold_stats s;
+    rp_scaffold_stats s = {.struct_size = sizeof(s)};
     rp_engine_scaffold_stats(e, &s);
     assert_true(s.bytes <= s.budget_bytes);
-    assert_true(s.encoded + s.pending <= s.known);
+    assert_true(s.prefilled + s.pending <= s.known);
     return s;
 }
 
@@ -131,7 +131,7 @@ static void a_combination_is_its_modules_in_their_order_with_their_arguments(voi
     assert_int_equal(ask(e, PROMPT("<a/>" C, "One."), "guest"), RP_QUALITY_SCAFFOLD);
     rp_scaffold_stats s = stats_of(e);
     assert_int_equal(s.known, 4);
-    assert_int_equal(s.encoded, 4);
+    assert_int_equal(s.prefilled, 4);
     assert_int_equal(s.hits, 2);
     assert_int_equal(s.misses, 4);
     assert_true(s.bytes > 0);
@@ -146,7 +146,7 @@ static void nothing_is_learned_unless_it_is_asked_for(void **state) {
         rp_request q = request(PROMPT("<a/><b/>", "What?"), modes[i]);
         rp_result_free(tiny_model_answer(e, &q));
     }
-    rp_engine_info info;
+    rp_engine_info info = {.struct_size = sizeof(info)};
     rp_engine_describe(e, &info);
     assert_int_equal(info.background, 0);
     assert_int_equal(stats_of(e).known, 0);
@@ -160,7 +160,7 @@ static void what_is_learned_has_a_budget(void **state) {
         assert_int_equal(ask(none, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE);
         rp_engine_drain(none, -1);
     }
-    assert_int_equal(stats_of(none).encoded, 0);
+    assert_int_equal(stats_of(none).prefilled, 0);
     rp_engine_free(none);
 
     rp_engine *e = new_engine(RP_KV_F16, 0);
@@ -172,14 +172,14 @@ static void what_is_learned_has_a_budget(void **state) {
     e = new_engine(RP_KV_F16, bytes + bytes / 2);
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
-    assert_int_equal(stats_of(e).encoded, 1);
+    assert_int_equal(stats_of(e).prefilled, 1);
     assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* once is not more than once */
     rp_engine_drain(e, -1);
-    assert_int_equal(stats_of(e).encoded, 1);
+    assert_int_equal(stats_of(e).prefilled, 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), i < 1 ? RP_QUALITY_REUSE : RP_QUALITY_SCAFFOLD);
         rp_engine_drain(e, -1);
-        assert_int_equal(stats_of(e).encoded, 1);
+        assert_int_equal(stats_of(e).prefilled, 1);
     }
     assert_int_equal(stats_of(e).dropped, 1);
     assert_int_equal(ask(e, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* its states are gone, too */
@@ -193,13 +193,13 @@ static void what_does_not_come_again_is_forgotten(void **state) {
     ask(e, PROMPT("<d/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     rp_scaffold_stats before = stats_of(e);
-    assert_int_equal(before.encoded, 2);
+    assert_int_equal(before.prefilled, 2);
     rp_request q = request(PROMPT("<d/>", "What?"), RP_QUALITY_SCAFFOLD);
     q.n_forced = 1;
     for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* a quarter is left, and less */
     rp_scaffold_stats after = stats_of(e);
     assert_int_equal(after.known, 1);
-    assert_int_equal(after.encoded, 1);
+    assert_int_equal(after.prefilled, 1);
     assert_int_equal(after.dropped, 1);
     assert_true(after.bytes < before.bytes);
     assert_int_equal(ask(e, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE);

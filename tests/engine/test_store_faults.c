@@ -25,6 +25,7 @@
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/store_folder.h"
+#include "reprise_store.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module></schema>";
 static const char *const prompts[] = {"<prompt schema='s'><a/>Where to?</prompt>", NULL};
@@ -162,14 +163,14 @@ static void allocations_fail(void **state) {
 }
 
 static size_t n_pinned(const char *dir) {
-    rp_cache *cache = NULL;
-    rp_cache_listing *l = NULL;
+    rp_store *cache = NULL;
+    rp_store_listing *l = NULL;
     size_t n = 0;
-    assert_int_equal(rp_cache_open(&cache, dir, NULL, NULL), RP_OK);
-    assert_int_equal(rp_cache_list(cache, NULL, &l, NULL), RP_OK);
+    assert_int_equal(rp_store_open(&cache, dir, NULL, NULL), RP_OK);
+    assert_int_equal(rp_store_list(cache, NULL, NULL, &l, NULL), RP_OK);
     for (size_t i = 0; i < l->n_entries; i++) n += l->entries[i].pinned;
-    rp_cache_listing_free(l);
-    rp_cache_close(cache);
+    rp_store_listing_free(l);
+    rp_store_close(cache);
     return n;
 }
 
@@ -194,13 +195,13 @@ static void a_pin_outlives_a_record_that_cannot_be_read(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
     rp_engine *e = NULL;
-    rp_cache *cache = NULL;
+    rp_store *cache = NULL;
     int32_t cached = 0;
     store_folder_make(dir);
     live(dir, false);
-    assert_int_equal(rp_cache_open(&cache, dir, NULL, NULL), RP_OK);
-    assert_int_equal(rp_cache_pin(cache, &(rp_cache_selection){.modules = true}, true, NULL, NULL), RP_OK);
-    rp_cache_close(cache);
+    assert_int_equal(rp_store_open(&cache, dir, NULL, NULL), RP_OK);
+    assert_int_equal(rp_store_pin(cache, &(rp_store_selection){.modules = true}, true, NULL, NULL), RP_OK);
+    rp_store_close(cache);
     size_t n = n_pinned(dir);
     assert_true(n > 0);
     assert_int_equal(open_engine(&e, dir, NULL), RP_OK);
@@ -280,7 +281,7 @@ static void records_set_aside_keep_the_budget(void **state) {
         rp_engine_options o = rp_engine_options_defaults();
         rp_engine *e;
         rp_error err;
-        rp_store_stats stats;
+        rp_store_stats stats = {.struct_size = sizeof(stats)};
         o.n_threads = 1;
         o.store_dir = dir;
         o.store_write = RP_STORE_WRITE_THROUGH;

@@ -23,6 +23,7 @@
 #include "base/compiler.h"
 #include "support/cache_world.h"
 #include "support/seed.h"
+#include "reprise_store.h"
 
 static cache_world world;
 static uint64_t stride;
@@ -40,30 +41,30 @@ static int close_all(void **state) {
     return 0;
 }
 
-static const rp_cache_selection plan = {.name = "cities/plan"};
+static const rp_store_selection plan = {.name = "cities/plan"};
 
 /* A store with all that is asked, and pins. Returns how many records are pinned. */
 static size_t make_store(char *dir) {
     rp_error err = {0};
-    rp_cache_listing *l;
+    rp_store_listing *l;
     store_folder_make(dir);
     cache_world_fill(&world, dir, NULL);
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_pin(c, &plan, true, &l, &err), RP_OK);
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_pin(c, &plan, true, &l, &err), RP_OK);
     size_t n = l->n_entries;
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     return n;
 }
 
 static size_t count_pins(const char *dir, uint64_t *uses) {
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l = cache_world_list(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
     size_t n = 0;
     *uses = 0;
     for (size_t i = 0; i < l->n_entries; i++) n += l->entries[i].pinned, *uses += l->entries[i].uses;
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     return n;
 }
 
@@ -81,7 +82,7 @@ static void drop(const char *dir, const char *name) {
 }
 
 static rp_store_stats stats_of(rp_engine *e) {
-    rp_store_stats s;
+    rp_store_stats s = {.struct_size = sizeof(s)};
     rp_engine_store_stats(e, &s);
     return s;
 }
@@ -186,9 +187,9 @@ static void pins_outlive_the_index(void **state) {
             else if (damage == 3) sql(dir, "PRAGMA application_id = 7");
             else sql(dir, "DROP TABLE records");
             if (by_command) {
-                rp_cache *c = cache_world_cache(dir, NULL, false);
-                rp_cache_listing_free(cache_world_list(c));
-                rp_cache_close(c);
+                rp_store *c = cache_world_cache(dir, NULL, false);
+                rp_store_listing_free(cache_world_list(c));
+                rp_store_close(c);
             } else {
                 rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
                 if (!e) fail_msg("%s", err.message);
@@ -230,14 +231,14 @@ static void a_removed_lock_lets_nobody_in(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
     rp_error err = {0};
-    rp_cache *c = NULL;
+    rp_store *c = NULL;
     make_store(dir);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     assert_non_null(e);
     drop(dir, "lock");
     assert_null(cache_world_engine(&world, dir, NULL, &err));
     assert_int_equal(err.code, RP_ERR_CONFLICT);
-    assert_int_equal(rp_cache_open(&c, dir, &(rp_cache_options){.create = true}, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_open(&c, dir, &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, &err), RP_ERR_CONFLICT);
     assert_true(cache_world_ask(&world, e, NULL, NULL));
     rp_engine_free(e);
     e = cache_world_engine(&world, dir, NULL, &err);

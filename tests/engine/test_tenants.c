@@ -23,6 +23,7 @@
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_tools.h"
 
 #define MOST_STEPS 512
 
@@ -58,7 +59,7 @@ static void see_step(void *user, const rp_step *step) {
 }
 
 static void load(rp_engine *e, const char *schema, const char *tenant) {
-    rp_schema_options o = {.tenant = tenant};
+    rp_schema_options o = {.struct_size = sizeof(o), .tenant = tenant};
     rp_error err;
     if (rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, &o, NULL, &err)) fail_msg("%s", err.message);
 }
@@ -94,7 +95,7 @@ static void forget_steps(watched *w) {
 }
 
 static void ask(oracle_run *run, watched *w, const char *tenant, const rp_request *q) {
-    rp_store_stats before, after;
+    rp_store_stats before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
     rp_request r = *q;
     r.tenant = tenant;
     forget_steps(w);
@@ -303,7 +304,7 @@ static void what_was_read_behind_other_modules_is_told_to_its_tenant_alone(void 
 static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state) {
     (void)state;
     watched w;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     watched_open(&w, info.kv_bytes_per_token * 64 * 24);
     char *text = calls_text(0, 100);
@@ -471,7 +472,7 @@ static void names_have_a_limit(void **state) {
     name[RP_MAX_TENANT_BYTES + 1] = '\0';
     rp_request q = request("x", NULL);
     q.tenant = name;
-    rp_schema_options o = {.tenant = name};
+    rp_schema_options o = {.struct_size = sizeof(o), .tenant = name};
     check_limit(rp_engine_run(w.engine, &q, &r, &err), &err);
     check_limit(rp_engine_submit(w.engine, &q, &c, &err), &err);
     check_limit(rp_schema_parse(w.engine, own_text, strlen(own_text), "s", NULL, &o, NULL, &err), &err);

@@ -158,8 +158,8 @@ static void see_step(void *user, const rp_step *step) {
     for (int32_t i = 0; i < step->n_parts; i++) {
         const rp_step_part *p = &step->parts[i];
         if (p->kind != RP_STEP_PREFILL) continue;
-        if (p->call == seen->heavy) seen->heavy_rows += p->n_rows;
-        if (p->call == seen->light) seen->light_rows += p->n_rows, seen->heavy_before = seen->heavy_rows;
+        if (p->job == seen->heavy) seen->heavy_rows += p->n_rows;
+        if (p->job == seen->light) seen->light_rows += p->n_rows, seen->heavy_before = seen->heavy_rows;
     }
 }
 

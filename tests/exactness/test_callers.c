@@ -162,7 +162,7 @@ static void *guest_main(void *arg) {
     guest *g = arg;
     for (int i = 0; i < OPERATIONS; i++) {
         hand *h = &g->hands[tiny_random_below(&g->r, HANDS)];
-        rp_job_status status;
+        rp_job_status status = {.struct_size = sizeof(status)};
         switch (tiny_random_below(&g->r, h->handle ? 6 : 1)) {
         case 0:
             if (!h->handle) begin(g, h);
@@ -196,7 +196,7 @@ static void hold_party(const schedule_world *w, tiny_random *r, uint64_t *answer
         if (pthread_create(&guests[i].thread, NULL, guest_main, &guests[i])) abort();
     }
     for (int i = 0; i < N_THREADS; i++) pthread_join(guests[i].thread, NULL);
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     rp_engine_store_stats(p->engine, &stats);
     rp_engine_free(p->engine);
     assert_int_equal(p->wrong, 0);
@@ -264,7 +264,7 @@ static void a_request_has_its_turn_between_two_modules(void **state) {
     char *text = text_of_tokens(&models[0], PROMPT_TOKENS);
     late_request l = {.text = text};
     rp_engine_options o = rp_engine_options_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_result *r;
     rp_model_describe(models[0].model, &info);
     o.kv_budget_bytes = BUDGET_SLOTS * info.kv_bytes_per_token;
@@ -308,7 +308,7 @@ static void what_was_promised_is_not_held_by_twins(void **state) {
     (void)state;
     static int32_t answer[ANSWER_TOKENS];
     rp_engine_options o = rp_engine_options_defaults();
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     char *late = text_of_tokens(&models[0], LATE_PROMPT);
     twins t = {.late = rp_request_defaults()};
     rp_model_describe(models[0].model, &info);

@@ -374,7 +374,7 @@ static bool is_cut(const oracle_run *whole, const oracle_run *run) {
 static void check_budget(const random_pml *pml, const base_buffer *prompts, const oracle_run *expected, int n, uint64_t budget,
                          eviction_tally *t) {
     settings s = usual;
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     s.budget = budget;
     rp_engine *engine = new_engine(&models[MODEL_F32], s, pml->schema.data);
     for (int i = 0; i < 2 * n; i++) {

@@ -220,7 +220,7 @@ static void src_files_come_from_their_folder(void **state) {
 static void a_scaffold_of_the_options_stands_at_the_end_tag(void **state) {
     (void)state;
     const char *text = "<schema name='s'>\n<module name='m'/>\n  </schema>\n<!-- behind -->\n";
-    rp_schema_options o = {.scaffold = "m n"};
+    rp_schema_options o = {.struct_size = sizeof(o), .scaffold = "m n"};
     rp_error err;
     pml_document *d;
     assert_int_equal(pml_schema_parse(&d, text, strlen(text), "d", NULL, &o, &err), RP_ERR_NAME);
@@ -243,7 +243,7 @@ static void failing_allocations_are_clean(void **state) {
     (void)state;
     const char *text = "<schema name='s' layout='fixed'>A <module name='m' scope='module'>to <param name='p' len='2' scaffold='x y'/></module>"
                        "<union scaffold='a'><module name='a'>1</module><module name='b'>2</module></union><scaffold modules='m a'/></schema>";
-    rp_schema_options o = {.scaffold = "m b"};
+    rp_schema_options o = {.struct_size = sizeof(o), .scaffold = "m b"};
     int rc = RP_ERR_MEMORY, n = 0;
     while (rc == RP_ERR_MEMORY && n < 10000) {
         rp_error err;

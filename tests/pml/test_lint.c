@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "support/random_pml.h"
 #include "support/tiny_model.h"
+#include "reprise_tools.h"
 
 static rp_model *model;
 

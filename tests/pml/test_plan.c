@@ -14,6 +14,7 @@
 #include "pml/plan.h"
 #include "support/must.h"
 #include "support/shared_model.h"
+#include "reprise_tools.h"
 
 typedef struct planned {
     pml_document *schema, *prompt;

@@ -13,7 +13,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
 static rp_model *model;
 static rp_engine *engine;

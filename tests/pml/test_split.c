@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "pml/plan.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 #include "support/flat_pml.h"
 #include "support/seed.h"
 #include "support/tiny_model.h"
@@ -302,7 +302,7 @@ static void hostile_input_gets_one_line(void **state) {
     add_plain(&c, GUIDE);
     o.name = "two words";
     refuse(&c, &o, RP_ERR_INVALID, "'two words'");
-    o = (rp_split_options){.min_bytes = 0};
+    o = (rp_split_options){.struct_size = sizeof(rp_split_options), .min_bytes = 0};
     refuse(&c, &o, RP_ERR_INVALID, "1 to 65536");
     c.messages[0][0].role = (rp_role)9;
     c.prompts[0].plain = false;

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 #include "store/simulate_policies.h"
 #include "support/tiny_random.h"
 
@@ -46,13 +46,13 @@ static void random_trace(tiny_random *r, trace *t, size_t n, uint64_t width, siz
 static rp_simulator *open_trace(const trace *t, int32_t attention_tokens) {
     rp_simulator *s;
     rp_error err = {0};
-    rp_simulate_options o = {.block_tokens = 10, .attention_tokens = attention_tokens};
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = attention_tokens};
     if (rp_simulator_new(&s, t->requests, t->n, &o, &err) != RP_OK) fail_msg("%s", err.message);
     return s;
 }
 
 static rp_simulation run_once(const rp_simulator *s, rp_policy policy, size_t capacity) {
-    rp_simulation out;
+    rp_simulation out = {.struct_size = sizeof(out)};
     rp_error err = {0};
     if (rp_simulator_run(s, policy, capacity, &out, &err) != RP_OK) fail_msg("%s", err.message);
     return out;
@@ -90,7 +90,7 @@ static void costs_grow_with_the_position(void **state) {
     (void)state;
     uint64_t blocks[] = {5, 6, 7};
     rp_simulate_request requests[] = {{blocks, 3, 25}, {blocks, 3, 25}, {blocks, 2, 20}};
-    rp_simulate_options o = {.block_tokens = 10, .attention_tokens = 10};
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = 10};
     rp_simulator *s;
     assert_int_equal(rp_simulator_new(&s, requests, 3, &o, NULL), RP_OK);
     rp_simulation out = run_once(s, RP_POLICY_LRU, 3);
@@ -278,11 +278,11 @@ static void wrong_requests_are_refused(void **state) {
         assert_int_equal(rp_simulator_new(&s, &wrong, 1, NULL, &err), RP_ERR_INVALID);
         assert_non_null(strstr(err.message, "request 0"));
     }
-    rp_simulate_options o = {.block_tokens = 0, .attention_tokens = 1};
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 0, .attention_tokens = 1};
     assert_int_equal(rp_simulator_new(&s, two, 1, &o, &err), RP_ERR_INVALID);
     assert_int_equal(rp_simulator_new(NULL, two, 1, NULL, &err), RP_ERR_INVALID);
     assert_int_equal(rp_simulator_new(&s, two, 1, NULL, &err), RP_OK);
-    rp_simulation out;
+    rp_simulation out = {.struct_size = sizeof(out)};
     assert_int_equal(rp_simulator_run(s, RP_POLICY_LRU, 0, &out, &err), RP_ERR_INVALID);
     assert_int_equal(rp_simulator_run(s, (rp_policy)RP_N_POLICIES, 1, &out, &err), RP_ERR_INVALID);
     rp_simulator_free(s);
@@ -304,13 +304,13 @@ static void failing_allocations_are_said(void **state) {
     uint64_t n = 1;
     for (; rc != RP_OK; n++) {
         base_alloc_fail_at(n, 0);
-        rc = rp_simulator_new(&s, t.requests, t.n, &(rp_simulate_options){10, 10}, NULL);
+        rc = rp_simulator_new(&s, t.requests, t.n, &(rp_simulate_options){sizeof(rp_simulate_options), 10, 10}, NULL);
         base_alloc_fail_at(0, 0);
         assert_true(rc == RP_OK || (rc == RP_ERR_MEMORY && s == NULL));
     }
     assert_true(n > 8);
     for (int p = 0; p < RP_N_POLICIES; p++) {
-        rp_simulation out, whole = run_once(s, (rp_policy)p, 30);
+        rp_simulation out = {.struct_size = sizeof(out)}, whole = run_once(s, (rp_policy)p, 30);
         for (n = 1, rc = RP_ERR_MEMORY; rc != RP_OK; n++) {
             base_alloc_fail_at(n, 0);
             rc = rp_simulator_run(s, (rp_policy)p, 30, &out, NULL);

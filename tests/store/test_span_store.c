@@ -209,7 +209,7 @@ static bool has(const span_store *s, uint64_t key) {
 }
 
 static uint64_t expired(const span_store *s) {
-    rp_store_stats stats = {0};
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     span_store_stats(s, &stats);
     return stats.expired;
 }

@@ -226,7 +226,7 @@ static void drain(bench *b) {
         span_path_release(&b->requests[i].path);
         b->requests[i].active = false;
     }
-    rp_store_stats stats = {0};
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     span_store_stats(b->store, &stats);
     assert_int_equal(stats.bytes, kv_pool_get_stats(b->pool).used_bytes);
     assert_int_equal(stats.spans, span_tree_nodes(b->tree));

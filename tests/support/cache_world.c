@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cache_world.c: see cache_world.h. */
 #include "cache_world.h"
+#include "reprise_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,34 +100,34 @@ void cache_world_fill(const cache_world *w, const char *dir, const char *key_fil
     rp_engine_free(e);
 }
 
-rp_cache *cache_world_cache(const char *dir, const char *key_file, bool read_only) {
-    rp_cache *c = NULL;
+rp_store *cache_world_cache(const char *dir, const char *key_file, bool read_only) {
+    rp_store *c = NULL;
     rp_error err = {0};
-    rp_cache_options o = {.key_file = key_file, .read_only = read_only, .create = !read_only};
-    if (rp_cache_open(&c, dir, &o, &err)) die("cache", &err);
+    rp_store_options o = {.struct_size = sizeof(o), .key_file = key_file, .read_only = read_only, .create = !read_only};
+    if (rp_store_open(&c, dir, &o, &err)) die("cache", &err);
     return c;
 }
 
 void cache_world_bundle(const char *dir, char *out) {
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_shipment s;
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_transfer s = {.struct_size = sizeof(s)};
     rp_error err = {0};
     snprintf(out, STORE_FOLDER_BYTES + 16, "%s.rpb", dir);
-    if (rp_cache_export(c, "cities", out, NULL, NULL, &s, &err)) die("bundle", &err);
-    rp_cache_close(c);
+    if (rp_store_export(c, "cities", out, NULL, NULL, &s, &err)) die("bundle", &err);
+    rp_store_close(c);
 }
 
-rp_cache_listing *cache_world_list(rp_cache *c) {
-    rp_cache_listing *l = NULL;
+rp_store_listing *cache_world_list(rp_store *c) {
+    rp_store_listing *l = NULL;
     rp_error err = {0};
-    if (rp_cache_list(c, NULL, &l, &err)) die("list", &err);
+    if (rp_store_list(c, NULL, NULL, &l, &err)) die("list", &err);
     return l;
 }
 
-bool cache_world_same(const rp_cache_listing *a, const rp_cache_listing *b) {
+bool cache_world_same(const rp_store_listing *a, const rp_store_listing *b) {
     if (a->n_entries != b->n_entries) return false;
     for (size_t i = 0; i < a->n_entries; i++) {
-        const rp_cache_entry *x = &a->entries[i], *y = &b->entries[i];
+        const rp_store_entry *x = &a->entries[i], *y = &b->entries[i];
         if (strcmp(x->key, y->key) != 0 || strcmp(x->model, y->model) != 0 || strcmp(x->label, y->label) != 0 || x->kind != y->kind ||
             x->n_tokens != y->n_tokens || x->bytes != y->bytes || x->cost_us != y->cost_us || x->pinned != y->pinned ||
             x->expires != y->expires)
@@ -135,6 +136,6 @@ bool cache_world_same(const rp_cache_listing *a, const rp_cache_listing *b) {
     return true;
 }
 
-void cache_world_path(const char *dir, const rp_cache_entry *e, char *out) {
+void cache_world_path(const char *dir, const rp_store_entry *e, char *out) {
     snprintf(out, STORE_FOLDER_BYTES + 80, "%s/%.1s/%s.rps", dir, e->key, e->key);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_world.h: small stores that an engine made, for tests of rp_cache_*. What cannot be set up ends the program. */
+/* cache_world.h: small stores that an engine made, for tests of rp_store_*. What cannot be set up ends the program. */
 #ifndef SUPPORT_CACHE_WORLD_H
 #define SUPPORT_CACHE_WORLD_H
 
 #include "oracle_run.h"
 #include "store_folder.h"
+#include "reprise_store.h"
 
 /* What is asked: both take modules of the schema "cities", the first "plan/miami", the second "plan/lisbon"; the third is plain text. */
 #define CACHE_WORLD_REQUESTS 3
@@ -31,11 +32,11 @@ void cache_world_fill(const cache_world *w, const char *dir, const char *key_fil
 void cache_world_bundle(const char *dir, char *out);
 
 /* A listing; ends the program where there is none. */
-rp_cache *cache_world_cache(const char *dir, const char *key_file, bool read_only);
-rp_cache_listing *cache_world_list(rp_cache *c);
+rp_store *cache_world_cache(const char *dir, const char *key_file, bool read_only);
+rp_store_listing *cache_world_list(rp_store *c);
 /* Are two listings the same but for uses and times? */
-bool cache_world_same(const rp_cache_listing *a, const rp_cache_listing *b);
+bool cache_world_same(const rp_store_listing *a, const rp_store_listing *b);
 /* The path of a record into out[STORE_FOLDER_BYTES + 80]. */
-void cache_world_path(const char *dir, const rp_cache_entry *e, char *out);
+void cache_world_path(const char *dir, const rp_store_entry *e, char *out);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "reprise_tools.h"
 
 typedef enum event_kind { OPEN, CLOSE, TEXT, PARAM } event_kind;
 

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "pml/document.h"
+#include "reprise_tools.h"
 
 #define FLAT_NO_ROLE (-1)
 

@@ -195,7 +195,7 @@ static void on_step(void *user, const rp_step *step) {
     schedule *s = user;
     if (step->n_waiting > 0 && step->n_running < s->engine_options.max_sequences && !s->is_tight) s->waits++;
     for (int32_t i = 1; i < step->n_parts; i++)
-        if (step->parts[i].call != step->parts[0].call) {
+        if (step->parts[i].job != step->parts[0].job) {
             s->shared_steps++;
             break;
         }
@@ -212,7 +212,7 @@ static void wait_for(schedule *s, uint64_t gate) {
 
 static void look(slot *c) {
     schedule *s = c->run;
-    rp_job_status status;
+    rp_job_status status = {.struct_size = sizeof(status)};
     pthread_mutex_lock(&s->lock);
     if (c->handle) {
         rp_job_get_status(c->handle, &status);
@@ -223,7 +223,7 @@ static void look(slot *c) {
 
 static void do_act(client *k, const act *a) {
     schedule *s = k->run;
-    rp_schema_options options = {0};
+    rp_schema_options options = {.struct_size = sizeof(options)};
     rp_error err;
     int rc = 0;
     switch (a->kind) {
@@ -499,7 +499,7 @@ static void check_slot(schedule *s, slot *c) {
 
 /* Nobody holds anything: what is used is what the store has, once the disk has ended what it is doing. */
 static void check_store(const schedule *s) {
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     uint64_t start_us = base_clock_us();
     do {
         sched_yield();
@@ -586,7 +586,7 @@ static void draw_engine(schedule *s) {
 }
 
 static void count_store(schedule *s) {
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     rp_engine_store_stats(s->engine, &stats);
     s->tally->evictions += stats.evictions;
     s->tally->disk_evictions += stats.disk_evictions;

@@ -34,8 +34,8 @@ static const struct {
 
 static void open_files(schedule_model *m, const char *path, const char *chat) {
     rp_error err = {0};
-    rp_model_options options = {.chat_format = chat};
-    rp_model_info info;
+    rp_model_options options = {.struct_size = sizeof(options), .chat_format = chat};
+    rp_model_info info = {.struct_size = sizeof(info)};
     must(rp_model_open(&m->model, path, &options, &err), &err);
     must(gguf_open(&m->file, path, &err), &err);
     must(tokenizer_new(&m->tokenizer, m->file, &err), &err);
@@ -92,7 +92,7 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
 }
 
 void schedule_world_load(const schedule_world *w, rp_engine *engine, const char *tenant) {
-    rp_schema_options o = {.tenant = tenant};
+    rp_schema_options o = {.struct_size = sizeof(o), .tenant = tenant};
     rp_error err = {0};
     must(rp_schema_parse(engine, w->pml.schema.data, w->pml.schema.len, "schema", NULL, &o, NULL, &err), &err);
 }

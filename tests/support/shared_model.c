@@ -12,7 +12,7 @@ uint64_t column_bytes;
 
 int open_model(void **state) {
     (void)state;
-    rp_model_info info;
+    rp_model_info info = {.struct_size = sizeof(info)};
     tiny_model_shape shape = tiny_model_defaults();
     model = tiny_model_open(&shape, "chatml");
     rp_model_describe(model, &info);

@@ -223,7 +223,7 @@ int tiny_model_write_memory(uint8_t **data, size_t *bytes, const tiny_model_shap
 
 rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format) {
     char path[] = "/tmp/reprise-tiny-XXXXXX";
-    rp_model_options options = {.chat_format = chat_format};
+    rp_model_options options = {.struct_size = sizeof(options), .chat_format = chat_format};
     rp_model *model = NULL;
     rp_error err = {0};
     int fd = mkstemp(path);

@@ -310,9 +310,10 @@ void audit_close(rp_engine *e) {
 /* ---- telling ---- */
 
 int rp_engine_audit(rp_engine *e, rp_audit **out, rp_error *err) {
+    if (!e || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_audit: engine and out are needed");
     auditor *a = e->auditor;
     *out = NULL;
-    if (!a) return (*out = base_calloc(1, sizeof(**out))) ? RP_OK : base_fail_memory(err, sizeof(**out), "a report of the auditor");
+    if (!a) return audit_report_new(out, err);
     pthread_mutex_lock(&a->lock);
     int rc = audit_table_report(a->table, out, err);
     if (!rc) (*out)->waiting = a->n_waiting;

@@ -21,6 +21,7 @@
 
 #include "engine/background/audit_table.h"
 #include "engine/observer.h"
+#include "reprise_tools.h"
 
 #define AUDIT_MAX_WAITING 8   /* samples whose logits are held */
 #define AUDIT_CASE_MODULES 64 /* of a sample; more are not looked at */

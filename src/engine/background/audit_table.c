@@ -193,7 +193,8 @@ double audit_excess(const audit_schema *s, const audit_pair *p) {
 static const char *const levels[AUDIT_STEPS + 1] = {"", "link:8", "blend:15", "exact"};
 
 static rp_audit_figures audit_figures_reported(const audit_figures *f) {
-    return (rp_audit_figures){f->samples, f->agreed, audit_mean_kl(f), f->max_kl, audit_mean_distance(f)};
+    return (rp_audit_figures){.samples = f->samples, .agreed = f->agreed, .mean_kl = audit_mean_kl(f), .max_kl = f->max_kl,
+                              .mean_distance = audit_mean_distance(f)};
 }
 
 static int report_schemas(const audit_table *t, rp_audit *a) {
@@ -224,14 +225,22 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
     return RP_OK;
 }
 
+int audit_report_new(rp_audit **out, rp_error *err) {
+    *out = base_calloc(1, sizeof(**out));
+    if (!*out) return base_fail_memory(err, sizeof(**out), "an audit report");
+    (*out)->struct_size = (uint32_t)sizeof(**out);
+    return RP_OK;
+}
+
 int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err) {
-    rp_audit *a = *out = base_calloc(1, sizeof(*a));
-    int rc = a ? report_schemas(t, a) : RP_ERR_MEMORY;
+    if (audit_report_new(out, err)) return RP_ERR_MEMORY;
+    rp_audit *a = *out;
+    int rc = report_schemas(t, a);
     if (!rc) rc = report_pairs(t, a);
     if (rc) {
         rp_audit_free(a);
         *out = NULL;
-        return base_fail_memory(err, sizeof(*a), "a report of the auditor");
+        return base_fail_memory(err, sizeof(*a), "an audit report");
     }
     a->sampled = t->sampled;
     a->audited = t->audited;

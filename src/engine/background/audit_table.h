@@ -17,7 +17,7 @@
 
 #include "base/buffer.h"
 #include "base/hash.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define AUDIT_MAX_SCHEMAS 128
 #define AUDIT_MAX_PAIRS 512      /* of all schemas together */
@@ -101,6 +101,7 @@ static inline double audit_mean_kl(const audit_figures *f) { return f->samples ?
 static inline double audit_mean_distance(const audit_figures *f) { return f->samples ? f->sum_distance / (double)f->samples : 0; }
 
 /* The report of a table, owned by the caller (rp_audit_free). RP_ERR_MEMORY. */
+int audit_report_new(rp_audit **out, rp_error *err); /* an empty report */
 int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err);
 
 /* The table as text, for a file: of the model of this fingerprint. RP_ERR_MEMORY, RP_ERR_LIMIT. */

@@ -195,9 +195,9 @@ static combination *heaviest_pending(scaffolds *s) {
 static void scaffolds_report(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     s->stats.known = s->n;
-    s->stats.encoded = s->stats.pending = 0;
+    s->stats.prefilled = s->stats.pending = 0;
     for (size_t i = 0; i < s->n; i++) {
-        s->stats.encoded += s->list[i].state == ENCODED;
+        s->stats.prefilled += s->list[i].state == ENCODED;
         s->stats.pending += s->list[i].state == PENDING || s->list[i].state == UNDER_WAY;
     }
 }

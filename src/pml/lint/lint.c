@@ -302,6 +302,7 @@ typedef struct lint_owner {
 
 static int lint_hand_over(lint *x, rp_lint **out) {
     rp_lint *made = base_calloc(1, sizeof(*made));
+    if (made) made->struct_size = (uint32_t)sizeof(*made);
     lint_owner *owner = base_calloc(1, sizeof(*owner));
     rp_lint_finding *findings = base_calloc(x->n_entries + 1, sizeof(*findings));
     if (!made || !owner || !findings) {

@@ -11,6 +11,7 @@
 #define PML_LINT_H
 
 #include "pml/layout.h"
+#include "reprise_tools.h"
 
 /* Thresholds: findings below them are not worth reporting. docs/lint.md gives the reason for each. */
 #define LINT_SMALL_TOKENS 16      /* smaller modules do not pay */

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "pml/lint/lint.h"
+#include "reprise_tools.h"
 
 /* Use of a parameter by prompts. */
 typedef struct lint_param {

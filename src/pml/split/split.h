@@ -9,7 +9,7 @@
 #define PML_SPLIT_H
 
 #include "model/model.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define PML_SPLIT_MAX_MESSAGES ((size_t)1 << 20) /* of all prompts together */
 #define PML_SPLIT_MAX_MODULES ((size_t)1 << 16)

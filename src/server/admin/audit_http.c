@@ -8,6 +8,7 @@
 
 #include "server/handlers.h"
 #include "server/server_internal.h"
+#include "reprise_tools.h"
 
 #define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and whose it is */
 

@@ -32,7 +32,7 @@ static json_t *models_http_model(const rp_server *s) {
 }
 
 static json_t *gemini_model(const rp_server *s) {
-    rp_engine_info e;
+    rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(s->engine, &e);
     return json_pack("{s:o, s:s, s:s, s:i, s:i, s:[s, s, s]}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
                      "displayName", s->model_name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "server/admin/audit_http.h"
-#include "reprise_log.h"
+#include "reprise_tools.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
@@ -24,7 +24,7 @@ void handle_livez(server_request *x) { reply_word(x, 200, "alive\n"); }
 void handle_readyz(server_request *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
-    rp_store_stats t = {0};
+    rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     if (state == SERVER_STATE_READY) rp_engine_store_stats(x->server->engine, &t);
     bool is_degraded = t.disk_state > RP_STORE_WORKS; /* it answers all the same */
@@ -146,8 +146,8 @@ static int append_lag(base_buffer *b, const rp_store_stats *t) {
 }
 
 static int append_store(base_buffer *b, rp_server *s) {
-    rp_store_stats t;
-    rp_engine_info e;
+    rp_store_stats t = {.struct_size = sizeof(t)};
+    rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_store_stats(s->engine, &t);
     rp_engine_describe(s->engine, &e);
     const metric list[] = {
@@ -188,14 +188,14 @@ static int append_store(base_buffer *b, rp_server *s) {
 }
 
 static int append_scaffolds(base_buffer *b, rp_server *s) {
-    rp_scaffold_stats t;
-    rp_engine_info e;
+    rp_scaffold_stats t = {.struct_size = sizeof(t)};
+    rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_scaffold_stats(s->engine, &t);
     rp_engine_describe(s->engine, &e);
     const metric list[] = {
         {"background_tasks", "gauge", "Background tasks queued or running in the engine.", (uint64_t)BASE_MAX(e.background, 0)},
         {"scaffolds_known", "gauge", "Module combinations tracked for learned scaffolds.", t.known},
-        {"scaffolds_prefilled", "gauge", "Module combinations with a prefilled learned scaffold.", t.encoded},
+        {"scaffolds_prefilled", "gauge", "Module combinations with a prefilled learned scaffold.", t.prefilled},
         {"scaffolds_pending", "gauge", "Module combinations that wait for the prefill of a learned scaffold.", t.pending},
         {"scaffold_bytes", "gauge", "KV bytes of learned scaffolds.", t.bytes},
         {"scaffold_budget_bytes", "gauge", "Limit for the KV of learned scaffolds, in bytes.", t.budget_bytes},
@@ -217,7 +217,7 @@ void handle_metrics(server_request *x) {
 /* ---- JSON ---- */
 
 void handle_cache(server_request *x) {
-    rp_store_stats t;
+    rp_store_stats t = {.struct_size = sizeof(t)};
     rp_engine_store_stats(x->server->engine, &t);
     server_request_reply_json(x, 200,
                         json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",

@@ -177,7 +177,7 @@ static json_t *anthropic_usage(const server_request *x) { return usage_of(x, rep
 
 /* Before there is a result: the first text has come, so the prompt is composed. */
 static json_t *usage_now(const server_request *x) {
-    rp_job_status status;
+    rp_job_status status = {.struct_size = sizeof(status)};
     rp_job_get_status(x->choices[0].call, &status);
     return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
 }

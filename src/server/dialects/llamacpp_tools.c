@@ -124,7 +124,7 @@ void handle_llamacpp_template(server_request *x) {
 
 void handle_llamacpp_props(server_request *x) {
     const rp_server *s = x->server;
-    rp_engine_info e;
+    rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(s->engine, &e);
     server_request_reply_json(
         x, 200,
@@ -159,7 +159,7 @@ static void add_slots(server_request *x, void *user) {
 }
 
 void handle_llamacpp_slots(server_request *x) {
-    rp_engine_info e;
+    rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(x->server->engine, &e);
     slot_list slots = {json_array(), e.n_ctx};
     watchdog_visit(x->server->watchdog, add_slots, &slots);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "server/generation/generate.h"
 #include "server/server_internal.h"
+#include "reprise_tools.h"
 
 #define LISTED_BYTES 200 /* of names that a problem lists */
 

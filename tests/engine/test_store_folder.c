@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted, verified, pinned,
+/* test_store_folder.c: stores on disk without a model (rp_store_*): what an engine has written is listed, counted, verified, pinned,
  * removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -18,6 +18,7 @@
 
 #include "support/cache_world.h"
 #include "support/record_forge.h"
+#include "reprise_store.h"
 
 #define N_MODULE_RECORDS 4 /* "cities" twice: in front of the module and behind it */
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
@@ -55,17 +56,17 @@ static int remove_folders(void **state) {
 }
 
 /* One record of a module, whose path is told. */
-static rp_cache_entry one_of(const char *name, char *path) {
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l;
+static rp_store_entry one_of(const char *name, char *path) {
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l;
     rp_error err;
-    assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.name = name}, &l, &err), RP_OK);
+    assert_int_equal(rp_store_list(c, &(rp_store_selection){.name = name}, NULL, &l, &err), RP_OK);
     assert_true(l->n_entries > 0);
-    rp_cache_entry e = l->entries[0];
+    rp_store_entry e = l->entries[0];
     e.label = name;
     cache_world_path(dir, &e, path);
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     return e;
 }
 
@@ -101,27 +102,27 @@ static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
 static void is_listed(void **state) {
     (void)state;
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l = cache_world_list(c);
-    rp_cache_stats s;
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
+    rp_store_usage s = {.struct_size = sizeof(s)};
     size_t n_modules = 0;
     uint64_t bytes = 0, tokens = 0;
     for (size_t i = 0; i < l->n_entries; i++) {
-        const rp_cache_entry *e = &l->entries[i];
-        n_modules += e->kind == RP_CACHE_MODULE;
+        const rp_store_entry *e = &l->entries[i];
+        n_modules += e->kind == RP_STORE_MODULE;
         bytes += e->bytes;
         tokens += (uint64_t)e->n_tokens;
         assert_int_equal(strlen(e->key), 64);
         assert_string_equal(e->model, l->entries[0].model);
         assert_int_equal(strlen(e->model), 64);
-        assert_true(e->kind == RP_CACHE_MODULE ? strncmp(e->label, "cities", 6) == 0 : e->label[0] == '\0');
+        assert_true(e->kind == RP_STORE_MODULE ? strncmp(e->label, "cities", 6) == 0 : e->label[0] == '\0');
         assert_true(i == 0 || strcmp(l->entries[i - 1].key, e->key) < 0);
         assert_true(e->n_tokens > 0 && e->last_use > 0 && e->last_use <= (int64_t)time(NULL));
         assert_true(!e->pinned && !e->expired && !e->encrypted && e->expires == 0 && e->fault[0] == '\0');
     }
     assert_true(n_modules >= N_MODULE_RECORDS && l->n_entries > n_modules);
     rp_error err = {0};
-    assert_int_equal(rp_cache_get_stats(c, &s, &err), RP_OK);
+    assert_int_equal(rp_store_get_usage(c, &s, &err), RP_OK);
     assert_int_equal(s.records, l->n_entries);
     assert_int_equal(s.modules, n_modules);
     assert_int_equal(s.texts, l->n_entries - n_modules);
@@ -131,44 +132,44 @@ static void is_listed(void **state) {
     assert_int_equal(s.encrypted + s.unreadable + s.pinned + s.expired + s.bad + s.leftovers, 0);
     assert_int_equal(s.broken + s.without_row + s.without_file, 0);
     assert_int_equal(s.owner, 0);
-    rp_cache_close(c);
+    rp_store_close(c);
     assert_int_equal(s.total_bytes, store_folder_bytes(dir));
     assert_non_null(l->entries[0].label); /* outlives the cache */
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
 }
 
-static size_t count(rp_cache *c, const rp_cache_selection *s) {
-    rp_cache_listing *l;
+static size_t count(rp_store *c, const rp_store_selection *s) {
+    rp_store_listing *l;
     rp_error err;
-    if (rp_cache_list(c, s, &l, &err)) return 0;
+    if (rp_store_list(c, s, NULL, &l, &err)) return 0;
     size_t n = l->n_entries;
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     return n;
 }
 
 static void selections(void **state) {
     (void)state;
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l = cache_world_list(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
     char key[65], model[65];
-    size_t all = l->n_entries, cities = count(c, &(rp_cache_selection){.name = "cities"});
+    size_t all = l->n_entries, cities = count(c, &(rp_store_selection){.name = "cities"});
     strcpy(key, l->entries[1].key);
     strcpy(model, l->entries[1].model);
     assert_true(cities >= N_MODULE_RECORDS && cities < all);
     assert_int_equal(count(c, NULL), all);
-    assert_int_equal(count(c, &(rp_cache_selection){.all = true}), all);
-    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan"}), 3);
-    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan/"}), 3);
-    assert_int_equal(count(c, &(rp_cache_selection){.name = "cities/plan/miami"}), 1);
-    assert_int_equal(count(c, &(rp_cache_selection){.key = key}), 1);
+    assert_int_equal(count(c, &(rp_store_selection){.all = true}), all);
+    assert_int_equal(count(c, &(rp_store_selection){.name = "cities/plan"}), 3);
+    assert_int_equal(count(c, &(rp_store_selection){.name = "cities/plan/"}), 3);
+    assert_int_equal(count(c, &(rp_store_selection){.name = "cities/plan/miami"}), 1);
+    assert_int_equal(count(c, &(rp_store_selection){.key = key}), 1);
     key[6] = '\0';
-    assert_int_equal(count(c, &(rp_cache_selection){.key = key}), 1);
+    assert_int_equal(count(c, &(rp_store_selection){.key = key}), 1);
     model[8] = '\0';
-    assert_int_equal(count(c, &(rp_cache_selection){.model = model}), all);
-    assert_int_equal(count(c, &(rp_cache_selection){.model = model, .name = "cities/plan"}), 3);
-    assert_int_equal(count(c, &(rp_cache_selection){.expired = true}), 0);
+    assert_int_equal(count(c, &(rp_store_selection){.model = model}), all);
+    assert_int_equal(count(c, &(rp_store_selection){.model = model, .name = "cities/plan"}), 3);
+    assert_int_equal(count(c, &(rp_store_selection){.expired = true}), 0);
     static const struct {
-        rp_cache_selection s;
+        rp_store_selection s;
         int rc;
     } wrong[] = {
         {{.name = "citi"}, RP_ERR_NAME},     {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME},
@@ -176,20 +177,20 @@ static void selections(void **state) {
         {{.key = "ABCD"}, RP_ERR_INVALID},   {{.model = ""}, RP_ERR_INVALID},       {{.all = false}, RP_ERR_INVALID},
         {{.key = "00000000"}, RP_ERR_NAME},  {{.model = "00000000"}, RP_ERR_NAME}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        rp_cache_listing *none = l;
+        rp_store_listing *none = l;
         rp_error err = {0};
-        assert_int_equal(rp_cache_list(c, &wrong[i].s, &none, &err), wrong[i].rc);
+        assert_int_equal(rp_store_list(c, &wrong[i].s, NULL, &none, &err), wrong[i].rc);
         assert_null(none);
         assert_true(err.message[0] != '\0' && !strchr(err.message, '\n'));
     }
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
 }
 
-static void fails_to_open(const char *where, const rp_cache_options *o, int rc) {
-    rp_cache *c = NULL;
+static void fails_to_open(const char *where, const rp_store_options *o, int rc) {
+    rp_store *c = NULL;
     rp_error err = {0};
-    assert_int_equal(rp_cache_open(&c, where, o, &err), rc);
+    assert_int_equal(rp_store_open(&c, where, o, &err), rc);
     assert_null(c);
     assert_true(err.message[0] != '\0' && !strchr(err.message, '\n'));
 }
@@ -197,15 +198,15 @@ static void fails_to_open(const char *where, const rp_cache_options *o, int rc) 
 static void opening_fails(void **state) {
     (void)state;
     char path[PATH_BYTES];
-    rp_cache_options to_read = {.read_only = true}, no_key = {.key_file = "/nowhere/key"};
+    rp_store_options to_read = {.struct_size = sizeof(to_read), .read_only = true}, no_key = {.struct_size = sizeof(no_key), .key_file = "/nowhere/key"};
     fails_to_open("/nowhere/store", NULL, RP_ERR_IO);
     fails_to_open("/nowhere/store", &to_read, RP_ERR_IO);
     fails_to_open(other, NULL, RP_ERR_FORMAT);
     fails_to_open(other, &to_read, RP_ERR_FORMAT);
     fails_to_open(dir, &no_key, RP_ERR_IO);
-    fails_to_open("/nowhere/store", &(rp_cache_options){.create = true}, RP_ERR_IO);
+    fails_to_open("/nowhere/store", &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, RP_ERR_IO);
     snprintf(path, sizeof path, "%s/new", other);
-    rp_cache_close(cache_world_cache(path, NULL, false));
+    rp_store_close(cache_world_cache(path, NULL, false));
     assert_true(exists(path));
 }
 
@@ -213,52 +214,52 @@ static void opening_fails(void **state) {
 static void one_changes_it(void **state) {
     (void)state;
     rp_error err = {0};
-    rp_cache_listing *l = NULL;
-    rp_cache_stats s;
-    rp_cache_verification v;
-    rp_cache_cleaning cleaning;
-    rp_cache_shipment shipment;
-    rp_cache_selection all = {.all = true};
+    rp_store_listing *l = NULL;
+    rp_store_usage s = {.struct_size = sizeof(s)};
+    rp_store_verification v = {.struct_size = sizeof(v)};
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
+    rp_store_transfer shipment = {.struct_size = sizeof(shipment)};
+    rp_store_selection all = {.all = true};
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     assert_non_null(e);
     fails_to_open(dir, NULL, RP_ERR_CONFLICT);
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    assert_int_equal(rp_cache_get_stats(c, &s, &err), RP_OK);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    assert_int_equal(rp_store_get_usage(c, &s, &err), RP_OK);
     assert_int_equal(s.owner, getpid());
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
     assert_int_equal(v.records, s.records);
     assert_false(v.is_whole);
-    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &shipment, &err), RP_OK);
-    assert_int_equal(rp_cache_remove(c, &all, &l, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_cache_pin(c, &all, true, &l, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_cache_gc(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_cache_import(c, bundle, NULL, NULL, &shipment, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_export(c, "cities", bundle, NULL, NULL, &shipment, &err), RP_OK);
+    assert_int_equal(rp_store_remove(c, &all, &l, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_pin(c, &all, true, &l, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_gc(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_store_import(c, bundle, NULL, NULL, &shipment, &err), RP_ERR_CONFLICT);
     assert_null(l);
-    rp_cache_close(c);
+    rp_store_close(c);
     assert_true(cache_world_ask(&world, e, NULL, NULL));
     rp_engine_free(e);
     c = cache_world_cache(dir, NULL, false); /* and a cache shuts an engine out */
     assert_null(cache_world_engine(&world, dir, NULL, &err));
     assert_int_equal(err.code, RP_ERR_CONFLICT);
-    rp_cache_close(c);
+    rp_store_close(c);
 }
 
 /* Its index cannot be opened for the log beside it, as where nothing may be written. */
 static void index_is_read_as_it_lies(void **state) {
     (void)state;
     char path[PATH_BYTES], key[PATH_BYTES];
-    rp_cache_entry e = one_of("cities/plan/miami", key);
+    rp_store_entry e = one_of("cities/plan/miami", key);
     sql(dir, "UPDATE records SET uses = 4242; PRAGMA wal_checkpoint(TRUNCATE)");
     snprintf(path, sizeof path, "%s/index.db-wal", dir);
     assert_int_equal(mkdir(path, 0700), 0);
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l;
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l;
     rp_error err;
-    assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.key = e.key}, &l, &err), RP_OK);
+    assert_int_equal(rp_store_list(c, &(rp_store_selection){.key = e.key}, NULL, &l, &err), RP_OK);
     assert_int_equal(l->entries[0].uses, 4242);
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     rmdir(path);
 }
 
@@ -266,54 +267,54 @@ static void index_is_read_as_it_lies(void **state) {
 static void files_tell_of_themselves(void **state) {
     (void)state;
     char path[PATH_BYTES];
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *before = cache_world_list(c), *after;
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *before = cache_world_list(c), *after;
+    rp_store_close(c);
     snprintf(path, sizeof path, "%s/index.db", dir);
     unlink(path);
     c = cache_world_cache(dir, NULL, true);
     after = cache_world_list(c);
     assert_true(cache_world_same(before, after));
     assert_false(exists(path));
-    rp_cache_listing_free(before);
-    rp_cache_listing_free(after);
-    rp_cache_close(c);
+    rp_store_listing_free(before);
+    rp_store_listing_free(after);
+    rp_store_close(c);
 }
 
 /* ---- verify ---- */
 
 typedef struct findings {
     int n;
-    rp_cache_flaw flaw;
+    rp_store_flaw flaw;
     char reason[32], path[512];
 } findings;
 
-static void on_finding(void *user, const rp_cache_finding *f) {
+static void on_finding(void *user, const rp_store_finding *f) {
     findings *all = user;
     all->n++;
     all->flaw = f->flaw;
     snprintf(all->reason, sizeof all->reason, "%s", f->reason);
     snprintf(all->path, sizeof all->path, "%s", f->path);
-    assert_true(f->message[0] != '\0' && !strchr(f->message, '\n') && rp_cache_flaw_name(f->flaw));
+    assert_true(f->message[0] != '\0' && !strchr(f->message, '\n') && rp_store_flaw_name(f->flaw));
 }
 
 static findings verify(const char *folder, const char *key_file) {
     findings all = {0};
-    rp_cache_verification v;
+    rp_store_verification v = {.struct_size = sizeof(v)};
     rp_error err;
     uint64_t flaws = 0;
-    rp_cache *c = cache_world_cache(folder, key_file, true);
-    assert_int_equal(rp_cache_verify(c, NULL, on_finding, &all, &v, &err), RP_OK);
-    for (int i = 0; i < RP_N_CACHE_FLAWS; i++) flaws += v.flaws[i];
+    rp_store *c = cache_world_cache(folder, key_file, true);
+    assert_int_equal(rp_store_verify(c, NULL, on_finding, &all, &v, &err), RP_OK);
+    for (int i = 0; i < RP_N_STORE_FLAWS; i++) flaws += v.flaws[i];
     assert_int_equal(flaws, all.n);
     assert_true(v.is_whole);
-    rp_cache_close(c);
+    rp_store_close(c);
     return all;
 }
 
-static void expect_one(rp_cache_flaw flaw, const char *reason, const char *path) {
+static void expect_one(rp_store_flaw flaw, const char *reason, const char *path) {
     findings f = verify(dir, NULL);
-    if (f.n != 1 || f.flaw != flaw) fail_msg("%d findings, the last one %s (%s) of %s", f.n, rp_cache_flaw_name(f.flaw), f.reason, f.path);
+    if (f.n != 1 || f.flaw != flaw) fail_msg("%d findings, the last one %s (%s) of %s", f.n, rp_store_flaw_name(f.flaw), f.reason, f.path);
     assert_string_equal(f.reason, reason);
     assert_string_equal(f.path, path);
 }
@@ -325,25 +326,25 @@ static void damage_is_found(void **state) {
         const char *reason;
     } flips[] = {{3, "damaged"}, {8, "version"}, {70, "damaged"}, {5000, "damaged"}, {-1, "damaged"}};
     char path[PATH_BYTES], moved[PATH_BYTES];
-    rp_cache_entry e = one_of("cities/plan/miami", path);
+    rp_store_entry e = one_of("cities/plan/miami", path);
     assert_int_equal(verify(dir, NULL).n, 0);
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++) {
         flip(path, flips[i].at);
-        expect_one(RP_CACHE_BAD_RECORD, flips[i].reason, path);
+        expect_one(RP_STORE_BAD_RECORD, flips[i].reason, path);
         flip(path, flips[i].at);
     }
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     forged whole = forge_load(path);
     assert_int_equal(truncate(path, st.st_size - 1), 0);
-    expect_one(RP_CACHE_BAD_RECORD, "truncated", path);
+    expect_one(RP_STORE_BAD_RECORD, "truncated", path);
     forge_save(path, whole.bytes, whole.n);
     forge_free(&whole);
     char target = e.key[63] == '0' ? '1' : '0'; /* under another name */
     strcpy(moved, path);
     moved[strlen(moved) - 5] = target;
     assert_int_equal(link(path, moved), 0);
-    expect_one(RP_CACHE_BAD_RECORD, "key", moved);
+    expect_one(RP_STORE_BAD_RECORD, "key", moved);
     unlink(moved);
     assert_int_equal(verify(dir, NULL).n, 0);
 }
@@ -351,35 +352,35 @@ static void damage_is_found(void **state) {
 static void index_is_compared(void **state) {
     (void)state;
     char path[PATH_BYTES], moved[PATH_BYTES + 16], index[PATH_BYTES];
-    rp_cache_entry e = one_of("cities/plan/miami", path);
+    rp_store_entry e = one_of("cities/plan/miami", path);
     snprintf(moved, sizeof moved, "%s/elsewhere", dir);
     snprintf(index, sizeof index, "%s/index.db", dir);
     assert_int_equal(rename(path, moved), 0);
-    expect_one(RP_CACHE_WITHOUT_FILE, "", path);
+    expect_one(RP_STORE_WITHOUT_FILE, "", path);
     assert_int_equal(rename(moved, path), 0);
     char text[256];
     snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'", e.label);
     sql(dir, text);
-    expect_one(RP_CACHE_OLD_ROW, "", path); /* as when a process was killed after it had written a record again */
-    rp_cache *cleaned = cache_world_cache(dir, NULL, false);
-    rp_cache_cleaning cleaning;
+    expect_one(RP_STORE_OLD_ROW, "", path); /* as when a process was killed after it had written a record again */
+    rp_store *cleaned = cache_world_cache(dir, NULL, false);
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
     rp_error err = {0};
-    assert_int_equal(rp_cache_gc(cleaned, NULL, NULL, &cleaning, &err), RP_OK);
+    assert_int_equal(rp_store_gc(cleaned, NULL, NULL, &cleaning, &err), RP_OK);
     assert_int_equal(cleaning.rows_corrected, 1);
-    rp_cache_close(cleaned);
+    rp_store_close(cleaned);
     assert_int_equal(verify(dir, NULL).n, 0);
     snprintf(text, sizeof text, "UPDATE records SET pos = pos + 1 WHERE label = '%s'", e.label);
     sql(dir, text);
-    expect_one(RP_CACHE_BAD_ROW, "", path);
+    expect_one(RP_STORE_BAD_ROW, "", path);
     snprintf(text, sizeof text, "DELETE FROM records WHERE label = '%s'", e.label);
     sql(dir, text);
-    expect_one(RP_CACHE_WITHOUT_ROW, "", path);
-    rp_cache_close(cache_world_cache(dir, NULL, false)); /* opening alone changes nothing */
-    expect_one(RP_CACHE_WITHOUT_ROW, "", path);
+    expect_one(RP_STORE_WITHOUT_ROW, "", path);
+    rp_store_close(cache_world_cache(dir, NULL, false)); /* opening alone changes nothing */
+    expect_one(RP_STORE_WITHOUT_ROW, "", path);
     cache_world_fill(&world, dir, NULL);
     snprintf(moved, sizeof moved, "%s.1-2-3.tmp", path);
     write_text(moved, "half");
-    expect_one(RP_CACHE_LEFTOVER, "", moved);
+    expect_one(RP_STORE_LEFTOVER, "", moved);
     assert_true(exists(moved));
     unlink(moved);
     write_text(index, "this is no database, and it is long enough to be looked at as one; it is not even nearly like one....");
@@ -393,23 +394,23 @@ static void removes(void **state) {
     (void)state;
     char path[PATH_BYTES];
     rp_error err = {0};
-    rp_cache_listing *l = NULL;
+    rp_store_listing *l = NULL;
     int32_t cached = 0;
     one_of("cities/plan/miami", path);
-    rp_cache *c = cache_world_cache(dir, NULL, false);
+    rp_store *c = cache_world_cache(dir, NULL, false);
     size_t all = count(c, NULL);
-    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &l, &err), RP_OK);
+    assert_int_equal(rp_store_remove(c, &(rp_store_selection){.name = "cities/plan/miami"}, &l, &err), RP_OK);
     assert_int_equal(l->n_entries, 1);
     assert_string_equal(l->entries[0].label, "cities/plan/miami");
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     assert_false(exists(path));
     assert_int_equal(count(c, NULL), all - 1);
-    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &l, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_remove(c, &(rp_store_selection){.name = "cities/plan/miami"}, &l, &err), RP_ERR_NAME);
     assert_null(l);
-    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.all = false}, NULL, &err), RP_ERR_INVALID);
-    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.expired = true}, NULL, &err), RP_OK);
+    assert_int_equal(rp_store_remove(c, &(rp_store_selection){.all = false}, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_store_remove(c, &(rp_store_selection){.expired = true}, NULL, &err), RP_OK);
     assert_int_equal(count(c, NULL), all - 1);
-    rp_cache_close(c);
+    rp_store_close(c);
     assert_int_equal(verify(dir, NULL).n, 0);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     assert_true(cache_world_ask(&world, e, &cached, NULL));
@@ -417,57 +418,57 @@ static void removes(void **state) {
     rp_engine_free(e);
     assert_true(exists(path));
     c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_remove(c, &(rp_cache_selection){.all = true}, NULL, &err), RP_OK);
+    assert_int_equal(rp_store_remove(c, &(rp_store_selection){.all = true}, NULL, &err), RP_OK);
     assert_int_equal(count(c, NULL), 0);
-    rp_cache_close(c);
+    rp_store_close(c);
     assert_int_equal(store_folder_count(dir, ".rps"), 0);
 }
 
 static size_t n_pinned(void) {
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_stats s;
-    assert_int_equal(rp_cache_get_stats(c, &s, NULL), RP_OK);
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_usage s = {.struct_size = sizeof(s)};
+    assert_int_equal(rp_store_get_usage(c, &s, NULL), RP_OK);
+    rp_store_close(c);
     return s.pinned;
 }
 
 static void pins(void **state) {
     (void)state;
     rp_error err = {0};
-    rp_cache_listing *l = NULL;
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan"}, true, &l, &err), RP_OK);
+    rp_store_listing *l = NULL;
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.name = "cities/plan"}, true, &l, &err), RP_OK);
     assert_int_equal(l->n_entries, 3);
     assert_true(l->entries[0].pinned);
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     assert_int_equal(n_pinned(), 3);
     cache_world_fill(&world, dir, NULL); /* an engine's life */
     assert_int_equal(n_pinned(), 3);
     c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "paris"}, true, &l, &err), RP_ERR_NAME);
-    assert_int_equal(rp_cache_list(c, NULL, &l, &err), RP_OK);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.name = "paris"}, true, &l, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_list(c, NULL, NULL, &l, &err), RP_OK);
     size_t text = 0;
-    while (l->entries[text].kind != RP_CACHE_TEXT) assert_true(++text < l->n_entries);
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.key = l->entries[text].key}, true, NULL, &err), RP_ERR_INVALID);
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    while (l->entries[text].kind != RP_STORE_TEXT) assert_true(++text < l->n_entries);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.key = l->entries[text].key}, true, NULL, &err), RP_ERR_INVALID);
+    rp_store_listing_free(l);
+    rp_store_close(c);
     assert_int_equal(n_pinned(), 2);
 }
 
 static void cleans(void **state) {
     (void)state;
     char path[PATH_BYTES], gone[PATH_BYTES], unknown[PATH_BYTES], leftover[PATH_BYTES + 16], bad[PATH_BYTES];
-    rp_cache_cleaning c;
+    rp_store_cleaning c = {.struct_size = sizeof(c)};
     rp_error err = {0};
     one_of("cities/plan/miami", path);
     one_of("cities/plan/lisbon", gone);
     one_of("cities/plan", unknown);
-    rp_cache *cache = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_pin(cache, &(rp_cache_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
+    rp_store *cache = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_pin(cache, &(rp_store_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
     size_t all = count(cache, NULL);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     /* two texts are over, one module too and pinned; a file is missing, a row, a temporary file lies there, and a damaged record */
     sql(dir, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2)"
              " OR label = 'cities/plan/miami'");
@@ -480,7 +481,7 @@ static void cleans(void **state) {
     snprintf(bad, sizeof bad, "%s/bad/%s", dir, strrchr(gone, '/') + 1);
     write_text(bad, "no record");
     cache = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_gc(cache, NULL, NULL, &c, &err), RP_OK);
+    assert_int_equal(rp_store_gc(cache, NULL, NULL, &c, &err), RP_OK);
     assert_int_equal(c.leftovers, 1);
     assert_int_equal(c.bad, 1);
     assert_int_equal(c.expired, 2);
@@ -489,15 +490,15 @@ static void cleans(void **state) {
     assert_int_equal(c.records, all - 3);
     assert_true(c.leftover_bytes > 0 && c.bad_bytes > 0 && c.expired_bytes > 0 && c.index_bytes > 0);
     assert_int_equal(count(cache, NULL), all - 3);
-    rp_cache_close(cache);
+    rp_store_close(cache);
     assert_true(exists(path) && exists(unknown) && !exists(leftover) && !exists(bad));
     assert_int_equal(verify(dir, NULL).n, 0);
     cache = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_gc(cache, NULL, NULL, &c, &err), RP_OK);
+    assert_int_equal(rp_store_gc(cache, NULL, NULL, &c, &err), RP_OK);
     assert_int_equal(c.leftovers + c.bad + c.expired + c.rows_removed + c.rows_entered, 0);
-    assert_int_equal(count(cache, &(rp_cache_selection){.expired = true}), 1);
-    assert_int_equal(rp_cache_remove(cache, &(rp_cache_selection){.expired = true}, NULL, &err), RP_OK);
-    rp_cache_close(cache);
+    assert_int_equal(count(cache, &(rp_store_selection){.expired = true}), 1);
+    assert_int_equal(rp_store_remove(cache, &(rp_store_selection){.expired = true}, NULL, &err), RP_OK);
+    rp_store_close(cache);
     assert_false(exists(path));
     cache_world_fill(&world, dir, NULL);
 }
@@ -511,28 +512,28 @@ static void rebuilds(void **state) {
                                        "UPDATE records SET label = 'paris' WHERE label = 'cities'", copies};
     char path[PATH_BYTES];
     rp_error err = {0};
-    rp_cache_cleaning cleaning;
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
-    rp_cache_close(c);
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
+    rp_store_close(c);
     sql(dir, "UPDATE records SET uses = 77, last_use = 12345, expires = 4000000000 WHERE label = 'cities/plan/miami'");
     c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *before = cache_world_list(c);
-    rp_cache_close(c);
+    rp_store_listing *before = cache_world_list(c);
+    rp_store_close(c);
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         sql(dir, lies[i]);
         assert_true(verify(dir, NULL).n > 0);
         c = cache_world_cache(dir, NULL, false);
-        assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+        assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
         assert_int_equal(cleaning.rows_entered, before->n_entries);
-        rp_cache_listing *after = cache_world_list(c), *one;
+        rp_store_listing *after = cache_world_list(c), *one;
         if (!cache_world_same(before, after)) fail_msg("%s: another list", lies[i]);
-        assert_int_equal(rp_cache_list(c, &(rp_cache_selection){.name = "cities/plan/miami"}, &one, &err), RP_OK);
+        assert_int_equal(rp_store_list(c, &(rp_store_selection){.name = "cities/plan/miami"}, NULL, &one, &err), RP_OK);
         assert_int_equal(one->entries[0].uses, 77);
         assert_int_equal(one->entries[0].last_use, 12345);
-        rp_cache_listing_free(one);
-        rp_cache_listing_free(after);
-        rp_cache_close(c);
+        rp_store_listing_free(one);
+        rp_store_listing_free(after);
+        rp_store_close(c);
         assert_int_equal(verify(dir, NULL).n, 0);
     }
     /* no index at all: uses and times are gone with it, pins are not */
@@ -541,12 +542,12 @@ static void rebuilds(void **state) {
     snprintf(path, sizeof path, "%s/index.db", dir);
     unlink(path);
     c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
-    rp_cache_listing *after = cache_world_list(c);
+    assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_store_listing *after = cache_world_list(c);
     assert_int_equal(after->n_entries, before->n_entries);
-    rp_cache_listing_free(after);
-    rp_cache_listing_free(before);
-    rp_cache_close(c);
+    rp_store_listing_free(after);
+    rp_store_listing_free(before);
+    rp_store_close(c);
     assert_int_equal(n_pinned(), pins);
     assert_int_equal(verify(dir, NULL).n, 0);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
@@ -557,18 +558,18 @@ static void rebuilds(void **state) {
 
 /* ---- shipping ---- */
 
-static void export_from(const char *folder, const char *key_file, const char *name, rp_cache_shipment *out) {
+static void export_from(const char *folder, const char *key_file, const char *name, rp_store_transfer *out) {
     rp_error err = {0};
-    rp_cache *c = cache_world_cache(folder, key_file, true);
-    if (rp_cache_export(c, name, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(folder, key_file, true);
+    if (rp_store_export(c, name, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
+    rp_store_close(c);
 }
 
-static void import_into(const char *folder, const char *key_file, rp_cache_shipment *out) {
+static void import_into(const char *folder, const char *key_file, rp_store_transfer *out) {
     rp_error err = {0};
-    rp_cache *c = cache_world_cache(folder, key_file, false);
-    if (rp_cache_import(c, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(folder, key_file, false);
+    if (rp_store_import(c, bundle, NULL, NULL, out, &err)) fail_msg("%s", err.message);
+    rp_store_close(c);
 }
 
 /* An engine in the folder finds what was imported there, on disk. */
@@ -583,7 +584,7 @@ static void expect_reuse(const char *folder, const char *key_file) {
 
 static void ships(void **state) {
     (void)state;
-    rp_cache_shipment out, in;
+    rp_store_transfer out = {.struct_size = sizeof(out)}, in = {.struct_size = sizeof(in)};
     export_from(dir, NULL, "cities", &out);
     assert_string_equal(out.name, "cities");
     assert_true(out.records >= N_MODULE_RECORDS && out.tokens > 0);
@@ -610,9 +611,9 @@ static void ships(void **state) {
 static void ships_what_is_whole(void **state) {
     (void)state;
     char path[PATH_BYTES], there[PATH_BYTES];
-    rp_cache_shipment s;
+    rp_store_transfer s = {.struct_size = sizeof(s)};
     rp_error err = {0};
-    rp_cache_entry e = one_of("cities/plan/miami", path);
+    rp_store_entry e = one_of("cities/plan/miami", path);
     export_from(dir, NULL, "cities", &s);
     uint64_t all = s.records;
     import_into(other, NULL, &s);
@@ -622,55 +623,55 @@ static void ships_what_is_whole(void **state) {
     assert_int_equal(s.present, all - 1);
     assert_int_equal(verify(other, NULL).n, 0);
     flip(path, -1);
-    rp_cache *c = cache_world_cache(dir, NULL, true);
+    rp_store *c = cache_world_cache(dir, NULL, true);
     unlink(bundle);
-    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_FORMAT);
+    assert_int_equal(rp_store_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_FORMAT);
     assert_false(exists(bundle));
     assert_int_equal(store_folder_count("/dev/shm", ".rpb.tmp"), 0);
-    assert_int_equal(rp_cache_export(c, "paris", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
-    assert_int_equal(rp_cache_export(c, "", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
-    assert_int_equal(rp_cache_export(c, "cities/plan/lisbon", "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
-    rp_cache_close(c);
+    assert_int_equal(rp_store_export(c, "paris", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_export(c, "", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_export(c, "cities/plan/lisbon", "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
+    rp_store_close(c);
     c = cache_world_cache(other, NULL, false);
-    assert_int_equal(rp_cache_import(c, "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
-    assert_int_equal(rp_cache_import(c, path, NULL, NULL, &s, &err), RP_ERR_FORMAT);
-    assert_int_equal(rp_cache_import(c, other, NULL, NULL, &s, &err), RP_ERR_IO);
-    rp_cache_close(c);
+    assert_int_equal(rp_store_import(c, "/nowhere/x.rpb", NULL, NULL, &s, &err), RP_ERR_IO);
+    assert_int_equal(rp_store_import(c, path, NULL, NULL, &s, &err), RP_ERR_FORMAT);
+    assert_int_equal(rp_store_import(c, other, NULL, NULL, &s, &err), RP_ERR_IO);
+    rp_store_close(c);
 }
 
 static void ships_encrypted(void **state) {
     (void)state;
     char key[STORE_FOLDER_BYTES], second[STORE_FOLDER_BYTES], secret[STORE_FOLDER_BYTES];
     rp_error err = {0};
-    rp_cache_shipment s;
-    rp_cache_stats stats;
-    rp_cache_cleaning cleaning;
+    rp_store_transfer s = {.struct_size = sizeof(s)};
+    rp_store_usage stats = {.struct_size = sizeof(stats)};
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
     store_folder_make(secret);
     store_folder_key(secret, key, 5);
     cache_world_fill(&world, secret, key);
     /* without the key: nothing has a name, nothing can be shipped, and the index keeps what it has */
-    rp_cache *c = cache_world_cache(secret, NULL, false);
-    rp_cache_listing *l = cache_world_list(c);
+    rp_store *c = cache_world_cache(secret, NULL, false);
+    rp_store_listing *l = cache_world_list(c);
     for (size_t i = 0; i < l->n_entries; i++) {
         assert_true(l->entries[i].encrypted && l->entries[i].label[0] == '\0' && l->entries[i].n_tokens > 0);
         assert_string_equal(l->entries[i].fault, "cipher");
     }
-    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_int_equal(rp_store_get_usage(c, &stats, &err), RP_OK);
     assert_true(stats.encrypted == l->n_entries && stats.unreadable == l->n_entries);
-    assert_int_equal(rp_cache_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_export(c, "cities", bundle, NULL, NULL, &s, &err), RP_ERR_NAME);
     assert_non_null(strstr(err.message, "key"));
-    assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.all = true}, true, NULL, &err), RP_OK);
-    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
-    rp_cache_close(c);
-    rp_cache_listing_free(l);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.all = true}, true, NULL, &err), RP_OK);
+    assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_store_close(c);
+    rp_store_listing_free(l);
     assert_string_equal(verify(secret, NULL).reason, "cipher");
     /* with it */
     c = cache_world_cache(secret, key, false);
-    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_int_equal(rp_store_get_usage(c, &stats, &err), RP_OK);
     assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.modules &&
                 stats.modules >= N_MODULE_RECORDS);
-    assert_int_equal(rp_cache_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
-    rp_cache_close(c);
+    assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), RP_OK);
+    rp_store_close(c);
     assert_int_equal(verify(secret, key).n, 0);
     export_from(secret, key, "cities", &s);
     forged plain = forge_load(bundle);
@@ -684,9 +685,9 @@ static void ships_encrypted(void **state) {
     import_into(other, second, &s);
     assert_int_equal(verify(other, second).n, 0);
     c = cache_world_cache(other, second, true);
-    assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
+    assert_int_equal(rp_store_get_usage(c, &stats, &err), RP_OK);
     assert_int_equal(stats.encrypted, s.records);
-    rp_cache_close(c);
+    rp_store_close(c);
     expect_reuse(other, second);
     unlink(key);
     unlink(second);

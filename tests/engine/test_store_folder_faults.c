@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so
+/* test_store_folder_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so
  * does every allocation: it is done, or says why not; what is there is whole, and done again it is done.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every seventh call
@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "support/cache_world.h"
 #include "support/seed.h"
+#include "reprise_store.h"
 
 static cache_world world;
 static char source[STORE_FOLDER_BYTES], bundle[STORE_FOLDER_BYTES + 16], out[STORE_FOLDER_BYTES + 16];
@@ -48,36 +49,36 @@ typedef enum work { IMPORT, EXPORT, GC, REBUILD, REMOVE, LOOK } work;
 
 static const char *const names[] = {"import", "export", "gc", "rebuild", "rm", "ls"};
 
-static int work_on(work w, rp_cache *c, rp_error *err) {
-    rp_cache_shipment s;
-    rp_cache_cleaning cleaning;
-    rp_cache_stats stats;
-    rp_cache_verification v;
-    rp_cache_listing *l = NULL;
+static int work_on(work w, rp_store *c, rp_error *err) {
+    rp_store_transfer s = {.struct_size = sizeof(s)};
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
+    rp_store_usage stats = {.struct_size = sizeof(stats)};
+    rp_store_verification v = {.struct_size = sizeof(v)};
+    rp_store_listing *l = NULL;
     int rc;
     switch (w) {
-    case IMPORT: return rp_cache_import(c, bundle, NULL, NULL, &s, err);
-    case EXPORT: return rp_cache_export(c, "cities", out, NULL, NULL, &s, err);
-    case GC: return rp_cache_gc(c, NULL, NULL, &cleaning, err);
-    case REBUILD: return rp_cache_rebuild(c, NULL, NULL, &cleaning, err);
-    case REMOVE: return rp_cache_remove(c, &(rp_cache_selection){.name = "cities/plan"}, NULL, err);
+    case IMPORT: return rp_store_import(c, bundle, NULL, NULL, &s, err);
+    case EXPORT: return rp_store_export(c, "cities", out, NULL, NULL, &s, err);
+    case GC: return rp_store_gc(c, NULL, NULL, &cleaning, err);
+    case REBUILD: return rp_store_rebuild(c, NULL, NULL, &cleaning, err);
+    case REMOVE: return rp_store_remove(c, &(rp_store_selection){.name = "cities/plan"}, NULL, err);
     default:
-        rc = rp_cache_list(c, NULL, &l, err);
-        rp_cache_listing_free(l);
-        if (!rc) rc = rp_cache_get_stats(c, &stats, err);
-        return rc ? rc : rp_cache_verify(c, NULL, NULL, NULL, &v, err);
+        rc = rp_store_list(c, NULL, NULL, &l, err);
+        rp_store_listing_free(l);
+        if (!rc) rc = rp_store_get_usage(c, &stats, err);
+        return rc ? rc : rp_store_verify(c, NULL, NULL, NULL, &v, err);
     }
 }
 
 /* Opens and works; may fail, with one line. */
 static int attempt(work w, const char *dir) {
-    rp_cache *c = NULL;
+    rp_store *c = NULL;
     rp_error err = {0};
-    int rc = rp_cache_open(&c, dir, &(rp_cache_options){.create = true}, &err);
+    int rc = rp_store_open(&c, dir, &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, &err);
     if (!rc) rc = work_on(w, c, &err);
     if (rc && (err.code != rc || !err.message[0] || strchr(err.message, '\n')))
         fail_msg("%s: error %d does not say what it is", names[w], rc);
-    rp_cache_close(c);
+    rp_store_close(c);
     return rc;
 }
 
@@ -87,36 +88,36 @@ static void prepare(work w, char *dir) {
     if (w == IMPORT) return;
     char path[STORE_FOLDER_BYTES + 96];
     assert_int_equal(attempt(IMPORT, dir), RP_OK);
-    rp_cache *c = cache_world_cache(dir, NULL, true);
-    rp_cache_listing *l = cache_world_list(c);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
     cache_world_path(dir, &l->entries[0], path);
     strcat(path, ".1-1-1.tmp");
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fclose(f);
-    rp_cache_listing_free(l);
-    rp_cache_close(c);
+    rp_store_listing_free(l);
+    rp_store_close(c);
 }
 
 /* What a fault left: every record is whole; then the work is done again, and nothing is wrong any more. */
 static void check_rest(work w, const char *dir, const char *what, uint64_t n) {
-    rp_cache_verification v;
+    rp_store_verification v = {.struct_size = sizeof(v)};
     rp_error err = {0};
-    rp_cache *c = cache_world_cache(dir, NULL, false);
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    if (v.flaws[RP_CACHE_BAD_RECORD] > 0) fail_msg("%s, %s %llu: a record is not whole", names[w], what, (unsigned long long)n);
-    rp_cache_close(c);
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    if (v.flaws[RP_STORE_BAD_RECORD] > 0) fail_msg("%s, %s %llu: a record is not whole", names[w], what, (unsigned long long)n);
+    rp_store_close(c);
     if (w == EXPORT && store_folder_count("/dev/shm", ".out.tmp") > 0) fail_msg("a temporary file stays");
     int rc = attempt(w, dir);
     if (rc && !(w == REMOVE && rc == RP_ERR_NAME))
         fail_msg("%s, %s %llu: it cannot be done afterwards", names[w], what, (unsigned long long)n);
     assert_int_equal(attempt(GC, dir), RP_OK);
     c = cache_world_cache(dir, NULL, true);
-    assert_int_equal(rp_cache_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    for (int i = 0; i < RP_N_CACHE_FLAWS; i++)
+    assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
+    for (int i = 0; i < RP_N_STORE_FLAWS; i++)
         if (v.flaws[i] > 0)
-            fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n, rp_cache_flaw_name((rp_cache_flaw)i));
-    rp_cache_close(c);
+            fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n, rp_store_flaw_name((rp_store_flaw)i));
+    rp_store_close(c);
 }
 
 static void calls_fail(work w) {

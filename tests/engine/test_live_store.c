@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_live_cache.c: what an engine keeps, as its operator lists and changes it: selections, order and bounds; pins and times to live that hold
+/* test_live_store.c: what an engine keeps, as its operator lists and changes it: selections, order and bounds; pins and times to live that hold
  * over a restart; what is removed is computed again, and what a running call holds of it stays right.
  */
 #include <setjmp.h>
@@ -15,11 +15,59 @@
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_store.h"
+
+/* The functions of reprise_store.h on the store of an engine; *n (may be NULL) counts the changed entries. */
+static rp_store *live_attach(rp_engine *e) {
+    rp_store *store;
+    assert_int_equal(rp_store_attach(&store, e, NULL), RP_OK);
+    return store;
+}
+
+static int live_list(rp_engine *e, const rp_store_selection *s, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
+    rp_store *store = live_attach(e);
+    int rc = rp_store_list(store, s, page, out, err);
+    rp_store_close(store);
+    return rc;
+}
+
+static void live_count(rp_store *store, rp_store_listing *changed, size_t *n) {
+    if (n) *n = changed ? changed->n_entries : 0;
+    rp_store_listing_free(changed);
+    rp_store_close(store);
+}
+
+static int live_pin(rp_engine *e, const rp_store_selection *s, bool pinned, size_t *n, rp_error *err) {
+    rp_store *store = live_attach(e);
+    rp_store_listing *changed = NULL;
+    int rc = rp_store_pin(store, s, pinned, n ? &changed : NULL, err);
+    for (size_t i = 0; changed && i < changed->n_entries; i++) assert_int_equal(changed->entries[i].pinned, pinned);
+    live_count(store, changed, n);
+    return rc;
+}
+
+static int live_set_ttl(rp_engine *e, const rp_store_selection *s, int64_t ttl_s, size_t *n, rp_error *err) {
+    rp_store *store = live_attach(e);
+    rp_store_listing *changed = NULL;
+    int rc = rp_store_set_ttl(store, s, ttl_s, n ? &changed : NULL, err);
+    for (size_t i = 0; changed && i < changed->n_entries; i++) assert_int_equal(changed->entries[i].expires > 0, ttl_s > 0);
+    live_count(store, changed, n);
+    return rc;
+}
+
+static int live_remove(rp_engine *e, const rp_store_selection *s, size_t *n, rp_error *err) {
+    rp_store *store = live_attach(e);
+    rp_store_listing *removed = NULL;
+    int rc = rp_store_remove(store, s, n ? &removed : NULL, err);
+    for (size_t i = 0; removed && i < removed->n_entries; i++) assert_non_null(removed->entries[i].label);
+    live_count(store, removed, n);
+    return rc;
+}
 
 static const char schema_text[] = "<schema name='s'>Once <module name='one'>the river of the city</module>"
                                   "<module name='two'>the hills of the river</module></schema>";
 static const char both[] = "<prompt schema='s'><one/><two/> and a word</prompt>";
-static const rp_cache_selection all = {.all = true};
+static const rp_store_selection all = {.all = true};
 
 static rp_engine *new_engine(const char *dir, bool read_only) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -50,27 +98,27 @@ static int32_t cached(rp_engine *e, const char *prompt, const char *text) {
     return n;
 }
 
-static rp_cache_listing *list(rp_engine *e, const rp_cache_selection *s, const rp_cache_page *page) {
-    rp_cache_listing *l;
+static rp_store_listing *list(rp_engine *e, const rp_store_selection *s, const rp_store_page *page) {
+    rp_store_listing *l;
     rp_error err;
-    if (rp_engine_cache_list(e, s, page, &l, &err)) fail_msg("%s", err.message);
+    if (live_list(e, s, page, &l, &err)) fail_msg("%s", err.message);
     return l;
 }
 
 /* The entry of a module, whose label is borrowed from nobody: it is not looked at. */
-static rp_cache_entry entry_of(rp_engine *e, const char *label) {
-    rp_cache_listing *l = list(e, &(rp_cache_selection){.name = label}, NULL);
+static rp_store_entry entry_of(rp_engine *e, const char *label) {
+    rp_store_listing *l = list(e, &(rp_store_selection){.name = label}, NULL);
     assert_int_equal(l->n_entries, 1);
-    rp_cache_entry entry = l->entries[0];
+    rp_store_entry entry = l->entries[0];
     assert_string_equal(entry.label, label);
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     return entry;
 }
 
-static size_t count(rp_engine *e, const rp_cache_selection *s) {
-    rp_cache_listing *l = list(e, s, NULL);
+static size_t count(rp_engine *e, const rp_store_selection *s) {
+    rp_store_listing *l = list(e, s, NULL);
     size_t n = l->n_entries;
-    rp_cache_listing_free(l);
+    rp_store_listing_free(l);
     return n;
 }
 
@@ -87,18 +135,18 @@ static void fill(rp_engine *e) {
 static void entries_are_listed_in_pages(void **state) {
     (void)state;
     rp_engine *e = new_engine(NULL, false);
-    rp_store_stats stats;
+    rp_store_stats stats = {.struct_size = sizeof(stats)};
     uint64_t bytes = 0, last = UINT64_MAX;
     fill(e);
-    rp_cache_listing *l = list(e, &all, NULL);
+    rp_store_listing *l = list(e, &all, NULL);
     rp_engine_store_stats(e, &stats);
     assert_int_equal(l->n_entries, stats.spans);
     assert_false(l->has_more);
     for (size_t i = 0; i < l->n_entries; i++) {
-        const rp_cache_entry *x = &l->entries[i];
+        const rp_store_entry *x = &l->entries[i];
         if (i > 0) assert_true(strcmp(l->entries[i - 1].key, x->key) < 0);
         assert_true(x->in_ram && !x->on_disk && !x->in_use && !x->pinned && x->n_tokens > 0 && x->uses > 0 && x->last_use > 0);
-        assert_true((x->kind == RP_CACHE_MODULE) == (x->label[0] != '\0'));
+        assert_true((x->kind == RP_STORE_MODULE) == (x->label[0] != '\0'));
         assert_int_equal(x->bytes, x->ram_bytes);
         bytes += x->bytes;
     }
@@ -106,67 +154,67 @@ static void entries_are_listed_in_pages(void **state) {
     size_t n = 0;
     char after[65] = "";
     for (bool more = true; more;) { /* two at a time */
-        rp_cache_listing *page = list(e, &all, &(rp_cache_page){.limit = 2, .after = after[0] ? after : NULL});
+        rp_store_listing *page = list(e, &all, &(rp_store_page){.limit = 2, .after = after[0] ? after : NULL});
         for (size_t i = 0; i < page->n_entries; i++) assert_string_equal(page->entries[i].key, l->entries[n++].key);
         more = page->has_more;
         snprintf(after, sizeof(after), "%s", page->entries[page->n_entries - 1].key);
-        rp_cache_listing_free(page);
+        rp_store_listing_free(page);
     }
     assert_int_equal(n, l->n_entries);
-    rp_cache_listing *large = list(e, NULL, &(rp_cache_page){.order = RP_CACHE_BY_BYTES, .limit = 3});
+    rp_store_listing *large = list(e, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .limit = 3});
     assert_true(large->n_entries == 3 && large->has_more);
     for (size_t i = 0; i < 3; last = large->entries[i++].bytes) assert_true(large->entries[i].bytes <= last);
     for (size_t i = 0, above = 0; i < l->n_entries; i++) {
         above += l->entries[i].bytes > last;
         assert_true(above <= 3);
     }
-    rp_cache_listing_free(large);
-    rp_cache_listing_free(l);
+    rp_store_listing_free(large);
+    rp_store_listing_free(l);
     rp_engine_free(e);
 }
 
 static void selections_name_what_is_meant(void **state) {
     (void)state;
     rp_engine *e = new_engine(NULL, false);
-    rp_cache_listing *l;
+    rp_store_listing *l;
     rp_error err;
     fill(e);
-    rp_cache_entry one = entry_of(e, "s/one");
-    assert_int_equal(count(e, &(rp_cache_selection){.key = one.key}), 1);
-    assert_true(count(e, &(rp_cache_selection){.name = "s"}) >= 3);
-    assert_int_equal(count(e, &(rp_cache_selection){.modules = true}), count(e, &(rp_cache_selection){.name = "s"}));
-    assert_int_equal(count(e, &(rp_cache_selection){.modules = true}) + count(e, &(rp_cache_selection){.texts = true}), count(e, &all));
-    assert_int_equal(count(e, &(rp_cache_selection){.expired = true}), 0);
-    assert_int_equal(rp_engine_cache_list(e, &(rp_cache_selection){.name = "s/on"}, NULL, &l, &err), RP_ERR_NAME);
+    rp_store_entry one = entry_of(e, "s/one");
+    assert_int_equal(count(e, &(rp_store_selection){.key = one.key}), 1);
+    assert_true(count(e, &(rp_store_selection){.name = "s"}) >= 3);
+    assert_int_equal(count(e, &(rp_store_selection){.modules = true}), count(e, &(rp_store_selection){.name = "s"}));
+    assert_int_equal(count(e, &(rp_store_selection){.modules = true}) + count(e, &(rp_store_selection){.texts = true}), count(e, &all));
+    assert_int_equal(count(e, &(rp_store_selection){.expired = true}), 0);
+    assert_int_equal(live_list(e, &(rp_store_selection){.name = "s/on"}, NULL, &l, &err), RP_ERR_NAME);
     assert_null(l);
-    assert_int_equal(rp_engine_cache_list(e, &(rp_cache_selection){.key = "00000000000"}, NULL, &l, &err), RP_ERR_NAME);
-    const rp_cache_selection wrong[] = {{0}, {.key = "xyz0"}, {.key = "abc"}, {.model = "abcd"}};
+    assert_int_equal(live_list(e, &(rp_store_selection){.key = "00000000000"}, NULL, &l, &err), RP_ERR_NAME);
+    const rp_store_selection wrong[] = {{0}, {.key = "xyz0"}, {.key = "abc"}, {.model = "abcd"}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
-        assert_int_equal(rp_engine_cache_list(e, &wrong[i], NULL, &l, &err), RP_ERR_INVALID);
-        assert_int_equal(rp_engine_cache_remove(e, &wrong[i], NULL, &err), RP_ERR_INVALID);
+        assert_int_equal(live_list(e, &wrong[i], NULL, &l, &err), RP_ERR_INVALID);
+        assert_int_equal(live_remove(e, &wrong[i], NULL, &err), RP_ERR_INVALID);
     }
-    const rp_cache_page pages[] = {{.limit = RP_CACHE_MOST_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_CACHE_BY_BYTES}};
+    const rp_store_page pages[] = {{.limit = RP_STORE_MAX_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_STORE_BY_BYTES}};
     for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
-        assert_int_equal(rp_engine_cache_list(e, &all, &pages[i], &l, &err), RP_ERR_INVALID);
-    assert_int_equal(rp_engine_cache_pin(e, NULL, true, NULL, &err), RP_ERR_INVALID);
-    assert_int_equal(rp_engine_cache_set_ttl(e, &all, -1, NULL, &err), RP_ERR_INVALID);
-    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.texts = true}, true, NULL, &err), RP_ERR_INVALID);
+        assert_int_equal(live_list(e, &all, &pages[i], &l, &err), RP_ERR_INVALID);
+    assert_int_equal(live_pin(e, NULL, true, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(live_set_ttl(e, &all, -1, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(live_pin(e, &(rp_store_selection){.texts = true}, true, NULL, &err), RP_ERR_INVALID);
     rp_engine_free(e);
 }
 
 static void what_is_said_holds_over_a_restart(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
-    rp_cache_listing *l;
+    rp_store_listing *l;
     rp_error err;
     size_t n = 0;
     store_folder_make(dir);
     rp_engine *e = new_engine(dir, false);
     fill(e);
-    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.name = "s/one"}, true, &n, &err), RP_OK);
+    assert_int_equal(live_pin(e, &(rp_store_selection){.name = "s/one"}, true, &n, &err), RP_OK);
     assert_int_equal(n, 1);
-    assert_int_equal(rp_engine_cache_set_ttl(e, &(rp_cache_selection){.name = "s/two"}, 1000, &n, &err), RP_OK);
-    rp_cache_entry one = entry_of(e, "s/one"), two = entry_of(e, "s/two");
+    assert_int_equal(live_set_ttl(e, &(rp_store_selection){.name = "s/two"}, 1000, &n, &err), RP_OK);
+    rp_store_entry one = entry_of(e, "s/one"), two = entry_of(e, "s/two");
     assert_true(one.pinned && one.on_disk && one.in_ram && one.bytes > one.ram_bytes && one.expires == 0);
     assert_true(!two.pinned && two.expires >= two.last_use + 1000);
     rp_engine_free(e);
@@ -174,22 +222,22 @@ static void what_is_said_holds_over_a_restart(void **state) {
     one = entry_of(e, "s/one");
     assert_true(one.on_disk && !one.in_ram);
     assert_int_equal(one.ram_bytes, 0);
-    assert_int_equal(rp_engine_cache_list(e, &all, NULL, &l, &err), RP_OK);
-    rp_cache_listing_free(l);
-    assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_engine_cache_pin(e, &all, true, &n, &err), RP_ERR_CONFLICT);
+    assert_int_equal(live_list(e, &all, NULL, &l, &err), RP_OK);
+    rp_store_listing_free(l);
+    assert_int_equal(live_remove(e, &all, &n, &err), RP_ERR_CONFLICT);
+    assert_int_equal(live_pin(e, &all, true, &n, &err), RP_ERR_CONFLICT);
     rp_engine_free(e);
     e = new_engine(dir, false);
     assert_true(entry_of(e, "s/one").pinned);
     assert_int_equal(entry_of(e, "s/two").expires, two.expires);
-    assert_int_equal(rp_engine_cache_pin(e, &(rp_cache_selection){.key = one.key}, false, &n, &err), RP_OK);
-    assert_int_equal(rp_engine_cache_set_ttl(e, &(rp_cache_selection){.key = two.key}, 0, &n, &err), RP_OK);
+    assert_int_equal(live_pin(e, &(rp_store_selection){.key = one.key}, false, &n, &err), RP_OK);
+    assert_int_equal(live_set_ttl(e, &(rp_store_selection){.key = two.key}, 0, &n, &err), RP_OK);
     assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
     rp_engine_free(e);
     e = new_engine(dir, false);
     assert_true(!entry_of(e, "s/one").pinned && entry_of(e, "s/two").expires == 0);
     assert_true(cached(e, both, NULL) > 0);
-    assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
+    assert_int_equal(live_remove(e, &all, &n, &err), RP_OK);
     assert_true(n > 2);
     assert_int_equal(count(e, &all), 0);
     assert_int_equal(cached(e, both, NULL), 0);
@@ -214,13 +262,13 @@ static void what_is_held_stays_valid(void **state) {
         q.max_tokens = 20;
         gate_close(&g, e, &q); /* stands in its first token; the errand waits behind that step */
         gate_open(&g);
-        assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK);
+        assert_int_equal(live_remove(e, &all, &n, &err), RP_OK);
         assert_true(n > 2);
         if (rp_job_result(g.call, &held, &err)) fail_msg("%s", err.message);
         rp_job_free(g.call);
         assert_true(held->cached_tokens > 0);
         assert_memory_equal(held->tokens, before->tokens, 20 * sizeof(*held->tokens));
-        assert_int_equal(rp_engine_cache_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */
+        assert_int_equal(live_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */
         assert_int_equal(count(e, &all), 0);
         q.max_tokens = 200;
         after = tiny_model_answer(e, &q);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* selection.c: listings, selections and pages of store entries: see store.h. Any thread. */
+#include <string.h>
+
+#include "api/store.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/record_bundle.h"
+
+#define LEAST_DIGITS 4 /* of a key or a model: fewer would mean very many by a slip */
+
+static int check_digits(const char *what, const char *digits, rp_error *err) {
+    size_t n = digits ? strlen(digits) : LEAST_DIGITS;
+    if (n >= LEAST_DIGITS && n <= STORE_KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n)) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS,
+                     STORE_KEY_DIGITS);
+}
+
+int store_selection_check(const rp_store_selection *s, rp_error *err) {
+    if (!s->all && !s->name && !s->key && !s->model && !s->expired && !s->modules && !s->texts)
+        return base_fail(err, RP_ERR_INVALID, "the selection is empty: give a name, a key, a model, a kind, expired, or all");
+    int rc = check_digits("the key", s->key, err);
+    return rc ? rc : check_digits("the model", s->model, err);
+}
+
+static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
+
+static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
+    if (!s->modules && !s->texts) return true;
+    return (s->modules && kind == RP_STORE_MODULE) || (s->texts && kind == RP_STORE_TEXT);
+}
+
+bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {
+    return is_of_kind(s, e->kind) && has_prefix(e->key, s->key) && has_prefix(e->model, s->model) &&
+           (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
+}
+
+bool store_selection_is_named(const rp_store_selection *s) { return s->name || s->key || s->model; }
+
+/* ---- Pages ---- */
+
+int store_page_check(const rp_store_page *p, bool is_live, rp_error *err) {
+    if (is_live && p->limit > RP_STORE_MAX_LISTED)
+        return base_fail(err, RP_ERR_INVALID, "limit of %zu entries: give at most %d", p->limit, RP_STORE_MAX_LISTED);
+    if (p->after && (p->order != RP_STORE_BY_KEY || strlen(p->after) != STORE_KEY_DIGITS))
+        return base_fail(err, RP_ERR_INVALID, "to continue a listing give a whole key, and sort by key");
+    return RP_OK;
+}
+
+bool store_page_follows(const rp_store_page *p, const base_key *key) {
+    char digits[STORE_KEY_DIGITS + 1];
+    if (!p->after) return true;
+    base_key_hex(key, digits, STORE_KEY_DIGITS);
+    return strcmp(digits, p->after) > 0;
+}
+
+/* ---- Listings ---- */
+
+rp_store_listing *store_listing_new(rp_error *err) {
+    rp_store_listing *l = base_calloc(1, sizeof(*l));
+    if (!l) (void)base_fail_memory(err, sizeof(*l), "a listing");
+    else l->struct_size = (uint32_t)sizeof(*l);
+    return l;
+}
+
+void store_listing_keep(rp_store_listing *l, size_t from, size_t to) {
+    rp_store_entry entry = l->entries[to];
+    l->entries[to] = l->entries[from];
+    l->entries[from] = entry;
+}
+
+void store_listing_cut(rp_store_listing *l, size_t n) {
+    while (l->n_entries > n) {
+        const char *label = l->entries[--l->n_entries].label;
+        if (label[0]) base_free((char *)(uintptr_t)label);
+    }
+}
+
+void rp_store_listing_free(rp_store_listing *l) {
+    if (!l) return;
+    store_listing_cut(l, 0);
+    base_free(l->entries);
+    base_free(l->owner);
+    base_free(l);
+}
