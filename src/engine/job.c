@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.c: the life of a call, and the functions of rp_job. */
+/* job.c: creates, publishes and frees jobs; the functions of rp_job, and the part of a job that threads share. */
 #include "engine/job.h"
 
 #include <errno.h>
@@ -12,23 +12,51 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 
-#define JOB_MS_WEIGHT 0.2 /* of the last call in the average of how long calls take */
+#define JOB_MS_WEIGHT 0.2 /* of the last job in the average duration */
+
+struct job_shared {
+    atomic_bool cancelled, paused;
+    /* Guarded by the engine's lock. */
+    rp_job_status status;
+    bool ended;
+    pthread_cond_t ended_cond;
+    int rc;       /* immutable once ended, like err */
+    rp_error err;
+};
+
+/* One allocation. */
+typedef struct whole_job {
+    rp_job job;
+    job_request request;
+    struct job_shared shared;
+} whole_job;
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err) {
     *out = NULL;
-    rp_job *c = base_calloc(1, sizeof(*c));
-    if (!c) return base_fail_memory(err, sizeof(*c), "a call");
-    *c = (rp_job){.engine = e, .kind = kind};
-    atomic_init(&c->cancelled, false);
-    atomic_init(&c->paused, false);
-    kv_context_init(&c->seq.context, e->pool);
-    if (!base_cond_init(&c->ended_cond)) {
-        base_free(c);
-        return base_fail_memory(err, sizeof(*c), "a condition");
+    whole_job *w = base_calloc(1, sizeof(*w));
+    if (!w) return base_fail_memory(err, sizeof(*w), "a job");
+    w->job = (rp_job){.engine = e, .kind = kind, .request = &w->request, .shared = &w->shared};
+    atomic_init(&w->shared.cancelled, false);
+    atomic_init(&w->shared.paused, false);
+    kv_context_init(&w->job.seq.context, e->pool);
+    if (!base_cond_init(&w->shared.ended_cond)) {
+        base_free(w);
+        return base_fail_memory(err, sizeof(*w), "a condition variable");
     }
-    *out = c;
+    *out = &w->job;
     return RP_OK;
 }
+
+job_request *job_draft(rp_job *c) {
+    BASE_ASSERT(c->request->number == 0); /* not queued */
+    return (job_request *)(uintptr_t)c->request;
+}
+
+bool job_is_cancelled(const rp_job *c) { return atomic_load(&c->shared->cancelled); }
+
+bool job_is_paused(const rp_job *c) { return atomic_load(&c->shared->paused); }
+
+rp_job_status *job_status_locked(rp_job *c) { return &c->shared->status; }
 
 void job_release(rp_job *c) {
     prefetch_release(c);
@@ -42,10 +70,10 @@ void job_release(rp_job *c) {
 }
 
 static void job_free_plan(rp_job *c) {
-    for (int32_t i = 0; c->stops && i < c->options.n_stops; i++) base_free(c->stops[i]);
-    base_free(c->stops);
-    base_free(c->bias);
-    base_free(c->forced);
+    for (int32_t i = 0; c->request->stops && i < c->request->options.n_stops; i++) base_free(c->request->stops[i]);
+    base_free(c->request->stops);
+    base_free(c->request->bias);
+    base_free(c->request->forced);
     base_free(c->tokens);
     base_free(c->positions);
     base_free(c->other.tokens);
@@ -53,8 +81,8 @@ static void job_free_plan(rp_job *c) {
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
     pml_plan_free(c->plan);
-    pml_document_free(c->document);
-    if (c->schema) engine_schema_unref(c->engine, c->schema);
+    pml_document_free(c->request->document);
+    if (c->request->schema) engine_schema_unref(c->engine, c->request->schema);
 }
 
 void job_free(rp_job *c) {
@@ -62,31 +90,31 @@ void job_free(rp_job *c) {
     BASE_ASSERT(c->seq.reserved == 0);
     job_free_plan(c);
     rp_result_free(c->result);
-    pthread_cond_destroy(&c->ended_cond);
-    base_free(c);
+    pthread_cond_destroy(&c->shared->ended_cond);
+    base_free((whole_job *)(void *)c); /* job is its first member */
 }
 
 /* ---- the end ---- */
 
 void job_publish(rp_job *c, int rc, const rp_error *err) {
     rp_engine *e = c->engine;
-    double ms = (double)(base_clock_us() - c->submitted_us) / 1e3;
-    if (c->options.on_done) c->options.on_done(c->options.user);
+    double ms = (double)(base_clock_us() - c->request->submitted_us) / 1e3;
+    if (c->request->options.on_done) c->request->options.on_done(c->request->options.user);
     pthread_mutex_lock(&e->lock);
-    BASE_ASSERT(!c->ended && e->n_live > 0);
-    c->rc = rc;
+    BASE_ASSERT(!c->shared->ended && e->n_live > 0);
+    c->shared->rc = rc;
     if (rc) {
-        if (err) c->err = *err;
+        if (err) c->shared->err = *err;
         rp_result_free(c->result);
         c->result = NULL;
     }
-    c->status.state = RP_JOB_DONE;
-    c->status.queue_position = 0;
-    if (c->result) c->status.computed_tokens = c->status.prompt_tokens, c->status.answer_tokens = c->result->n_tokens;
+    c->shared->status.state = RP_JOB_DONE;
+    c->shared->status.queue_position = 0;
+    if (c->result) c->shared->status.computed_tokens = c->shared->status.prompt_tokens, c->shared->status.answer_tokens = c->result->n_tokens;
     e->n_live--;
     e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
-    c->ended = true;
-    pthread_cond_broadcast(&c->ended_cond);
+    c->shared->ended = true;
+    pthread_cond_broadcast(&c->shared->ended_cond);
     pthread_mutex_unlock(&e->lock); /* the call may be gone from here on */
 }
 
@@ -97,9 +125,9 @@ bool rp_job_wait(rp_job *c, int64_t timeout_ms) {
     struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
     int rc = 0;
     pthread_mutex_lock(&e->lock);
-    while (!c->ended && rc != ETIMEDOUT)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&c->ended_cond, &e->lock) : pthread_cond_timedwait(&c->ended_cond, &e->lock, &until);
-    bool ended = c->ended;
+    while (!c->shared->ended && rc != ETIMEDOUT)
+        rc = timeout_ms < 0 ? pthread_cond_wait(&c->shared->ended_cond, &e->lock) : pthread_cond_timedwait(&c->shared->ended_cond, &e->lock, &until);
+    bool ended = c->shared->ended;
     pthread_mutex_unlock(&e->lock);
     return ended;
 }
@@ -108,12 +136,12 @@ int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
     if (!c || !out) return base_fail(err, RP_ERR_INVALID, "rp_job_result: job and out are needed");
     *out = NULL;
     rp_job_wait(c, -1);
-    if (c->rc) {
-        if (err) *err = c->err;
-        return c->rc;
+    if (c->shared->rc) {
+        if (err) *err = c->shared->err;
+        return c->shared->rc;
     }
     if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of job %llu was already taken",
-                                                                (unsigned long long)c->number);
+                                                                (unsigned long long)c->request->number);
     *out = c->result;
     c->result = NULL;
     return RP_OK;
@@ -126,14 +154,14 @@ static void wake_engine(rp_engine *e) {
 }
 
 void rp_job_cancel(rp_job *c) {
-    atomic_store(&c->cancelled, true);
+    atomic_store(&c->shared->cancelled, true);
     wake_engine(c->engine);
 }
 
-void rp_job_pause(rp_job *c) { atomic_store(&c->paused, true); }
+void rp_job_pause(rp_job *c) { atomic_store(&c->shared->paused, true); }
 
 void rp_job_resume(rp_job *c) {
-    if (atomic_exchange(&c->paused, false)) wake_engine(c->engine);
+    if (atomic_exchange(&c->shared->paused, false)) wake_engine(c->engine);
 }
 
 void rp_job_free(rp_job *c) {
@@ -143,12 +171,12 @@ void rp_job_free(rp_job *c) {
     job_free(c);
 }
 
-uint64_t rp_job_number(const rp_job *c) { return c->number; }
+uint64_t rp_job_number(const rp_job *c) { return c->request->number; }
 
 int rp_job_get_status(rp_job *c, rp_job_status *out) {
     if (!c || base_sized_check(out, "rp_job_status", NULL)) return RP_ERR_INVALID;
     pthread_mutex_lock(&c->engine->lock);
-    rp_job_status status = c->status;
+    rp_job_status status = c->shared->status;
     pthread_mutex_unlock(&c->engine->lock);
     base_sized_write(out, &status, sizeof(status));
     return RP_OK;

@@ -12,8 +12,12 @@
  *                                           write-through: the store writes its KV          -> FLUSHING
  *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
  *
- * Fields under "shared" are guarded by the engine's lock. All others are owned by the submitting thread until the job is queued, by the
- * engine's thread until it has ended, and by the holder of the rp_job after that.
+ * Three owners, held by the compiler:
+ *
+ *   request   immutable once the job is queued: every thread may read it. job_draft writes it before.
+ *   shared    guarded by the engine's lock, except two atomics; opaque outside of job.c
+ *   the rest  owned by the submitting thread until the job is queued, by the engine's thread until it has ended, and by the holder of the
+ *             rp_job after that
  */
 #ifndef ENGINE_JOB_H
 #define ENGINE_JOB_H
@@ -54,34 +58,43 @@ typedef struct job_moved {
     int32_t n_shift_recomputed;  /* tokens before them that are recomputed */
 } job_moved;
 
-struct rp_job {
-    rp_engine *engine;
-    job_kind kind;
+/* A request, or the parameters of another kind of job. Written by the submitting thread until the job is queued. */
+typedef struct job_request {
     uint64_t number;
-    rp_job *next; /* in the queue, the inbox or the list of flushing jobs */
-    base_key flow; /* the tenant in the queue's order (queue.c): the salt of rp_request.flow, or its tenant's */
-
-    /* the request */
+    base_key flow;      /* the tenant in the queue's order (queue.c): the salt of rp_request.flow, or its tenant's */
     rp_request options; /* with copies of everything that it borrows */
     char **stops;
     rp_logit_bias *bias;
     int32_t *forced;
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
+    int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
+    base_key before;   /* of a conversation: a name of the messages before its answer; */
+    bool remembers;    /* the answer is remembered as tokens (conversation.c) */
+    uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
+    uint64_t deadline_us;              /* 0: none */
+    bool keeps;        /* JOB_BACKGROUND: these three as in its background_task */
+    background_done_fn background_done;
+    void *background_user;
+} job_request;
+
+struct rp_job {
+    rp_engine *engine;
+    job_kind kind;
+    const job_request *request;
+    struct job_shared *shared;
+    rp_job *next; /* in the queue, the inbox or the list of flushing jobs */
+
+    /* Plan and tokens. */
     pml_plan *plan;
     bool exact;        /* the plan runs flat: scopes are ignored */
-    int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
     scaffold_form other; /* the form of the prompt that is not in use */
     span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
-    base_key before;   /* of a conversation: a name of the messages before its answer; */
-    bool remembers;    /* the answer is remembered as tokens (conversation.c) */
-    uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
-    uint64_t deadline_us;              /* 0: none */
 
-    /* the engine's thread */
+    /* Admission, reuse and computation. */
     job_phase phase;
     turn turn;                /* while it is queued: its round; */
     uint64_t place;           /* among the jobs of that round */
@@ -114,19 +127,8 @@ struct rp_job {
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
     uint64_t saved_us;     /* predicted time to compute the cached KV */
-    bool keeps;            /* JOB_BACKGROUND: these three as in its background_task */
-    background_done_fn background_done;
-    void *background_user;
-    int32_t n_tries;       /* how often it gave up its memory */
-
-    /* shared */
-    atomic_bool cancelled, paused;
-    rp_job_status status;
-    bool ended;
-    pthread_cond_t ended_cond;
-    int rc;
-    rp_error err;
-    rp_result *result;
+    int32_t n_tries;       /* how often it was preempted */
+    rp_result *result;     /* taken by rp_job_result */
 };
 
 /* ---- request.c: on the submitting thread ---- */
@@ -153,6 +155,13 @@ int64_t job_most_blocks(const rp_job *c);
 /* ---- job.c ---- */
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
+/* The request of a job that is not queued yet, for writing. */
+job_request *job_draft(rp_job *c);
+/* The engine's thread: whether rp_job_cancel or rp_job_pause was called. */
+bool job_is_cancelled(const rp_job *c);
+bool job_is_paused(const rp_job *c);
+/* The status that rp_job_get_status copies. The engine's lock is held. */
+rp_job_status *job_status_locked(rp_job *c);
 void job_free(rp_job *c);
 /* The engine's thread: releases the KV that a job holds or has reserved; the job is in no list of jobs that compute. */
 void job_release(rp_job *c);

@@ -38,7 +38,7 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
 /* All that the call may take. What it finds, and what it leaves of its answer, is given back (queue_settle). */
 static double queue_cost_of(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) {
-        const pml_layout *l = c->schema ? c->schema->layout : NULL;
+        const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
     }
     return prompt_us(e, c->n_prompt) + answer_us(e, c->answer.most, c->n_prompt);
@@ -54,18 +54,18 @@ static double spent_on(const rp_engine *e, const rp_job *c) {
 /* ---- order ---- */
 
 static bool has_same_turns(const rp_job *a, const rp_job *b) {
-    return a->options.priority == b->options.priority && base_key_equal(&a->flow, &b->flow);
+    return a->request->options.priority == b->request->options.priority && base_key_equal(&a->request->flow, &b->request->flow);
 }
 
 /* Of one tenant. */
 static bool is_more_urgent(const rp_job *a, const rp_job *b) {
-    uint64_t da = a->deadline_us ? a->deadline_us : UINT64_MAX, db = b->deadline_us ? b->deadline_us : UINT64_MAX;
-    return da != db ? da < db : a->number < b->number;
+    uint64_t da = a->request->deadline_us ? a->request->deadline_us : UINT64_MAX, db = b->request->deadline_us ? b->request->deadline_us : UINT64_MAX;
+    return da != db ? da < db : a->request->number < b->request->number;
 }
 
 /* The place is one of the numbers of the tenant's own calls: equal ones are of one tenant. */
 bool queue_precedes(const rp_job *a, const rp_job *b) {
-    if (a->options.priority != b->options.priority) return a->options.priority > b->options.priority;
+    if (a->request->options.priority != b->request->options.priority) return a->request->options.priority > b->request->options.priority;
     if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
     return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
 }
@@ -91,12 +91,12 @@ static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
 static void queue_put_back(rp_engine *e, rp_job *own) {
     double quantum = quantum_us(e);
     uint64_t place = 0;
-    turn at = own ? turns_start(&e->turns, &own->flow, own->options.priority, quantum) : (turn){0};
+    turn at = own ? turns_start(&e->turns, &own->request->flow, own->request->options.priority, quantum) : (turn){0};
     rp_job **link = &e->waiting;
     for (rp_job *c = own, *next; c; c = next) {
         next = c->next;
         at = c->turn = turns_next(at, c->cost_us, quantum);
-        place = c->place = BASE_MAX(place, c->number);
+        place = c->place = BASE_MAX(place, c->request->number);
         while (*link && queue_precedes(*link, c)) link = &(*link)->next;
         c->next = *link;
         *link = c;
@@ -109,7 +109,7 @@ void queue_add(rp_engine *e, rp_job *c) {
     c->cost_us = queue_cost_of(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
-    if (!own) turns_begin(&e->turns, &c->flow, c->options.priority, quantum_us(e));
+    if (!own) turns_begin(&e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));
     while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
     c->next = *link;
     *link = c;
@@ -126,12 +126,12 @@ void queue_remove(rp_engine *e, rp_job *c) {
     c->next = NULL;
     e->n_waiting--;
     rp_job *own = queue_take_out(e, c);
-    if (!own) turns_rest(&e->turns, &c->flow, c->options.priority);
+    if (!own) turns_rest(&e->turns, &c->request->flow, c->request->options.priority);
     queue_put_back(e, own); /* those after it move up, unless it was admitted */
 }
 
 void queue_admit(rp_engine *e, rp_job *c) {
-    turns_admit(&e->turns, &c->flow, c->options.priority, c->turn);
+    turns_admit(&e->turns, &c->request->flow, c->request->options.priority, c->turn);
     c->is_charged = true;
     queue_remove(e, c);
 }
@@ -139,7 +139,7 @@ void queue_admit(rp_engine *e, rp_job *c) {
 void queue_settle(rp_engine *e, rp_job *c) {
     if (!c->is_charged) return;
     c->is_charged = false;
-    turns_refund(&e->turns, &c->flow, c->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
+    turns_refund(&e->turns, &c->request->flow, c->request->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
     queue_put_back(e, queue_take_out(e, c));
 }
 
@@ -150,8 +150,8 @@ void queue_begin_rows(const rp_engine *e, rp_job *c) {
     uint64_t least = UINT64_MAX;
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *r = e->running[i];
-        if (r == c || r->options.priority != c->options.priority) continue;
-        if (base_key_equal(&r->flow, &c->flow)) {
+        if (r == c || r->request->options.priority != c->request->options.priority) continue;
+        if (base_key_equal(&r->request->flow, &c->request->flow)) {
             c->tenant_rows = r->tenant_rows;
             return;
         }
@@ -166,7 +166,7 @@ void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows) {
 }
 
 bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
-    if (a->options.priority == b->options.priority && a->tenant_rows != b->tenant_rows) return a->tenant_rows < b->tenant_rows;
+    if (a->request->options.priority == b->request->options.priority && a->tenant_rows != b->tenant_rows) return a->tenant_rows < b->tenant_rows;
     return queue_precedes(a, b);
 }
 
@@ -176,8 +176,8 @@ bool queue_keeps_place(const rp_engine *e, const rp_job *c) {
     bool others = false;
     if (e->n_running - e->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
     for (int32_t i = 0; i < e->n_running; i++)
-        if (!base_key_equal(&e->running[i]->flow, &c->flow)) others = true;
+        if (!base_key_equal(&e->running[i]->request->flow, &c->request->flow)) others = true;
     if (others) return false; /* more than one tenant has places */
-    for (size_t i = 0; i < e->turns.n_tenants && !others; i++) others = !base_key_equal(&e->turns.tenants[i].salt, &c->flow);
+    for (size_t i = 0; i < e->turns.n_tenants && !others; i++) others = !base_key_equal(&e->turns.tenants[i].salt, &c->request->flow);
     return others && e->n_running - e->n_paused > 0;
 }

@@ -48,28 +48,29 @@ static bool copy_items(void **out, const void *items, int32_t n, size_t bytes) {
     return *out != NULL;
 }
 
-static bool copy_stops(rp_job *c, const rp_request *o) {
+static bool copy_stops(job_request *q, const rp_request *o) {
     if (o->n_stops <= 0) return true;
-    c->stops = base_calloc((size_t)o->n_stops, sizeof(*c->stops));
-    for (int32_t i = 0; c->stops && i < o->n_stops; i++)
-        if (!(c->stops[i] = base_strdup(o->stops[i]))) return false;
-    return c->stops != NULL;
+    q->stops = base_calloc((size_t)o->n_stops, sizeof(*q->stops));
+    for (int32_t i = 0; q->stops && i < o->n_stops; i++)
+        if (!(q->stops[i] = base_strdup(o->stops[i]))) return false;
+    return q->stops != NULL;
 }
 
 /* tenant, flow, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
-static int copy_request(rp_job *c, const rp_request *o, rp_error *err) {
-    c->options = *o;
-    c->options.tenant = c->options.flow = c->options.prompt = c->options.prompt_name = c->options.schema = c->options.text = NULL;
-    c->options.messages = NULL;
-    c->options.built = NULL;
-    c->options.tokens = NULL;
-    c->options.stops = NULL;
-    if (!copy_items((void **)&c->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*c->bias)) ||
-        !copy_items((void **)&c->forced, o->forced, o->n_forced, sizeof(*c->forced)) || !copy_stops(c, o))
+static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
+    rp_request *own = &q->options;
+    *own = *o;
+    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = NULL;
+    own->messages = NULL;
+    own->built = NULL;
+    own->tokens = NULL;
+    own->stops = NULL;
+    if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
+        !copy_items((void **)&q->forced, o->forced, o->n_forced, sizeof(*q->forced)) || !copy_stops(q, o))
         return base_fail_memory(err, sizeof(*o), "a request");
-    c->options.sampling.bias = c->bias;
-    c->options.forced = c->forced;
-    c->options.stops = (const char *const *)c->stops;
+    own->sampling.bias = q->bias;
+    own->forced = q->forced;
+    own->stops = (const char *const *)q->stops;
     return RP_OK;
 }
 
@@ -77,18 +78,19 @@ static int copy_request(rp_job *c, const rp_request *o, rp_error *err) {
 
 /* The request's own schema, or the one of that name. */
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
-    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, &c->schema, err);
-    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, &c->schema, err);
-    if (rc || strcmp(c->schema->name, name) == 0) return rc;
-    return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, c->schema->name);
+    rp_schema **schema = &job_draft(c)->schema;
+    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, schema, err);
+    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, schema, err);
+    if (rc || strcmp((*schema)->name, name) == 0) return rc;
+    return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
 
 /* What is wrong with the schema of a document that was parsed is told with the place that names it. */
 static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_error found;
-    int rc = pml_prompt_parse(&c->document, o->prompt, strlen(o->prompt), name, err);
-    if (rc || !(rc = request_find_schema(c, o, c->document->nodes[0].name, &found))) return rc;
-    if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->document, 0, "%s", found.message);
+    int rc = pml_prompt_parse(&job_draft(c)->document, o->prompt, strlen(o->prompt), name, err);
+    if (rc || !(rc = request_find_schema(c, o, c->request->document->nodes[0].name, &found))) return rc;
+    if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->request->document, 0, "%s", found.message);
     if (err) *err = found;
     return rc;
 }
@@ -96,12 +98,12 @@ static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
 static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     int rc = engine_prompt_check(o->built, err);
     if (!rc) rc = request_find_schema(c, o, engine_prompt_schema(o->built), err);
-    return rc ? rc : engine_prompt_build(o->built, c->schema->document, name, &c->document, err);
+    return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
-    if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &c->flow, err);
+    if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
     if (rc) return rc;
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;
@@ -110,16 +112,16 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
-    rc = pml_plan_new(&c->plan, c->schema->layout, c->document, o->continues_last, quality, audit_least(c), err);
+    rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, o->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
     return rc;
 }
 
 static int check_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
-    int32_t first = c->options.first_position;
+    int32_t first = c->request->options.first_position;
     if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
-    if (first > 0 && c->document && !model_is_movable(e->model))
+    if (first > 0 && c->request->document && !model_is_movable(e->model))
         return base_fail(err, RP_ERR_INVALID, "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
                          e->model->arch->name);
     int64_t end = (int64_t)c->plan->end + first;
@@ -183,14 +185,14 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 
 /* Penalties and drafts look back on the prompt as a plain run would have read it. */
 static int read_back(rp_job *c, rp_error *err) {
-    bool drafts = c->options.n_draft > 0 && !c->options.forced, penalties = sampling_looks_back(&c->options.sampling);
+    bool drafts = c->request->options.n_draft > 0 && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
     int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));
     if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
     int rc = pml_plan_flatten(c->plan, tokens, tokens + n, err);
     for (size_t i = 0; i < n && penalties && !rc; i++) sampler_accept(&c->answer.sampler, tokens[i]);
-    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->options.n_draft, err);
+    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->request->options.n_draft, err);
     base_free(tokens);
     return rc;
 }
@@ -232,11 +234,11 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     c->result = base_calloc(1, sizeof(*c->result));
     if (c->result) c->result->struct_size = (uint32_t)sizeof(*c->result);
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
-    answer_limit(&c->answer, &c->options, &place);
+    answer_limit(&c->answer, &c->request->options, &place);
     int rc = request_check_budget(c, err);
     if (!rc && o->grammar) rc = request_token_trie(c->engine, &place.trie, err);
-    if (!rc) rc = answer_open(&c->answer, &c->options, &place, c->result, err);
-    c->options.grammar = c->options.grammar_trigger = NULL; /* used up */
+    if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
+    job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;
 }
 
@@ -249,11 +251,11 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(c, o, err)) || (rc = make_plan(c, o, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
-    c->planned_us = base_clock_us() - start;
+    job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;
 }

@@ -45,7 +45,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory"};
     if (item->why && !c->exact) return item->why;
-    if (c->options.reuse == RP_REUSE_OFF || c->options.no_prefix) return "off";
+    if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
     if (item->holder >= 0 && !c->exact) return "uncached";
     if (c->blend.most > 0) return "new"; /* it does not look */
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
@@ -165,9 +165,9 @@ void job_count_found(rp_job *c) {
             if (!c->needs.items[k].missed) n += count_view(c, &context->views[v]);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
     pthread_mutex_lock(&c->engine->lock);
-    c->status.cached_tokens = n;
-    c->status.state = RP_JOB_PREFILL;
-    c->status.queue_position = 0;
+    job_status_locked(c)->cached_tokens = n;
+    job_status_locked(c)->state = RP_JOB_PREFILL;
+    job_status_locked(c)->queue_position = 0;
     pthread_mutex_unlock(&c->engine->lock);
 }
 
@@ -225,8 +225,8 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
         const pml_item *item = pml_plan_item_at(c->plan, pos, c->exact);
         const result_owner *owner = c->result->owner;
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
-        if (c->document && item->holder < 0) result_name_message(c->document, item->node, d->message, sizeof(d->message));
-        if (!c->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
+        if (c->request->document && item->holder < 0) result_name_message(c->request->document, item->node, d->message, sizeof(d->message));
+        if (!c->request->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }
@@ -250,11 +250,11 @@ static bool has_missed_modules(const rp_job *c) {
  * the whole. A point behind the first token is one of a call that began anew in the middle of its answer. */
 static void fill_timings(rp_job *c) {
     rp_timings *t = &c->result->timings;
-    uint64_t end = base_clock_us(), arrived = c->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
-    uint64_t planned = result_between(arrived + c->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
+    uint64_t end = base_clock_us(), arrived = c->request->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
+    uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
     uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
+    bool missed = has_missed_modules(c), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);

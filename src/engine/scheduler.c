@@ -19,7 +19,7 @@
 #define PAUSED_MS 50 /* while all that run are paused: deadlines */
 
 /* Does it go on, and is its reader behind? */
-static bool is_paused(const rp_job *c) { return c->phase == JOB_DECODE && atomic_load(&c->paused); }
+static bool is_paused(const rp_job *c) { return c->phase == JOB_DECODE && job_is_paused(c); }
 
 static void stop_running(rp_engine *e, const rp_job *c) {
     int32_t i = 0;
@@ -40,7 +40,7 @@ static void stop_flushing(rp_engine *e, const rp_job *c) {
 static void end_flushed(rp_engine *e, bool all) {
     for (rp_job *c = e->flushing, *next; c; c = next) {
         next = c->next;
-        if (!all && c->flush_serial > span_store_flushed(e->store) && !atomic_load(&c->cancelled)) continue;
+        if (!all && c->flush_serial > span_store_flushed(e->store) && !job_is_cancelled(c)) continue;
         stop_flushing(e, c);
         c->phase = JOB_DONE;
         job_publish(c, RP_OK, NULL);
@@ -69,7 +69,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
         err = &own;
     }
     if (c->kind == JOB_REQUEST)
-        BASE_TRACE(ENGINE, "job %llu ended%s: %d", (unsigned long long)c->number, began ? "" : " before its answer", rc);
+        BASE_TRACE(ENGINE, "job %llu ended%s: %d", (unsigned long long)c->request->number, began ? "" : " before its answer", rc);
     queue_remove(e, c);
     queue_settle(e, c);
     stop_running(e, c);
@@ -93,7 +93,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
 
 /* A read from disk failed under a running job: it begins again without the record, which is no hit any more. */
 static void scheduler_requeue(rp_engine *e, rp_job *c) {
-    BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->number);
+    BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->request->number);
     queue_settle(e, c);
     stop_running(e, c);
     scheduler_forget(e, c);
@@ -118,7 +118,7 @@ static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
     }
     rp_error err;
     base_fail(&err, RP_ERR_DEADLINE, "no token within the deadline of %lld ms: retry later, or raise deadline_ms",
-              (long long)((now - c->submitted_us) / 1000));
+              (long long)((now - c->request->submitted_us) / 1000));
     scheduler_end(e, c, RP_ERR_DEADLINE, &err);
 }
 
@@ -133,8 +133,8 @@ static void scheduler_cancel(rp_engine *e, rp_job *c) {
 
 /* Ends the call if its caller or its deadline says so. */
 static void end_early(rp_engine *e, rp_job *c, uint64_t now) {
-    if (atomic_load(&c->cancelled)) scheduler_cancel(e, c);
-    else if (c->deadline_us && now >= c->deadline_us) scheduler_expire(e, c, now);
+    if (job_is_cancelled(c)) scheduler_cancel(e, c);
+    else if (c->request->deadline_us && now >= c->request->deadline_us) scheduler_expire(e, c, now);
 }
 
 static void scheduler_end_expired(rp_engine *e) {
@@ -152,13 +152,13 @@ static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->hol
 
 /* The next segment of a schema that is encoded; none: *need is false. */
 static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
-    const pml_layout *l = c->schema->layout;
+    const pml_layout *l = c->request->schema->layout;
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
     *need = c->next_segment < l->n_segments;
     if (!*need) return RP_OK;
     segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true, NULL, 0};
     int rc = segment_needs_reserve(&c->needs, 1, err);
-    return rc ? rc : segment_needs_add(e, &c->needs, c->schema, &view, c, true, err);
+    return rc ? rc : segment_needs_add(e, &c->needs, c->request->schema, &view, c, true, err);
 }
 
 /* The modules of a plan. */
@@ -169,7 +169,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *item = &p->items[i];
         segment_view view = {item->segment, item->shift, item->n_tokens, true, pml_item_again(p, item), item->n_again};
-        if (item->is_view) rc = segment_needs_add(e, &c->needs, c->schema, &view, c, c->options.reuse == RP_REUSE_ON, err);
+        if (item->is_view) rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON, err);
     }
     return rc;
 }
@@ -299,7 +299,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     e->n_admitted++;
     c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
-    BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->number,
+    BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->request->number,
                c->n_found, c->n_prompt, c->needs.n_missing, (long long)c->seq.reserved);
 }
 
@@ -308,7 +308,7 @@ static bool still_waits(const rp_job *c) {
 }
 
 static bool has_ended_prefill(const rp_job *c) {
-    const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->schema->layout : NULL;
+    const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->request->schema->layout : NULL;
     int32_t i = c->next_segment;
     while (l && i < l->n_segments && !is_cached(l, &l->segments[i])) i++;
     return l && i >= l->n_segments;
@@ -374,7 +374,7 @@ static int scheduler_prepare(rp_engine *e, rp_on_progress on_progress, void *use
 
 static void run_prepare(rp_engine *e, rp_job *c) {
     rp_error err = {0};
-    int rc = scheduler_prepare(e, c->options.on_progress, c->options.user, &err);
+    int rc = scheduler_prepare(e, c->request->options.on_progress, c->request->options.user, &err);
     scheduler_end(e, c, rc, &err);
 }
 
@@ -405,13 +405,13 @@ static int32_t computed_tokens(const rp_job *c) {
 /* What rp_job_get_status returns. Locked. */
 static void publish_status(rp_engine *e) {
     int32_t position = 0;
-    for (rp_job *c = e->waiting; c; c = c->next) c->status.queue_position = ++position;
+    for (rp_job *c = e->waiting; c; c = c->next) job_status_locked(c)->queue_position = ++position;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
-        c->status.queue_position = 0;
-        c->status.state = c->phase == JOB_DECODE ? RP_JOB_DECODE : RP_JOB_PREFILL;
-        c->status.computed_tokens = computed_tokens(c);
-        if (c->result) c->status.answer_tokens = c->result->n_tokens;
+        job_status_locked(c)->queue_position = 0;
+        job_status_locked(c)->state = c->phase == JOB_DECODE ? RP_JOB_DECODE : RP_JOB_PREFILL;
+        job_status_locked(c)->computed_tokens = computed_tokens(c);
+        if (c->result) job_status_locked(c)->answer_tokens = c->result->n_tokens;
     }
 }
 
@@ -436,7 +436,7 @@ static void wait_for_work(rp_engine *e) {
 /* Does nothing run but calls that are paused? Who resumes one sets that first, and wakes the engine under the lock then. */
 static bool only_paused(const rp_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++)
-        if (!is_paused(e->running[i]) || atomic_load(&e->running[i]->cancelled)) return false;
+        if (!is_paused(e->running[i]) || job_is_cancelled(e->running[i])) return false;
     return e->n_running > 0;
 }
 

@@ -89,7 +89,7 @@ static void add_answers(step *s) {
     int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
     for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
-        if (c->phase != JOB_DECODE || atomic_load(&c->paused)) continue;
+        if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
         prompt_lookup_guess(&c->prompt_lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
         c->prompt_lookup.n_tokens = answer_fitting(&c->answer, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
         drafts -= c->prompt_lookup.n_tokens;
@@ -237,8 +237,8 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
         if (j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
     }
     if (rc) segment_prefill_fail(e, j, &err);
-    else if (asker && asker->options.on_progress)
-        asker->options.on_progress(asker->options.user, asker->prefill_done, BASE_MAX(asker->prefill_total, asker->prefill_done));
+    else if (asker && asker->request->options.on_progress)
+        asker->request->options.on_progress(asker->request->options.user, asker->prefill_done, BASE_MAX(asker->prefill_total, asker->prefill_done));
 }
 
 static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float *logits) {
@@ -325,7 +325,7 @@ static void step_report(const step *s) {
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->parts[i];
         const rp_job *c = asker_of(p);
-        e->told[i] = (rp_step_part){c ? c->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+        e->told[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
     rp_step told = {.struct_size = (uint32_t)sizeof(told),
                     .number = e->n_steps,
@@ -355,7 +355,7 @@ static int run_probe(step *s, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc = blend_probe(e, c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
-    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->number, s->n_probed,
+    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->request->number, s->n_probed,
                c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->probe_cost, &s->probe_load));
     c->blend.us += us;
     if (!rc && !waits) cost_model_learn(&e->probe_cost, &s->probe_load, (double)us);

@@ -20,8 +20,8 @@ static int job_queue(rp_job *c, rp_error *err) {
     rp_engine *e = c->engine;
     int rc = RP_OK;
     BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->root.salt, &(base_key){{0}})); /* invariant 7 */
-    c->submitted_us = base_clock_us() - c->planned_us;
-    if (c->options.deadline_ms > 0) c->deadline_us = c->submitted_us + (uint64_t)c->options.deadline_ms * 1000;
+    job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
+    if (c->request->options.deadline_ms > 0) job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
     pthread_mutex_lock(&e->lock);
     if (e->n_live >= e->max_sequences + e->max_queue) {
         uint32_t ms = retry_after_ms(e);
@@ -29,9 +29,9 @@ static int job_queue(rp_job *c, rp_error *err) {
                        e->n_live - e->max_sequences, ms);
         if (err) err->retry_after_ms = ms;
     } else {
-        c->number = ++e->n_jobs;
+        job_draft(c)->number = ++e->n_jobs;
         e->n_live++;
-        c->status = (rp_job_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
+        *job_status_locked(c) = (rp_job_status){.prompt_tokens = c->plan ? c->plan->n_cached + c->plan->n_fresh : 0};
         *e->inbox_end = c;
         e->inbox_end = &c->next;
         pthread_cond_signal(&e->wake);
@@ -89,10 +89,10 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
     int rc = job_new(out, e, JOB_MODULE_PREFILL, err);
     if (rc) return rc;
     rp_job *c = *out;
-    c->options.on_progress = on_progress;
-    c->options.user = user;
-    if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) c->flow = c->root.salt;
-    if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &c->schema, err))) {
+    job_draft(c)->options.on_progress = on_progress;
+    job_draft(c)->options.user = user;
+    if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) job_draft(c)->flow = c->root.salt;
+    if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &job_draft(c)->schema, err))) {
         job_free(c);
         *out = NULL;
     }
@@ -130,7 +130,7 @@ int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_e
     if (is_prepared(e)) return RP_OK;
     int rc = job_new(&c, e, JOB_PREPARE, err);
     if (rc) return rc;
-    c->options.on_progress = on_progress;
-    c->options.user = user;
+    job_draft(c)->options.on_progress = on_progress;
+    job_draft(c)->options.user = user;
     return job_run(c, NULL, err);
 }

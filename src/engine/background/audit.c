@@ -55,13 +55,13 @@ static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return
 
 rp_quality audit_least(rp_job *c) {
     auditor *a = c->engine->auditor;
-    c->raised = 0;
-    if (!a || !a->bound.raises || !c->schema) return quality_of(0);
+    job_draft(c)->raised = 0;
+    if (!a || !a->bound.raises || !c->request->schema) return quality_of(0);
     pthread_mutex_lock(&a->lock);
-    const audit_schema *s = audit_table_find(a->table, audit_tenant_of(c->engine, c->schema), &c->schema->version, c->schema->name);
-    if (s) c->raised = s->raised;
+    const audit_schema *s = audit_table_find(a->table, audit_tenant_of(c->engine, c->request->schema), &c->request->schema->version, c->request->schema->name);
+    if (s) job_draft(c)->raised = s->raised;
     pthread_mutex_unlock(&a->lock);
-    return quality_of(c->raised);
+    return quality_of(c->request->raised);
 }
 
 /* ---- choosing ---- */
@@ -70,8 +70,8 @@ static bool is_inexact(const pml_item *i) { return i->is_view && !i->exact; }
 
 static bool is_modular(const rp_job *c) {
     const pml_plan *p = c->plan;
-    if (!c->schema || c->exact || c->options.reuse != RP_REUSE_ON || c->moved.n > 0) return false;
-    if (c->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return false;
+    if (!c->request->schema || c->exact || c->request->options.reuse != RP_REUSE_ON || c->moved.n > 0) return false;
+    if (c->request->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->request->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return false;
     for (size_t i = 0; i < p->n_items; i++)
         if (is_inexact(&p->items[i])) return true;
     return false;
@@ -92,8 +92,8 @@ static void add_holder(audit_case *k, int32_t holder) {
 static void take_case(audit_case *k, rp_job *c) {
     const pml_plan *p = c->plan;
     k->taken = true;
-    k->schema = engine_schema_ref(c->engine, c->schema);
-    k->raised = c->raised;
+    k->schema = engine_schema_ref(c->engine, c->request->schema);
+    k->raised = c->request->raised;
     k->level = AUDIT_STEPS;
     k->n_holders = 0;
     for (size_t i = 0; i < p->n_items; i++) {

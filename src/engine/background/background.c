@@ -27,9 +27,10 @@ int background_submit(rp_engine *e, const background_task *task) {
     int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
     if (rc) return rc;
     job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
-    c->keeps = task->keeps;
-    c->background_done = task->done;
-    c->background_user = task->user;
+    job_request *q = job_draft(c);
+    q->keeps = task->keeps;
+    q->background_done = task->done;
+    q->background_user = task->user;
     put_last(e, c);
     e->background_tasks.n_tasks++;
     engine_publish(e); /* rp_engine_drain waits for it from now on */
@@ -67,9 +68,9 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
         sequence_reserve(&c->seq, 0); /* it takes no more */
         prefix_give(c, true);
-        c->background_done(e, c->background_user, RP_OK, &result);
+        c->request->background_done(e, c->request->background_user, RP_OK, &result);
     } else {
-        c->background_done(e, c->background_user, rc, NULL);
+        c->request->background_done(e, c->request->background_user, rc, NULL);
     }
     BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
     background_release(e, c);
@@ -104,9 +105,9 @@ bool background_make_room(rp_engine *e, int64_t blocks) {
 }
 
 static bool background_reserve(rp_engine *e, rp_job *c) {
-    int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->keeps);
+    int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
     if (blocks > span_store_free_blocks(e->store)) return false;
-    c->seq.keeps_windows = c->keeps;
+    c->seq.keeps_windows = c->request->keeps;
     sequence_reserve(&c->seq, blocks);
     return true;
 }
@@ -127,7 +128,7 @@ static void background_admit(rp_engine *e) {
     e->background_tasks.queue = c->next;
     c->next = NULL;
     if (room) rc = prefix_compose(c, NULL);
-    c->shares = c->keeps;
+    c->shares = c->request->keeps;
     c->phase = JOB_PREFILL;
     if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
     else e->background_tasks.current = c;

@@ -59,7 +59,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
-    if (c->options.reuse != RP_REUSE_ON || c->options.no_prefix) return RP_OK;
+    if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = c->root.salt, .exact = true};
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));

@@ -208,7 +208,7 @@ int blend_choose(rp_job *c, rp_error *err) {
     job_list_runs(c);
     b->n_probed = b->n;
     b->chosen = true;
-    BASE_TRACE(ENGINE, "job %llu: recomputes %d of %d module tokens", (unsigned long long)c->number, c->plan->n_fresh - n_fresh, b->n);
+    BASE_TRACE(ENGINE, "job %llu: recomputes %d of %d module tokens", (unsigned long long)c->request->number, c->plan->n_fresh - n_fresh, b->n);
     blend_release(c);
     return RP_OK;
 }

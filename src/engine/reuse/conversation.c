@@ -26,13 +26,13 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
 
 void conversation_remember(rp_job *c) {
     rp_engine *e = c->engine;
-    if (!c->remembers) return;
+    if (!c->request->remembers) return;
     size_t n_bytes = strlen(c->result->text);
     int32_t n = tokens_of_text(c, n_bytes);
     int32_t *tokens = n > 0 ? base_alloc((size_t)n * sizeof(*tokens)) : NULL;
     if (!tokens) return; /* the next turn reads the text */
     memcpy(tokens, c->result->tokens, (size_t)n * sizeof(*tokens));
-    base_key key = answer_memory_key(&c->before, c->result->text, n_bytes);
+    base_key key = answer_memory_key(&c->request->before, c->result->text, n_bytes);
     pthread_mutex_lock(&e->lock);
     answer_memory_put(e->answers, &key, tokens, (size_t)n);
     pthread_mutex_unlock(&e->lock);
@@ -82,7 +82,7 @@ int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);
-    c->before = answer_before_key(&r.before);
-    c->remembers = !o->continues_last; /* else its text is a part of a message alone */
+    job_draft(c)->before = answer_before_key(&r.before);
+    job_draft(c)->remembers = !o->continues_last; /* else its text is a part of a message alone */
     return RP_OK;
 }

@@ -105,7 +105,7 @@ static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
 /* Takes the longest common piece of an old text and what the call did not find. */
 static void find_in(rp_job *c, old_text *o) {
     const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
-    int32_t n = c->n_prompt - 1 - c->n_found, shifted_reuse = c->options.shifted_reuse, from = 0, len;
+    int32_t n = c->n_prompt - 1 - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;
     for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
         len = longest_at(o, new, i, n, &from);
         if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= c->moved.n) continue;
@@ -125,14 +125,14 @@ static void find_in(rp_job *c, old_text *o) {
 void shifted_reuse_find(rp_job *c) {
     span_path_release(&c->moved.path);
     c->moved = (job_moved){0};
-    if (c->options.shifted_reuse < 0 || !c->shares || !model_is_movable(c->engine->model)) return;
+    if (c->request->options.shifted_reuse < 0 || !c->shares || !model_is_movable(c->engine->model)) return;
     for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n == 0; k++) {
         old_text o = {0};
         if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);
         old_text_free(&o);
     }
     if (c->moved.n > 0)
-        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->number, c->moved.n, c->moved.shift);
+        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n, c->moved.shift);
 }
 
 /* Views of tokens [from, from + n) of the old path. */

@@ -31,10 +31,10 @@ static bool span_prefetch_fetch(void *user, const base_key *key) {
 /* As need_views of scheduler.c looks up, without the scopes of what is missing. */
 static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
-    if (p->n_cached == 0 || c->exact || c->options.reuse != RP_REUSE_ON) return;
+    if (p->n_cached == 0 || c->exact || c->request->options.reuse != RP_REUSE_ON) return;
     for (size_t i = 0; i < p->n_items && !f->full; i++) {
         if (!p->items[i].is_view) continue;
-        const pml_layout *l = c->schema->layout;
+        const pml_layout *l = c->request->schema->layout;
         const pml_segment *s = &l->segments[p->items[i].segment];
         for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
     }
@@ -57,7 +57,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     c->ahead.tried_at = e->budget_epoch;
     prefetch_drop(&old);
     if (c->ahead.n > 0)
-        BASE_TRACE(ENGINE, "job %llu waits: %zu spans prefetched%s", (unsigned long long)c->number, c->ahead.n,
+        BASE_TRACE(ENGINE, "job %llu waits: %zu spans prefetched%s", (unsigned long long)c->request->number, c->ahead.n,
                    f.full ? ", and memory allows no more" : "");
 }
 
