@@ -22,7 +22,7 @@ int store_folder_count(const char *dir, const char *end);
 /* While nobody has it open: flips the last byte of every file whose name ends so. */
 void store_folder_flip(const char *dir, const char *end);
 /* While nobody has it open: flips, cuts, empties or removes a file, or several, but not the marker: with a damaged index, too, the folder would
- * be refused as foreign (tests/engine/test_store_opening.c). */
+ * be refused as foreign (tests/cli/test_store_folder.py). */
 void store_folder_damage(const char *dir, tiny_random *r);
 
 #endif
