@@ -472,7 +472,8 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
  * copied. */
 typedef struct rp_prompt rp_prompt;
 
-/* schema: its name, resolved when a request is submitted. RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
+/* schema: its name, resolved when a request is submitted; NULL: the prompt's modules are its documents (rp_prompt_append_document).
+ * RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
 RP_API int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err);
 RP_API void rp_prompt_free(rp_prompt *prompt);
 /* Imports a module by its path, "plan/miami", with its outer modules. Consecutive imports with common outer modules are
@@ -486,6 +487,12 @@ RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const ch
 /* Appends n bytes of UTF-8, in whole characters; control characters and NUL are allowed. Consecutive texts are joined.
  * White space is kept as it is. RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
 RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
+#define RP_MAX_DOCUMENTS 1024
+/* Appends n bytes of UTF-8 as a module of its own: its KV is prefilled once, without the text before it, and reused in every prompt of the tenant
+ * that has the document, wherever it is. A second equal document is text. Only in a prompt without a schema. RP_ERR_CONFLICT (the prompt has a
+ * schema), RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all, RP_MAX_DOCUMENTS), RP_ERR_MEMORY; at submission RP_ERR_UNSUPPORTED (the
+ * model's positions cannot be shifted). */
+RP_API int rp_prompt_append_document(rp_prompt *prompt, const char *text, size_t n);
 /* Begins a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID,
  * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_prompt_begin_role(rp_prompt *prompt, rp_role role);

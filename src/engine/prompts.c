@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts.c: rp_prompt: prompts that a program makes part by part, of texts that are never parsed (pml/parts.h). Owns the parts until they
- * are freed; a call makes a document of them when it is submitted. One thread at a time changes a prompt. */
+/* prompts.c: rp_prompt: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h). Owns the parts; submitting a
+ * request makes a document of them. One thread at a time changes a prompt. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "engine/engine_internal.h"
@@ -13,8 +14,11 @@
 
 _Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
 
+#define DOCUMENT_DIGITS 20 /* of a document's hash, in its name */
+
 struct rp_prompt {
-    char *schema;
+    char *schema; /* NULL: the schema is made of the documents */
+    size_t n_documents;
     pml_part *parts;
     size_t n, cap;
     size_t bytes;        /* of all names and texts */
@@ -25,13 +29,13 @@ struct rp_prompt {
 };
 
 int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err) {
-    if (!out || !schema || !schema[0]) return base_fail(err, RP_ERR_INVALID, "rp_prompt_new: out and the name of a schema are needed");
+    if (!out || (schema && !schema[0])) return base_fail(err, RP_ERR_INVALID, "rp_prompt_new: out is needed, and a schema's name is not empty");
     *out = NULL;
     rp_prompt *p = base_calloc(1, sizeof(*p));
-    if (p) p->schema = base_strdup(schema);
-    if (!p || !p->schema) {
+    if (p && schema) p->schema = base_strdup(schema);
+    if (!p || (schema && !p->schema)) {
         base_free(p);
-        return base_fail_memory(err, sizeof(*p) + strlen(schema), "a prompt");
+        return base_fail_memory(err, sizeof(*p), "a prompt");
     }
     *out = p;
     return RP_OK;
@@ -148,6 +152,33 @@ int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
     return prompt_add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
 }
 
+static bool prompt_has_document(const rp_prompt *p, const char *name) {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->parts[i].kind == PML_PART_DOCUMENT && strcmp(p->parts[i].name, name) == 0) return true;
+    return false;
+}
+
+int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
+    char name[DOCUMENT_DIGITS + 2] = "d";
+    base_hash h;
+    base_key key;
+    int rc = prompts_check_prompt(p);
+    if (rc) return rc;
+    if (p->schema) return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema: import its modules, or give rp_prompt_new no schema");
+    if (n > 0 && text) {
+        base_hash_init(&h, "reprise document 1");
+        base_hash_bytes(&h, text, n);
+        base_hash_final(&h, &key);
+        base_key_hex(&key, name + 1, DOCUMENT_DIGITS);
+    }
+    if (n == 0 || (text && prompt_has_document(p, name))) return rp_prompt_append_text(p, text, n);
+    if (p->n_documents == RP_MAX_DOCUMENTS) return prompt_fail(p, RP_ERR_LIMIT, "more than %d documents: append the others as text", RP_MAX_DOCUMENTS);
+    if ((rc = prompt_check_text(p, text, n, "a document"))) return rc;
+    rc = prompt_add_part(p, (pml_part){.kind = PML_PART_DOCUMENT, .n = n}, name, text);
+    p->n_documents += !rc;
+    return rc;
+}
+
 int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
@@ -169,6 +200,10 @@ int rp_prompt_end_role(rp_prompt *p) {
 /* ---- for calls ---- */
 
 const char *engine_prompt_schema(const rp_prompt *p) { return p->schema; }
+
+int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err) {
+    return engine_make_parts_schema(e, salt, p->parts, p->n, name, out, err);
+}
 
 int engine_prompt_check(const rp_prompt *p, rp_error *err) {
     if (p->err.code && err) *err = p->err;

@@ -96,8 +96,12 @@ static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
 }
 
 static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
+    const char *schema = engine_prompt_schema(o->built);
     int rc = engine_prompt_check(o->built, err);
-    if (!rc) rc = request_find_schema(c, o, engine_prompt_schema(o->built), err);
+    if (!rc && !schema && o->schema)
+        return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
+    if (!rc && schema) rc = request_find_schema(c, o, schema, err);
+    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, &job_draft(c)->schema, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 

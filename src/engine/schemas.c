@@ -149,19 +149,35 @@ static int check_name(const pml_document *d, const rp_schema_options *options, r
                     options->name);
 }
 
-int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
-                       const rp_schema_options *options, rp_schema **out, rp_error *err) {
-    *out = NULL;
+/* Lays a document out, which it takes over, on failure too. */
+static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, rp_schema **out, rp_error *err) {
     rp_schema *s = base_calloc(1, sizeof(*s));
-    if (!s) return base_fail_memory(err, sizeof(*s), "a schema");
-    *s = (rp_schema){.refs = 1, .salt = *salt};
-    int rc = pml_schema_parse(&s->document, pml, n, name, dir, options, err);
-    if (!rc) rc = check_name(s->document, options, err);
-    if (!rc) rc = pml_layout_new(&s->layout, s->document, e->model, salt, err);
+    if (!s) {
+        pml_document_free(document);
+        return base_fail_memory(err, sizeof(*s), "a schema");
+    }
+    *s = (rp_schema){.refs = 1, .salt = *salt, .document = document};
+    int rc = pml_layout_new(&s->layout, s->document, e->model, salt, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (rc) free_schema(s);
     else *out = s;
     return rc;
+}
+
+int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
+                       const rp_schema_options *options, rp_schema **out, rp_error *err) {
+    pml_document *document;
+    *out = NULL;
+    int rc = pml_schema_parse(&document, pml, n, name, dir, options, err);
+    if (!rc && (rc = check_name(document, options, err))) pml_document_free(document);
+    return rc ? rc : make_schema_of(e, salt, document, out, err);
+}
+
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, rp_schema **out, rp_error *err) {
+    pml_document *document;
+    *out = NULL;
+    int rc = pml_parts_schema(&document, parts, n, name, err);
+    return rc ? rc : make_schema_of(e, salt, document, out, err);
 }
 
 void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {

@@ -130,7 +130,8 @@ static int assembly_add_part(assembly *a, const pml_part *part) {
     }
     if ((rc = flush_texts(a))) return rc;
     switch (part->kind) {
-    case PML_PART_MODULE: return assembly_add_module(a, part);
+    case PML_PART_MODULE:
+    case PML_PART_DOCUMENT: return assembly_add_module(a, part);
     case PML_PART_ARGUMENT: return assembly_add_argument(a, part);
     case PML_PART_ROLE: return assembly_add_role(a, part);
     default: a->b.depth = 1; return RP_OK;
@@ -157,19 +158,70 @@ static int assembly_assemble(assembly *a, const pml_part *parts, size_t n) {
     return rc ? rc : flush_texts(a);
 }
 
+/* Makes the document of the drafts that `assemble` adds, and frees the builder. */
+static int assembly_build(assembly *a, int (*assemble)(assembly *a, const pml_part *parts, size_t n), const pml_part *parts, size_t n,
+                          pml_document **out) {
+    *out = NULL;
+    a->b.storage = base_calloc(1, sizeof *a->b.storage);
+    if (!a->b.storage) pml_builder_memory(&a->b, 0, sizeof *a->b.storage, "a document");
+    if (a->b.rc == 0 && assemble(a, parts, n) == 0) {
+        pml_space_settle(&a->b);
+        a->b.rc = pml_builder_document(&a->b, out);
+    }
+    if (a->b.rc == 0) BASE_TRACE(PML, "build %s: %zu parts, %d nodes, %zu bytes of text", a->b.name, n, (int)(*out)->n_nodes, a->b.text_total);
+    base_buffer_free(&a->b.pending);
+    base_free(a->b.drafts);
+    pml_storage_free(a->b.storage);
+    return a->b.rc;
+}
+
 int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name, rp_error *err) {
     assembly a = {.b = {.is_prompt = true, .by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)},
                   .schema = schema};
-    *out = NULL;
-    a.b.storage = base_calloc(1, sizeof *a.b.storage);
-    if (!a.b.storage) pml_builder_memory(&a.b, 0, sizeof *a.b.storage, "a document");
-    if (a.b.rc == 0 && assembly_assemble(&a, parts, n) == 0) {
-        pml_space_settle(&a.b);
-        a.b.rc = pml_builder_document(&a.b, out);
+    return assembly_build(&a, assembly_assemble, parts, n, out);
+}
+
+/* ---- A schema of documents ---- */
+
+static int assembly_add_named(assembly *a, pml_kind kind, const char *name, int32_t *out) {
+    if (pml_builder_add(&a->b, kind, a->number, out)) return a->b.rc;
+    pml_node *node = &a->b.drafts[*out].node;
+    node->role = -1;
+    node->name = pml_storage_string(a->b.storage, name, strlen(name));
+    return node->name ? RP_OK : pml_builder_memory(&a->b, a->number, strlen(name), "a name");
+}
+
+static int assembly_add_document(assembly *a, const char *name, const char *text, size_t n) {
+    int32_t module;
+    if (assembly_add_named(a, PML_MODULE, name, &module)) return a->b.rc;
+    pml_node *node = &a->b.drafts[module].node;
+    node->cache = true;
+    node->scope = PML_SCOPE_INHERIT;
+    node->anchor = PML_ANCHOR_INHERIT;
+    a->b.frames[a->b.depth++].draft = module;
+    int rc = n > 0 ? pml_builder_add_text(&a->b, text, n, a->number) : RP_OK;
+    a->b.depth--;
+    return rc;
+}
+
+static int assembly_assemble_schema(assembly *a, const pml_part *parts, size_t n) {
+    int32_t root;
+    if (assembly_add_named(a, PML_SCHEMA, PML_PARTS_SCHEMA, &root)) return a->b.rc;
+    pml_node *node = &a->b.drafts[root].node;
+    node->layout = PML_LAYOUT_PACKED;
+    node->scope = PML_SCOPE_PATH;
+    node->anchor = PML_ANCHOR_NONE;
+    a->b.drafts[root].preserve = true;
+    a->b.frames[a->b.depth++].draft = root;
+    int rc = assembly_add_document(a, "first", ".", 1);
+    for (size_t i = 0; i < n && !rc; i++) {
+        a->number += parts[i].kind != PML_PART_ARGUMENT && parts[i].kind != PML_PART_END;
+        if (parts[i].kind == PML_PART_DOCUMENT) rc = assembly_add_document(a, parts[i].name, parts[i].text, parts[i].n);
     }
-    if (a.b.rc == 0) BASE_TRACE(PML, "build %s: %zu parts, %d nodes, %zu bytes of text", name, n, (int)(*out)->n_nodes, a.b.text_total);
-    base_buffer_free(&a.b.pending);
-    base_free(a.b.drafts);
-    pml_storage_free(a.b.storage);
-    return a.b.rc;
+    return rc;
+}
+
+int pml_parts_schema(pml_document **out, const pml_part *parts, size_t n, const char *name, rp_error *err) {
+    assembly a = {.b = {.by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)}};
+    return assembly_build(&a, assembly_assemble_schema, parts, n, out);
 }

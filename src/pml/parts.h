@@ -10,6 +10,8 @@
  *   END                     </user>
  *                         </prompt>
  *
+ * A prompt without a schema has DOCUMENT parts: each is a module of a schema that is made of them (pml_parts_schema).
+ *
  * Consecutive texts are one text. Consecutive modules with common outer names are one import. Places in errors are part
  * numbers, from 1: ARGUMENT belongs to the MODULE before it and END to its ROLE, so they have no number.
  */
@@ -18,17 +20,18 @@
 
 #include "pml/document.h"
 
-typedef enum pml_part_kind { PML_PART_TEXT, PML_PART_MODULE, PML_PART_ARGUMENT, PML_PART_ROLE, PML_PART_END } pml_part_kind;
+typedef enum pml_part_kind { PML_PART_TEXT, PML_PART_MODULE, PML_PART_DOCUMENT, PML_PART_ARGUMENT, PML_PART_ROLE, PML_PART_END } pml_part_kind;
 
 typedef struct pml_part {
     pml_part_kind kind;
-    char *name;   /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; ARGUMENT: the parameter */
-    char *text;   /* TEXT, ARGUMENT: n bytes of UTF-8 */
+    char *name;   /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: the parameter */
+    char *text;   /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8 */
     size_t n;
     size_t cap;   /* allocated bytes; used by the builder of the part */
     int role;     /* ROLE: value of chat_role */
 } pml_part;
 
+#define PML_PARTS_SCHEMA "parts" /* name of the schema of documents, and so the beginning of their labels */
 #define PML_MAX_PATH_NAMES (PML_MAX_DEPTH - 2) /* an import may be inside a role of the prompt */
 
 /* Builds the document of a prompt for `schema`, which is borrowed during the call. Roles do not nest; a role without
@@ -36,6 +39,10 @@ typedef struct pml_part {
  * for errors. RP_ERR_CONFLICT (a module imported in two places, an argument given twice), RP_ERR_LIMIT, RP_ERR_MEMORY.
  * Names that the schema does not have are left to the plan. On error *out is NULL. */
 int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name, rp_error *err);
+
+/* Builds the schema of the DOCUMENT parts, in packed layout: no document is the first module, so that none is tokenized as the beginning of a
+ * text. Their names differ. RP_ERR_LIMIT, RP_ERR_MEMORY. On error *out is NULL. */
+int pml_parts_schema(pml_document **out, const pml_part *parts, size_t n, const char *name, rp_error *err);
 
 /* Offset of the first byte that is not UTF-8; n if all bytes are valid. NUL is a valid character. */
 size_t pml_text_check(const char *bytes, size_t n);

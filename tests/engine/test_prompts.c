@@ -360,6 +360,104 @@ static void test_errors_are_kept(void **state) {
 }
 
 /* One prompt for many requests, freed while they run; not beside another prompt. */
+/* ---- Documents ---- */
+
+#define N_DOCUMENTS 3
+
+static const char *const documents[N_DOCUMENTS] = {"The harbour opens at nine.\f It is \"deep\" & cold.", "<module name='x'>Lisbon has hills.</module>",
+                                                   "A red ball lies in the yard, and nobody takes it."};
+
+/* Documents in this order, then a question. */
+static rp_prompt *prompt_of_documents(const int *order, size_t n) {
+    rp_prompt *p = new_prompt(NULL);
+    rp_prompt_begin_role(p, RP_ROLE_USER);
+    for (size_t i = 0; i < n; i++) rp_prompt_append_document(p, documents[order[i]], strlen(documents[order[i]]));
+    rp_prompt_append_text(p, "What is deep?", 13);
+    assert_int_equal(rp_prompt_end_role(p), RP_OK);
+    return p;
+}
+
+/* Runs it and returns the number of cached tokens; the logits are those of a run without reuse. */
+static int32_t run_documents(world *w, const int *order, size_t n) {
+    rp_prompt *p = prompt_of_documents(order, n);
+    rp_request q = request_of(p, NULL), off = q;
+    off.reuse = RP_REUSE_OFF;
+    q.no_prefix = true;
+    oracle_run hit, cold;
+    oracle_run_make(&hit, w->engine, &q);
+    oracle_run_make(&cold, w->engine, &off);
+    if (hit.rc) fail_msg("%s", hit.err.message);
+    assert_true(oracle_run_same(&hit, &cold));
+    int32_t cached = hit.result->cached_tokens;
+    oracle_run_free(&hit);
+    oracle_run_free(&cold);
+    rp_prompt_free(p);
+    return cached;
+}
+
+static void test_documents_are_reused_in_any_order(void **state) {
+    (void)state;
+    world w = open_world("chatml");
+    assert_int_equal(run_documents(&w, (const int[]){0, 1, 2}, 3), 0);
+    int32_t all = run_documents(&w, (const int[]){2, 0, 1}, 3), two = run_documents(&w, (const int[]){1, 2}, 2);
+    assert_true(all > two && two > 0);
+    close_world(&w);
+}
+
+/* The documents' prompt as PML: the same plan, and hits of the same entries. */
+static void test_documents_are_modules(void **state) {
+    (void)state;
+    world w = open_world("chatml");
+    rp_prompt *p = prompt_of_documents((const int[]){2}, 1);
+    rp_request built = request_of(p, NULL), pml = request_of(NULL, "<prompt schema='parts' xml:space='preserve'><user><a/>What is deep?</user></prompt>");
+    pml.schema = "<schema name='parts' layout='packed' xml:space='preserve'><module name='first'>.</module>"
+                 "<module name='a'>A red ball lies in the yard, and nobody takes it.</module></schema>";
+    rp_result *a, *b;
+    assert_int_equal(rp_engine_run(w.engine, &built, &a, NULL), RP_OK);
+    assert_int_equal(rp_engine_run(w.engine, &pml, &b, NULL), RP_OK);
+    assert_int_equal(a->prompt_tokens, b->prompt_tokens);
+    assert_true(b->cached_tokens > a->cached_tokens);
+    assert_string_equal(a->text, b->text);
+    int n_documents = 0;
+    for (int32_t i = 0; i < a->n_plan; i++) n_documents += a->plan[i].module[0] == 'd' && strlen(a->plan[i].module) == 21;
+    assert_int_equal(n_documents, 1);
+    rp_result_free(a);
+    rp_result_free(b);
+    rp_prompt_free(p);
+    close_world(&w);
+}
+
+static void test_documents_have_rules(void **state) {
+    (void)state;
+    world w = open_world("chatml");
+    rp_result *r, *twice;
+    rp_error err;
+    rp_prompt *p = new_prompt("s");
+    assert_int_equal(rp_prompt_append_document(p, "a", 1), RP_ERR_CONFLICT);
+    rp_prompt_free(p);
+    p = new_prompt(NULL);
+    rp_prompt_append_document(p, documents[2], strlen(documents[2]));
+    rp_request q = request_of(p, NULL);
+    assert_int_equal(rp_engine_run(w.engine, &q, &r, &err), RP_OK);
+    assert_int_equal(rp_prompt_append_document(p, documents[2], strlen(documents[2])), RP_OK); /* text */
+    assert_int_equal(rp_engine_run(w.engine, &q, &twice, &err), RP_OK);
+    assert_true(twice->prompt_tokens > r->prompt_tokens && twice->cached_tokens >= r->cached_tokens);
+    rp_result_free(r);
+    rp_result_free(twice);
+    q.schema = "<schema name='s'/>";
+    assert_int_equal(rp_engine_run(w.engine, &q, &r, &err), RP_ERR_CONFLICT);
+    assert_int_equal(rp_prompt_append_document(p, "\xff", 1), RP_ERR_INVALID);
+    rp_prompt_free(p);
+    p = new_prompt(NULL);
+    for (int i = 0; i < RP_MAX_DOCUMENTS; i++) {
+        char text[16];
+        assert_int_equal(rp_prompt_append_document(p, text, (size_t)snprintf(text, sizeof(text), "%d", i)), RP_OK);
+    }
+    assert_int_equal(rp_prompt_append_document(p, "one more", 8), RP_ERR_LIMIT);
+    rp_prompt_free(p);
+    close_world(&w);
+}
+
 static void test_used_by_many(void **state) {
     (void)state;
     world w = open_world("chatml");
@@ -434,6 +532,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_escaped),  cmocka_unit_test(test_text_is_text), cmocka_unit_test(test_errors_at_submission),
         cmocka_unit_test(test_errors_are_kept),  cmocka_unit_test(test_used_by_many), cmocka_unit_test(test_failed_allocations),
+        cmocka_unit_test(test_documents_are_reused_in_any_order), cmocka_unit_test(test_documents_are_modules), cmocka_unit_test(test_documents_have_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

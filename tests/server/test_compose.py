@@ -206,7 +206,7 @@ class Compose(ServerCase):
         self.assertEqual(modules(("user", [text(long), text(long), text("x")])), 1)  # the second stays text
         self.assertEqual(modules(("system", [text(long)]), ("user", "x")), 1)
         self.assertEqual(modules(("assistant", [text(long), text("x")]), ("user", "x")), 0)
-        self.assertEqual(modules(("user", [text(long + "\f"), text("x")])), 0)       # XML has no form feed
+        self.assertEqual(modules(("user", [text(long + "\f"), text("x")])), 1)       # a character that XML does not have
         self.assertEqual(modules(("user", [text(long + "</module>&"), text("x")])), 1)
 
     def test_document_blocks(self):

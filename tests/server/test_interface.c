@@ -213,7 +213,7 @@ static void test_null_is_refused_with_a_message(void **state) {
     REFUSES(rp_schema_load(e, NULL, NULL, NULL, &err));
     REFUSES(rp_schema_parse(e, NULL, 3, NULL, NULL, NULL, NULL, &err));
     REFUSES(rp_schema_unload(e, NULL, NULL, &err));
-    REFUSES(rp_prompt_new((rp_prompt **)&out, NULL, &err));
+    REFUSES(rp_prompt_new(NULL, "s", &err));
     REFUSES(rp_engine_submit(e, NULL, (rp_job **)&out, &err));
     REFUSES(rp_engine_submit(e, &request, NULL, &err));
     REFUSES(rp_engine_run(NULL, &request, (rp_result **)&out, &err));

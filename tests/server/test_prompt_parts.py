@@ -100,7 +100,7 @@ class Parts(ServerCase):
                 ([module("plan", days=["x"])], 400, "'parts[0].days' is an array"),
                 ([role("user", role("user"))], 400, "'parts[0].parts[0].role' is inside a role"),
                 ([role("nobody")], 400, "'parts[0].role' is 'nobody'"),
-                ([{"type": "pml", "text": "<plan/>"}], 400, "'parts[0].type' is 'pml': give text, module or role"),
+                ([{"type": "pml", "text": "<plan/>"}], 400, "'parts[0].type' is 'pml': give text, document, module or role"),
                 ([{"text": "a"}], 400, "'parts[0].type' is missing"), ([{"type": "text"}], 400, "'parts[0].text' is missing"),
                 ([{"type": "text", "text": 3}], 400, "'parts[0].text' is a number"), (["a"], 400, "'parts[0]' is not an object"),
                 ([{"type": "module"}], 400, "'parts[0].name' is missing"),
@@ -108,13 +108,27 @@ class Parts(ServerCase):
             reply = self.parts(*parts)
             self.assertEqual(reply.status, status, (parts, reply.body))
             self.assertIn(says, reply.json["error"]["message"])
-        for body, says in (({"parts": []}, "'schema' is missing"), ({"schema": "shop"}, "'schema' is for 'parts'"),
+        for body, says in (({"parts": [module("plan")]}, "'schema' is missing"), ({"schema": "", "parts": []}, "'schema' is empty"), ({"schema": "shop"}, "'schema' is for 'parts'"),
                            ({"schema": "shop", "parts": "a"}, "'parts' is a string"), ({}, "'schema' and 'parts' with text that is not parsed"),
                            ({"schema": "shop", "parts": [], "prompt": "<prompt schema='shop'/>"}, "exclude each other"),
                            ({"schema": "nobody", "parts": [text("a")]}, "schema 'nobody' is not loaded")):
             reply = self.server.post("/v1/prompts", body)
             self.assertIn(reply.status, (400, 404))
             self.assertIn(says, reply.json["error"]["message"])
+
+    def test_documents(self):
+        """Documents are modules of a prompt without a schema, in any order, whatever characters they have."""
+        texts = [f"Document {i} says \u000c<module> & that the {thing} is in the {place}." for i, (thing, place) in
+                 enumerate((("ball", "garden"), ("kite", "sky"), ("doll", "house")))]
+        def ask(order, question):
+            body = {"parts": [role("user", *({"type": "document", "text": texts[i]} for i in order), text(question))], "max_tokens": 2, "temperature": 0}
+            answer = self.answered(self.server.post("/v1/prompts", body))
+            return sum(p["tokens"] for p in answer["reprise"]["parts"] if p["reused"] and p["module"].startswith("d"))
+        ask((0, 1, 2), " Where is the ball?")
+        all_three, two = ask((2, 0, 1), " Where is the kite?"), ask((1, 2), " Where?")
+        self.assertTrue(all_three > two > 0, (all_three, two))
+        reply = self.parts({"type": "document", "text": "a"})
+        self.assertIn("has a schema", reply.json["error"]["message"])
 
     def test_two_compared(self):
         """Reports know parts by hashes, as they do prompts."""

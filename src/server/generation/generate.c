@@ -184,8 +184,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.prompt = a->pml;
     q.built = a->built;
     q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
-    q.schema = a->schema;
-    q.messages = a->messages;
+    q.messages = a->built ? NULL : a->messages; /* its documents are modules */
     q.n_messages = (int32_t)a->n_messages;
     q.continues_last = a->continues_last;
     q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;

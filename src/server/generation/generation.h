@@ -95,8 +95,7 @@ typedef struct generation {
     size_t n_prompts, cap_prompts;
     const char *pml;
     rp_prompt *built;       /* made of parts; the ask's */
-    const char *built_schema; /* the schema's name */
-    const char *schema;     /* the text of one, for this request alone; or NULL */
+    const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
     /* tools, and the form of the answer (tools.h makes the prompt and the grammar of them) */
     server_tool *tools;

@@ -21,9 +21,7 @@ typedef enum place { PLACE_INSIDE, PLACE_OUTSIDE, PLACE_BARE } place;
 typedef struct composer {
     generation *gen;
     server_problem *problem;
-    const rp_inspection *schema; /* NULL: modular */
-    const server_document *documents;
-    size_t n_documents, next_document;
+    const rp_inspection *schema;
     base_buffer out;
     int rc;                 /* the first of out's errors */
     bool has_pml;           /* then PML's rules for white space hold around it */
@@ -267,27 +265,15 @@ static void put_text(composer *c, size_t begin, size_t end) {
     composer_put_escaped(c, c->gen->messages[c->message].text + begin, end - begin, false);
 }
 
-/* Is the part the next of the documents? */
-static const server_document *composer_take_document(composer *c, const server_part *part) {
-    if (c->next_document == c->n_documents || &c->gen->parts[c->documents[c->next_document].part] != part) return NULL;
-    return &c->documents[c->next_document++];
-}
-
 /* Writes a part. Returns the one behind it; *at: up to where the message's text is written. */
 static const server_part *put_part(composer *c, const server_part *part, const server_part *end, size_t *at) {
-    const server_document *document = composer_take_document(c, part);
     compose_markup markup;
-    if (part->kind <= SERVER_PART_DOCUMENT && !document) return part + 1; /* text among text */
+    if (part->kind <= SERVER_PART_DOCUMENT) return part + 1; /* text among text */
     put_text(c, *at, part->begin);
     *at = part->end;
     if (part->kind == SERVER_PART_MODULE) return composer_put_modules(c, part, end);
-    place where = document ? PLACE_INSIDE : place_of_pml(c, part, &markup);
-    begin_piece(c, where);
-    if (document) {
-        put_str(c, "<");
-        put_str(c, document->name);
-        put_str(c, "/>");
-    } else if (!c->problem->kind) composer_put(c, part->pml + markup.begin, markup.end - markup.begin);
+    begin_piece(c, place_of_pml(c, part, &markup));
+    if (!c->problem->kind) composer_put(c, part->pml + markup.begin, markup.end - markup.begin);
     return part + 1;
 }
 
@@ -295,7 +281,7 @@ static const server_part *put_part(composer *c, const server_part *part, const s
 static void composer_put_message(composer *c, const server_part *part, const server_part *end) {
     size_t at = 0;
     c->is_bare = c->wrote = false;
-    for (const server_part *p = part; p < end && c->schema && !c->problem->kind; p++)
+    for (const server_part *p = part; p < end && !c->problem->kind; p++)
         if (place_of_part(c, p) == PLACE_BARE) c->is_bare = true;
     while (part < end && !c->problem->kind && !c->rc) part = put_part(c, part, end, &at);
     put_text(c, at, c->gen->messages[c->message].n);
@@ -373,23 +359,10 @@ static int compose_markup_of(server_request *x, const char *tenant) {
     return composer_finish(&c);
 }
 
-/* Where PML cannot hold a text the conversation stays what it is: found by its beginning. */
-static int compose_documents(server_request *x) {
-    composer c = make_composer(x);
-    server_document *documents;
-    if (modular_choose(x, &documents, &c.n_documents) || c.n_documents == 0) return (int)x->problem.kind;
-    c.documents = documents;
-    put_prompt(&c, MODULAR_SCHEMA);
-    if (c.rc != RP_ERR_INVALID && c.rc != RP_ERR_LIMIT) return composer_finish(&c);
-    base_buffer_free(&c.out);
-    x->gen.schema = NULL;
-    return SERVER_FINE;
-}
-
 int compose_conversation(server_request *x, const char *tenant) {
     if (x->gen.n_messages == 0 || x->problem.kind) return (int)x->problem.kind;
     if (x->gen.has_markup) return compose_markup_of(x, tenant);
-    return x->gen.modular && x->server->info.movable ? compose_documents(x) : SERVER_FINE;
+    return x->gen.modular && x->server->info.movable ? modular_build(x) : SERVER_FINE;
 }
 
 /* ---- counting ---- */
@@ -410,7 +383,7 @@ int compose_count(server_request *x, size_t *n_tokens) {
     rp_error err;
     *n_tokens = 0;
     if (compose_conversation(x, tenant)) return (int)x->problem.kind;
-    if (x->gen.pml && !x->gen.schema) return count_composed(x, tenant, n_tokens);
+    if (x->gen.pml) return count_composed(x, tenant, n_tokens);
     if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);

@@ -10,7 +10,7 @@
  *   outside   before, between or behind the message's own text, whose role is closed around it: it holds roles
  *   bare      it stands in a role of the schema, so the message is that role, and gets none of its own
  *
- * With "reuse": "modular" the parts of a content that came by themselves are modules of a schema that is made for the request (modular.c).
+ * With "reuse": "modular" the documents of a conversation are modules of its prompt (modular.c).
  * Whatever a client writes as text stays text: it is escaped here. Owns nothing; what it makes belongs to the ask. Workers.
  */
 #ifndef SERVER_COMPOSE_H
@@ -20,25 +20,15 @@
 
 #define SERVER_MAX_COMPOSED_BYTES ((size_t)64 << 20) /* of a prompt; what a PML document may have */
 
-/* Sets the ask's `pml`, and `schema` for modular reuse, where the conversation needs it. tenant: the request's. Returns a
+/* Sets the generation's `pml`, or `built` for modular reuse, if the conversation needs it. tenant: the request's. Returns a
  * server_problem_kind. */
 int compose_conversation(server_request *x, const char *tenant);
 
 /* Tokens of the ask's conversation with what opens an answer. Composes it. */
 int compose_count(server_request *x, size_t *n_tokens);
 
-/* ---- for modular.c ---- */
-
-/* A document that is a module: a part of the ask. */
-typedef struct server_document {
-    size_t part;
-    char name[24]; /* "d" and the beginning of a hash of its text */
-} server_document;
-
-/* The parts that are modules, in an array that the ask owns, and the schema that has them. n_documents 0: none is. */
-int modular_choose(server_request *x, server_document **documents, size_t *n_documents);
-
-#define MODULAR_SCHEMA "parts" /* its name, and so the beginning of its records' labels */
+/* Builds the prompt of a conversation with "reuse": "modular", if it has documents (modular.c). Returns a server_problem_kind. */
+int modular_build(server_request *x);
 
 /* Appends text as XML that means it. RP_ERR_INVALID: it holds a character that XML does not have. */
 int compose_escape(base_buffer *out, const char *text, size_t n, bool in_attribute);

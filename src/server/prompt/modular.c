@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* modular.c: "reuse": "modular": the documents of a conversation as modules of a schema that is made for its request.
- *
- *   <schema name="parts" layout="packed" xml:space="preserve">
- *     <module name="first">.</module>      never imported: it stands before all others, so that none is tokenized as a document's beginning
- *     <module name="d0123...">...</module> a document, named by its text
- *   </schema>
- *
- * A module attends to the beginning-of-text token and itself, and its states are named by that and its tokens: whatever the documents are,
- * and in whatever order, those that were read before are found. The schema itself is gone with its request: nothing is to be listed or
- * bounded, and a document's states live as those of any other module.
+/* modular.c: "reuse": "modular": the documents of a conversation are modules of its prompt (rp_prompt_append_document), so that their KV is reused
+ * whatever other documents there are, and in whatever order.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "base/hash.h"
-#include "base/memory.h"
 #include "server/prompt/compose.h"
 #include "server/server_internal.h"
 
-#define MIN_MODULE_TOKENS 32   /* shorter parts stay text */
-#define LOOKED_AT_BYTES 2048   /* of a part, to tell whether it has so many tokens */
-#define MAX_DOCUMENTS 1024     /* of a request; the rest stays text */
-#define NAME_DIGITS 20
+#define MIN_MODULE_TOKENS 32 /* shorter parts stay text */
+#define LOOKED_AT_BYTES 2048 /* of a part, to count its tokens up to that */
 
-/* ---- which parts ---- */
+/* ---- Which parts are documents ---- */
 
-/* The last text of a message is what is asked: it is to see what stands before it. A document says what it is. */
+/* The last text of a message is the question, which must attend to the documents before it. A part of type document is one. */
 static bool is_candidate(const generation *a, size_t i) {
     const server_part *part = &a->parts[i];
     rp_role role = a->messages[part->message].role;
@@ -44,66 +29,43 @@ static bool is_long(const rp_model *m, const char *text, size_t n) {
     return n_tokens >= MIN_MODULE_TOKENS;
 }
 
-static void name_document(server_document *d, const char *text, size_t n) {
-    base_hash h;
-    base_key key;
-    base_hash_init(&h, "reprise document 1");
-    base_hash_bytes(&h, text, n);
-    base_hash_final(&h, &key);
-    d->name[0] = 'd';
-    base_key_hex(&key, d->name + 1, NAME_DIGITS);
-}
+/* ---- The prompt ---- */
 
-/* PML imports a module once. */
-static bool server_document_is_there(const server_document *list, size_t n, const char *name) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i].name, name) == 0) return true;
-    return false;
-}
-
-static size_t list_documents(server_request *x, server_document *list) {
-    const generation *a = &x->gen;
-    size_t n = 0;
-    for (size_t i = 0; i < a->n_parts && n < MAX_DOCUMENTS; i++) {
-        const server_part *part = &a->parts[i];
-        const char *text = a->messages[part->message].text + part->begin;
+/* Appends the text of a message, which has the parts [part, end). *n: documents so far; any beyond the limit stay text. */
+static void modular_append_message(const server_request *x, rp_prompt *prompt, const rp_message *m, const server_part *part, const server_part *end,
+                                   size_t *n) {
+    size_t at = 0;
+    for (; part < end && *n < RP_MAX_DOCUMENTS; part++) {
         size_t bytes = part->end - part->begin;
-        if (!is_candidate(a, i) || !is_long(x->server->model, text, bytes)) continue;
-        list[n].part = i;
-        name_document(&list[n], text, bytes);
-        if (!server_document_is_there(list, n, list[n].name)) n++;
+        if (!is_candidate(&x->gen, (size_t)(part - x->gen.parts)) || !is_long(x->server->model, m->text + part->begin, bytes)) continue;
+        rp_prompt_append_text(prompt, m->text + at, part->begin - at);
+        rp_prompt_append_document(prompt, m->text + part->begin, bytes);
+        at = part->end;
+        ++*n;
+    }
+    rp_prompt_append_text(prompt, m->text + at, m->n - at);
+}
+
+/* Errors of parts are kept by the prompt, and reported when it is submitted. */
+static size_t modular_append_all(const server_request *x, rp_prompt *prompt) {
+    const server_part *part = x->gen.parts, *end = part + x->gen.n_parts;
+    size_t n = 0;
+    for (size_t i = 0; i < x->gen.n_messages; i++) {
+        const server_part *next = part;
+        while (next < end && next->message == i) next++;
+        rp_prompt_begin_role(prompt, x->gen.messages[i].role);
+        modular_append_message(x, prompt, &x->gen.messages[i], part, next, &n);
+        rp_prompt_end_role(prompt);
+        part = next;
     }
     return n;
 }
 
-/* ---- their schema ---- */
-
-static int modular_append_module(base_buffer *out, const generation *a, const server_document *d) {
-    const server_part *part = &a->parts[d->part];
-    int rc = base_buffer_printf(out, "<module name=\"%s\">", d->name);
-    if (!rc) rc = compose_escape(out, a->messages[part->message].text + part->begin, part->end - part->begin, false);
-    return rc ? rc : base_buffer_append_str(out, "</module>");
-}
-
-static int modular_make_schema(server_request *x, const server_document *list, size_t *n) {
-    base_buffer out = BASE_BUFFER(SERVER_MAX_COMPOSED_BYTES);
-    int rc = base_buffer_append_str(&out, "<schema name=\"" MODULAR_SCHEMA "\" layout=\"packed\" xml:space=\"preserve\">"
-                                          "<module name=\"first\">.</module>");
-    for (size_t i = 0; i < *n && !rc; i++) rc = modular_append_module(&out, &x->gen, &list[i]);
-    if (!rc) rc = base_buffer_append_str(&out, "</schema>");
-    if (!rc) x->gen.schema = generation_own(&x->gen, base_buffer_take(&out), &x->problem);
-    else if (rc == RP_ERR_MEMORY) server_fail_memory(&x->problem);
-    else *n = 0; /* PML cannot hold them */
-    base_buffer_free(&out);
-    return (int)x->problem.kind;
-}
-
-int modular_choose(server_request *x, server_document **documents, size_t *n_documents) {
-    size_t most = BASE_MIN(x->gen.n_parts, (size_t)MAX_DOCUMENTS);
-    *n_documents = 0;
-    *documents = most > 0 ? base_calloc(most, sizeof(**documents)) : NULL;
-    if (most == 0) return SERVER_FINE;
-    if (!generation_own(&x->gen, (char *)*documents, &x->problem)) return (int)x->problem.kind;
-    *n_documents = list_documents(x, *documents);
-    return *n_documents > 0 ? modular_make_schema(x, *documents, n_documents) : SERVER_FINE;
+int modular_build(server_request *x) {
+    rp_prompt *prompt;
+    if (x->gen.built) return SERVER_FINE; /* by an earlier call: to count tokens */
+    if (rp_prompt_new(&prompt, NULL, NULL)) return server_fail_memory(&x->problem);
+    if (modular_append_all(x, prompt) > 0) x->gen.built = prompt;
+    else rp_prompt_free(prompt);
+    return SERVER_FINE;
 }

@@ -4,7 +4,9 @@
  *   {"schema": "cities", "parts": [{"type": "module", "name": "plan/miami", "args": {"duration": "3 days"}},
  *                                  {"type": "role", "role": "user", "parts": [{"type": "text", "text": "Is 2 < 3?"}]}]}
  *
- * Owns nothing; the prompt belongs to the ask. Any thread.
+ *   {"parts": [{"type": "document", "text": "..."}, {"type": "text", "text": "What is in it?"}]}
+ *
+ * Owns nothing; the prompt belongs to the generation. Any thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +18,10 @@
 
 static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
 
-/* What rp_prompt refuses is told again at submission; here it only ends the list. */
-static void prompt_parts_add_text(generation *gen, const server_fields *f) {
+/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text or rp_prompt_append_document. */
+static void prompt_parts_add_text(generation *gen, const server_fields *f, int (*append)(rp_prompt *prompt, const char *text, size_t n)) {
     const json_t *text = server_field(f, "text");
-    if (json_is_string(text)) rp_prompt_append_text(gen->built, json_string_value(text), json_string_length(text));
+    if (json_is_string(text)) append(gen->built, json_string_value(text), json_string_length(text));
     else if (text) server_field_wrong(f, "text", text, "a string");
     else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
 }
@@ -39,6 +41,7 @@ static void prompt_parts_add_module(generation *gen, const server_fields *f, con
     server_field_text(f, "schema", &of);
     if (f->problem->kind) return;
     if (!name) server_fail(f->problem, SERVER_INVALID, "parts", "'%sname' is missing: give a module's path, such as plan/miami", f->prefix);
+    else if (!schema) server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is missing: give the name of the schema that the modules are of");
     else if (strcmp(of, schema) != 0)
         server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', but the prompt is for '%.80s': a prompt can use one schema", f->prefix, of,
                     schema);
@@ -75,11 +78,12 @@ static void prompt_parts_add_part(generation *gen, const json_t *part, const cha
     }
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, module or role", place);
-    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f);
+    if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, document, module or role", place);
+    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_text);
+    else if (strcmp(type, "document") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_document);
     else if (strcmp(type, "module") == 0) prompt_parts_add_module(gen, &f, gen->built_schema);
     else if (strcmp(type, "role") == 0) prompt_parts_add_role(gen, &f, in_role);
-    else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, module or role", place, type);
+    else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, document, module or role", place, type);
 }
 
 /* place: "" or the role's, "parts[2]." */
@@ -100,8 +104,8 @@ void generation_parts(generation *gen, const server_fields *f) {
     if (f->problem->kind) return;
     if (!parts && gen->built_schema) server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is for 'parts': give them, or leave it out");
     if (!parts) return;
-    if (!gen->built_schema || !gen->built_schema[0])
-        server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is missing: give the name of the schema that the parts are for");
+    if (gen->built_schema && !gen->built_schema[0])
+        server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is empty: give the name of the schema that the modules are of, or leave it out");
     else if (rp_prompt_new(&gen->built, gen->built_schema, &err)) server_fail_memory(f->problem);
     else prompt_parts_add_parts(gen, parts, "", false, f->problem);
 }

@@ -89,7 +89,7 @@ json_t *report_prompt(const server_request *x) {
     chunker c = {.total = 0};
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
-    if (a->built) chunker_add_parts(&c, a->root);
+    if (a->built && a->n_messages == 0) chunker_add_parts(&c, a->root);
     for (size_t i = 0; i < a->n_messages && !a->pml; i++) chunker_add_message(&c, &a->messages[i]);
     if (a->n_prompts > 0) chunker_add_prompt(&c, &a->prompts[0]);
     end_chunk(&c);
