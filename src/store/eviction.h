@@ -2,9 +2,9 @@
 /* eviction.h: eviction policy: priorities and victims of a tier. One policy for all tiers.
  *
  *   stay(item) = uses x sqrt(cost_us / bytes x share)      how long it is kept after a use
- *   due(item)  = clock at its last use + stay               priority: the least is evicted first; the clock advances to it: ageing
+ *   due(item)  = clock at its last use + stay               priority: the least is evicted, the clock advances to it
  *
- *   clock -->  .....[c]...[b]..........[a]........> due     a victim is taken on the left; a use moves an item to the right
+ *   clock -->  .....[c]...[b]..........[a]........> due     victims on the left; a use moves an item right
  *
  * uses    number of uses, including those before an eviction, while the ghost list remembers them. A new child starts
  *         with the average uses of its parent's children, at least 1: uses of the parent / children that it ever had.

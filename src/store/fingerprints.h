@@ -4,8 +4,8 @@
  *     0   8   magic: 89 'R' 'P' 'F' 0D 0A 1A 0A
  *     8   4   version: 1
  *    12   4   N, entries: 0 to FINGERPRINTS_MOST
- *    16  64N  entries, the newest first: 32 bytes that identify a model's files (device, inode, size, mtime, ctime of each
- *             part, hashed), 32 bytes of their digest (model_fingerprint.c)
+ *    16  64N  entries, the newest first: 32 bytes that identify a model's files (device, inode, size, mtime, ctime of
+ *             each part, hashed), 32 bytes of their digest (model_fingerprint.c)
  *         32  BLAKE2b of all before; keyed if the store has a key
  *
  * Little-endian. An attacker who can write here could give one model another's digest, and so its KV: a key prevents

@@ -2,7 +2,7 @@
 /* record.h: the KV of one span as a file. docs/format.md describes every byte.
  *
  *   plain       public header | private header | zeros up to a page  | layer 0 | layer 1 | ...
- *   encrypted   public header | start of the stream | private header | layer 0 | layer 1 | ...      one message each, one per block
+ *   encrypted   public header | start of the stream | private header | layer 0 | ...      a message each, and per block
  *
  *   public header    magic, version, flags, size of the file, checksum over both headers
  *   private header   model, key, parent, tokens, form, format; offset and checksum of each layer
@@ -84,7 +84,7 @@ int record_write(const char *path, const record_format *format, const record *r,
                  uint64_t *bytes_on_disk, rp_error *err);
 /* The same in steps: records of one folder share its sync:
  *
- *   record_stage      writes and syncs the record under a temporary name, *temporary (base_free), in the folder of its path
+ *   record_stage      writes and syncs it under a temporary name, *temporary (base_free), in the folder of its path
  *   record_publish    renames it; durable after the caller has synced the folder (base_io_sync_folder)
  *   record_discard    removes a file of either name; errno stays
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_bundle.h: the records of a module as one file, for export and import. docs/format.md describes every byte.
  *
- *   header            | items, 40 bytes each | name | record | record | ...      records are plain, by ascending key, without gaps
+ *   header            | items, 40 bytes each | name | record | record | ...      plain, by ascending key, without gaps
  *     0   8  magic        0  32  key
  *     8   4  version     32   8  bytes
  *    12   4  records

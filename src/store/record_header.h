@@ -10,7 +10,7 @@
  *    24   4  bytes of the private header                104   4  kind                  140   4  n_kv_heads
  *    28   4  zeros                                      108   4  at                    144   4  key_dim
  *    32  16  id of the cipher's key, or zeros           112   4  first_slot            148   4  value_dim
- *    48  16  checksum over [0, 48) and the bytes         116   4  n_tokens              152   4  bytes of the label
+ *    48  16  checksum over [0, 48) and the bytes        116   4  n_tokens              152   4  bytes of the label
  *            between this header and layer 0            120   4  slots                 156   4  zeros
  *                                                       160      layers, 32 bytes each
  *                                                             a: a kernel_arithmetic
