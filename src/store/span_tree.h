@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.h: the prefix tree: a radix tree over the tokens of cached text. Its nodes are spans.
  *
- *   root     the owner of the text (a tenant's salt), and a key: everything before the first token (the salt itself for plain
- *            text, the views of a plan, with the salt, for a prompt of modules)
+ *   root     the owner of the text (a tenant's salt), and a key: everything before the first token (the salt itself for
+ *            plain text, the views of a plan, with the salt, for a prompt of modules)
  *   node     tokens at consecutive positions after the first `at` tokens of its parent, and the span with their KV
  *
  *       root -- [You are a concise guide. Today is] -- [Monday. ...]
@@ -108,7 +108,7 @@ void span_tree_release(span_tree *t, const base_key *key);
 void span_path_release(span_path *path);
 
 /* Adds nodes of records (a span_store_own; user: the tree), without a parent until span_tree_settle links all of
- * them. A node with content that does not match its key, and one without an ancestor path, is dropped. RP_ERR_MEMORY. */
+ * them. A node with content that does not match its key is dropped, and so is one without a parent. RP_ERR_MEMORY. */
 int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
 int span_tree_settle(span_tree *t, rp_error *err);
 
