@@ -224,7 +224,8 @@ static int open_database(record_index *ix, rp_error *err) {
 
 /* ---- pins and usage, which survive the database ---- */
 
-static int record_index_compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); } /* also of salvaged_use: the key is its first member */
+/* Of base_key, and of salvaged_use: the key is its first member. */
+static int record_index_compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); }
 
 /* The index of the key, or its insertion point. */
 static size_t find_pin(const record_index *ix, const base_key *key, bool *is_there) {
@@ -445,7 +446,7 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
     int rc = record_index_open_all(ix, &why);
-    if (rc == RP_ERR_FORMAT) { /* SQLite reports a failed read of a page as damage (SQLITE_IOERR_CORRUPTFS): check with a read */
+    if (rc == RP_ERR_FORMAT) { /* SQLite may report a failed read as damage (SQLITE_IOERR_CORRUPTFS) */
         record_index_reset(ix);
         rc = record_index_read_file(path, &why) ? RP_ERR_IO : record_index_open_all(ix, &why);
     }
@@ -518,7 +519,7 @@ int record_index_commit_durably(record_index *ix, rp_error *err) {
     int rc = record_index_commit(ix, err);
     if (rc) return rc;
     sqlite3_busy_timeout(ix->db, 0);
-    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs log and database */
+    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs both files */
     sqlite3_busy_timeout(ix->db, BUSY_MS);
     if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = record_index_fail(ix, "the index of records cannot be synced", err);
     return rc;
