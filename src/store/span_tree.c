@@ -272,7 +272,7 @@ void span_path_release(span_path *p) {
     *p = (span_path){0};
 }
 
-/* Tokens to match; pos_of(i) is the position of tokens[i]: positions[i], or, if that is NULL, consecutive from `pos`. */
+/* Tokens to match; pos_of(i) is the position of tokens[i]: positions[i], or, if NULL, consecutive from `pos`. */
 typedef struct reading {
     const int32_t *tokens, *positions;
     int32_t pos;
@@ -302,7 +302,8 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
         span_found found;
         kv_span *span = span_store_get(p->tree->store, &child->key, &found);
         if (!span) {
-            *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED; /* dropped: unreadable, and still referenced */
+            /* dropped: its record is unreadable, and it is still referenced */
+            *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED;
             return RP_OK;
         }
         int rc = push_step(p, child, span, found == SPAN_FOUND_DISK, 0, err);
@@ -562,7 +563,7 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
 /* The parent of a node as its record names it: only roots have children after no token. NULL: it is absent. */
 static int find_parent(span_tree *t, const lost_node *l, span_node **out, rp_error *err) {
     *out = NULL;
-    if (l->node->at == 0) return take_root(t, &(span_root){.key = l->parent}, out, err); /* the first match supplies its salt */
+    if (l->node->at == 0) return take_root(t, &(span_root){.key = l->parent}, out, err); /* its salt: later */
     *out = span_store_owner(t->store, &l->parent);
     return RP_OK;
 }
