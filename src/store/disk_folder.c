@@ -249,7 +249,8 @@ static int disk_folder_claim(const disk_folder *f, rp_error *err) {
     if (rc || l.kind == FOLDER_MARKED) return rc;
     if (l.kind == FOLDER_FOREIGN) return refuse_foreign(f, &l, err);
     if (l.kind == FOLDER_EMPTY) return write_marker(f, err);
-    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: no format marker was written", why.message); /* a full disk: the next opening writes it */
+    /* A full disk: the next opening writes the marker. */
+    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: no format marker was written", why.message);
     return RP_OK;
 }
 
@@ -317,7 +318,8 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     char text[32];
     for (int i = 0; i < LOCK_TRIES; i++) { /* its previous owner may have been asked to remove it */
         f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-        if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK; /* the folder is locked, and removals can free space */
+        /* A full disk: the folder is locked, and removals can free space. */
+        if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK;
         if (f->lock_file < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
         if (!try_lock(f->lock_file)) return fail_lock(f, err);
         if (disk_folder_is_named(f->lock, "lock", f->lock_file)) break;
@@ -481,7 +483,8 @@ static int meet_name(const disk_folder *f, int i, const char *path, const char *
     base_io_sizes sizes;
     base_key key;
     name_kind kind = kind_of_name(name, i, &key);
-    if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO; /* not removed for certain: its row must stay */
+    /* Other errors: its row must stay. */
+    if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO;
     if (!sizes.is_file) kind = NAME_FOREIGN;
     if (kind == NAME_RECORD) return add_file(list, &key, sizes.disk_bytes, err);
     if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);

@@ -10,20 +10,20 @@
  *
  * Most text is used once (docs/eviction.md), and its writes compete with requests for disk and processor. Therefore
  *
- *   due       is written first, oldest first. The more bytes are queued, the larger the writer's share of a processor, up
- *             to 1/MOST_SHARE: the queue stays within about most_queued()
- *   once      is written when nothing is due: at any time into free space on disk, and after QUIET_US without computation
- *             also in place of records that eviction would select. Of more bytes than half of the disk budget the oldest
- *             are not admitted: they would be evicted first
- *   turnover  text replaces records on disk at most as fast as TURNOVER_US replaces all of them: a working set that does
- *             not fit would wear out the disk, and each record would be evicted before its next use. Text beyond it waits
- *             in LIST_ONCE
+ *   due       is written first, oldest first. The more bytes are queued, the larger the writer's share of a processor,
+ *             up to 1/MOST_SHARE: the queue stays within about most_queued()
+ *   once      is written when nothing is due: at any time into free space on disk, and after QUIET_US without
+ *             computation also in place of records that eviction would select. Of more bytes than half of the disk
+ *             budget the oldest are not admitted: they would be evicted first
+ *   turnover  text replaces records on disk at most as fast as TURNOVER_US replaces all of them: a working set that
+ *             does not fit would wear out the disk, and each record would be evicted before its next use. Text beyond
+ *             it waits in LIST_ONCE
  *   victims   text is admitted to a full disk if the policy would keep it longer than the records it replaces
  *             (eviction_outranks)
  *
- *   late      due text that has waited BEGIN_US without the start of a write is counted (disk_late) and waits in LIST_ONCE
- *             from then on, until its next use: due text is on disk, or no longer due, within SPAN_STORE_LAG_LIMIT_US.
- *             Modules and pinned text stay due
+ *   late      due text that has waited BEGIN_US without the start of a write is counted (disk_late) and waits in
+ *             LIST_ONCE from then on, until its next use: due text is on disk, or no longer due, within
+ *             SPAN_STORE_LAG_LIMIT_US. Modules and pinned text stay due
  *
  * The disk tier gets two groups at a time: the choice is made as late as possible. With write-through everything is
  * due.
@@ -51,8 +51,8 @@
 #define SHARE_STEPS 4
 #define QUIET_US 1000000
 #define ONCE_SHARE 2 /* of the disk budget */
-/* A third of the limit is for the start of a write; the others are for the syncs of its group, which take at most
- * about as long as those before it, and for the index. */
+/* A third of the limit is for the start of a write; the others are for the syncs of its group, which are at most
+ * about as many as were made in the first third, and for the index. */
 #define BEGIN_US (SPAN_STORE_LAG_LIMIT_US / 3)
 /* Chosen: without it 5 GB were written in 5 minutes into a budget of 60 MB (docs/performance.md); budgets of
  * gigabytes never reach it. */
@@ -202,7 +202,7 @@ static void take_use(record_row *row, span_entry *e) {
 static bool span_store_write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
     span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return false;
-    if (s->entries[i].file) span_store_forget_file(s, i, false); /* it was unreadable: the new record replaces it on disk */
+    if (s->entries[i].file) span_store_forget_file(s, i, false); /* unreadable: the new record replaces it */
     f->bytes = bytes;
     if (span_store_enter_disk(s, i, f, 0)) {
         base_free(f);
