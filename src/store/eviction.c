@@ -12,7 +12,7 @@
 #include "store/item_heap.h"
 
 #define N_SHARES 8           /* uses of 1, 2 to 3, 4 to 7, ..., 128 and more */
-#define SHARE_EVENTS 20000.0 /* half-life of the measured shares, in events: enough to be sure, few enough to follow a day */
+#define SHARE_EVENTS 20000.0 /* half-life of measured shares, in events: precise enough, and follows a day */
 #define MAX_BORN (UINT32_MAX - 1)
 
 typedef struct item {
@@ -78,7 +78,7 @@ static share *eviction_share_of(eviction *e, float uses) {
     return &e->shares[i];
 }
 
-/* Records that an item of that many uses was used once more, or was forgotten. */
+/* Counts that an item of that many uses was used once more, or was forgotten. */
 static void eviction_learn(eviction *e, float uses, bool used) {
     share *s = eviction_share_of(e, uses);
     s->used += used;
@@ -107,7 +107,7 @@ static item *parent_of(const eviction *e, const item *it) {
     return parent->uses > 0 && parent->life == it->parent_life ? parent : NULL;
 }
 
-/* Moves an item into its group's heap, or out of it. Among equals the oldest is evicted first. */
+/* Moves an item into its group's heap, or out of it. Among equals the one placed first is evicted first. */
 static void eviction_place(eviction *e, uint32_t i) {
     item *it = eviction_present(e, i);
     item_heap *heap = &e->groups[it->group].heap;

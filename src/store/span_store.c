@@ -73,7 +73,7 @@ static void span_store_clear_bucket(span_store *s, size_t hole) {
 void span_store_unlink(span_store *s, span_list_kind list, uint32_t i) {
     span_list *l = &s->lists[list];
     span_links *e = &s->entries[i].links[list];
-    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* it is in this list */
+    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* in this list */
     *(e->newer == NONE ? &l->newest : &s->entries[e->newer].links[list].older) = e->older;
     *(e->older == NONE ? &l->oldest : &s->entries[e->older].links[list].newer) = e->newer;
 }
