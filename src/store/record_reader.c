@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_reader.c: reads a record into a span's blocks. See record.h.
  *
- *   open -> sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key        record_reader_open
- *        -> layer 0: read, opened if encrypted, checksum -> layer 1 -> ...                                            record_read_layer
+ *   record_reader_open: sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key
+ *        -> record_read_layer: layer 0: read, decrypted if encrypted, checksum -> layer 1 -> ...
  */
 #include "base/check.h"
 #include "store/record_header.h"
@@ -18,7 +18,7 @@
 struct record_reader {
     base_io_file file;
     base_io_sizes sizes;
-    uint64_t at; /* offset in the file, which the record fills, or `sizes` of it */
+    uint64_t at; /* offset of the record, which is the whole file or `sizes` of it */
     record_public public;
     record_head head;
     bool is_checked; /* against a format */
@@ -60,7 +60,7 @@ static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_er
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
 }
 
-/* Encrypted if and only if there is a cipher, and with its key? */
+/* Is the record encrypted if and only if there is a cipher, and with its key? */
 static record_fault check_cipher(const record_reader *r, const record_cipher *cipher, rp_error *err) {
     if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted, and there is no key");
     if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is not encrypted, and there is a key");

@@ -223,7 +223,7 @@ static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     if (rc) return rc;
     rc = writer_write_all(w, err);
     if (!rc) rc = base_io_sync(&w->file, err);
-    if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: earlier a file system may not have allocated space yet */
+    if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* the sync allocates space */
     base_io_close(&w->file);
     if (!rc && bytes_on_disk) *bytes_on_disk = sizes.disk_bytes;
     if (rc) remove_file(w->temporary);
@@ -283,7 +283,7 @@ int record_write(const char *path, const record_format *format, const record *r,
     int rc = record_stage(&temporary, path, format, r, span, cipher, NULL, bytes_on_disk, err);
     if (rc) return rc;
     rc = record_publish(temporary, path, err);
-    if (!rc && (rc = base_io_sync_folder_of(temporary, err))) remove_file(path); /* whole, but its bytes would not be counted */
+    if (!rc && (rc = base_io_sync_folder_of(temporary, err))) remove_file(path); /* else its bytes would not count */
     base_free(temporary);
     return rc;
 }

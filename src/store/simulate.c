@@ -127,7 +127,7 @@ static int simulator_allocate(rp_simulator *s, size_t n_rows, size_t n_refs) {
     return RP_OK;
 }
 
-/* From the last request to the first; frees the table first. */
+/* From the last request to the first; also frees the table, which is no longer needed. */
 static int find_next_uses(rp_simulator *s) {
     uint32_t *later = base_alloc((s->n_blocks + 1) * sizeof(*later));
     base_free(s->buckets);
