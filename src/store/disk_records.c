@@ -114,7 +114,8 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
     disk_folder_record(r->folder, &file->key, path);
     record_fault fault = record_reader_open(&reader, path, NULL, &file->key, r->cipher, &why);
     if (is_broken(fault)) return set_aside(c, file, known, path, fault, &why, err);
-    if (fault == RECORD_FAULT_GONE) return known ? note_gone(c, &file->key, err) : RP_OK; /* removed since the scan of the folder */
+    /* It was removed since the scan of the folder. */
+    if (fault == RECORD_FAULT_GONE) return known ? note_gone(c, &file->key, err) : RP_OK;
     if (fault && known && r->by_index) row = *known;
     if (!fault) {
         row.record = *record_reader_record(reader);
@@ -138,13 +139,15 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
     int rc = RP_OK;
-    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK; /* it was entered again under the cursor */
+    /* It was entered again under the cursor. */
+    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK;
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = comparison_take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err); /* encrypted: its text is in it alone */
+    /* Of an encrypted record, only the file has the text. */
+    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err);
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);

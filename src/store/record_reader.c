@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_reader.c: reads a record into a span's blocks. See record.h.
  *
- *   record_reader_open: sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key
+ *   record_reader_open: sizes -> public header -> both headers' checksum -> cipher -> private header -> format, key
  *        -> record_read_layer: layer 0: read, decrypted if encrypted, checksum -> layer 1 -> ...
  */
 #include "base/check.h"

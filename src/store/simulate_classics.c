@@ -2,9 +2,9 @@
 /* simulate_classics.c: LRU, ARC and S3-FIFO: list-based policies.
  *
  *   LRU       list 1: by last use
- *   ARC       1: used once, 2: used again, 3 and 4: evicted from 1 and 2     a hit in 3 or 4 moves the border of 1 and 2
+ *   ARC       1: used once, 2: used again, 3 and 4: evicted from 1 and 2     a hit in 3 or 4 moves their border
  *             (Megiddo and Modha 2003)
- *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1    a use is only counted, for decisions at a list's end
+ *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     uses are counted; they decide at a list's end
  *             (Yang et al. 2023)
  *
  * One thread.
