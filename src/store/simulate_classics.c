@@ -4,7 +4,7 @@
  *   LRU       list 1: by last use
  *   ARC       1: used once, 2: used again, 3 and 4: evicted from 1 and 2     a hit in 3 or 4 moves their border
  *             (Megiddo and Modha 2003)
- *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     uses are counted; they decide at a list's end
+ *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     uses are counted; they decide at its end
  *             (Yang et al. 2023)
  *
  * One thread.

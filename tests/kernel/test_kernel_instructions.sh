@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the compiler made of each level's products: the instructions that the level is for, and none that its processors may lack.
+# Instructions of each level's compiled products: those that define the level, and none that its processors may lack.
 # REPRISE_BUILD_DIR: the build; OBJDUMP: of its architecture.
 set -euo pipefail
 build=${REPRISE_BUILD_DIR:?} failed=0

@@ -134,7 +134,7 @@ static void scattered_tokens_see_by_position(void **state) {
 
 #define MOST_TOKENS 900
 
-/* The naive context: positions of its tokens, and the first token that a new span may take. */
+/* The naive context: positions of its tokens, and which of them no earlier span may contain. */
 typedef struct naive_context {
     int32_t positions[MOST_TOKENS];
     bool begins[MOST_TOKENS + 1]; /* a run begins here: after a gap or a close */
