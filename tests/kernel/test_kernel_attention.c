@@ -199,7 +199,7 @@ static uint64_t lowest_bits(uint64_t mask, int n) {
 static void check_borders(const kernel_table *t, const problem *a, uint64_t visible, const float *before) {
     const int n = base_popcount64(visible), split = (int)check_random_in(0, n);
     const uint64_t first = lowest_bits(visible, split), second = visible & ~first;
-    const int64_t up = check_random_in(0, BASE_MIN(SLOTS - (n - split), SLOTS - 1)); /* may be 0 */
+    const int64_t up = check_random_in(0, BASE_MIN(SLOTS - (n - split), SLOTS - 1)); /* there may be no slot to place */
     const uint64_t target = lowest_bits(UINT64_MAX << up, n - split);
     void *moved = move_slots(a, second, target);
     const size_t bytes = rows_bytes(a->n_q, a->acc_stride, a->dim);

@@ -13,7 +13,7 @@ case $(objdump -f "$(object linear_generic)") in
 *) echo "no objects in $build, or of an architecture without levels" >&2; exit 1 ;;
 esac
 
-# expect ARCHITECTURE FILE WANTED UNWANTED: patterns of lines that the disassembly holds, and holds not.
+# expect ARCHITECTURE FILE WANTED UNWANTED: patterns that the disassembly must contain, and must not contain.
 expect() {
     [ "$1" = $architecture ] || return 0
     local wanted unwanted
