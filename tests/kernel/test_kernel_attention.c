@@ -85,8 +85,7 @@ static int64_t random_dim(int round) {
 /* An address to prefetch may be invalid. */
 static const void *any_address(void) { return (const void *)(uintptr_t)check_random(); }
 
-/* ---- scores
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 static void run_scores(const kernel_table *t, const problem *a, int64_t first, int64_t n, float scale, float *out,
                        int64_t out_stride) {
@@ -144,8 +143,7 @@ static void check_scores(const kernel_table *t, int f16) {
     }
 }
 
-/* ---- values
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void run_values(const kernel_table *t, const problem *a, const void *states, uint64_t visible, const float *p,
                        int64_t n_q, float *acc) {
@@ -246,8 +244,7 @@ static void check_values(const kernel_table *t, int f16) {
     }
 }
 
-/* ---- storing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
 
 static void store(const kernel_table *t, bool f16, bool key, const float *x, int64_t dim, void *block, int slot) {
     if (key) {
@@ -281,8 +278,7 @@ static void check_store(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- timing: 32 blocks of a head of 64 or 128, by 1, 4 and 16 queries
- * ----------------------------------------------- */
+/* ---- timing: 32 blocks of a head of 64 or 128, by 1, 4 and 16 queries -------------------------------------------- */
 
 typedef struct timing {
     const kernel_table *table;

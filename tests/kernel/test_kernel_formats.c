@@ -12,8 +12,7 @@
 #include "base/compiler.h"
 #include "support/kernel_blocks.h"
 
-/* ---- dequantising
- * -------------------------------------------------------------------------------------------------- */
+/* ---- dequantising ------------------------------------------------------------------------------------------------ */
 
 /* A scale times its factor is exact; the product with q and the minimum's subtraction round: 2 u (|w| + |min|), and
  * 2^-149 below the normal range. */
@@ -90,8 +89,8 @@ static void check_q4_1_by_hand(void) {
 }
 
 /* Q5_0, d = 0.5. Fifth bits 0x80010001: elements 0, 16 and 31. Byte 6 = 0x43: element 0 is 3 + 16 - 16, element 16 is
- * 4; byte 7 = 0x21: element 1 is 1 - 16, element 17 is 2 - 16. Element 31 has only its fifth bit: 0. Q5_1, d = 0.5, m
- * = -1 (0xbc00), the same integers without the offset. */
+ * 4; byte 7 = 0x21: element 1 is 1 - 16, element 17 is 2 - 16. Element 31 has only its fifth bit: 0.
+ * Q5_1, d = 0.5, m = -1 (0xbc00), the same integers without the offset. */
 static void check_q5_by_hand(void) {
     const uint8_t q5_0[22] = {0x00, 0x38, 0x01, 0x00, 0x01, 0x80, 0x43, 0x21};
     check_known(KERNEL_Q5_0, q5_0,
@@ -101,9 +100,9 @@ static void check_q5_by_hand(void) {
                 (known[]){{0, 8.5f}, {16, 9.0f}, {1, -0.5f}, {17, 0.0f}, {31, 7.0f}, {2, -1.0f}, {30, -1.0f}}, 7);
 }
 
-/* IQ4_NL, d = 2: the ends and the middle of the table. MXFP4: e = 128 doubles E2M1's values; codes 7 = 6, 15 = -6, 1
- * = 0.5, 9 = -0.5, 2 = 1, 11 = -1.5; e = 0 is 2^-127, half of which is 2^-128; e = 255, which is NaN in E8M0,
- * continues the sequence: 0.5 * 2^128 = 2^127. */
+/* IQ4_NL, d = 2: the ends and the middle of the table.
+ * MXFP4: e = 128 doubles E2M1's values; codes 7 = 6, 15 = -6, 1 = 0.5, 9 = -0.5, 2 = 1, 11 = -1.5; e = 0 is 2^-127,
+ * half of that is 2^-128; e = 255, which is NaN in E8M0, continues the sequence: 0.5 * 2^128 = 2^127. */
 static void check_tables_by_hand(void) {
     const uint8_t iq4_nl[18] = {0x00, 0x40, 0xf0, 0x87};
     check_known(KERNEL_IQ4_NL, iq4_nl, (known[]){{0, -254.0f}, {16, 226.0f}, {1, -20.0f}, {17, 2.0f}, {2, -254.0f}}, 5);
@@ -173,8 +172,7 @@ static void check_hand_blocks(const kernel_table *t, int arg) {
     check_q6_k_by_hand();
 }
 
-/* ---- quantising
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- quantising -------------------------------------------------------------------------------------------------- */
 
 /* Widens a range by n elements. */
 static void widen(const float *x, int n, double *low, double *high) {
@@ -328,8 +326,7 @@ static void check_quantizer(const kernel_table *t, int arg) {
     check_quantize_extremes(t, arg);
 }
 
-/* ---- halves
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- halves ------------------------------------------------------------------------------------------------------ */
 
 static double half_value(uint16_t h) {
     const uint8_t bytes[2] = {(uint8_t)h, (uint8_t)(h >> 8)};
@@ -422,8 +419,7 @@ static void check_halves(const kernel_table *t, int arg) {
     check_load_bits(t);
 }
 
-/* ---- the table of types
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the table of types ------------------------------------------------------------------------------------------ */
 
 static void check_types(const kernel_table *t, int arg) {
     (void)arg;

@@ -35,8 +35,7 @@ static float read_float(const uint8_t *p) {
 
 static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERNEL_F16 || t == KERNEL_BF16 ? 2 : 1; }
 
-/* ---- making problems
- * ----------------------------------------------------------------------------------------------- */
+/* ---- making problems --------------------------------------------------------------------------------------------- */
 
 static void random_floats(kernel_type t, uint8_t *w, int64_t n, check_kind kind) {
     for (int64_t i = 0; i < n; i++) {
@@ -122,8 +121,7 @@ static void run(const kernel_table *t, const problem *p, int64_t out_begin, int6
     t->linear[p->type](p->packed, p->n_in, out_begin, out_end, p->x, p->x_stride, p->n_rows, p->y, p->y_stride);
 }
 
-/* ---- the reference
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the reference ----------------------------------------------------------------------------------------------- */
 
 typedef struct truth {
     double sum, magnitude, terms;
@@ -195,8 +193,7 @@ static void check_values(const kernel_table *t, const problem *p) {
     check_release(min);
 }
 
-/* ---- independence of rows, ranges and addresses
- * -------------------------------------------------------------------- */
+/* ---- independence of rows, ranges and addresses ------------------------------------------------------------------ */
 
 /* Computes some rows and outputs of p again, from copies at other addresses, and compares bits. */
 static void check_part(const kernel_table *t, const problem *p) {
@@ -286,8 +283,7 @@ static void check_type(const kernel_table *t, int type) {
     check_widths(t, type);
 }
 
-/* ---- quantize_row
- * -------------------------------------------------------------------------------------------------- */
+/* ---- quantize_row ------------------------------------------------------------------------------------------------ */
 
 /* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127
  * * 3u of a step) of its value; s is d * sum, h the same for halves, c their sums. A block below 2^-110 may become
@@ -326,8 +322,7 @@ static void check_quantize_row(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- timing
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- timing ------------------------------------------------------------------------------------------------------ */
 
 typedef struct timing {
     const kernel_table *table;

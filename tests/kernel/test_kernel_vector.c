@@ -20,8 +20,7 @@ static float *row(int64_t n) { return check_alloc((size_t)n * sizeof(float), 4 *
 /* Lengths with every tail, and some long ones. */
 static int64_t random_length(int round) { return round % 4 == 3 ? check_random_in(100, 3000) : check_random_in(1, 70); }
 
-/* ---- softmax
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* x - max rounds once (u |x - max|, which the exponential makes relative), exp adds 8 u, the sum 9 u at most on average
  * over positive terms, the factor 2 u. */
@@ -85,8 +84,7 @@ static void check_exponential(const kernel_table *t, int arg) {
     check_release(y);
 }
 
-/* ---- norm
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
 
 /* The sum is in double; 1 / root, x times it and times w round: 3 u, and the subnormal range. */
 static void check_rms_norm(const kernel_table *t, int arg) {
@@ -144,8 +142,7 @@ static void check_layer_norm(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- activations and sums
- * ------------------------------------------------------------------------------------------ */
+/* ---- activations and sums ---------------------------------------------------------------------------------------- */
 
 static double sigmoid(double t) { return t >= 0 ? 1 / (1 + exp(-t)) : exp(t) / (1 + exp(t)); }
 static double cut(double x, double limit) { return fmin(fmax(x, -limit), limit); }
@@ -279,8 +276,7 @@ static void check_add(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- rotation
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- rotation ---------------------------------------------------------------------------------------------------- */
 
 typedef struct rotation {
     int64_t n_heads, dim, rot_dim;
@@ -332,8 +328,7 @@ static void check_rope(const kernel_table *t, int neox) {
     }
 }
 
-/* ---- timing: a row of 2048
- * ------------------------------------------------------------------------------------------ */
+/* ---- timing: a row of 2048 --------------------------------------------------------------------------------------- */
 
 enum { WIDTH = 2048 };
 
