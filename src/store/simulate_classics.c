@@ -4,8 +4,8 @@
  *   LRU       list 1: by last use
  *   ARC       1: used once, 2: used again, 3 and 4: evicted from 1 and 2     a hit in 3 or 4 moves their border
  *             (Megiddo and Modha 2003)
- *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     uses are counted; they decide at its end
- *             (Yang et al. 2023)
+ *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     a use is only counted; the count decides
+ *             (Yang et al. 2023)                                              at the end of a list
  *
  * One thread.
  */
