@@ -8,8 +8,8 @@
  *
  * uses    number of uses, including those before an eviction, while the ghost list remembers them. A new child starts
  *         with the average uses of its parent's children, at least 1: uses of the parent / children that it ever had.
- * share   of all items that were used as often, the share that was used once more before it was forgotten: measured
- *         at run time, for uses of 1, 2 to 3, 4 to 7, ... Where most text is used once, a scan is evicted before text that
+ * share   of all items that were used as often, the share that was used once more before it was forgotten: measured at
+ *         run time, for uses of 1, 2 to 3, 4 to 7, ... Where most text is used once, a scan is evicted before text that
  *         is reused.
  * sqrt    an item that was idle for twice as long is used about a quarter as often: an item of four times the value
  *         is kept twice as long.

@@ -36,7 +36,7 @@ const uint8_t *record_cipher_id(const record_cipher *c);
 void record_cipher_mac(const record_cipher *c, const char *domain, const void *bytes, size_t n, base_key *out);
 
 typedef struct record_stream {
-    _Alignas(16) unsigned char state[64]; /* crypto_secretstream_xchacha20poly1305_state; checked by a static assertion */
+    _Alignas(16) unsigned char state[64]; /* crypto_secretstream_xchacha20poly1305_state (static assertion) */
 } record_stream;
 
 /* Starts a new stream to write: start[0..24) is written before the messages. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_header.h: encodes and decodes the two headers of a record. Accesses no files; used by the writer, the reader
- * and their tests.
+/* record_header.h: encodes and decodes the two headers of a record. Accesses no files; used by the writer, the
+ * reader and their tests.
  *
  *   public header                                       private header
  *     0   8  magic                                        0  32  fingerprint           124   4  first_pos

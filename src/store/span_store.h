@@ -46,7 +46,7 @@ size_t span_store_close(span_store *s, uint64_t deadline_us);
 /* The result of a lookup. */
 typedef enum span_found {
     SPAN_FOUND_RAM,
-    SPAN_FOUND_DISK,    /* a hit on disk: its layers become ready one after another (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_DISK,    /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
@@ -108,7 +108,8 @@ void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve).
  * Negative: more is reserved than there is. Reads of records take no more than these. */
 int64_t span_store_free_blocks(const span_store *s);
-/* Evicts the span of the lowest priority that nobody else references from RAM. false: there is none. A kv_reclaim_fn. */
+/* Evicts the span of the lowest priority that nobody else references from RAM. false: there is none. A
+ * kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 /* Sets a tenant's quota in RAM and on disk; 0: none. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes);
@@ -167,7 +168,7 @@ typedef struct span_store_disk {
     disk_tier_options tier;
     span_store_write write;
     uint64_t budget_bytes; /* of the whole folder */
-    const base_key *others; /* [n_others] fingerprints of this model's KV with another arithmetic: such records are counted in the log */
+    const base_key *others; /* [n_others] fingerprints of this model's KV with another arithmetic: counted in the log */
     size_t n_others;
 } span_store_disk;
 

@@ -6,9 +6,9 @@
  * with u = 2^-24 and S the sum of the magnitudes of all terms:
  *   float types      n fused or 2n separate roundings, each at most u * S: (2n + 2) u S
  *   quantised types  a piece of 32 gives one exact integer, at most 32 * 128 * 127 < 2^24, so exact as a float too; a
- *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale * d,
- *                    the product and the addition round. With T terms (a piece has one or two scales, up to two minima):
- *                    (T + 3) u S, and for underflow: T * 2^-149 * 2^20
+ *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale *
+ *                    d, the product and the addition round. With T terms (a piece has one or two scales, up to two
+ *                    minima): (T + 3) u S, and for underflow: T * 2^-149 * 2^20
  * T and n are doubled below, which covers (1 + u)^T - 1 > T u.
  */
 #include <math.h>

@@ -83,7 +83,7 @@ static void every_call_of_writing_can_fail(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, three layers, sync, stat, rename, sync */
+        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, 3 layers, sync, stat, rename, sync */
         assert_int_equal(fail_every_write(cipher, kinds[k]), 15); /* and a write for each of nine blocks */
     }
     record_cipher_close(cipher);

@@ -260,7 +260,7 @@ static void no_cache_is_ever_too_full(void **state) {
                 assert_true(there <= capacity);
                 most = there > most ? there : most;
             }
-            assert_true(most == capacity || policies[p] == &simulate_optimum); /* it keeps only blocks with a next use */
+            assert_true(most == capacity || policies[p] == &simulate_optimum); /* keeps only blocks with a next use */
             policies[p]->close(cache);
         }
 }

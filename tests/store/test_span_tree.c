@@ -325,7 +325,8 @@ static void a_salt_knows_its_own_texts(void **state) {
     close_bench(&b);
 }
 
-/* A root that was made by its key alone is found by every caller with the key, and takes its salt from the first one. */
+/* A root that was made by its key alone is found by every caller with the key, and takes its salt from the first
+ * one. */
 static void a_root_gets_its_salt_from_the_first_match(void **state) {
     (void)state;
     bench b;
