@@ -52,7 +52,7 @@ typedef struct disk_tier_options {
  * other models too. RP_ERR_IO with its cause in errno (it cannot be used now), RP_ERR_CONFLICT (another process uses
  * it), RP_ERR_FORMAT (the folder is neither empty nor a store), RP_ERR_MEMORY, errors of fn. */
 int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err);
-/* Completes what is queued, writes included, within the deadline. Events that were not taken are lost. */
+/* Completes all queued operations, writes included, within the deadline. Events that were not taken are lost. */
 void disk_tier_close(disk_tier *d);
 /* After this time (base_clock_us) no read or write starts, and no write that waits for a sync continues: they fail
  * with RP_ERR_CANCELLED and leave no files. Removals and notes are carried out. The tier waits for one system call at

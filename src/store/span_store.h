@@ -168,7 +168,7 @@ typedef struct span_store_disk {
     disk_tier_options tier;
     span_store_write write;
     uint64_t budget_bytes; /* of the whole folder */
-    const base_key *others; /* [n_others] fingerprints of this model's KV with another arithmetic: counted in the log */
+    const base_key *others; /* [n_others] fingerprints with another arithmetic: their records are counted in the log */
     size_t n_others;
 } span_store_disk;
 

@@ -210,7 +210,7 @@ static void know_use(span_entry *e, const record_row *row) {
     e->noted = true;
 }
 
-/* Records of other models are entries, too, without hits: they count towards the budget, and are evicted. */
+/* Records of other models are entries, too, without hits: they count towards the budget, and can be evicted. */
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
@@ -307,7 +307,7 @@ static void warn_degraded(span_store *s, rp_store_state state, const char *troub
 }
 
 /* A store that cannot be written now is opened read-only, and one that cannot be read is left out: an engine does not
- * depend on it. What the user must correct is an error: another program's folder, a budget, another process. */
+ * depend on it. Problems that the user must correct are errors: another program's folder, a budget, another process. */
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
     rp_error why, again;
     s->format = disk->tier.format;

@@ -302,7 +302,7 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
         span_found found;
         kv_span *span = span_store_get(p->tree->store, &child->key, &found);
         if (!span) {
-            /* dropped: its record is unreadable, and it is still referenced */
+            /* SPAN_END_DROPPED: its record is unreadable, and it is still referenced */
             *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED;
             return RP_OK;
         }
@@ -575,7 +575,7 @@ static bool may_hang(const span_node *parent, const span_node *n) {
     return n->at == parent->n_tokens || parent->tokens[n->at] != n->tokens[0] || parent->pos + n->at != n->pos;
 }
 
-/* Links the nodes whose parents are present. A key depends on its parent's, so no node is its own ancestor. */
+/* Links the nodes with present parents. A key depends on its parent's, so no node is its own ancestor. */
 static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
     span_node *parent;
     int rc = find_parent(t, l, &parent, err);

@@ -108,7 +108,7 @@ void span_tree_release(span_tree *t, const base_key *key);
 void span_path_release(span_path *path);
 
 /* Adds nodes of records (a span_store_own; user: the tree), without a parent until span_tree_settle links all of
- * them. A node with content that does not match its key is dropped, and so is one without a parent. RP_ERR_MEMORY. */
+ * them. A node with content that does not match its key is removed, and so is one without a parent. RP_ERR_MEMORY. */
 int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
 int span_tree_settle(span_tree *t, rp_error *err);
 
