@@ -30,9 +30,9 @@
 #define LOCK_PAUSE_NS 2000000
 #define MARKER "reprise-store"
 #define MARKER_FIRST_LINE "reprise store\n"
-#define MARKER_BYTES 4096 /* more is none */
+#define MARKER_BYTES 4096 /* a larger file is not a marker */
 #define STORE_FORMAT 1
-#define FOLDER_RIGHTS (S_IRWXG | S_IRWXO) /* that others should not have */
+#define FOLDER_RIGHTS (S_IRWXG | S_IRWXO) /* of other users, to be removed */
 #define ENTRY_BYTES (DISK_PATH_BYTES + NAME_MAX + 2)
 
 /* ---- names ---- */
@@ -61,14 +61,14 @@ static const char *skip_digits(const char *s) {
     return s;
 }
 
-/* What a name in a subfolder is by its pattern. Nothing but the first two is ever removed. */
+/* Kinds of names in a subfolder. Only the first two are ever removed. */
 typedef enum name_kind {
     NAME_RECORD,    /* {64 digits}.rps */
-    NAME_TEMPORARY, /* {64 digits}.rps.PID-TIME-NUMBER.tmp: left by a process that was killed (record_writer.c) */
+    NAME_TEMPORARY, /* {64 digits}.rps.PID-TIME-NUMBER.tmp: of a writer that was killed (record_writer.c) */
     NAME_FOREIGN,
 } name_kind;
 
-/* folder: that it is in; DISK_FOLDERS: bad/, which has records of every key. */
+/* folder: the number of its folder; DISK_FOLDERS: bad/, which has records of every key. */
 static name_kind kind_of_name(const char *name, int folder, base_key *key) {
     if (!base_key_parse(key, name)) return NAME_FOREIGN;
     if (folder != DISK_FOLDERS && disk_folder_of(key) != folder) return NAME_FOREIGN;
@@ -84,7 +84,7 @@ static name_kind kind_of_name(const char *name, int folder, base_key *key) {
     return strcmp(rest, RECORD_TEMPORARY) == 0 && folder != DISK_FOLDERS ? NAME_TEMPORARY : NAME_FOREIGN;
 }
 
-/* Is the name one that a store has in its folder? An empty file system has lost+found. */
+/* Is it one of the names in a store's folder? An empty file system has lost+found. */
 static bool is_root_name(const char *name) {
     static const char *const names[] = {MARKER, MARKER RECORD_TEMPORARY, "lock", "index.db", "index.db-wal", "index.db-shm",
                                         "index.db-journal", "index.db.bad", "index.db.bad-wal", "index.db.bad-shm", "pins",
@@ -123,13 +123,13 @@ int disk_folder_read_audit(const char *dir, size_t limit, base_buffer *out) {
     return rc;
 }
 
-/* ---- is it a store? ---- */
+/* ---- recognising a store ---- */
 
-/* What a folder is to a store. */
+/* Kinds of folders. */
 typedef enum folder_kind {
     FOLDER_EMPTY,
     FOLDER_MARKED,
-    FOLDER_UNMARKED, /* a store all the same: of a version that had no marker, or whose marker is gone */
+    FOLDER_UNMARKED, /* a store nevertheless: of a version without markers, or its marker was removed */
     FOLDER_FOREIGN,
 } folder_kind;
 
@@ -137,10 +137,10 @@ typedef struct folder_look {
     folder_kind kind;
     size_t n_records;
     bool has_lock, has_index;
-    char foreign[NAME_MAX + 3]; /* the first name that is none of a store's; "" none */
+    char foreign[NAME_MAX + 3]; /* the first foreign name; "" none */
 } folder_look;
 
-/* RP_ERR_IO: it cannot be read, or is of a newer format (errno ENOTSUP). */
+/* RP_ERR_IO: it is unreadable, or of a newer format (errno ENOTSUP). */
 static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     char path[DISK_PATH_BYTES], text[MARKER_BYTES + 1];
     base_io_file file;
@@ -165,7 +165,7 @@ static void note_foreign(folder_look *l, const char *folder, const char *name) {
     if (!l->foreign[0]) snprintf(l->foreign, sizeof(l->foreign), "%s%s%.*s", folder, folder[0] ? "/" : "", NAME_MAX, name);
 }
 
-/* A subfolder of what may be a store without a marker. */
+/* Examines a subfolder of a possible store without a marker. */
 static int look_into(const disk_folder *f, const char *name, folder_look *l, rp_error *err) {
     char path[DISK_PATH_BYTES];
     base_key key;
@@ -206,8 +206,8 @@ static int look_around(const disk_folder *f, folder_look *l, rp_error *err) {
     return rc;
 }
 
-/* A folder without a marker is a store if all its names are a store's and its index has the table of one; where the index has no table (a
- * crash), is no database (damage) or is gone, if it has a lock and records. */
+/* A folder without a marker is a store if all its names are a store's and its index has the table of one; if the
+ * index has no table (a crash), is not a database (damage) or is missing, if it has a lock and records. */
 static int disk_folder_examine(const disk_folder *f, folder_look *l, rp_error *err) {
     char path[DISK_PATH_BYTES];
     bool is_marked;
@@ -237,11 +237,11 @@ static int write_marker(const disk_folder *f, rp_error *err) {
     snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
     int rc = base_io_write_whole(path, text, (size_t)n, err);
     snprintf(path, sizeof(path), "%s", f->dir);
-    if (!rc) (void)base_io_sync_folder_of(path, NULL); /* it may be a folder that we may not read */
+    if (!rc) (void)base_io_sync_folder_of(path, NULL); /* best effort: its parent may be unreadable */
     return rc;
 }
 
-/* The folder becomes this process's store, or is one; locked. */
+/* Makes the folder a store, or verifies that it is one; locked. */
 static int disk_folder_claim(const disk_folder *f, rp_error *err) {
     folder_look l;
     rp_error why;
@@ -249,7 +249,8 @@ static int disk_folder_claim(const disk_folder *f, rp_error *err) {
     if (rc || l.kind == FOLDER_MARKED) return rc;
     if (l.kind == FOLDER_FOREIGN) return refuse_foreign(f, &l, err);
     if (l.kind == FOLDER_EMPTY) return write_marker(f, err);
-    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: no format marker was written", why.message); /* a full disk: the next time */
+    /* A full disk: the next opening writes the marker. */
+    if (write_marker(f, &why)) base_log(BASE_LOG_WARN, "store: %s: no format marker was written", why.message);
     return RP_OK;
 }
 
@@ -269,7 +270,7 @@ int disk_folder_check_foreign(const disk_folder *f, rp_error *err) {
 
 /* ---- opening ---- */
 
-/* Who has it, for the message; 0: it does not say. */
+/* The process id of the owner, for the message; 0: unknown. */
 static long read_owner(int folder) {
     char text[32] = {0};
     int fd = openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -278,7 +279,8 @@ static long read_owner(int folder) {
     return owner;
 }
 
-/* Who only asks whether it is locked (disk_folder_owner) has it for a moment. errno says why not. */
+/* A process that only checks the lock (disk_folder_owner) holds it for a moment: retries. errno is the cause of a
+ * failure. */
 static bool try_lock(int lock) {
     bool is_taken = false;
     for (int i = 0; i < LOCK_TRIES && !is_taken; i++) {
@@ -297,8 +299,8 @@ static int fail_lock(const disk_folder *f, rp_error *err) {
     return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "the store is in use by %s: end it, use another folder, or open the store read-only", who);
 }
 
-/* The folder itself: nobody can remove its lock without removing the store. Some file systems lock files alone (NFS): then the file `lock`,
- * which also keeps out programs of versions that lock nothing else. */
+/* Locks the folder itself: its lock can be removed only with the store. Some file systems lock only files (NFS):
+ * there it locks the file `lock`, which also excludes programs of versions that lock nothing else. */
 static int take_folder(disk_folder *f, rp_error *err) {
     f->lock = open(f->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
@@ -306,7 +308,7 @@ static int take_folder(disk_folder *f, rp_error *err) {
     return is_locked || is_unknown ? RP_OK : fail_lock(f, err);
 }
 
-/* Is an open file the one of this name? */
+/* Does the name still refer to the open file? */
 static bool disk_folder_is_named(int folder, const char *name, int fd) {
     struct stat own, named;
     return fstat(fd, &own) == 0 && fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
@@ -314,9 +316,10 @@ static bool disk_folder_is_named(int folder, const char *name, int fd) {
 
 static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     char text[32];
-    for (int i = 0; i < LOCK_TRIES; i++) { /* whoever had it may have been told to remove it */
+    for (int i = 0; i < LOCK_TRIES; i++) { /* its previous owner may have been asked to remove it */
         f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-        if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK; /* the folder is locked: removing makes the disk less full */
+        /* A full disk: the folder is locked, and removals can free space. */
+        if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK;
         if (f->lock_file < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
         if (!try_lock(f->lock_file)) return fail_lock(f, err);
         if (disk_folder_is_named(f->lock, "lock", f->lock_file)) break;
@@ -326,7 +329,7 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     if (f->lock_file < 0) return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' keeps being replaced");
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
     if (fchmod(f->lock_file, S_IRUSR | S_IWUSR) != 0 || ftruncate(f->lock_file, 0) != 0 || pwrite(f->lock_file, text, (size_t)n, 0) != n)
-        base_log(BASE_LOG_WARN, "store: %s/lock does not name its owner", f->dir); /* the lock holds all the same */
+        base_log(BASE_LOG_WARN, "store: %s/lock does not name its owner", f->dir); /* the lock is held nevertheless */
     return RP_OK;
 }
 
@@ -392,7 +395,7 @@ int disk_folder_sync_removals(const disk_folder *f, uint32_t *unsynced, rp_error
         if (!(*unsynced >> i & 1)) continue;
         disk_folder_path(f, i, path);
         int own = base_io_sync_folder(path, &next);
-        if (own && errno == ENOENT) own = RP_OK; /* nobody made it: it holds no name */
+        if (own && errno == ENOENT) own = RP_OK; /* it does not exist, and so has no names */
         if (!own) *unsynced &= ~(1u << i);
         else if (!rc) rc = own, first = next, cause = errno;
     }
@@ -401,7 +404,7 @@ int disk_folder_sync_removals(const disk_folder *f, uint32_t *unsynced, rp_error
     return rc;
 }
 
-/* ---- what could not be read ---- */
+/* ---- quarantine ---- */
 
 static uint64_t disk_bytes(const char *path) {
     base_io_sizes sizes;
@@ -410,7 +413,7 @@ static uint64_t disk_bytes(const char *path) {
 
 static const char *const bad_index[] = {"index.db.bad", "index.db.bad-wal", "index.db.bad-shm"};
 
-/* Keeps at most so many records and bytes of what was set aside, an index included: any others go. */
+/* Removes files of the quarantine, an index included, beyond the limits. */
 static void thin_out(const disk_folder *f, int most_files, uint64_t most_bytes) {
     char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
     base_key key;
@@ -448,7 +451,7 @@ void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
     if (own > most || base_io_rename(from, to, NULL)) base_io_unlink(from, NULL);
 }
 
-/* ---- all there is ---- */
+/* ---- scanning ---- */
 
 typedef struct file_list {
     disk_file *files;
@@ -480,7 +483,8 @@ static int meet_name(const disk_folder *f, int i, const char *path, const char *
     base_io_sizes sizes;
     base_key key;
     name_kind kind = kind_of_name(name, i, &key);
-    if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO; /* gone, or not known: its row must stay */
+    /* Other errors: its row must stay. */
+    if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO;
     if (!sizes.is_file) kind = NAME_FOREIGN;
     if (kind == NAME_RECORD) return add_file(list, &key, sizes.disk_bytes, err);
     if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);
@@ -512,7 +516,7 @@ static int scan_folder(const disk_folder *f, int i, file_list *list, rp_error *e
     return rc;
 }
 
-/* Files beside those of the store, in the folder and in bad/. Not being able to look there keeps no record from being found. */
+/* Files that are not the store's, in the folder and in bad/. An error here does not affect the records. */
 static void scan_others(const disk_folder *f, file_list *list) {
     char folder[DISK_PATH_BYTES], path[ENTRY_BYTES];
     base_key key;

@@ -12,9 +12,9 @@
 
 typedef struct comparison {
     disk_records *r;
-    disk_file *files; /* by rising key */
+    disk_file *files; /* by ascending key */
     size_t n_files, next;
-    base_key *gone;   /* rows that go */
+    base_key *gone;   /* rows to remove */
     size_t n_gone, cap_gone;
 } comparison;
 
@@ -38,7 +38,7 @@ static void disk_records_note_failure(disk_records *r, int rc, const rp_error *e
     r->index_err = *err;
 }
 
-/* The row of this key goes. */
+/* Removes the row of this key. */
 static int drop_row(comparison *c, const base_key *key, rp_error *err) {
     int rc = base_grow((void **)&c->gone, &c->cap_gone, c->n_gone + 1, DISK_TIER_MAX_RECORDS, sizeof(*c->gone));
     if (rc) return base_fail(err, rc, "the index names %zu missing records", c->n_gone);
@@ -53,7 +53,7 @@ static int note_gone(comparison *c, const base_key *key, rp_error *err) {
     return drop_row(c, key, err);
 }
 
-/* Is it worth nothing to anybody? What another key, program or machine may read stays. */
+/* Can nobody use it? A record that another key, program or machine may be able to read stays. */
 static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
 
 static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault,
@@ -84,7 +84,7 @@ disk_row_digests disk_records_digest(const record *r, const base_key *fingerprin
     return out;
 }
 
-/* Does the row say of the record what it says itself? */
+/* Does the row agree with the record's header? */
 static bool comparison_agrees(const comparison *c, const record_row *known, const record_row *row) {
     if (known->n_layers != row->n_layers || known->bytes != row->bytes) return false;
     disk_row_digests a = disk_records_digest(&known->record, &known->fingerprint, known->n_layers, !c->r->cipher);
@@ -104,7 +104,7 @@ static void comparison_enter(comparison *c, const record_row *row) {
     if (!r->folder->read_only) disk_records_note_failure(r, disk_records_enter(r->index, r->cipher, row, &err), &err);
 }
 
-/* A file that the index does not know, or not all of: what it says of itself is taken over. known: its row; NULL. */
+/* Takes over the header of a file without a row, or with an incomplete one. known: its row; or NULL. */
 static int comparison_take_over(comparison *c, const disk_file *file, const record_row *known, rp_error *err) {
     disk_records *r = c->r;
     char path[DISK_PATH_BYTES];
@@ -114,7 +114,8 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
     disk_folder_record(r->folder, &file->key, path);
     record_fault fault = record_reader_open(&reader, path, NULL, &file->key, r->cipher, &why);
     if (is_broken(fault)) return set_aside(c, file, known, path, fault, &why, err);
-    if (fault == RECORD_FAULT_GONE) return known ? note_gone(c, &file->key, err) : RP_OK; /* since the folder was looked at */
+    /* It was removed since the scan of the folder. */
+    if (fault == RECORD_FAULT_GONE) return known ? note_gone(c, &file->key, err) : RP_OK;
     if (fault && known && r->by_index) row = *known;
     if (!fault) {
         row.record = *record_reader_record(reader);
@@ -134,17 +135,19 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
     return rc;
 }
 
-/* Rows and files both come by rising key. */
+/* Rows and files both come by ascending key. */
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
     int rc = RP_OK;
-    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK; /* it was entered again under the cursor */
+    /* It was entered again under the cursor. */
+    if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK;
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = comparison_take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err); /* encrypted: its text is in it alone */
+    /* Of an encrypted record, only the file has the text. */
+    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err);
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);
@@ -160,7 +163,7 @@ int disk_records_each(disk_records *r, rp_error *err) {
     r->index_rc = RP_OK;
     int rc = disk_folder_scan(r->folder, meet_other, &c, &c.files, &c.n_files, err);
     if (!rc && r->index) rc = record_index_each(r->index, NULL, match_row, &c, err);
-    if (rc == RP_ERR_IO && c.files) { /* the index cannot be read: the files that it has not told of tell of themselves */
+    if (rc == RP_ERR_IO && c.files) { /* the index is unreadable: the remaining files are read instead */
         base_log(BASE_LOG_WARN, "store: the index of records is only partly readable");
         rc = RP_OK;
     }

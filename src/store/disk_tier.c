@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
  *
- *   reads     a list by (request, next layer): a reader takes the first that nobody works on, reads one layer of it, puts it back
- *   changes   a queue, one thread: first in, first out, so what is removed first has made room for what is written after it. Records that
- *             were written but not published form the group; a change of one of their keys publishes it first
- *   events    a queue: a job that is done becomes its own event, so that telling it allocates nothing
+ *   reads     a list by (request, next layer): a reader takes the first free one, reads one layer, puts it back
+ *   changes   a FIFO queue, one thread: a removal frees its space before a later write. Records that were written but
+ *             not published form the group; a change of one of their keys publishes it first
+ *   events    a queue: a completed job becomes its own event: notification allocates no memory
  */
 #include "store/disk_tier.h"
 
@@ -22,13 +22,13 @@
 #include "store/disk_records.h"
 
 #define N_THREADS (DISK_TIER_READERS + 1)
-/* What a file system rounds a file up by, and notes for itself. */
+/* Rounding and metadata of the file system, for each file. */
 #define FILE_SLACK_BYTES 8192
-/* While somebody computes the writer rests (one_in - 1) times as long as it has worked, once it has for WORK_US: threads that compute share short
- * loops, and whoever takes one's processor holds them all up. It looks every LOOK_US whether somebody still does. */
+/* While requests are computed the writer pauses (one_in - 1) times as long as it has worked, after WORK_US of work:
+ * threads that compute share short loops, and a preempted one delays all of them. It polls the flag every LOOK_US. */
 #define WORK_US 200
 #define LOOK_US 2000
-/* Changes of the index in one transaction, where more wait. */
+/* Changes of the index in one transaction, while more are queued. */
 #define BATCH 32
 
 typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_NOTE, JOB_AUDIT, JOB_SYNC } job_kind;
@@ -39,15 +39,15 @@ typedef struct job {
     base_key key;
     kv_span *span;         /* a reference */
     uint64_t bytes, serial;
-    uint64_t request;      /* reads: its turn, */
-    int32_t next_layer;    /* and how far it is */
-    bool taken;            /* a reader works on it */
+    uint64_t request;      /* reads: its order, */
+    int32_t next_layer;    /* and its progress */
+    bool taken;            /* in use by a reader */
     record_reader *reader; /* NULL: not opened yet */
     int rc, cause;      /* of a write or a sync; cause: errno */
     char *temporary;    /* of a write that is not published; NULL otherwise */
-    bool cancelled;     /* a write that was erased before it began; under the lock */
+    bool cancelled;     /* a write that was erased before it started; under the lock */
     uint64_t begin_by;  /* of a write: base_clock_us; UINT64_MAX: none */
-    bool late;          /* it had not begun by then */
+    bool late;          /* it had not started by then */
     disk_removal how;   /* removals */
     record_fault fault; /* of a read */
     rp_error err;
@@ -65,30 +65,30 @@ struct disk_tier {
     disk_folder folder;
     record_index *index; /* the writer's, once its thread runs */
     uint64_t serial, queued_bytes; /* engine's thread */
-    uint64_t n_syncs;      /* asked for, engine's thread */
+    uint64_t n_syncs;      /* requested, engine's thread */
     size_t n_queued;
     atomic_bool computing;
-    atomic_uint one_in, hurried; /* the writer's share; syncs that somebody waits for */
+    atomic_uint one_in, hurried; /* the writer's share; syncs that are waited for */
     _Atomic uint64_t deadline_us;
-    atomic_bool ends; /* a deadline was set: writes need not begin by a time of their own */
+    atomic_bool ends; /* a deadline was set: begin_by of writes is ignored */
     /* the writer's */
-    uint64_t worked_us;  /* of base_clock_thread_us, when it rested last */
+    uint64_t worked_us;  /* of base_clock_thread_us, at its last pause */
     queue group;         /* writes that are not published */
     int n_group;
-    uint32_t unsynced;   /* a bit for each folder that lost records since it was synced */
+    uint32_t unsynced;   /* a bit for each folder with removals since its last sync */
     int erase_rc;        /* the first failure of an erasure since the last sync */
     rp_error erase_err;
 
     pthread_t threads[N_THREADS];
     int n_threads;
     pthread_mutex_t lock;
-    pthread_cond_t changed, readable, told; /* for the writer; for readers; for those who wait for an event */
+    pthread_cond_t changed, readable, told; /* for the writer; for readers; for waits for an event */
     bool has_lock, has_changed, has_readable, has_told;
     /* under the lock */
-    bool closing, idle; /* idle: the writer has nothing to do and nothing to commit */
+    bool closing, idle; /* idle: the writer has no work and nothing to commit */
     queue reads, changes, events;
     int64_t n_pending; /* reads and writes that have not become events */
-    int n_open; /* files that are read */
+    int n_open; /* files open for reading */
     uint64_t overhead; /* as of the last commit */
 };
 
@@ -132,7 +132,7 @@ static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
 
 /* ---- readers ---- */
 
-/* Whose turn it is: earlier requests first, and of theirs what is least far. NULL: nobody's. Locked. */
+/* The next read: earlier requests first, and of theirs the lowest layer. NULL: none. Locked. */
 static job *next_read(disk_tier *d) {
     job *best = NULL;
     for (job *j = d->reads.first; j; j = j->next) {
@@ -150,7 +150,7 @@ static void disk_tier_open_record(disk_tier *d, job *j) {
     j->fault = record_reader_open(&j->reader, path, d->options.format, &j->key, d->options.cipher, &j->err);
 }
 
-/* The index said what the span looks like, the record has to agree. */
+/* The record must agree with the form that the index has. */
 static bool disk_tier_fits(const disk_tier *d, const job *j) {
     const kv_span_form *f = &record_reader_record(j->reader)->form;
     bool same = f->n_tokens == kv_span_tokens(j->span) && f->first_pos == kv_span_position(j->span) &&
@@ -159,7 +159,7 @@ static bool disk_tier_fits(const disk_tier *d, const job *j) {
     return same;
 }
 
-/* One layer, and before the first the record's headers. Without the lock. */
+/* Reads one layer, and before the first the record's headers. Without the lock. */
 static void disk_tier_read_on(disk_tier *d, job *j) {
     if (!j->reader) disk_tier_open_record(d, j);
     if (!j->fault && j->next_layer == 0 && !disk_tier_fits(d, j)) {
@@ -175,7 +175,7 @@ static bool is_late(disk_tier *d) {
     return deadline != UINT64_MAX && base_clock_us() >= deadline;
 }
 
-/* Is it too late to begin this write? */
+/* Is begin_by of this write over? */
 static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->ends) && base_clock_us() > j->begin_by; }
 
 static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk tier was ready"); }
@@ -228,13 +228,13 @@ static void *reader_main(void *arg) {
 
 /* ---- the writer ---- */
 
-/* What is not in the index is found when the store is opened again. */
+/* A row that cannot be written is restored when the store is opened again. */
 static void put_row(disk_tier *d, const record_row *row) {
     rp_error err;
     if (disk_records_enter(d->index, d->options.cipher, row, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
-/* Between two pieces of work. Whoever waits for the writer to end does not compute. */
+/* Called between two pieces of work. There is no pause while another thread waits for the writer. */
 static void disk_tier_rest(void *user) {
     disk_tier *d = user;
     uint64_t worked = base_clock_thread_us() - d->worked_us;
@@ -246,7 +246,7 @@ static void disk_tier_rest(void *user) {
     d->worked_us = base_clock_thread_us();
 }
 
-/* Under its temporary name. */
+/* Writes the record under its temporary name. */
 static int stage_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     const record_rest rests = {disk_tier_rest, d};
@@ -258,7 +258,7 @@ static int stage_record(disk_tier *d, job *j) {
     return rc;
 }
 
-/* A write joins the group, also one that has failed: events keep their order. */
+/* Adds a write to the group, also one that has failed: events keep their order. */
 static void disk_tier_write_record(disk_tier *d, job *j, bool cancelled) {
     j->late = !cancelled && is_overdue(d, j);
     if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
@@ -275,7 +275,7 @@ static bool has_staged(const disk_tier *d) {
     return false;
 }
 
-/* A temporary file gets its record's name, or is removed. */
+/* Renames a temporary file to its record's name, or removes it. */
 static void publish_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     if (!j->temporary) return;
@@ -293,7 +293,8 @@ static void publish_record(disk_tier *d, job *j) {
     }
 }
 
-/* Records of a folder whose names may be lost are whole, but nobody would count their bytes. */
+/* Syncs a folder with new names. On failure its records of the group are removed: they are whole, but they may lose
+ * their names, and their bytes would not be counted. */
 static void sync_published(disk_tier *d, int folder) {
     char path[DISK_PATH_BYTES];
     rp_error err = {0};
@@ -315,7 +316,7 @@ static void sync_published(disk_tier *d, int folder) {
     }
 }
 
-/* The group's records get their names and rows, and its events are there. */
+/* Publishes the group's records: names, rows, events. */
 static void publish_group(disk_tier *d) {
     if (has_staged(d)) {
         for (job *j = d->group.first; j; j = j->next) publish_record(d, j);
@@ -330,7 +331,7 @@ static void publish_group(disk_tier *d) {
     d->n_group = 0;
 }
 
-/* Is it time to publish the group? */
+/* Must the group be published now? */
 static bool is_group_full(disk_tier *d) {
     bool full = d->n_group == DISK_TIER_GROUP;
     for (const job *j = d->group.first; j && !full; j = j->next) full = is_overdue(d, j);
@@ -376,7 +377,7 @@ static void write_audit(disk_tier *d, const job *j) {
     if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
-/* The job becomes an event, or is over. */
+/* Executes a change: the job becomes an event, or is freed. */
 static void disk_tier_change(disk_tier *d, job *j, bool cancelled) {
     if (j->kind == JOB_WRITE) {
         if (is_in_group(d, &j->key)) publish_group(d);
@@ -416,7 +417,7 @@ static void *writer_main(void *arg) {
     pthread_mutex_lock(&d->lock);
     for (;;) {
         job *j = queue_pop(&d->changes);
-        bool all_done = !j && n == 0 && !d->group.first; /* a commit in the middle of a group leaves the group */
+        bool all_done = !j && n == 0 && !d->group.first; /* a commit in the middle of a group keeps the group */
         if (all_done && d->closing) break;
         if (all_done) {
             d->idle = true;
@@ -441,7 +442,7 @@ static void *writer_main(void *arg) {
     return NULL;
 }
 
-/* ---- what a crash left ---- */
+/* ---- recovery ---- */
 
 static int disk_tier_report_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
@@ -525,7 +526,7 @@ void disk_tier_close(disk_tier *d) {
     base_free(d);
 }
 
-/* ---- asking for something ---- */
+/* ---- requests of the engine ---- */
 
 static job *disk_tier_new_prefill(job_kind kind, const base_key *key) {
     job *j = base_calloc(1, sizeof(*j));
@@ -563,7 +564,7 @@ int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin
     return RP_OK;
 }
 
-/* A write that is queued is not begun any more. */
+/* Cancels a queued write. */
 static void cancel_write(disk_tier *d, const base_key *key) {
     pthread_mutex_lock(&d->lock);
     for (job *j = d->changes.first; j; j = j->next)
@@ -581,7 +582,7 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
         disk_tier_submit(d, &d->changes, &d->changed, j);
         return;
     }
-    disk_folder_record(&d->folder, key, path); /* its bytes count no longer, so it has to go */
+    disk_folder_record(&d->folder, key, path); /* its bytes are not counted any more: remove it */
     base_io_unlink(path, NULL);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eviction.c: see eviction.h. Items that can be offered are in the heap of their group; those with children or a pin are in none. */
+/* eviction.c: see eviction.h. Items that can be offered are in the heap of their group; those with children or a pin
+ * are in none. */
 #include "store/eviction.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #include "store/item_heap.h"
 
 #define N_SHARES 8           /* uses of 1, 2 to 3, 4 to 7, ..., 128 and more */
-#define SHARE_EVENTS 20000.0 /* what is measured counts half after so many: enough to be sure, few enough to follow a day */
+#define SHARE_EVENTS 20000.0 /* half-life of measured shares, in events: precise enough, and follows a day */
 #define MAX_BORN (UINT32_MAX - 1)
 
 typedef struct item {
@@ -19,8 +20,8 @@ typedef struct item {
     uint64_t name, bytes, cost_us;
     float uses; /* 0: the index is free */
     uint32_t parent, group;
-    uint32_t life, parent_life;  /* which item of this index it is, and the parent of its: a later one of that index is another */
-    uint32_t n_children, n_born; /* there now; ever */
+    uint32_t life, parent_life;  /* generation of this index, and of its parent's: a reused index has a later one */
+    uint32_t n_children, n_born; /* present; ever */
     bool pinned, expired;
 } item;
 
@@ -30,7 +31,7 @@ typedef struct group {
     uint64_t bytes;
 } group;
 
-/* What became of items: used once more, or used once more or forgotten. Both begin as if one of two had been. */
+/* Fates of items: used once more, out of used once more or forgotten. Both start as if one of two had been used. */
 typedef struct share {
     double used, all;
 } share;
@@ -46,7 +47,7 @@ struct eviction {
     uint64_t n_orders;
     share shares[N_SHARES];
     ghost_list dropped;
-    uint32_t *refused; /* what eviction_victim sets aside */
+    uint32_t *refused; /* refused items of eviction_victim */
     size_t n_refused, cap_refused;
 };
 
@@ -77,7 +78,7 @@ static share *eviction_share_of(eviction *e, float uses) {
     return &e->shares[i];
 }
 
-/* An item that had been used so often was used once more, or was forgotten. */
+/* Counts that an item of that many uses was used once more, or was forgotten. */
 static void eviction_learn(eviction *e, float uses, bool used) {
     share *s = eviction_share_of(e, uses);
     s->used += used;
@@ -99,14 +100,14 @@ static item *eviction_present(const eviction *e, uint32_t i) {
     return &e->items[i];
 }
 
-/* The parent of an item, if it is still there; NULL. */
+/* The parent of an item, if it is still present; or NULL. */
 static item *parent_of(const eviction *e, const item *it) {
     if (it->parent == EVICTION_NONE) return NULL;
     item *parent = &e->items[it->parent];
     return parent->uses > 0 && parent->life == it->parent_life ? parent : NULL;
 }
 
-/* Puts an item where it belongs: in its group's heap, or in none. Among equals the one that came here first goes first. */
+/* Moves an item into its group's heap, or out of it. Among equals the one placed first is evicted first. */
 static void eviction_place(eviction *e, uint32_t i) {
     item *it = eviction_present(e, i);
     item_heap *heap = &e->groups[it->group].heap;
@@ -133,7 +134,7 @@ static int reserve_group(eviction *e, uint32_t g) {
     return rc ? rc : item_heap_reserve(&e->groups[g].heap, e->groups[g].n_items + 1);
 }
 
-/* Room for all that one item more may need, so that nothing but adding can fail. */
+/* Reserves memory for one more item: after that, only an addition can fail. */
 static int eviction_reserve(eviction *e, uint32_t i, uint32_t g) {
     int rc = reserve_item(e, i);
     if (!rc) rc = reserve_group(e, g);
@@ -142,14 +143,14 @@ static int eviction_reserve(eviction *e, uint32_t i, uint32_t g) {
     return rc;
 }
 
-/* The uses of an item that is new, and of its parent one child more. */
+/* The initial uses of a new item; counts it as a child of its parent. */
 static float item_first_uses(item *parent) {
     if (!parent) return 1;
     if (parent->n_born < MAX_BORN) parent->n_born++;
     return BASE_MAX(1, parent->uses / (float)parent->n_born);
 }
 
-/* How often an item that is new was used: as is remembered here, as the caller knows, or as its siblings make likely. */
+/* The uses of a new item: from the ghost list, from the caller, or estimated from its siblings. */
 static void begin_uses(eviction *e, item *it, const eviction_item *about, item *parent) {
     ghost_key before;
     if (ghost_list_take(&e->dropped, it->name, &before)) {
@@ -228,7 +229,7 @@ void eviction_expire(eviction *e, uint32_t i) {
 
 /* ---- victims ---- */
 
-/* The heap whose top goes first: the group's, or the one of all with the least top; NULL: there is nothing. */
+/* The heap with the next victim on top: the group's, or the one of all with the lowest top; NULL: all are empty. */
 static item_heap *first_heap(eviction *e, uint32_t g) {
     item_heap *best = NULL;
     if (g != EVICTION_NONE) return g < e->n_groups && e->groups[g].heap.n > 0 ? &e->groups[g].heap : NULL;
@@ -239,7 +240,7 @@ static item_heap *first_heap(eviction *e, uint32_t g) {
     return best;
 }
 
-/* Those that were set aside go back, as if they had been used now. */
+/* Puts refused items back, with the priority of a use now. */
 static void eviction_put_back(eviction *e) {
     for (size_t i = 0; i < e->n_refused; i++) {
         e->items[e->refused[i]].used_at = e->clock;
@@ -270,7 +271,7 @@ bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim)
     return e->clock + eviction_stay(e, &it) > v->used_at + eviction_stay(e, v);
 }
 
-/* The item is gone, and what it stood on may go next. */
+/* Removes an item; its parent may become a candidate. */
 static void eviction_leave(eviction *e, uint32_t i) {
     item *it = eviction_present(e, i), *parent = parent_of(e, it);
     item_heap_remove(&e->groups[it->group].heap, e->places, i);

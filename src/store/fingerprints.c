@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fingerprints.c: see fingerprints.h. Owns the file's bytes. One caller at a time for a folder. */
+/* fingerprints.c: see fingerprints.h. Owns the file's format. One user of a folder at a time. */
 #include "store/fingerprints.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 static const uint8_t head[12] = {0x89, 'R', 'P', 'F', 0x0d, 0x0a, 0x1a, 0x0a, 1, 0, 0, 0};
 
-/* The file's bytes, checked: entries from HEAD_BYTES on. Returns their number; 0: there is none that may be believed. */
+/* Reads and checks the file: entries from HEAD_BYTES on. Returns their number; 0: no file, or an invalid one. */
 static size_t read_entries(const char *dir, const record_cipher *cipher, uint8_t out[MOST_BYTES]) {
     char path[DISK_PATH_BYTES];
     base_buffer b;

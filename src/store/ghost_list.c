@@ -21,24 +21,24 @@ void ghost_list_free(ghost_list *d) {
 
 static size_t bucket_mask(const ghost_list *d) { return 2 * d->cap - 1; }
 
-/* Names are hashes already, but for those of tests and simulations (Fibonacci hashing; Knuth, vol. 3). */
+/* Names are hashes, except in tests and simulations (Fibonacci hashing; Knuth, vol. 3). */
 static size_t ghost_list_home_bucket(const ghost_list *d, uint64_t name) {
     return (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & bucket_mask(d);
 }
 
-/* The bucket of a name, or the empty one where it belongs. */
+/* The bucket of a name, or the empty one in which it would be inserted. */
 static size_t ghost_list_find_bucket(const ghost_list *d, uint64_t name) {
     size_t b = ghost_list_home_bucket(d, name);
     while (d->buckets[b] != EMPTY && d->ring[d->buckets[b]].name != name) b = (b + 1) & bucket_mask(d);
     return b;
 }
 
-/* Empties a bucket and moves those behind it up, so that no probe ends too early. */
+/* Empties a bucket and moves later ones of the run forward: no probe ends too early. */
 static void ghost_list_clear_bucket(ghost_list *d, size_t hole) {
     size_t mask = bucket_mask(d);
     for (size_t b = (hole + 1) & mask; d->buckets[b] != EMPTY; b = (b + 1) & mask) {
         size_t home = ghost_list_home_bucket(d, d->ring[d->buckets[b]].name);
-        if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home lies behind the hole */
+        if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home is after the hole */
         d->buckets[hole] = d->buckets[b];
         hole = b;
     }
@@ -53,7 +53,7 @@ static void ghost_list_push(ghost_list *d, const ghost_key *key) {
     d->buckets[ghost_list_find_bucket(d, key->name)] = (uint32_t)at;
 }
 
-/* Takes the oldest place out of the ring. False: it was a hole. */
+/* Removes the oldest entry from the ring. False: it was a hole. */
 static bool ghost_list_shift(ghost_list *d, ghost_key *out) {
     *out = d->ring[d->first];
     if (out->n_born != HOLE) ghost_list_clear_bucket(d, ghost_list_find_bucket(d, out->name));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ghost_list.h: remembers the last keys that were dropped for room, and what was known of them.
+/* ghost_list.h: the keys of the last evicted items, with their uses.
  *
- *   ring    | oldest ... newest | free |     a key that is taken leaves a hole
- *   table   open addressing: name -> place in the ring
+ *   ring    | oldest ... newest | free |     a key that was taken leaves a hole
+ *   table   open addressing: name -> index in the ring
  *
- * A name is the beginning of a key (64 of its 256 bits): a wrong answer costs a number in the statistics and nothing else.
+ * A name is the beginning of a key (64 of its 256 bits): a collision affects statistics only.
  * Used by one thread.
  */
 #ifndef STORE_GHOST_LIST_H
@@ -28,17 +28,18 @@ typedef struct ghost_key {
 /* Zero-initialise. */
 typedef struct ghost_list {
     ghost_key *ring;
-    uint32_t *buckets; /* places in the ring, or UINT32_MAX: empty; twice as many as the ring has */
-    size_t cap, first, n; /* cap: a power of two; n: places in use, holes among them */
+    uint32_t *buckets; /* indices in the ring, or UINT32_MAX: empty; twice the ring's capacity */
+    size_t cap, first, n; /* cap: a power of two; n: entries in use, holes included */
 } ghost_list;
 
 void ghost_list_free(ghost_list *d);
-/* Makes room for `n` keys, GHOST_LIST_MIN to GHOST_LIST_MAX. RP_ERR_MEMORY: as it was. */
+/* Reserves capacity for `n` keys, GHOST_LIST_MIN to GHOST_LIST_MAX. RP_ERR_MEMORY: unchanged. */
 int ghost_list_reserve(ghost_list *d, size_t n) BASE_NODISCARD;
-/* Remembers a key, which is not remembered yet. True: the oldest was forgotten for it, and is in *forgotten. There is room for some. */
+/* Adds a key that is not in the list. True: the oldest was removed for it, and is in *forgotten. The capacity is not
+ * 0. */
 bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten);
 bool ghost_list_has(const ghost_list *d, uint64_t name);
-/* Gives a key that is remembered and forgets it. False: it is not. */
+/* Removes a key and returns it in *out. False: it is not in the list. */
 bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out);
 
 #endif

@@ -14,7 +14,7 @@ static void set_entry(item_heap *h, uint32_t *places, size_t i, item_heap_entry 
     places[entry.item] = (uint32_t)i;
 }
 
-/* Puts an entry where it belongs: at i, which is free, or above it. */
+/* Places an entry at i, which is free, or above it. */
 static void sift_up(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
     for (size_t parent; i > 0 && item_heap_entry_less(&entry, &h->entries[parent = (i - 1) / 2]); i = parent)
         set_entry(h, places, i, h->entries[parent]);

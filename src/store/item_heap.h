@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item_heap.h: indices of items in a heap: the one with the smallest key is on top, and each can be found, moved and taken out.
+/* item_heap.h: a binary heap of item indices: the smallest key is on top, and each item can be found, moved and
+ * removed.
  *
- *            [0] smallest                 places[item]: where it is, or ITEM_HEAP_NOWHERE
+ *            [0] smallest                 places[item]: its index in the heap, or ITEM_HEAP_NOWHERE
  *         [1]       [2]
  *       [3] [4]   [5] [6]                 no entry's key is less than its parent's, (i - 1) / 2
  *
- * The array of places is the caller's: an item is in one heap at most, and several heaps may share the array.
- * Reserve room first: then nothing fails.
+ * The array of places is the caller's: an item is in at most one heap, and several heaps may share the array. After a
+ * reserve, put cannot fail.
  */
 #ifndef STORE_ITEM_HEAP_H
 #define STORE_ITEM_HEAP_H
@@ -22,7 +23,7 @@
 
 typedef struct item_heap_entry {
     double value;
-    uint64_t order; /* among equal values: less goes first */
+    uint64_t order; /* among equal values: the lower one first */
     uint32_t item;
 } item_heap_entry;
 
@@ -35,9 +36,9 @@ typedef struct item_heap {
 } item_heap;
 
 int item_heap_reserve(item_heap *h, size_t n) BASE_NODISCARD; /* RP_ERR_MEMORY, RP_ERR_LIMIT */
-/* Puts an item in, or gives one that is in it another key. */
+/* Inserts an item, or changes the key of one that is in the heap. */
 void item_heap_put(item_heap *h, uint32_t *places, item_heap_entry entry);
-/* Takes an item out, if it is in. */
+/* Removes an item, if it is in the heap. */
 void item_heap_remove(item_heap *h, uint32_t *places, uint32_t item);
 
 #endif

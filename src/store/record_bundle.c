@@ -25,7 +25,7 @@ bool record_bundle_may_name(const char *name) {
     return n > 0 && n <= RECORD_MAX_LABEL && name[0] != '/' && name[n - 1] != '/';
 }
 
-/* ---- numbers: little-endian, whatever the machine is ---- */
+/* ---- numbers, always little-endian ---- */
 
 static void record_bundle_put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
@@ -77,7 +77,7 @@ static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
     return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : record_bundle_damaged(f->path, bytes, "it is truncated", err);
 }
 
-/* The file's beginning into memory of its own, checksum checked. */
+/* Reads the part before the records into memory of its own, and checks its checksum. */
 static int read_front(front *f, const base_io_file *file, rp_error *err) {
     uint8_t header[RECORD_BUNDLE_HEADER];
     base_io_sizes sizes;
@@ -98,7 +98,7 @@ static int read_front(front *f, const base_io_file *file, rp_error *err) {
     return memcmp(sum, header + BOUND, sizeof sum) == 0 ? RP_OK : record_bundle_damaged(f->path, BOUND, "the checksum of its header is wrong", err);
 }
 
-/* Keys rise, and the records fill the file. */
+/* Keys ascend, and the records fill the file. */
 static int get_items(record_bundle *b, const front *f, rp_error *err) {
     const uint8_t *at = f->bytes + RECORD_BUNDLE_HEADER;
     uint64_t begin = front_bytes(f->n, f->name_bytes);

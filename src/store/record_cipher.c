@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_cipher.c: see record_cipher.h. Owns the reading of keys; libsodium owns the cipher. */
+/* record_cipher.c: see record_cipher.h. Parses keys; the cipher is libsodium's. */
 #include "store/record_cipher.h"
 
 #include <sodium.h>
@@ -13,7 +13,7 @@
 #include "base/memory.h"
 
 #define VARIABLE "REPRISE_STORE_KEY"
-#define MAX_FILE_BYTES 256 /* digits, and white space behind them */
+#define MAX_FILE_BYTES 256 /* digits, and trailing white space */
 
 struct record_cipher {
     uint8_t key[RECORD_CIPHER_KEY_BYTES];
@@ -44,7 +44,7 @@ static bool read_digits(uint8_t *key, const char *text, size_t n) {
     return true;
 }
 
-/* The key itself is in no message. */
+/* No message contains the key itself. */
 static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, const char *where, rp_error *err) {
     if (may_be_raw && n == RECORD_CIPHER_KEY_BYTES) {
         memcpy(key, text, n);
@@ -96,7 +96,7 @@ void record_cipher_close(record_cipher *c) {
 
 const uint8_t *record_cipher_id(const record_cipher *c) { return c->id.bytes; }
 
-/* BLAKE2b cannot be extended, so a key in front makes it a MAC. */
+/* BLAKE2b does not allow length extension, so a prepended key makes it a MAC. */
 void record_cipher_mac(const record_cipher *c, const char *domain, const void *bytes, size_t n, base_key *out) {
     base_hash h;
     base_hash_init(&h, domain);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_header.c: see record_header.h. */
-#define XXH_INLINE_ALL /* the state of a checksum on the stack, without an allocation of the library's own */
+#define XXH_INLINE_ALL /* the state of a checksum on the stack, not allocated by the library */
 #include <xxhash.h>
 
 #include "store/record_header.h"
@@ -80,7 +80,7 @@ uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
     return (RECORD_PUBLIC_BYTES + private_bytes + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
 }
 
-/* ---- numbers: little-endian, whatever the machine is ---- */
+/* ---- numbers, always little-endian ---- */
 
 static uint8_t *record_header_put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
@@ -182,13 +182,13 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     put_bytes(at, r->label, label_bytes);
 }
 
-/* A private header while it is read. */
+/* State of the parser of a private header. */
 typedef struct parse {
     const uint8_t *at;
     const record_public *public;
     const char *where;
     rp_error *err;
-    record_layer *layers; /* what the record's and the format's arrays are, writable */
+    record_layer *layers; /* the arrays of the record and the format, writable */
     int32_t *windows, *tokens;
     uint8_t *kept;
     char *label;
@@ -248,7 +248,7 @@ static record_fault parse_check_record(const parse *p, record *r, uint32_t kind)
     return RECORD_FAULT_NONE;
 }
 
-/* The sizes are known and possible: one piece of memory for all arrays, the widest elements first. */
+/* The sizes are valid: allocates one block of memory for all arrays, the widest elements first. */
 static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
     size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1) + n_tokens * sizeof(int32_t) + p->label_bytes + 1;
@@ -270,7 +270,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
     return RECORD_FAULT_NONE;
 }
 
-/* Layers follow each other without gaps, and the file ends with the last. */
+/* Layers are contiguous, and the file ends with the last. */
 static record_fault get_layers(const record_head *h, parse *p) {
     bool is_encrypted = p->public->flags & RECORD_ENCRYPTED;
     uint64_t begin = record_kv_at(is_encrypted, p->public->private_bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_header.h: the two headers of a record as bytes. Knows no files; used by the writer, the reader and their tests.
+/* record_header.h: encodes and decodes the two headers of a record. Accesses no files; used by the writer, the
+ * reader and their tests.
  *
  *   public header                                       private header
  *     0   8  magic                                        0  32  fingerprint           124   4  first_pos
@@ -9,14 +10,14 @@
  *    24   4  bytes of the private header                104   4  kind                  140   4  n_kv_heads
  *    28   4  zeros                                      108   4  at                    144   4  key_dim
  *    32  16  id of the cipher's key, or zeros           112   4  first_slot            148   4  value_dim
- *    48  16  checksum over [0, 48) and what lies        116   4  n_tokens              152   4  bytes of the label
+ *    48  16  checksum over [0, 48) and the bytes        116   4  n_tokens              152   4  bytes of the label
  *            between this header and layer 0            120   4  slots                 156   4  zeros
  *                                                       160      layers, 32 bytes each
  *                                                             a: a kernel_arithmetic
  *   a layer                                                      tokens, 4 bytes each
- *     0   8  where it begins in the file                         label
+ *     0   8  offset in the file                                  label
  *     8   4  window
- *    12   1  blocks kept, bit b: block b
+ *    12   1  blocks that were kept, bit b: block b
  *    13   3  zeros
  *    16  16  checksum over its blocks, not encrypted
  */
@@ -29,16 +30,16 @@
 #include "store/record.h"
 
 #define RECORD_FILE_VERSION 1
-#define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and not after a transfer as text (as in PNG) */
+#define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and detects a transfer as text (as in PNG) */
 
 enum {
     RECORD_MAGIC_BYTES = 8,
     RECORD_PUBLIC_BYTES = 64,
-    RECORD_BOUND_BYTES = 48, /* of the public header: under the checksum, and bound to the first message */
+    RECORD_BOUND_BYTES = 48, /* of the public header: under the checksum, and authenticated with the first message */
     RECORD_FIXED_BYTES = 160,
     RECORD_LAYER_BYTES = 32,
     RECORD_ENCRYPTED = 1,
-    RECORD_PAGE = 4096, /* the states of a plain record begin at a page, so that it can be mapped or read around the cache */
+    RECORD_PAGE = 4096, /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
     RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL,
 };
 
@@ -47,17 +48,17 @@ typedef struct record_checksum {
     uint64_t low, high;
 } record_checksum;
 
-record_checksum record_checksum_of(const struct iovec *pieces, int n); /* of the pieces one after another */
+record_checksum record_checksum_of(const struct iovec *pieces, int n); /* of the concatenated pieces */
 static inline bool record_checksum_equal(record_checksum a, record_checksum b) { return a.low == b.low && a.high == b.high; }
 
 /* ---- sizes ---- */
 
-size_t record_block_bytes(const kv_shape *shape);      /* of a possible shape */
+size_t record_block_bytes(const kv_shape *shape);      /* of a valid shape */
 int32_t record_n_kept(uint8_t kept);                   /* blocks */
-uint8_t record_all_kept(int32_t n_slots);              /* bits of the blocks that so many slots have */
+uint8_t record_all_kept(int32_t n_slots);              /* a bit for each block of that many slots */
 uint64_t record_layer_bytes(const kv_shape *shape, uint8_t kept, bool is_encrypted); /* in the file */
 size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_bytes);
-/* Where layer 0 begins. */
+/* Offset of layer 0. */
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes);
 
 /* ---- the public header ---- */
@@ -72,16 +73,16 @@ typedef struct record_public {
 
 void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p);
 void record_put_checksum(uint8_t out[16], record_checksum sum);
-/* The checksum as it has to be: header[0..kv_at) is the beginning of a file. */
+/* The checksum of a header: header[0..kv_at) is the beginning of a file. */
 record_checksum record_header_checksum(const uint8_t *header, size_t kv_at);
-/* Checks all but the checksum, of a file of so many bytes. where: for messages. */
+/* Checks everything except the checksum, of a file of that many bytes. where: for messages. */
 record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes, const char *where,
                                rp_error *err);
 
 /* ---- the private header ---- */
 
 typedef struct record_layer {
-    uint64_t begin; /* in the file */
+    uint64_t begin; /* offset in the file */
     record_checksum checksum;
 } record_layer;
 
@@ -92,14 +93,14 @@ typedef struct record_head {
     record record;
     record_format format;
     const record_layer *layers;
-    void *memory; /* what the pointers above lead into */
+    void *memory; /* the pointers above point into it */
 } record_head;
 
-/* Checks everything that can be checked without the states. On a fault *out needs no freeing. */
+/* Checks everything that can be checked without the KV. On a fault *out needs no freeing. */
 record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *p, const char *where, rp_error *err);
 void record_head_free(record_head *h);
 
-/* Fills in an error: "WHERE: what the fault means: the detail". Returns the fault. */
+/* Fills in an error: "WHERE: the fault's text: the detail". Returns the fault. */
 record_fault record_fail(rp_error *err, record_fault fault, const char *where, const char *fmt, ...) BASE_PRINTF(4, 5);
 
 #endif

@@ -22,19 +22,19 @@
 
 #define INDEX_VERSION 2
 #define INDEX_VERSION_TEXT "2"
-/* "RPSi": which program's the database is (SQLite's application_id). Those of versions before had none. */
+/* "RPSi" (SQLite's application_id): marks our databases. Older versions set none. */
 #define APPLICATION_ID 0x52505369
 #define APPLICATION_ID_TEXT "1380995945"
 #define MAX_PATH_BYTES 4096
 #define PINS_HEAD "reprise pins 1\n"
 #define MAX_PINS_BYTES ((size_t)64 << 20)
 #define KEY_DIGITS 64
-#define BUSY_MS 5000 /* to wait for who looks at the index (`reprise cache ls`) or carries its log over */
-/* Pages of 4 KiB after which the log is carried over, and bytes that it may keep: it counts as the store's. */
+#define BUSY_MS 5000 /* to wait for a process that reads the index (`reprise cache ls`) or checkpoints its log */
+/* Pages of 4 KiB after which the log is checkpointed, and the limit on its bytes: it counts as the store's. */
 #define LOG_PAGES "64"
 #define LOG_BYTES "262144"
 
-/* What is known of a record besides its file, for an index that is made again. */
+/* Usage of a record, for a rebuilt index. */
 typedef struct salvaged_use {
     base_key key;
     record_use use;
@@ -45,13 +45,13 @@ struct record_index {
     sqlite3_stmt *put, *remove, *note;
     char *path;
     bool in_transaction;
-    bool needs_table;   /* it, or the program's id, is not committed yet */
-    bool is_new;        /* made by this opening, and its first rows are not committed; */
-    bool is_complete;   /* nothing of it is, until all files were compared */
-    base_key *pins;     /* of rows, by rising key */
+    bool needs_table;   /* the table, or the application id, is not committed yet */
+    bool is_new;        /* created by this opening, and its first rows are not committed; */
+    bool is_complete;   /* no row is, until all files were compared */
+    base_key *pins;     /* of rows, by ascending key */
     size_t n_pins, cap_pins;
     bool pins_changed, pins_added; /* since the file of pins was written */
-    salvaged_use *salvaged; /* of the index before a new one, by rising key */
+    salvaged_use *salvaged; /* of the index before a new one, by ascending key */
     size_t n_salvaged, cap_salvaged;
 };
 
@@ -66,10 +66,10 @@ static const char tables[] =
     "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, " \
     "pinned"
 
-/* The columns' order above. */
+/* In the order of COLUMNS. */
 enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
 
-/* SQLite's last error as one of errno. */
+/* The errno for SQLite's last error. */
 static int cause_of(sqlite3 *db) {
     switch (sqlite3_errcode(db) & 0xff) {
     case SQLITE_FULL: return ENOSPC;
@@ -106,7 +106,8 @@ static void close_database(record_index *ix) {
     ix->db = NULL;
 }
 
-/* A failed step of opening: RP_ERR_FORMAT if SQLite says that the file is damaged or no database, RP_ERR_IO if it could not use it now. */
+/* A failed step of opening: RP_ERR_FORMAT if SQLite reports the file as corrupt or not a database, RP_ERR_IO if it is
+ * unusable now. */
 static int fail_open(const record_index *ix, rp_error *err) {
     int code = ix->db ? sqlite3_errcode(ix->db) & 0xff : SQLITE_NOMEM;
     int rc = record_index_fail(ix, "the index of records cannot be used", err);
@@ -128,8 +129,8 @@ static int ask_number(const record_index *ix, const char *sql, int64_t *out, rp_
     return rc;
 }
 
-/* Is every page what it should be? A damaged row would be found when it is read, a damaged tree only here. A page that the disk did not give
- * is not damage. */
+/* Is every page intact? A damaged row is detected when it is read, a damaged tree only here. A page that the disk
+ * cannot read does not count as damage. */
 static int check_pages(const record_index *ix, rp_error *err) {
     static const char code_at[] = "error code=";
     sqlite3_stmt *s = NULL;
@@ -148,7 +149,7 @@ static int check_pages(const record_index *ix, rp_error *err) {
     return rc;
 }
 
-/* Whose database is it, of which version, is it whole? *is_new: it has no table. */
+/* Checks the program, the version and the pages. *is_new: it has no table. */
 static int check_database(const record_index *ix, bool *is_new, bool *is_marked, rp_error *err) {
     int64_t version = 0, application = 0, n_tables = 0;
     sqlite3_stmt *s = NULL;
@@ -183,7 +184,7 @@ static int record_index_prepare(record_index *ix, rp_error *err) {
     return ok ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
-/* For its owner alone, as SQLite makes its log and shared memory, too, by the rights of the database. */
+/* Accessible to its owner alone: SQLite creates its log and shared memory with the database's permissions. */
 static int make_private(const record_index *ix, rp_error *err) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char name[MAX_PATH_BYTES];
@@ -194,7 +195,7 @@ static int make_private(const record_index *ix, rp_error *err) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
         if (snprintf(name, sizeof(name), "%s%s", ix->path, ends[i]) < (int)sizeof(name) && lstat(name, &st) == 0 && S_ISREG(st.st_mode) &&
             (st.st_mode & (S_IRWXG | S_IRWXO)))
-            (void)fchmodat(AT_FDCWD, name, S_IRUSR | S_IWUSR, 0); /* somebody else's: SQLite says so next */
+            (void)fchmodat(AT_FDCWD, name, S_IRUSR | S_IWUSR, 0); /* another owner's: SQLite reports it next */
     return RP_OK;
 }
 
@@ -215,17 +216,18 @@ static int open_database(record_index *ix, rp_error *err) {
     if (sqlite3_exec(ix->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
                              "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", NULL, NULL, NULL) != SQLITE_OK)
         return fail_open(ix, err);
-    /* What else is to be written is one transaction with the first changes: a new index is there with its rows or not at all. */
+    /* All other changes are one transaction with the first rows: a new index exists with its rows or not at all. */
     ix->needs_table = !is_marked || ix->is_new;
     if (ix->needs_table && (rc = record_index_begin(ix, err))) return rc;
     return record_index_prepare(ix, err);
 }
 
-/* ---- pins, and what is known of use, outlive the database ---- */
+/* ---- pins and usage, which survive the database ---- */
 
-static int record_index_compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); } /* of salvaged_use, too: the key is first */
+/* Of base_key, and of salvaged_use: the key is its first member. */
+static int record_index_compare_keys(const void *a, const void *b) { return memcmp(a, b, sizeof(base_key)); }
 
-/* Where the key is, or would be. */
+/* The index of the key, or its insertion point. */
 static size_t find_pin(const record_index *ix, const base_key *key, bool *is_there) {
     size_t low = 0, high = ix->n_pins;
     while (low < high) {
@@ -268,7 +270,7 @@ static void pins_digest(const char *text, size_t n, char *out) {
     base_key_hex(&key, out, KEY_DIGITS);
 }
 
-/* The text of the file: PINS_HEAD, a line for each key, and a last one with their hash. */
+/* The text of the file: PINS_HEAD, a line for each key, and a last line with their hash. */
 static int pins_text(const record_index *ix, base_buffer *out) {
     char hex[KEY_DIGITS + 1];
     int rc = base_buffer_append_str(out, PINS_HEAD);
@@ -292,8 +294,8 @@ static int write_pins(record_index *ix, rp_error *err) {
     return rc;
 }
 
-/* The file's pins become the index's. *found: there is one, and it is what was written. RP_ERR_IO: it is there and cannot be read now, so
- * nobody may write it; errno says why. */
+/* Loads the pins of the file. *found: the file exists and is intact. RP_ERR_IO: it exists and is unreadable now, and
+ * must not be overwritten; errno is the cause. */
 static int read_pins(record_index *ix, bool *found, rp_error *err) {
     char path[MAX_PATH_BYTES], hash[KEY_DIGITS + 8], hex[KEY_DIGITS + 1];
     base_buffer text = {0};
@@ -318,7 +320,7 @@ static int read_pins(record_index *ix, bool *found, rp_error *err) {
 static int64_t get_time(sqlite3_stmt *s, int i);
 static bool get_key(sqlite3_stmt *s, int i, base_key *key);
 
-/* Pins of the table are the truth while there is one. */
+/* While there is a table, its pins are authoritative. */
 static int load_pins(record_index *ix, rp_error *err) {
     sqlite3_stmt *s = NULL;
     int step = SQLITE_DONE, rc = RP_OK;
@@ -334,7 +336,7 @@ static int load_pins(record_index *ix, rp_error *err) {
     return rc;
 }
 
-/* Is the file of pins what the table says? */
+/* Marks the file of pins for rewriting if it differs from the table. */
 static void compare_pins(record_index *ix) {
     char path[MAX_PATH_BYTES];
     base_buffer is = {0}, should = BASE_BUFFER(MAX_PINS_BYTES);
@@ -346,7 +348,7 @@ static void compare_pins(record_index *ix) {
     base_buffer_free(&should);
 }
 
-/* Uses, times and pins of the index that was kept beside a new one, as far as it can be read. */
+/* Uses, times and pins of the damaged index that was kept beside a new one, as far as it is readable. */
 static void salvage_uses(record_index *ix, bool with_pins) {
     char path[MAX_PATH_BYTES];
     sqlite3 *db = NULL;
@@ -377,7 +379,7 @@ void record_index_recall(const record_index *ix, const base_key *key, record_use
 
 void record_index_complete(record_index *ix) { ix->is_complete = true; }
 
-/* The database is kept beside the new one, for whoever wants to look at it: one, the last. */
+/* Keeps the database beside the new one, for inspection: only the last one. */
 static void set_aside_database(const char *path) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     char from[MAX_PATH_BYTES], to[MAX_PATH_BYTES];
@@ -391,7 +393,7 @@ static void set_aside_database(const char *path) {
     }
 }
 
-/* A new index gets what outlived the one before it, any other the pins of its rows. */
+/* A new index gets the pins and usage that survived the previous one, any other the pins of its rows. */
 static int open_pins(record_index *ix, rp_error *err) {
     if (!ix->is_new) {
         int rc = load_pins(ix, err);
@@ -418,7 +420,7 @@ static void record_index_reset(record_index *ix) {
     close_database(ix);
 }
 
-/* Every byte, to know whether the disk gives them. */
+/* Reads every byte, to check whether the disk can. */
 static int record_index_read_file(const char *path, rp_error *err) {
     static const size_t piece = (size_t)1 << 16;
     base_io_file file;
@@ -444,7 +446,7 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         return base_fail_memory(err, sizeof(*ix), "the index of records");
     }
     int rc = record_index_open_all(ix, &why);
-    if (rc == RP_ERR_FORMAT) { /* a disk that does not give a page looks like damage to SQLite (SQLITE_IOERR_CORRUPTFS): it is asked again */
+    if (rc == RP_ERR_FORMAT) { /* SQLite may report a failed read as damage (SQLITE_IOERR_CORRUPTFS) */
         record_index_reset(ix);
         rc = record_index_read_file(path, &why) ? RP_ERR_IO : record_index_open_all(ix, &why);
     }
@@ -476,7 +478,7 @@ void record_index_close(record_index *ix) {
     base_free(ix);
 }
 
-/* ---- changing ---- */
+/* ---- changes ---- */
 
 static int record_index_begin(record_index *ix, rp_error *err) {
     if (ix->in_transaction) return RP_OK;
@@ -485,9 +487,9 @@ static int record_index_begin(record_index *ix, rp_error *err) {
     return !rc && ix->needs_table ? record_index_execute(ix, tables, err) : rc;
 }
 
-/* The file of pins first: what it says is what a new index would get. */
+/* Writes the file of pins first: a new index would take its pins. */
 int record_index_commit(record_index *ix, rp_error *err) {
-    if (ix->is_new && !ix->is_complete) { /* the next opening begins anew */
+    if (ix->is_new && !ix->is_complete) { /* the next opening creates it again */
         record_index_roll_back(ix);
         return RP_OK;
     }
@@ -498,7 +500,7 @@ int record_index_commit(record_index *ix, rp_error *err) {
             record_index_roll_back(ix);
             return RP_ERR_IO;
         }
-        base_log(BASE_LOG_WARN, "store: %s", why.message); /* a pin too many in it */
+        base_log(BASE_LOG_WARN, "store: %s", why.message); /* it has a surplus pin */
     }
     if (!ix->in_transaction) return RP_OK;
     ix->in_transaction = false;
@@ -517,7 +519,7 @@ int record_index_commit_durably(record_index *ix, rp_error *err) {
     int rc = record_index_commit(ix, err);
     if (rc) return rc;
     sqlite3_busy_timeout(ix->db, 0);
-    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs log and database */
+    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs both files */
     sqlite3_busy_timeout(ix->db, BUSY_MS);
     if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = record_index_fail(ix, "the index of records cannot be synced", err);
     return rc;
@@ -586,7 +588,7 @@ int record_index_note(record_index *ix, const base_key *key, const record_use *u
     return record_index_run(ix, ix->note, err);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 static bool get_key(sqlite3_stmt *s, int i, base_key *key) {
     const void *blob = sqlite3_column_blob(s, i);
@@ -597,14 +599,14 @@ static bool get_key(sqlite3_stmt *s, int i, base_key *key) {
 
 static bool in_range(int64_t v, int64_t least, int64_t most) { return v >= least && v <= most; }
 
-/* A number of the row that fits 32 bits. */
+/* A 32-bit number of the row. */
 static bool get_int(sqlite3_stmt *s, int i, int64_t least, int64_t most, int32_t *out) {
     int64_t v = sqlite3_column_int64(s, i);
     *out = (int32_t)v;
     return in_range(v, least, most);
 }
 
-/* One that cannot be is none. */
+/* An invalid time is 0. */
 static int64_t get_time(sqlite3_stmt *s, int i) {
     int64_t v = sqlite3_column_int64(s, i);
     return in_range(v, 0, (int64_t)1 << 48) ? v : 0;
@@ -665,9 +667,9 @@ uint64_t record_index_bytes_at(const char *path) {
 
 uint64_t record_index_bytes(const record_index *ix) { return record_index_bytes_at(ix->path); }
 
-/* ---- for who looks after a store ---- */
+/* ---- maintenance ---- */
 
-/* "file:PATH?immutable=1", with what has a meaning there escaped. false: it is too long. */
+/* "file:PATH?immutable=1", with its special characters escaped. false: it is too long. */
 static bool make_uri(const char *path, char *out, size_t n) {
     size_t used = (size_t)snprintf(out, n, "file:");
     for (; *path && used + 4 < n; path++)
@@ -675,7 +677,7 @@ static bool make_uri(const char *path, char *out, size_t n) {
     return !*path && snprintf(out + used, n - used, "?immutable=1") < (int)(n - used);
 }
 
-/* Can anything be asked? */
+/* Does a query succeed? */
 static bool record_index_answers(record_index *ix) {
     return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) == SQLITE_OK;
 }
@@ -686,7 +688,7 @@ static bool open_to_read(record_index *ix) {
         sqlite3_busy_timeout(ix->db, BUSY_MS);
         if (record_index_answers(ix)) return true;
     }
-    close_database(ix); /* a place that cannot be written to, so nobody does: as it lies there, without its log */
+    close_database(ix); /* a read-only place, without writers: open it as it is, without its log */
     return make_uri(ix->path, uri, sizeof(uri)) &&
            sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
            record_index_answers(ix);
@@ -731,7 +733,7 @@ int record_index_check(record_index *ix, rp_error *err) {
     return !rc && is_new ? fail_broken(ix, "without its table", err) : rc;
 }
 
-/* v: the second of sql's values, if it has so many. */
+/* v: the second parameter of sql, if it has one. */
 static int change_row(record_index *ix, const char *sql, const base_key *key, int64_t v, rp_error *err) {
     sqlite3_stmt *s = NULL;
     int rc = record_index_begin(ix, err);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_load.h: a record in memory of its own, whatever model it is of: to write it again elsewhere. */
+/* record_load.h: loads a record of any model into memory of its own, to write it elsewhere. */
 #ifndef STORE_RECORD_LOAD_H
 #define STORE_RECORD_LOAD_H
 
 #include "store/record.h"
 
-/* Bytes of a file that are a record. */
+/* The bytes of a file that are a record. */
 typedef struct record_place {
     const char *path;
     uint64_t at, bytes; /* bytes 0: the whole file */
 } record_place;
 
 typedef struct record_loaded {
-    record_reader *reader; /* says what it is: record_reader_record, record_reader_format */
+    record_reader *reader; /* has record_reader_record and record_reader_format */
     kv_pool *pool;
     kv_span *span; /* all layers are ready */
     record_reader *headers; /* internal: has the format that the reader was opened with */

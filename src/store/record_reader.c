@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_reader.c: a record becomes a span's blocks. See record.h.
+/* record_reader.c: reads a record into a span's blocks. See record.h.
  *
- *   open -> sizes -> public header -> both headers' checksum -> cipher -> private header -> model, format, key        record_reader_open
- *        -> layer 0: read, opened if encrypted, checksum -> layer 1 -> ...                                            record_read_layer
+ *   record_reader_open: sizes -> public header -> both headers' checksum -> cipher -> private header -> format, key
+ *        -> record_read_layer: layer 0: read, decrypted if encrypted, checksum -> layer 1 -> ...
  */
 #include "base/check.h"
 #include "store/record_header.h"
@@ -18,19 +18,19 @@
 struct record_reader {
     base_io_file file;
     base_io_sizes sizes;
-    uint64_t at; /* where it begins in the file, of which it is all or `sizes` */
+    uint64_t at; /* offset of the record, which is the whole file or `sizes` of it */
     record_public public;
     record_head head;
     bool is_checked; /* against a format */
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
-    uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record */
+    uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record is read */
     char path[];
 };
 
 static bool is_encrypted(const record_reader *r) { return r->public.flags & RECORD_ENCRYPTED; }
 
-/* ---- reading ---- */
+/* ---- file access ---- */
 
 static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
     size_t bytes = 0, n_read;
@@ -60,7 +60,7 @@ static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_er
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
 }
 
-/* Is the record encrypted exactly if there is a cipher, and with that one? */
+/* Is the record encrypted if and only if there is a cipher, and with its key? */
 static record_fault check_cipher(const record_reader *r, const record_cipher *cipher, rp_error *err) {
     if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted, and there is no key");
     if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is not encrypted, and there is a key");
@@ -69,7 +69,7 @@ static record_fault check_cipher(const record_reader *r, const record_cipher *ci
     return RECORD_FAULT_NONE;
 }
 
-/* The private header of an encrypted record, whose checksum is right. *out is freed by the caller. */
+/* The private header of an encrypted record with a valid checksum. *out is freed by the caller. */
 static record_fault decrypt_private(record_reader *r, const uint8_t *header, const record_cipher *cipher, uint8_t **out, rp_error *err) {
     const uint8_t *start = header + RECORD_PUBLIC_BYTES, *message = start + RECORD_STREAM_START_BYTES;
     *out = base_alloc(r->public.private_bytes);
@@ -79,7 +79,7 @@ static record_fault decrypt_private(record_reader *r, const uint8_t *header, con
     return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "its header does not decrypt");
 }
 
-/* header[0..kv_at): the beginning of the file, as far as it is a header. */
+/* header[0..kv_at): the beginning of the file, up to the end of the headers. */
 static record_fault parse_header(record_reader *r, const uint8_t *header, size_t kv_at, const record_cipher *cipher, rp_error *err) {
     uint8_t *plain = NULL;
     if (!record_checksum_equal(record_header_checksum(header, kv_at), r->public.checksum))
@@ -173,7 +173,7 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 
 /* ---- layers ---- */
 
-/* Messages, one a block. */
+/* One message per block. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
     size_t bytes = record_block_bytes(&r->head.format.shape), message = bytes + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
@@ -186,7 +186,7 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
     return fault;
 }
 
-/* The next layer into as many blocks as it kept. */
+/* Reads the next layer into as many blocks as it kept. */
 static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
     int32_t layer = r->next_layer++;
     const record_layer *l = &r->head.layers[layer];
@@ -208,7 +208,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     return read_layer(r, blocks, n, err);
 }
 
-/* Every layer into memory of one, which is no larger than the file. */
+/* Reads every layer into memory for one layer, which is no larger than the file. */
 record_fault record_reader_verify(record_reader *r, rp_error *err) {
     BASE_ASSERT(r->next_layer == 0);
     const kv_shape *shape = &r->head.format.shape;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_writer.c: a span's blocks become a record. See record.h.
+/* record_writer.c: writes a span's blocks as a record. See record.h.
  *
  *   stage     describe -> checksums of all layers -> header -> create, write header, write layers, sync
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
- * The states are read twice: the header, which comes first, has the checksums of the layers. They go from the blocks to the system
- * uncopied, but for a last block whose slots are not all used: it is copied with zeros in the others.
+ * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
+ * copy, except for a last block with unused slots: it is copied, with zeros in those slots.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -41,7 +41,7 @@ typedef struct writer {
     base_io_file file;
 } writer;
 
-/* ---- what is written ---- */
+/* ---- content ---- */
 
 static int record_format_check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     int32_t n_slots = kv_span_tokens(span);
@@ -55,7 +55,7 @@ static int record_format_check(const record_format *format, const record *r, con
     return RP_OK;
 }
 
-/* Blocks behind the last token, which an open span may have kept, are not the span's. */
+/* Blocks after the last token, which an open span may have kept, are not the span's. */
 static uint8_t kv_span_kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
 
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
@@ -71,7 +71,7 @@ uint64_t record_plain_bytes(const record_format *format, const record *r) {
     return bytes;
 }
 
-/* PATH.PID-TIME-NUMBER.tmp: no two writers of the same record meet, in whatever process. */
+/* PATH.PID-TIME-NUMBER.tmp: unique for each writer, in every process. */
 static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
     static _Atomic uint32_t number;
     size_t bytes = strlen(path) + 64;
@@ -94,7 +94,7 @@ static int writer_allocate(writer *w, rp_error *err) {
     return is_done ? RP_OK : base_fail_memory(err, w->kv_at + w->block_bytes, "a record");
 }
 
-/* Sizes, form and places. */
+/* Sizes, form and offsets. */
 static int writer_describe(writer *w, const record *r, rp_error *err) {
     const kv_shape *shape = &w->format->shape;
     w->record = *r;
@@ -115,7 +115,7 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 
 /* ---- blocks ---- */
 
-/* n_rows rows of `unit * n` bytes, of which those of the first n_used units are copied. */
+/* Copies n_rows rows of `unit * n` bytes: the first n_used units of each. */
 static void copy_rows(uint8_t *out, const uint8_t *in, size_t n_rows, size_t unit, size_t n, size_t n_used) {
     for (size_t i = 0; i < n_rows; i++, out += unit * n, in += unit * n) {
         memcpy(out, in, unit * n_used);
@@ -135,7 +135,7 @@ static void writer_rest(const writer *w) {
     if (w->rest) w->rest->fn(w->rest->user);
 }
 
-/* A layer's blocks as they are written; at most one of them is w->last. Returns how many. */
+/* A layer's blocks in their written form; at most one of them is w->last. Returns their number. */
 static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
     int n = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
@@ -159,7 +159,7 @@ static void make_checksums(writer *w) {
 
 /* ---- headers ---- */
 
-/* The private header as the stream's first message, bound to the public one. */
+/* The private header as the stream's first message, authenticated with the public one. */
 static int encrypt_private(writer *w, rp_error *err) {
     uint8_t *start = w->header + RECORD_PUBLIC_BYTES, *plain = base_alloc(w->private_bytes);
     if (!plain) return base_fail_memory(err, w->private_bytes, "a record's header");
@@ -186,7 +186,7 @@ static int make_header(writer *w, rp_error *err) {
 
 /* ---- the file ---- */
 
-/* errno stays what made it necessary. */
+/* Preserves errno, the cause of the removal. */
 static void remove_file(const char *path) {
     int cause = errno;
     (void)base_io_unlink(path, NULL);
@@ -223,7 +223,7 @@ static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     if (rc) return rc;
     rc = writer_write_all(w, err);
     if (!rc) rc = base_io_sync(&w->file, err);
-    if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* after the sync: before it a file system may not have found room yet */
+    if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* the sync allocates space */
     base_io_close(&w->file);
     if (!rc && bytes_on_disk) *bytes_on_disk = sizes.disk_bytes;
     if (rc) remove_file(w->temporary);
@@ -283,7 +283,7 @@ int record_write(const char *path, const record_format *format, const record *r,
     int rc = record_stage(&temporary, path, format, r, span, cipher, NULL, bytes_on_disk, err);
     if (rc) return rc;
     rc = record_publish(temporary, path, err);
-    if (!rc && (rc = base_io_sync_folder_of(temporary, err))) remove_file(path); /* whole, but nobody would count its bytes */
+    if (!rc && (rc = base_io_sync_folder_of(temporary, err))) remove_file(path); /* else its bytes would not count */
     base_free(temporary);
     return rc;
 }

@@ -9,13 +9,13 @@
 #include "store/simulate_policies.h"
 
 #define EMPTY UINT32_MAX
-#define COST_UNITS 1000.0 /* of a token's linear part: the policy counts in whole ones */
+#define COST_UNITS 1000.0 /* of a token's linear part: the policy counts whole units */
 
 static const simulate_policy *const policies[RP_N_POLICIES] = {
     [RP_POLICY_LRU] = &simulate_lru,         [RP_POLICY_LFU] = &simulate_lfu,         [RP_POLICY_ARC] = &simulate_arc,
     [RP_POLICY_S3_FIFO] = &simulate_s3_fifo, [RP_POLICY_REPRISE] = &simulate_reprise, [RP_POLICY_OPTIMUM] = &simulate_optimum};
 
-/* Where a request's blocks are in `refs` and `next`. */
+/* The position of a request's blocks in `refs` and `next`. */
 typedef struct row {
     size_t first, n;
     int32_t n_tokens;
@@ -25,14 +25,14 @@ struct rp_simulator {
     rp_simulate_options options;
     row *rows;
     size_t n_rows;
-    uint32_t *refs; /* blocks of all requests, numbered from 0 in the order in which they came */
+    uint32_t *refs; /* blocks of all requests, numbered from 0 by first appearance */
     uint32_t *next; /* of each of them: the request that uses the same block next */
     size_t n_refs;
-    uint64_t *names; /* [n_blocks] as they were given */
+    uint64_t *names; /* [n_blocks] as given */
     uint32_t *parents; /* [n_blocks] EMPTY: none */
-    uint64_t *costs; /* [n_blocks] of a whole block in its place */
+    uint64_t *costs; /* [n_blocks] of a whole block in its position */
     size_t n_blocks;
-    uint32_t *buckets; /* by name; while requests are read */
+    uint32_t *buckets; /* by name; only while requests are read */
     size_t n_buckets;
 };
 
@@ -56,7 +56,7 @@ size_t simulate_n_blocks(const rp_simulator *s) { return s->n_blocks; }
 
 /* ---- costs ---- */
 
-/* Of n tokens behind `pos`: each takes its linear part, and attends to those before it. */
+/* The cost of n tokens after `pos`: each has its linear part, and attends to all before it. */
 static double simulator_cost_of(const rp_simulator *s, double pos, double n) {
     return n + (pos * n + n * (n - 1) / 2) / s->options.attention_tokens;
 }
@@ -79,7 +79,7 @@ static size_t simulator_find_bucket(const rp_simulator *s, uint64_t name) {
     return b;
 }
 
-/* The number of a block, the i-th of its request, behind the block `parent`. */
+/* The number of a block, the i-th of its request, after the block `parent`. */
 static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t i, uint32_t *out) {
     size_t b = simulator_find_bucket(s, name);
     if (s->buckets[b] == EMPTY) {
@@ -127,7 +127,7 @@ static int simulator_allocate(rp_simulator *s, size_t n_rows, size_t n_refs) {
     return RP_OK;
 }
 
-/* From the last request to the first; the table has served and gives its room. */
+/* From the last request to the first; also frees the table, which is no longer needed. */
 static int find_next_uses(rp_simulator *s) {
     uint32_t *later = base_alloc((s->n_blocks + 1) * sizeof(*later));
     base_free(s->buckets);
@@ -171,7 +171,7 @@ int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t
 
 /* ---- running ---- */
 
-/* Counts what is there of a request. */
+/* Counts a request's hits. */
 static void count_hits(const rp_simulator *s, const simulate_policy *policy, const void *state, const row *r, rp_simulation *out) {
     bool hit = true;
     for (size_t i = 0; i < r->n; i++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate.h: replays requests against a cache of a given size, under a given policy: what rp_simulator_* of reprise.h does.
+/* simulate.h: replays requests against a cache of a given size under a given policy: the implementation of
+ * rp_simulator_* (reprise.h).
  *
- *   request    [b0][b1][b2][b3]..     each block behind the one before it
- *   cache       +   +   -   +         found: 2 blocks; b3 is of no use without b2
+ *   request    [b0][b1][b2][b3]..     each block follows the previous one
+ *   cache       +   +   -   +         hits: 2 blocks; b3 is useless without b2
  *
- * Every block takes the room of a whole one. Requests run one after the other. What they cost counts in tokens of linear work: the i-th
- * token of a request, from 0, takes 1 + i / attention_tokens. One thread.
+ * Every block counts as a whole one. Requests run one after the other. Cost is counted in tokens of linear work: the
+ * i-th token of a request, from 0, takes 1 + i / attention_tokens. One thread.
  */
 #ifndef STORE_SIMULATE_H
 #define STORE_SIMULATE_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate_classics.c: LRU, ARC and S3-FIFO: policies that are made of lists.
+/* simulate_classics.c: LRU, ARC and S3-FIFO: list-based policies.
  *
  *   LRU       list 1: by last use
- *   ARC       1: used once, 2: used again, 3 and 4: dropped from 1 and 2     a hit in 3 or 4 moves the border between 1 and 2
+ *   ARC       1: used once, 2: used again, 3 and 4: evicted from 1 and 2     a hit in 3 or 4 moves their border
  *             (Megiddo and Modha 2003)
- *   S3-FIFO   1: a tenth, for what is new, 2: the rest, 3: dropped from 1    a use only counts; it decides what happens at the list's end
- *             (Yang et al. 2023)
+ *   S3-FIFO   1: a tenth, for new blocks, 2: the rest, 3: evicted from 1     a use is only counted; the count decides
+ *             (Yang et al. 2023)                                              at the end of a list
  *
  * One thread.
  */
@@ -25,10 +25,10 @@ typedef struct link {
 } link;
 
 typedef struct lists {
-    link *links; /* of each block */
+    link *links; /* one for each block */
     uint32_t newest[N_LISTS], oldest[N_LISTS];
     size_t n[N_LISTS], capacity;
-    double share; /* ARC: blocks that list 1 should have */
+    double share; /* ARC: target size of list 1, in blocks */
 } lists;
 
 static int open_lists(void **out, const simulate_world *world) {
@@ -62,7 +62,7 @@ static void unlink_block(lists *l, uint32_t b) {
     k->list = 0;
 }
 
-/* Makes a block the newest of a list, wherever it was; list 0: of none. */
+/* Makes a block the newest of a list, from any list; list 0: of none. */
 static void lists_move(lists *l, uint32_t b, uint8_t list) {
     link *k = &l->links[b];
     unlink_block(l, b);
@@ -91,7 +91,7 @@ static int lru_read(void *state, const simulate_chain *chain) {
 
 const simulate_policy simulate_lru = {"LRU", open_lists, in_one_or_two, lru_read, close_lists};
 
-/* ---- ARC: the names of the paper are T1, T2, B1, B2 for lists 1 to 4, and p for the share ---- */
+/* ---- ARC: the paper has T1, T2, B1, B2 for lists 1 to 4, and p for the share ---- */
 
 static void arc_replace(lists *l, bool was_in_four) {
     bool from_one = l->n[1] > 0 && ((double)l->n[1] > l->share || (was_in_four && (double)l->n[1] == l->share));
@@ -99,7 +99,7 @@ static void arc_replace(lists *l, bool was_in_four) {
     else lists_move(l, l->oldest[2], 4);
 }
 
-/* A block that was dropped is wanted: the list that it was dropped from should have been longer. */
+/* An evicted block is requested: the list that it was evicted from should have been longer. */
 static void arc_return(lists *l, uint32_t b) {
     bool was_in_four = l->links[b].list == 4;
     double three = (double)l->n[3], four = (double)l->n[4];
@@ -142,16 +142,16 @@ const simulate_policy simulate_arc = {"ARC", open_lists, in_one_or_two, arc_read
 
 static size_t s3_small(const lists *l) { return BASE_MAX((size_t)1, l->capacity / 10); }
 
-/* The oldest that was not used since it came to the end last goes. */
+/* Evicts the oldest block that was not used since it was last at the end of the list. */
 static void s3_drop_main(lists *l) {
     for (uint32_t b; l->links[b = l->oldest[2]].uses > 0; lists_move(l, b, 2)) l->links[b].uses--;
     lists_move(l, l->oldest[2], 0);
 }
 
-/* What was used twice while it was new moves over; the first that was not goes, and is remembered. */
+/* Moves blocks that were used twice while they were new; evicts the first other one, and remembers it. */
 static void s3_drop_small(lists *l) {
     uint32_t b;
-    size_t room = l->capacity - s3_small(l); /* of list 2, and as many are remembered */
+    size_t room = l->capacity - s3_small(l); /* of list 2, and the number that is remembered */
     while (l->n[1] > 0 && l->links[b = l->oldest[1]].uses > 1) {
         l->links[b].uses = 0;
         lists_move(l, b, 2);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate_heaps.c: LFU, Reprise's own policy (eviction.h, the very code that the store uses) and the optimum.
+/* simulate_heaps.c: LFU, Reprise's own policy (eviction.h, the code of the store itself) and the optimum.
  *
- * LFU drops what was used least often since it came, among equals what was used longest ago.
+ * LFU evicts the block with the fewest uses since its insertion, among equals the one with the oldest last use.
  *
- * The optimum knows the future: it keeps the blocks that are used again soonest, and of one request the beginning (Belady 1966, with the
- * choice not to keep a block at all). No policy finds more blocks. It knows no costs, so one could, in theory, save a little more.
+ * The optimum knows the future: it keeps the blocks with the nearest next use, and of one request the prefix (Belady
+ * 1966, with the option not to keep a block at all). No policy has more hits. It ignores costs, so a policy could, in
+ * theory, save a little more.
  *
  * One thread.
  */
@@ -16,7 +17,7 @@
 #include "store/item_heap.h"
 #include "store/simulate_policies.h"
 
-/* ---- LFU and the optimum: a heap of the blocks that are there ---- */
+/* ---- LFU and the optimum: a heap of the blocks in the cache ---- */
 
 typedef struct heap_cache {
     item_heap heap;
@@ -83,12 +84,12 @@ const simulate_policy simulate_optimum = {"optimum", open_heap, in_heap, optimum
 
 /* ---- Reprise ---- */
 
-#define BLOCK_BYTES 1 /* all are equally large */
+#define BLOCK_BYTES 1 /* all have the same size */
 
 typedef struct own_cache {
     eviction *eviction;
     bool *there;
-    uint32_t *held; /* the request that holds a block, counted from 1 */
+    uint32_t *held; /* the request that references a block, counted from 1 */
     uint32_t now;
     size_t n, capacity;
     const uint64_t *costs;
@@ -121,7 +122,7 @@ static bool is_not_held(void *state, uint32_t block) {
     return c->held[block] != c->now;
 }
 
-/* Drops a block if there is no room for one more. False: the request holds them all. */
+/* Evicts a block if the cache is full. False: the request references them all. */
 static bool own_cache_make_space(own_cache *c) {
     if (c->n < c->capacity) return true;
     uint32_t victim = eviction_victim(c->eviction, EVICTION_NONE, is_not_held, c);
@@ -132,7 +133,7 @@ static bool own_cache_make_space(own_cache *c) {
     return true;
 }
 
-/* Blocks that are there are a beginning: none is there without the one before it. */
+/* Present blocks form a prefix: a block is present only if the previous one is. */
 static int own_read(void *state, const simulate_chain *chain) {
     own_cache *c = state;
     size_t found = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate_policies.h: what a cache of blocks does, policy by policy, for simulate.h.
+/* simulate_policies.h: the cache policies of simulate.h.
  *
- * A cache holds up to `capacity` blocks of equal size, which are numbers below n_blocks. It is told the blocks of one request after
- * the other, all of which are there afterwards as far as it keeps them.
+ * A cache holds up to `capacity` blocks of equal size, which are numbers below n_blocks. It processes the blocks of
+ * one request after the other; afterwards all of them are in the cache, as far as the policy keeps them.
  */
 #ifndef STORE_SIMULATE_POLICIES_H
 #define STORE_SIMULATE_POLICIES_H
@@ -14,8 +14,8 @@
 #define SIMULATE_NEVER UINT32_MAX
 
 typedef struct simulate_chain {
-    const uint32_t *blocks; /* [n], each behind the one before it */
-    const uint32_t *next;   /* [n]: the request that uses it next, or SIMULATE_NEVER; only the optimum looks at it */
+    const uint32_t *blocks; /* [n], each follows the previous one */
+    const uint32_t *next;   /* [n]: the request that uses it next, or SIMULATE_NEVER; for the optimum only */
     size_t n;
     uint32_t number;        /* of the request, from 0 */
 } simulate_chain;
@@ -33,7 +33,7 @@ typedef struct simulate_policy {
     void (*close)(void *state);                             /* NULL is fine */
 } simulate_policy;
 
-/* simulate_classics.c. A request's blocks are used from the last to the first, so that ends go before beginnings. */
+/* simulate_classics.c. A request's blocks are used from the last to the first: suffixes are evicted before prefixes. */
 extern const simulate_policy simulate_lru, simulate_arc, simulate_s3_fifo;
 /* simulate_heaps.c */
 extern const simulate_policy simulate_lfu, simulate_reprise, simulate_optimum;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store.c: see span_store.h: the table, and what is in RAM. */
+/* span_store.c: see span_store.h: the table, and the RAM tier. */
 #include <string.h>
 
 #include "base/check.h"
@@ -25,7 +25,7 @@ int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
     return base_fail_memory(err, sizeof(*s), "the store");
 }
 
-/* ---- the table: keys are hashes already, so their first bytes serve as the hash ---- */
+/* ---- the table: keys are hashes, so their first bytes serve as the hash ---- */
 
 static size_t span_store_home_bucket(const span_store *s, const base_key *key) {
     uint64_t h;
@@ -33,7 +33,7 @@ static size_t span_store_home_bucket(const span_store *s, const base_key *key) {
     return (size_t)h & (s->n_buckets - 1);
 }
 
-/* The bucket that holds the key, or the empty one where it belongs. */
+/* The bucket of the key, or the empty one in which it would be inserted. */
 static size_t span_store_find_bucket(const span_store *s, const base_key *key) {
     size_t b = span_store_home_bucket(s, key);
     while (s->buckets[b] != NONE && !base_key_equal(&s->entries[s->buckets[b]].key, key)) b = (b + 1) & (s->n_buckets - 1);
@@ -56,12 +56,12 @@ static int grow_table(span_store *s) {
     return RP_OK;
 }
 
-/* Empties a bucket and moves those behind it up, so that no probe ends too early. */
+/* Empties a bucket and moves later ones of the run forward: no probe ends too early. */
 static void span_store_clear_bucket(span_store *s, size_t hole) {
     size_t mask = s->n_buckets - 1;
     for (size_t b = (hole + 1) & mask; s->buckets[b] != NONE; b = (b + 1) & mask) {
         size_t home = span_store_home_bucket(s, &s->entries[s->buckets[b]].key);
-        if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home lies behind the hole */
+        if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home is after the hole */
         s->buckets[hole] = s->buckets[b];
         hole = b;
     }
@@ -73,7 +73,7 @@ static void span_store_clear_bucket(span_store *s, size_t hole) {
 void span_store_unlink(span_store *s, span_list_kind list, uint32_t i) {
     span_list *l = &s->lists[list];
     span_links *e = &s->entries[i].links[list];
-    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* it is in this list */
+    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* in this list */
     *(e->newer == NONE ? &l->newest : &s->entries[e->newer].links[list].older) = e->older;
     *(e->older == NONE ? &l->oldest : &s->entries[e->older].links[list].newer) = e->newer;
 }
@@ -165,7 +165,7 @@ void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     e->fetched = false;
 }
 
-/* ---- asking and putting ---- */
+/* ---- lookup and insertion ---- */
 
 bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
 
@@ -179,7 +179,7 @@ void *span_store_owner(const span_store *s, const base_key *key) {
     return i == NONE ? NULL : s->entries[i].owner;
 }
 
-/* Does the span in RAM hold states that may be found? */
+/* Has the span in RAM usable KV? */
 static bool can_use(const span_entry *e) { return !e->failed && !kv_span_has_failed(e->span); }
 
 uint64_t span_store_cost(const span_store *s, const base_key *key) {
@@ -231,7 +231,8 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     int rc = RP_OK;
     bool seen = span_store_was_dropped(s, kv_span_key(span));
     if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
-    /* A record that could not be read keeps its file and its row, pin included, until the new one takes their place (write_row). */
+    /* The record of an unreadable entry keeps its file and its row, pin included, until the new one replaces them
+     * (span_store_write_row). */
     if (i == NONE) rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
     if (rc) return rc;
     span_entry *e = &s->entries[i];
@@ -239,7 +240,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     if (note) note_entry(e, note);
     e->arriving = true;
     if (span_store_enter_ram(s, i, span)) {
-        e->owner = NULL; /* the caller knows */
+        e->owner = NULL; /* the caller knows it */
         if (!e->file) span_store_forget(s, i);
         return base_fail_memory(err, sizeof(*e), "the store");
     }
@@ -250,9 +251,9 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
     return RP_OK;
 }
 
-/* ---- room ---- */
+/* ---- budget ---- */
 
-/* Blocks of all layers that a span of this form takes. */
+/* Bytes in all layers of a span of this form. */
 static uint64_t bytes_of_form(const span_store *s, const kv_span_form *f) {
     uint64_t blocks = 0;
     for (int32_t i = 0; i < kv_pool_shape(s->pool)->n_layers; i++)

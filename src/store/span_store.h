@@ -7,20 +7,21 @@
  *                      |                                             |
  *                      +--reclaimed before it was written--> removed <--+--evicted from disk
  *
- * The store sees spans as bytes with names: keys, sizes, forms and reference counts, never tensors. It has one reference to each span in RAM. The
- * budget in RAM is the pool's (kv/block_pool.h): when no block is free, the pool calls span_store_reclaim. The budget on disk is the store's own:
- * the possible size of a record is counted before it is written. In both tiers eviction.h selects the victims: an entry in RAM and on disk costs a
- * read to restore, an entry in one tier costs a prefill. The disk (disk_tier.h) is optional. span_store_poll must be called regularly.
+ * The store sees spans as bytes with names: keys, sizes, forms and reference counts, never tensors. It has one
+ * reference to each span in RAM. The budget in RAM is the pool's (kv/block_pool.h): when no block is free, the pool
+ * calls span_store_reclaim. The budget on disk is the store's own: the possible size of a record is counted before it
+ * is written. In both tiers eviction.h selects the victims: an entry in RAM and on disk costs a read to restore, an
+ * entry in one tier costs a prefill. The disk (disk_tier.h) is optional. span_store_poll must be called regularly.
  *
- * Write-back (span_store_write.c): modules and text that was used twice are due and are written first; text that was used once is written when
- * nothing is due, and does not replace records of more value.
+ * Write-back (span_store_write.c): modules and text that was used twice are due and are written first; text that was
+ * used once is written when nothing is due, and does not replace records of more value.
  *
  *   pin      exempt from eviction in both tiers, as long as all pins together fit into half of a tier's budget
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
  *
- * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references stays in RAM; an entry is in RAM, on disk, or
- * on its way there. Used by one thread (the engine's).
+ * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references stays in RAM; an
+ * entry is in RAM, on disk, or on its way there. Used by one thread (the engine's).
  */
 #ifndef STORE_SPAN_STORE_H
 #define STORE_SPAN_STORE_H
@@ -28,8 +29,9 @@
 #include "store/disk_tier.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
-/* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds. Later it waits like text used once:
- * long enough for a pause of the disk, and short enough that a crash loses little. */
+/* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds.
+ * Later it waits like text used once: long enough for a pause of the disk, and short enough that a crash loses
+ * little. */
 #define SPAN_STORE_LAG_LIMIT_US ((uint64_t)6000000)
 
 typedef struct span_store span_store;
@@ -37,21 +39,23 @@ typedef struct span_store span_store;
 int span_store_new(span_store **out, kv_pool *pool, rp_error *err); /* RP_ERR_MEMORY. The pool is borrowed */
 /* Writes all spans that wait to be written, then releases its references. */
 void span_store_free(span_store *s);
-/* The same until a deadline (base_clock_us; UINT64_MAX: none): after it, waits for one system call at most. Returns the number of spans that were
- * not written, which it logs. */
+/* The same until a deadline (base_clock_us; UINT64_MAX: none): after it, waits for one system call at most. Returns
+ * the number of spans that were not written, which it logs. */
 size_t span_store_close(span_store *s, uint64_t deadline_us);
 
 /* The result of a lookup. */
 typedef enum span_found {
     SPAN_FOUND_RAM,
-    SPAN_FOUND_DISK,    /* a hit on disk: its layers become ready one after another (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_DISK,    /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
 
-/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be NULL. */
+/* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be
+ * NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
-/* The same for a job that will get it later (prefetch): nothing is counted, and a span that is read for it is SPAN_FOUND_DISK to the first get. */
+/* The same for a job that will get it later (prefetch): nothing is counted, and a span that is read for it is
+ * SPAN_FOUND_DISK to the first get. */
 kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is there an entry of that key, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
@@ -82,8 +86,8 @@ typedef struct span_note {
     span_terms terms;
 } span_note;
 
-/* Inserts a sealed span and takes a reference of its own; an entry of the same key stays, with its owner. owner: for on_drop; may be NULL.
- * note NULL: the span is not written to disk, and its cost is 0. RP_ERR_MEMORY. */
+/* Inserts a sealed span and takes a reference of its own; an entry of the same key stays, with its owner. owner: for
+ * on_drop; may be NULL. note NULL: the span is not written to disk, and its cost is 0. RP_ERR_MEMORY. */
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
@@ -95,16 +99,17 @@ bool span_store_was_dropped(const span_store *s, const base_key *key);
 uint64_t span_store_idle_bytes(const span_store *s);
 /* Reclaimable or free bytes that getting the span of that key would take; 0 without an entry. */
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
-/* For assertions: do the counts agree with the lists, and, if nothing is being read, written or removed, the KV in RAM with the pool's used
- * bytes? Takes time for each entry. */
+/* For assertions: do the counts agree with the lists, and, if nothing is being read, written or removed, the KV in
+ * RAM with the pool's used bytes? Takes time for each entry. */
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
 /* Sets the function that is called after an entry with an owner was removed; NULL: none. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
-/* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve). Negative: more is reserved
- * than there is. Reads of records take no more than these. */
+/* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve).
+ * Negative: more is reserved than there is. Reads of records take no more than these. */
 int64_t span_store_free_blocks(const span_store *s);
-/* Evicts the span of the lowest priority that nobody else references from RAM. false: there is none. A kv_reclaim_fn. */
+/* Evicts the span of the lowest priority that nobody else references from RAM. false: there is none. A
+ * kv_reclaim_fn. */
 bool span_store_reclaim(void *store);
 /* Sets a tenant's quota in RAM and on disk; 0: none. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes);
@@ -133,11 +138,12 @@ bool span_store_is_read_only(const span_store *s);
 bool span_store_pin(span_store *s, const base_key *key, bool pinned);
 /* Sets the idle timeout, starting now; 0 clears it. */
 bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s);
-/* Removes it from both tiers. References stay valid; there are no further hits, and the memory is freed with the last reference. */
+/* Removes it from both tiers. References stay valid; there are no further hits, and the memory is freed with the last
+ * reference. */
 bool span_store_remove(span_store *s, const base_key *key);
 
-/* Makes all removals so far durable: they survive a crash or a loss of power. span_store_poll sets done, with rc and err if that is not certain.
- * Owned by the caller, which does not move it until then. */
+/* Makes all removals so far durable: they survive a crash or a loss of power. span_store_poll sets done, with rc and
+ * err if that is not certain. Owned by the caller, which does not move it until then. */
 typedef struct span_sync {
     struct span_sync *next;
     uint64_t serial;
@@ -162,21 +168,22 @@ typedef struct span_store_disk {
     disk_tier_options tier;
     span_store_write write;
     uint64_t budget_bytes; /* of the whole folder */
-    const base_key *others; /* [n_others] fingerprints of this model's KV with another arithmetic: such records are counted in the log */
+    const base_key *others; /* [n_others] fingerprints with another arithmetic: their records are counted in the log */
     size_t n_others;
 } span_store_disk;
 
-/* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of disk_tier_open) is opened read-only or left
- * out, with a warning: rp_store_stats.disk_state. own is called for each text record of this model and sets the owner of its entry in *owner
- * (NULL: the record is removed). Once, before the first span_store_put. Errors of disk_tier_open. */
+/* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of disk_tier_open)
+ * is opened read-only or left out, with a warning: rp_store_stats.disk_state. own is called for each text record of
+ * this model and sets the owner of its entry in *owner (NULL: the record is removed). Once, before the first
+ * span_store_put. Errors of disk_tier_open. */
 typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
 /* Evicts records beyond the budget or a quota. After all owners are known. */
 void span_store_fit_disk(span_store *s);
 /* Waits until the disk tier has completed everything queued so far. */
 void span_store_settle_writer(span_store *s);
-/* Handles events of the disk tier, queues further writes and removes expired entries. Returns whether spans became ready, failed or were
- * written. */
+/* Handles events of the disk tier, queues further writes and removes expired entries. Returns whether spans became
+ * ready, failed or were written. */
 bool span_store_poll(span_store *s);
 /* While requests are computed, the writer takes a small share of a processor (never where requests wait for it). */
 void span_store_set_computing(span_store *s, bool computing);
@@ -185,7 +192,8 @@ void span_store_next_request(span_store *s);
 /* The value that span_store_flushed reaches when all spans inserted so far are on disk, or could not be written. */
 uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
-/* Stores the auditor's results beside the records: as disk_tier_keep_audit. RP_ERR_CONFLICT also without a disk that is written. */
+/* Stores the auditor's results beside the records: as disk_tier_keep_audit. RP_ERR_CONFLICT also without a disk that
+ * is written. */
 int span_store_keep_audit(span_store *s, char *bytes, size_t n);
 /* Milliseconds until span_store_poll may write a span that waits for an idle engine; -1: none waits. */
 int64_t span_store_wait_ms(const span_store *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store_budget.c: see span_store.h: what goes when room is needed, and what never does: pins, times to live, quotas. */
+/* span_store_budget.c: see span_store.h: eviction, and its limits: pins, TTLs, quotas. */
 #include <string.h>
 #include <time.h>
 
@@ -8,9 +8,10 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* Of a tier's budget for what is pinned: the rest is for what comes. */
+/* The largest part of a tier's budget that pins may take: 1/PIN_SHARE. */
 #define PIN_SHARE 2
-/* About what a disk gives. It need not be right: being four times slower doubles what is in RAM alone against what is on disk, too. */
+/* Approximate throughput of a disk. An error matters little: a factor of four doubles the value of entries in RAM
+ * alone against entries on disk, too. */
 #define DISK_BYTES_PER_US 1000
 #define MAX_QUOTAS (EVICTION_MAX_GROUPS - 1)
 
@@ -38,7 +39,7 @@ static bool span_store_budget_is_in(const span_store *s, span_tier tier, uint32_
     return tier == TIER_RAM ? s->entries[i].span != NULL : s->entries[i].file != NULL;
 }
 
-/* Reading it again is cheaper than computing it. */
+/* A read is cheaper than a prefill. */
 static uint64_t cost_in(const span_entry *e, span_tier tier) {
     uint64_t cost = BASE_MAX(e->cost_us, 1);
     if (tier == TIER_DISK || !e->file || !e->file->written || e->file->unreadable) return cost;
@@ -54,7 +55,7 @@ static uint64_t budget_of(const span_store *s, span_tier tier) {
     return tier == TIER_RAM ? kv_pool_get_stats(s->pool).budget_bytes : s->disk_budget;
 }
 
-/* As far as there is room for pins. */
+/* Pins it as far as the budget of pins permits. */
 static void pin_in(span_store *s, span_tier tier, uint32_t i, uint64_t bytes) {
     if (s->pinned_bytes[tier] + bytes > budget_of(s, tier) / PIN_SHARE) {
         base_log(s->told_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: pins take half of the budget %s: further pinned spans can be evicted",
@@ -94,7 +95,7 @@ void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_r
     (for_room ? eviction_drop : eviction_remove)(s->tiers[tier], i);
 }
 
-/* They came in any order. */
+/* They were added in any order. */
 void span_store_settle_disk(span_store *s) {
     for (uint32_t i = 0; i < s->n_entries; i++) {
         uint32_t parent = s->entries[i].used && s->entries[i].file ? parent_in(s, TIER_DISK, i) : EVICTION_NONE;
@@ -127,7 +128,7 @@ void span_store_unwatch(span_store *s, uint32_t i) {
     if (i < s->n_places) item_heap_remove(&s->expiring, s->expiring_places, i);
 }
 
-/* Its time begins anew. */
+/* Restarts the entry's idle timeout. */
 static void span_store_budget_renew(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     if (e->ttl_s > 0) e->expires = e->last_use + e->ttl_s;
@@ -170,14 +171,14 @@ void span_store_use(span_store *s, const base_key *key, const span_terms *terms)
     if (i != NONE) span_store_use_entry(s, i, terms);
 }
 
-/* ---- times to live ---- */
+/* ---- TTLs ---- */
 
 bool span_store_has_expired(const span_store *s, uint32_t i) {
     const span_entry *e = &s->entries[i];
     return e->expires > 0 && !e->pinned && s->now() >= e->expires && (!e->span || kv_span_is_unshared(e->span));
 }
 
-/* That is remembered, of what nothing stands on. */
+/* Entries without children are remembered (ghost list). */
 void span_store_expire(span_store *s, uint32_t i) {
     const span_entry *e = &s->entries[i];
     bool alone = !e->is_text;
@@ -192,7 +193,7 @@ void span_store_sweep(span_store *s) {
     while (s->expiring.n > 0) {
         uint32_t i = s->expiring.entries[0].item;
         if (s->now() < s->entries[i].expires) return;
-        if (!span_store_has_expired(s, i)) { /* somebody has it: that is a use; or it is pinned */
+        if (!span_store_has_expired(s, i)) { /* referenced, which counts as a use; or pinned */
             s->entries[i].last_use = s->now();
             span_store_budget_renew(s, i);
             continue;
@@ -225,7 +226,7 @@ uint64_t span_store_quota(const span_store *s, uint32_t tenant, span_tier tier) 
     return g == 0 || s->quotas[g - 1].bytes[tier] == 0 ? UINT64_MAX : s->quotas[g - 1].bytes[tier];
 }
 
-/* What the tenant has already becomes its group's. */
+/* Moves the tenant's present entries to its group. */
 static int span_store_budget_regroup(span_store *s, uint32_t tenant) {
     uint32_t g = span_store_group(s, tenant);
     int rc = RP_OK;
@@ -254,7 +255,7 @@ int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uin
     return rc;
 }
 
-/* ---- room in RAM ---- */
+/* ---- RAM budget ---- */
 
 static bool may_be_taken(const span_entry *e) { return kv_span_is_unshared(e->span) && e->pinned_bytes[TIER_RAM] == 0; }
 
@@ -268,14 +269,15 @@ static void take_one(span_store *s, uint32_t i, bool for_room) {
     if (!s->entries[i].file) span_store_forget(s, i);
 }
 
-/* Takes one span out of RAM: a group's, or anybody's. */
+/* Evicts one span from RAM: of a group, or of all. */
 static bool span_store_budget_give_one(span_store *s, uint32_t group) {
     uint32_t i = eviction_victim(s->tiers[TIER_RAM], group, span_store_budget_may_go, s);
     if (i != EVICTION_NONE) take_one(s, i, true);
     return i != EVICTION_NONE;
 }
 
-/* What nobody holds below something that somebody does, the disk's writer for instance: rather one that is on disk. */
+/* An entry that nobody references below one that is referenced, by the disk's writer for instance: preferably one
+ * that is on disk. */
 static uint32_t find_below(const span_store *s) {
     uint32_t lost = NONE;
     for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer) {
@@ -289,7 +291,7 @@ static uint32_t find_below(const span_store *s) {
 bool span_store_reclaim(void *store) {
     span_store *s = store;
     if (span_store_budget_give_one(s, EVICTION_NONE)) return true;
-    uint32_t i = find_below(s); /* idle bytes are promised, all of them */
+    uint32_t i = find_below(s); /* all idle bytes are reclaimable */
     if (i == NONE) return false;
     take_one(s, i, false);
     return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store_disk.c: see span_store.h: what is on disk and comes from it; opening and closing. */
+/* span_store_disk.c: see span_store.h: records on disk and reads of them; opening and closing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* Of the disk's budget for what the index and the folders grow by between two looks at them. */
+/* The part of the disk budget for growth of the index and the folders between two measurements. */
 #define MARGIN_BYTES ((uint64_t)1 << 20)
-/* Of the disk's budget for records that could not be read, at most; theirs is a share of it, whether there are any or not: so setting one
- * aside takes nothing that anybody counts on. */
+/* Limit on the quarantine, a part of the disk budget. It is subtracted whether there are quarantined records or not:
+ * quarantining a record then takes no space from others. */
 #define BAD_BYTES ((uint64_t)64 << 20)
 #define BAD_SHARE 16
-/* A record's header, about; and what advice on budgets is rounded up to. */
+/* Approximate size of a record's header; recommended budgets are rounded up to it. */
 #define LEAST_HEADER_BYTES ((uint64_t)8 << 10)
 #define GROWTH_BYTES ((uint64_t)512 << 10) /* of an empty store: 16 folders, bad/, index and log */
 #define BUDGET_UNIT ((uint64_t)64 << 10)
@@ -32,7 +32,7 @@ int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
     return s->tier && s->write != SPAN_STORE_WRITE_OFF ? disk_tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
 }
 
-/* ---- what is on disk ---- */
+/* ---- records on disk ---- */
 
 span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers) {
     int32_t own = kv_pool_shape(s->pool)->n_layers;
@@ -69,7 +69,7 @@ void span_store_forget_file(span_store *s, uint32_t i, bool for_room) {
     span_store_set_cost(s, i);
 }
 
-/* A write that is queued goes on, and the removal behind it in the queue takes its file away again. */
+/* A queued write continues, and the removal after it in the queue deletes its file. */
 void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room) {
     disk_tier_remove(s->tier, &s->entries[i].key, how);
     span_store_forget_file(s, i, for_room);
@@ -97,8 +97,8 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
     return NULL;
 }
 
-/* What could not be read goes as soon as nobody has it. A record that is broken is set aside; one that the disk did not give stays, and is
- * not asked for again. */
+/* An entry that could not be read is removed with its last reference. A corrupt record is quarantined; one that the
+ * disk could not read stays, and is not read again. */
 static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     span_entry *e = &s->entries[i];
     bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
@@ -133,7 +133,7 @@ uint64_t span_store_disk_limit(const span_store *s) {
     return s->disk_budget > beside ? s->disk_budget - beside : 0;
 }
 
-/* ---- what the disk has done ---- */
+/* ---- events of the disk tier ---- */
 
 static void take_read(span_store *s, const disk_event *event) {
     uint32_t i = span_store_find(s, &event->key);
@@ -143,7 +143,7 @@ static void take_read(span_store *s, const disk_event *event) {
     if (event->failed && own) fail_entry(s, i, event);
 }
 
-/* A word for errno, for metrics and /readyz. */
+/* A name for errno, for metrics and /readyz. */
 const char *span_store_trouble_name(int cause) {
     switch (cause) {
     case ENOSPC:
@@ -183,7 +183,7 @@ typedef struct known_entry {
     int64_t last_use;
     uint32_t entry;
     span_file *file; /* NULL: the entry has it */
-    bool lost; /* a text that cannot be reached */
+    bool lost; /* a text without a path to a root */
 } known_entry;
 
 typedef struct opening {
@@ -210,7 +210,7 @@ static void know_use(span_entry *e, const record_row *row) {
     e->noted = true;
 }
 
-/* Records of other models are entries, too, that nobody asks for: they count, and go when their room is needed. */
+/* Records of other models are entries, too, without hits: they count towards the budget, and can be evicted. */
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
@@ -241,7 +241,7 @@ static int compare_use(const void *a, const void *b) {
     return (x->entry > y->entry) - (x->entry < y->entry);
 }
 
-/* The longer ago a record was used, the more of its stay is over. */
+/* The longer a record was idle, the larger the part of its stay that has passed. */
 static int enter_known(span_store *s, opening *o, rp_error *err) {
     int rc = RP_OK;
     if (o->n > 0) qsort(o->known, o->n, sizeof(*o->known), compare_use);
@@ -259,12 +259,13 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     return RP_OK;
 }
 
-/* Room for a record of one block in each layer: less, and next to nothing would ever be written. */
+/* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
 static uint64_t least_record_bytes(const span_store *s) {
     return kv_pool_block_bytes(s->pool) * (uint64_t)kv_pool_shape(s->pool)->n_layers + LEAST_HEADER_BYTES;
 }
 
-/* The smallest budget that stays enough for that once folders, index and its log have grown: of a larger one a share is for what is set aside. */
+/* The smallest budget that is enough for that after folders, index and its log have grown: a part of a larger one is
+ * for the quarantine. */
 static uint64_t least_budget(const span_store *s) {
     uint64_t need = disk_tier_overhead(s->tier) + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(s);
     uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
@@ -279,7 +280,7 @@ static int span_store_disk_check_budget(const span_store *s, const span_store_di
                         (unsigned long long)disk->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
 }
 
-/* One way of opening; RP_ERR_IO: errno says why. */
+/* One attempt to open; RP_ERR_IO: errno is the cause. */
 static int open_tier(span_store *s, const span_store_disk *disk, bool read_only, span_store_own own, void *user, rp_error *err) {
     opening o = {.s = s, .own = own, .user = user, .disk = disk};
     disk_tier_options tier = disk->tier;
@@ -291,7 +292,7 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     if (!rc && o.n_other_arithmetic > 0)
         base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, "
                                 "or another processor): they are misses here, and are kept", o.n_other_arithmetic);
-    BASE_ASSERT(rc != RP_ERR_IO || o.n == 0); /* nothing is found twice: what may fail so does before the first record is reported */
+    BASE_ASSERT(rc != RP_ERR_IO || o.n == 0); /* no record is reported twice: these errors come before the first one */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
     errno = cause;
@@ -305,8 +306,8 @@ static void warn_degraded(span_store *s, rp_store_state state, const char *troub
              state == RP_STORE_READ_ONLY ? "read-only: the disk tier serves hits, nothing is added" : "without the disk tier: nothing is read or written");
 }
 
-/* A store that cannot be used for writing now is read, and one that cannot be read is gone without: an engine does not depend on it. What the
- * user has to put right is an error: another program's folder, a budget, another process. */
+/* A store that cannot be written now is opened read-only, and one that cannot be read is left out: an engine does not
+ * depend on it. Problems that the user must correct are errors: another program's folder, a budget, another process. */
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
     rp_error why, again;
     s->format = disk->tier.format;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store_internal.h: what span_store.c (the table and uses), span_store_budget.c (what goes, and what never does), span_store_disk.c,
- * span_store_write.c (what is written, and when) and span_store_live.c (for who looks after it) share. */
+/* span_store_internal.h: shared by span_store.c (the table and uses), span_store_budget.c (eviction, pins, TTLs,
+ * quotas), span_store_disk.c, span_store_write.c (write-back) and span_store_live.c (administration). */
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
 
@@ -10,13 +10,13 @@
 
 #define SPAN_STORE_NONE UINT32_MAX
 
-/* Lists of entries, the newest first. Those from LIST_DUE on are spans that are not on disk yet (span_store_write.c): an entry is in one of them
- * at most. */
+/* Lists of entries, the newest first. From LIST_DUE on: spans that are not on disk yet (span_store_write.c); an entry
+ * is in at most one of these. */
 typedef enum span_list_kind {
     LIST_RAM,
-    LIST_DUE,     /* to be written as soon as the disk takes them */
+    LIST_DUE,     /* to be written as soon as the disk accepts them */
     LIST_ONCE,    /* text that was used once: written when nothing is due */
-    LIST_WRITING, /* the disk tier has them */
+    LIST_WRITING, /* passed to the disk tier */
     N_LISTS,
 } span_list_kind;
 
@@ -28,31 +28,31 @@ typedef struct span_links {
 
 /* A record on disk, or on its way there. */
 typedef struct span_file {
-    uint64_t bytes; /* that it takes, or at most will */
-    uint64_t serial; /* of its write (disk_tier_serial); 0: it was there when the store was opened */
+    uint64_t bytes; /* its size on disk, or an upper bound */
+    uint64_t serial; /* of its write (disk_tier_serial); 0: it existed when the store was opened */
     bool written;
-    bool unreadable; /* it counts, and nobody gets it: encrypted with another key, or reading it failed */
+    bool unreadable; /* counted, and never read: encrypted with another key, or a read failed */
     kv_span_form form; /* kept: below */
     uint8_t kept[];    /* [n_layers] */
 } span_file;
 
 typedef struct span_entry {
-    bool used;       /* else it is on the free list */
-    bool failed;     /* its span could not be read, or was removed while it was held: it is found no more, and goes from RAM as soon as nobody
-                        holds it */
-    bool arriving;   /* it came into RAM for a use that is not noted yet */
-    bool noted;      /* the index knows what follows from uses to pinned */
+    bool used;       /* else it is in the free list */
+    bool failed;     /* its span could not be read, or was removed while it was referenced: unlinked from lookup;
+                        freed with its last reference */
+    bool arriving;   /* it came into RAM for a use that is not counted yet */
+    bool noted;      /* the index has the current fields from uses to pinned */
     base_key key;
-    bool is_text;    /* else it stands alone, and may be pinned */
-    base_key parent; /* of a text: another's, or a root's */
-    char *label;     /* of a module; NULL: none is known */
-    bool fetched;    /* it was read, and nobody has got it yet */
+    bool is_text;    /* else it has no parent, and may be pinned */
+    base_key parent; /* of a text: another entry's key, or a root's */
+    char *label;     /* of a module; NULL: unknown */
+    bool fetched;    /* read by span_store_fetch, no get yet */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
-    record_row *row; /* not written yet: what is to be; NULL otherwise */
-    span_list_kind waits; /* LIST_DUE or LIST_ONCE while it waits to be written, LIST_WRITING; LIST_RAM: it does not */
-    uint64_t since_us;    /* base_clock_us, of those: when it began to wait */
-    uint64_t wait_bytes;  /* of those: its states */
+    record_row *row; /* not written yet: its future row; NULL otherwise */
+    span_list_kind waits; /* the list of spans to write that it is in; LIST_RAM: none */
+    uint64_t since_us;    /* base_clock_us: when it entered that list */
+    uint64_t wait_bytes;  /* bytes of KV in that list */
     void *owner;
     uint64_t cost_us;
     uint32_t tenant;
@@ -60,8 +60,8 @@ typedef struct span_entry {
     int64_t last_use; /* seconds since 1970 */
     int64_t ttl_s;    /* 0: none */
     int64_t expires;  /* 0: never */
-    bool pinned;      /* as was asked for, */
-    uint64_t pinned_bytes[N_TIERS]; /* and as far as there is room for pins; 0: not in this tier */
+    bool pinned;      /* as requested, */
+    uint64_t pinned_bytes[N_TIERS]; /* and as the budget of pins permits; 0: not in this tier */
     span_links links[N_LISTS];
 } span_entry;
 
@@ -69,7 +69,7 @@ typedef struct span_list {
     uint32_t newest, oldest;
 } span_list;
 
-/* What a tenant may keep; its group in both tiers is its place in the list, and 1. */
+/* A tenant's quota; its group in both tiers is its index in the list, plus 1. */
 typedef struct span_quota {
     uint32_t tenant;
     uint64_t bytes[N_TIERS];
@@ -82,12 +82,12 @@ struct span_store {
     bool told_pins;
     span_quota *quotas;
     size_t n_quotas, cap_quotas;
-    item_heap expiring; /* by when */
+    item_heap expiring; /* by time */
     uint32_t *expiring_places;
     size_t n_places, cap_places;
     int64_t (*now)(void); /* seconds since 1970 */
     span_entry *entries;
-    size_t n_entries, cap_entries; /* n_entries: ever used, the free ones among them */
+    size_t n_entries, cap_entries; /* n_entries: ever used, free entries included */
     uint32_t free_list;
     span_list lists[N_LISTS];
     uint32_t *buckets; /* entry index or NONE; linear probing */
@@ -100,101 +100,103 @@ struct span_store {
     span_store_write write;
     bool read_only; /* the disk */
     uint64_t disk_budget, request, flushed;
-    uint64_t retry_us; /* after a failed write: not before */
+    uint64_t retry_us; /* after a failed write: not before this time */
     bool told_failure;
-    uint64_t waiting_bytes[N_LISTS]; /* of states */
-    uint64_t allowed_bytes, allowed_us; /* that text may replace on disk, as of this time (span_store_write.c) */
+    uint64_t waiting_bytes[N_LISTS]; /* of KV */
+    uint64_t allowed_bytes, allowed_us; /* budget of text that may replace records, at this time (span_store_write.c) */
     bool computing;
-    uint64_t quiet_us; /* base_clock_us: since when nobody computes */
-    bool closing;      /* nothing comes any more: everything is written */
-    span_sync *syncs;  /* that are not done */
+    uint64_t quiet_us; /* base_clock_us: since when no request is computed */
+    bool closing;      /* no further input: everything is written */
+    span_sync *syncs;  /* not done yet */
 };
 
-uint32_t span_store_find(const span_store *s, const base_key *key); /* NONE: not there */
+uint32_t span_store_find(const span_store *s, const base_key *key); /* NONE: no entry */
 int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint32_t *out, rp_error *err);
-/* An entry that is not in RAM gets a span, and one reference to it. RP_ERR_MEMORY: it does not. */
+/* Gives an entry that is not in RAM a span, with one reference. RP_ERR_MEMORY: it does not. */
 int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span);
 void span_store_link(span_store *s, span_list_kind list, uint32_t i); /* as the newest */
 void span_store_unlink(span_store *s, span_list_kind list, uint32_t i);
-/* Takes the span out of RAM; the entry stays. for_room: it is remembered. */
+/* Removes the span from RAM; the entry stays. for_room: its key enters the ghost list. */
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room);
-/* The entry is neither in RAM nor on disk any more: it goes, and its owner is told. */
+/* Removes an entry that is in no tier, and calls on_drop for its owner. */
 void span_store_forget(span_store *s, uint32_t i);
-/* An entry in RAM is found no more, and goes as soon as nobody holds it. */
+/* Unlinks an entry in RAM from lookup; it is freed with its last reference. */
 void span_store_fail(span_store *s, uint32_t i);
-/* The label, as far as there is memory for it. */
+/* Sets the label, if there is memory for it. */
 void span_store_set_label(span_entry *e, const char *label);
 
 /* ---- span_store_budget.c ---- */
 
 int span_store_open_budget(span_store *s); /* RP_ERR_MEMORY */
 void span_store_close_budget(span_store *s);
-/* The entry's span or record is there from now on, and takes part in what goes. idle: as in eviction.h. RP_ERR_MEMORY: it does not. */
+/* Adds the entry's span or record to a tier and to its eviction. idle: as in eviction.h. RP_ERR_MEMORY: it was not
+ * added. */
 int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
 void span_store_leave_tier(span_store *s, span_tier tier, uint32_t i, bool for_room);
-/* The entry as an item of a tier, which it need not be in. */
+/* The entry as an item of a tier, in which it may be absent. */
 eviction_item span_store_item(const span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle);
-/* Items of all entries that are on disk stand on their parents from now on. */
+/* Sets the parents of the items of all entries on disk. */
 void span_store_settle_disk(span_store *s);
-/* It stays, as far as there is room for pins, or not any more. */
+/* Pins it, as far as the budget of pins permits, or removes the pin. */
 void span_store_set_pinned(span_store *s, uint32_t i, bool pinned);
-/* Notes a use. terms: NULL: none. */
+/* Counts a use. terms NULL: none. */
 void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms);
-/* When the entry expires is watched; without memory for that it is found out when it is asked for. */
+/* Watches the entry's expiry; without memory for that, lookup detects it. */
 void span_store_watch(span_store *s, uint32_t i);
-void span_store_unwatch(span_store *s, uint32_t i); /* it goes */
-/* Is its time over, and does nobody hold it? */
+void span_store_unwatch(span_store *s, uint32_t i); /* before its removal */
+/* Has it expired, and does nobody reference it? */
 bool span_store_has_expired(const span_store *s, uint32_t i);
-void span_store_expire(span_store *s, uint32_t i); /* it goes from both tiers */
-/* Drops what has expired and nobody holds. */
+void span_store_expire(span_store *s, uint32_t i); /* removes it from both tiers */
+/* Removes expired entries that nobody references. */
 void span_store_sweep(span_store *s);
 uint32_t span_store_group(const span_store *s, uint32_t tenant);
 uint64_t span_store_quota(const span_store *s, uint32_t tenant, span_tier tier); /* UINT64_MAX: none */
-/* The tenant loses its own in RAM where it has more than its quota. */
+/* Evicts the tenant's entries from RAM while it is over its quota. */
 void span_store_fit_quota(span_store *s, uint32_t tenant);
-/* What a tier's entry would cost to have again changes with the other tier. */
+/* Updates the item's cost in each tier: it depends on the other tier. */
 void span_store_set_cost(span_store *s, uint32_t i);
 
 /* ---- span_store_disk.c ---- */
 
-/* Begins to read an entry that is on disk: its span with a reference for the caller; NULL: no room, no memory. */
+/* Starts the read of an entry that is on disk: its span with a reference for the caller; NULL: no memory. */
 kv_span *span_store_read(span_store *s, uint32_t i);
-/* Is there a record that can be read, as far as is known? */
+/* Is there a record that is readable, as far as known? */
 static inline bool span_store_can_read(const span_entry *e) { return e->file && !e->file->unreadable; }
-/* Drops what has failed and nobody holds. */
+/* Removes failed entries that nobody references. */
 void span_store_drop_failed(span_store *s);
-/* Has the index say of a record what became of it since it was written. */
+/* Updates the record's usage in the index. */
 void span_store_note_use(span_store *s, uint32_t i);
-/* Takes the record from disk; the entry stays. */
+/* Removes the record from disk; the entry stays. */
 void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room);
-/* Forgets the record without removing it: it was not written. */
+/* Removes a record that was not written from the entry. */
 void span_store_forget_file(span_store *s, uint32_t i, bool for_room);
-/* The entry has a record from now on, which file says. idle: as in eviction.h. RP_ERR_MEMORY: the file is the caller's. */
+/* Adds a record to the entry. idle: as in eviction.h. RP_ERR_MEMORY: the caller keeps the file. */
 int span_store_enter_disk(span_store *s, uint32_t i, span_file *f, float idle);
-/* n_layers: of the form, which may be of another model. NULL: no memory. */
+/* n_layers: of the form, which may be another model's. NULL: out of memory. */
 span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers);
 static inline bool span_store_can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
-/* Bytes of the disk's budget that records may take. */
+/* The part of the disk budget that records may take. */
 uint64_t span_store_disk_limit(const span_store *s);
-/* A word for errno, for metrics and /readyz. */
+/* A name for errno, for metrics and /readyz. */
 const char *span_store_trouble_name(int cause);
 
 /* ---- span_store_write.c ---- */
 
-/* Begins to write an entry, or lets it wait; nothing where there is no disk. seen: it was here before. */
+/* Starts the write of an entry, or queues it; does nothing without a disk. seen: it was in the store before. */
 void span_store_write_entry(span_store *s, uint32_t i, const span_note *note, bool seen);
-/* It was used once more. */
+/* Raises its priority after another use. */
 void span_store_write_sooner(span_store *s, uint32_t i);
-/* The entry's span leaves RAM, or is removed: it is not written. is_lost: that is counted. */
+/* Cancels a queued write: the entry's span leaves RAM, or is removed. is_lost: counts it. */
 void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost);
-/* Gives the disk what it can take of those that wait. */
+/* Passes queued writes to the disk tier, as many as it accepts. */
 void span_store_write_waiting(span_store *s);
 void span_store_take_write(span_store *s, const disk_event *event);
-/* An entry in LIST_WRITING is written, or will not be. */
+/* Removes an entry from LIST_WRITING: it was written, or failed. */
 void span_store_end_write(span_store *s, uint32_t i);
-/* What waits to be written is, until the deadline (base_clock_us). Returns how many spans were not. */
+/* Writes all queued spans until the deadline (base_clock_us). Returns the number of spans that were not written. */
 size_t span_store_flush(span_store *s, uint64_t deadline_us);
-/* Makes room on disk for so many bytes more of a tenant. about: only for what would be kept longer than what goes; NULL: in any case. */
+/* Frees that many bytes on disk for a tenant. about: only if it would be kept longer than the victims; NULL: in any
+ * case. */
 typedef enum span_disk_fit { DISK_FITS, DISK_FITS_LATER, DISK_FITS_NEVER } span_disk_fit;
 span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store_live.c: see span_store.h: entries for who looks after an engine that runs: told, pinned, given a time to live, removed. */
+/* span_store_live.c: see span_store.h: administration of a store in use: list, pin, set a TTL, remove. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/span_store_internal.h"
@@ -31,7 +31,7 @@ void span_store_each(const span_store *s, span_store_about_fn fn, void *user) {
 
 bool span_store_is_read_only(const span_store *s) { return s->read_only; }
 
-/* What the index says of it is what is so from now on, also after a crash. */
+/* Updates the index, for the time after a crash too. */
 static void span_store_live_note(span_store *s, uint32_t i) {
     s->entries[i].noted = false;
     span_store_note_use(s, i);
@@ -41,7 +41,7 @@ bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
     uint32_t i = span_store_find(s, key);
     if (i == NONE || s->entries[i].failed || (s->entries[i].is_text && pinned)) return false;
     span_store_set_pinned(s, i, pinned);
-    if (pinned) span_store_write_sooner(s, i); /* it may have been too late to be written */
+    if (pinned) span_store_write_sooner(s, i); /* its write may have been late */
     span_store_live_note(s, i);
     return true;
 }
@@ -69,7 +69,7 @@ bool span_store_remove(span_store *s, const base_key *key) {
     return true;
 }
 
-/* ---- removed for good ---- */
+/* ---- durable removals ---- */
 
 void span_store_sync(span_store *s, span_sync *sync) {
     *sync = (span_sync){.done = true};

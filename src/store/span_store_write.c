@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store_write.c: see span_store.h: which spans are written to disk, when, and what goes for them.
+/* span_store_write.c: see span_store.h: write-back: which spans are written to disk, when, and which records they
+ * replace.
  *
  *             module, text used twice or remembered ----> LIST_DUE ----+
  *   put ---->                                                         +--> LIST_WRITING (disk_tier.h) --> on disk
@@ -7,21 +8,25 @@
  *                                  |  second use: LIST_DUE
  *                                  +--> not admitted: its row stays with it; second use: LIST_DUE
  *
- * Most text is used once (docs/eviction.md), and writing it costs the disk and the processor what the rest needs. So
+ * Most text is used once (docs/eviction.md), and its writes compete with requests for disk and processor. Therefore
  *
- *   due       is written first, oldest first. The more bytes wait, the more of a processor the writer gets, up to 1/MOST_SHARE: what waits stays
- *             within about most_queued()
- *   once      is written when nothing is due: at any time into space that is free on disk, and when nobody has computed for QUIET_US also for
- *             records that eviction would take first. Of more bytes than half of the disk's budget the oldest are not admitted: they would be
- *             evicted first
- *   turnover  text replaces records on disk at most as fast as TURNOVER_US replaces all of them: a working set that does not fit would wear the
- *             disk out, and each record would be evicted before its next use. Text beyond it waits in LIST_ONCE
- *   victims   text is admitted to a full disk if the policy would keep it longer than what it replaces (eviction_outranks)
+ *   due       is written first, oldest first. The more bytes are queued, the larger the writer's share of a processor,
+ *             up to 1/MOST_SHARE: the queue stays within about most_queued()
+ *   once      is written when nothing is due: at any time into free space on disk, and after QUIET_US without
+ *             computation also in place of records that eviction would select. Of more bytes than half of the disk
+ *             budget the oldest are not admitted: they would be evicted first
+ *   turnover  text replaces records on disk at most as fast as TURNOVER_US replaces all of them: a working set that
+ *             does not fit would wear out the disk, and each record would be evicted before its next use. Text beyond
+ *             it waits in LIST_ONCE
+ *   victims   text is admitted to a full disk if the policy would keep it longer than the records it replaces
+ *             (eviction_outranks)
  *
- *   late      due text that has waited BEGIN_US without a write having begun is counted (disk_late) and waits in LIST_ONCE from then on, until its
- *             next use: so due text is on disk, or no longer due, within SPAN_STORE_LAG_LIMIT_US. Modules and pinned text stay due
+ *   late      due text that has waited BEGIN_US without the start of a write is counted (disk_late) and waits in
+ *             LIST_ONCE from then on, until its next use: due text is on disk, or no longer due, within
+ *             SPAN_STORE_LAG_LIMIT_US. Modules and pinned text stay due
  *
- * The disk tier gets two groups at a time, so that what is chosen is chosen late. With write-through everything is due.
+ * The disk tier gets two groups at a time: the choice is made as late as possible. With write-through everything is
+ * due.
  */
 #include <string.h>
 
@@ -33,36 +38,38 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* States that wait for the disk at most, and which share of those in RAM: they cannot be reclaimed meanwhile. */
+/* Limits on the KV that waits for the disk, in bytes and as a share of the KV in RAM: it cannot be reclaimed
+ * meanwhile. */
 #define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
 #define QUEUED_SHARE 8
 #define MOST_QUEUED (2 * DISK_TIER_GROUP)
-/* The writer's share of a processor, 1/N, while somebody computes: doubled from DISK_TIER_LEAST_SHARE on with each SHARE_STEPth of most_queued()
- * that waits. Chosen, not measured: 1/32 alone was (docs/performance.md). Text used once is
- * worth less. */
+/* The writer's share of a processor, 1/N, while requests are computed: doubled from DISK_TIER_LEAST_SHARE on with
+ * each SHARE_STEPth of most_queued() in the queue. Chosen, not measured: only 1/32 was (docs/performance.md). Text
+ * used once is worth less. */
 #define MOST_SHARE 4U
 #define MOST_SHARE_ONCE 16U
 #define SHARE_STEPS 4
 #define QUIET_US 1000000
-#define ONCE_SHARE 2 /* of the disk's budget */
-/* A third of the limit to begin a write; the others are for the syncs of its group, which are at most about as many as were made meanwhile, and
- * for the index. */
+#define ONCE_SHARE 2 /* of the disk budget */
+/* A third of the limit is for the start of a write; the others are for the syncs of its group, which are at most
+ * about as many as were made in the first third, and for the index. */
 #define BEGIN_US (SPAN_STORE_LAG_LIMIT_US / 3)
-/* Chosen: 5 GB in 5 minutes were written into a budget of 60 MB without it (docs/performance.md), and budgets of gigabytes never meet it. */
+/* Chosen: without it 5 GB were written in 5 minutes into a budget of 60 MB (docs/performance.md); budgets of
+ * gigabytes never reach it. */
 #define TURNOVER_US 60000000.0
-/* After a write failed: it would fail again soon. */
+/* Delay after a failed write: the next one would probably fail too. */
 #define RETRY_US 10000000
 
-/* ---- what goes for it ---- */
+/* ---- victims on disk ---- */
 
-/* It is written, and nobody reads it. */
+/* Its record is written, and not being read. */
 static bool span_store_write_may_go(void *user, uint32_t i) {
     const span_store *s = user;
     const span_entry *e = &s->entries[i];
     return e->file->written && (!e->span || kv_span_layers_ready(e->span) == kv_pool_shape(s->pool)->n_layers);
 }
 
-/* Removes the record that goes first: a group's, or anybody's. about: unless it would be kept longer than that. */
+/* Removes the record of the lowest priority: of a group, or of all. about: unless it would be kept longer than that. */
 static span_disk_fit span_store_write_give_one(span_store *s, uint32_t group, const eviction_item *about) {
     uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, span_store_write_may_go, s);
     if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_FITS_NEVER : DISK_FITS_LATER;
@@ -90,7 +97,7 @@ span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_
     return room;
 }
 
-/* ---- waiting ---- */
+/* ---- queues ---- */
 
 static uint64_t most_queued(const span_store *s) {
     return BASE_MIN(kv_pool_get_stats(s->pool).budget_bytes / QUEUED_SHARE, MOST_QUEUED_BYTES);
@@ -106,7 +113,7 @@ static void wait_in(span_store *s, span_list_kind list, uint32_t i) {
     span_store_link(s, list, i);
 }
 
-/* It is in none of the lists any more. */
+/* Removes the entry from its list. */
 static void leave_list(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     if (e->waits == LIST_RAM) return;
@@ -131,26 +138,26 @@ void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost) {
     e->row = NULL;
 }
 
-/* Its row stays, for a second use. */
+/* Does not admit it; its row stays, for a second use. */
 static void span_store_write_skip(span_store *s, uint32_t i) {
     leave_list(s, i);
     s->stats.disk_skipped++;
 }
 
-/* The latest time at which the write of a due span has to begin. None: with write-through, whose callers wait; of modules and pins, which
- * were asked for; and of what is flushed at the end. */
+/* The latest start of the write of a due span. None: with write-through, where callers wait; of modules and pins, which
+ * were requested; and of the flush at the end. */
 static uint64_t begin_by(const span_store *s, const span_entry *e, uint64_t since) {
     return s->write == SPAN_STORE_WRITE_THROUGH || s->closing || e->pinned || !e->is_text ? UINT64_MAX : since + BEGIN_US;
 }
 
-/* Due text whose write did not begin in time is written when nothing is due. */
+/* Late due text is written when nothing is due. */
 static void span_store_write_demote(span_store *s, uint32_t i) {
     s->stats.disk_late++;
     s->entries[i].since_us = base_clock_us();
     wait_in(s, LIST_ONCE, i);
 }
 
-/* The oldest are first in the list. */
+/* The oldest come first in the list. */
 static void demote_late(span_store *s) {
     uint64_t now = base_clock_us();
     for (uint32_t i = s->lists[LIST_DUE].oldest, next; i != NONE && s->entries[i].since_us + BEGIN_US < now; i = next) {
@@ -163,7 +170,7 @@ static void demote_late(span_store *s) {
 
 /* ---- rows ---- */
 
-/* A copy of a note as a row: one block, tokens and label behind it. */
+/* A copy of a note as a row: one block of memory, with tokens and label after the row. */
 static record_row *new_row(const span_store *s, const span_entry *e, const span_note *n) {
     int32_t n_layers = kv_pool_shape(s->pool)->n_layers;
     size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), label_bytes = strlen(n->label) + 1;
@@ -191,11 +198,11 @@ static void take_use(record_row *row, span_entry *e) {
     e->noted = true;
 }
 
-/* Gives a row, which is the tier's then, and its span to the disk. */
+/* Passes a row, which the tier owns from here, and its span to the disk. */
 static bool span_store_write_row(span_store *s, uint32_t i, record_row *row, uint64_t bytes, uint64_t since) {
     span_file *f = span_store_new_file(s, &row->record.form, row->n_layers);
     if (!f) return false;
-    if (s->entries[i].file) span_store_forget_file(s, i, false); /* it could not be read: the new record replaces it on disk */
+    if (s->entries[i].file) span_store_forget_file(s, i, false); /* unreadable: the new record replaces it */
     f->bytes = bytes;
     if (span_store_enter_disk(s, i, f, 0)) {
         base_free(f);
@@ -214,14 +221,14 @@ static bool span_store_write_row(span_store *s, uint32_t i, record_row *row, uin
 
 static bool is_quiet(const span_store *s) { return s->closing || (!s->computing && base_clock_us() >= s->quiet_us + QUIET_US); }
 
-/* Does the disk take one more now? */
+/* Does the disk accept one more write now? */
 static bool span_store_write_is_taken(const span_store *s, const span_entry *e) {
     uint64_t queued = disk_tier_queued_bytes(s->tier);
     if (s->write == SPAN_STORE_WRITE_THROUGH || queued == 0) return true;
     return disk_tier_queued(s->tier) < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
 }
 
-/* May text of so many bytes replace records now? The allowance grows with time, up to the disk's budget. */
+/* May text of that many bytes replace records now? The allowance grows with time, up to the disk budget. */
 static bool span_store_write_may_replace(span_store *s, uint64_t bytes) {
     uint64_t now = base_clock_us(), limit = span_store_disk_limit(s);
     double grown = (double)(now - s->allowed_us) / TURNOVER_US * (double)limit;
@@ -230,7 +237,8 @@ static bool span_store_write_may_replace(span_store *s, uint64_t bytes) {
     return bytes <= s->allowed_bytes;
 }
 
-/* Text that may replace nothing now waits for free space, or for the next use. At the end of the engine it is not written. */
+/* Text that may not replace records now waits for free space, or for the next use. At the end of the engine it is not
+ * written. */
 static bool span_store_write_postpone(span_store *s, uint32_t i) {
     bool is_once = s->entries[i].waits == LIST_ONCE;
     if (is_once && !s->closing) return false;
@@ -243,13 +251,13 @@ static bool span_store_write_postpone(span_store *s, uint32_t i) {
     return true;
 }
 
-/* An entry that waits; false: not now. */
+/* Starts the write of a queued entry; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
     uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
     if (!span_store_write_is_taken(s, e)) return false;
-    /* the reference that the write takes must not be on what was promised to others */
+    /* the reference that the write takes must not use reserved blocks */
     if (kv_span_is_unshared(e->span) && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > span_store_free_blocks(s)) return false;
     bool replaces = !span_store_write_is_free(s, e->tenant, bytes), is_limited = replaces && e->is_text && !e->pinned && !through;
     if (is_once && replaces && !is_quiet(s)) return false;
@@ -276,13 +284,13 @@ static bool begin_write(span_store *s, uint32_t i) {
     return true;
 }
 
-/* Those that were used once and would be evicted before the rest of them was written. */
+/* Does not admit text used once that would be evicted before the rest of the list was written. */
 static void span_store_write_thin_out(span_store *s) {
     uint64_t most = span_store_disk_limit(s) / ONCE_SHARE;
     while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest) span_store_write_skip(s, s->lists[LIST_ONCE].oldest);
 }
 
-/* The more waits, the more of a processor. */
+/* The writer's share grows with the queue. */
 static void set_share(span_store *s) {
     uint64_t step = most_queued(s) / SHARE_STEPS + 1, due = s->waiting_bytes[LIST_DUE] + s->waiting_bytes[LIST_WRITING];
     uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS), doubled_once = BASE_MIN((due + s->waiting_bytes[LIST_ONCE]) / step, SHARE_STEPS);
@@ -303,7 +311,7 @@ void span_store_write_waiting(span_store *s) {
     set_share(s);
     write_list(s, LIST_DUE);
     if (s->lists[LIST_DUE].oldest == NONE) write_list(s, LIST_ONCE);
-    /* what cannot be written although nobody computes is tried again after another quiet moment */
+    /* writes that are refused now are tried again after another quiet period */
     if (is_quiet(s) && s->lists[LIST_WRITING].oldest == NONE) s->quiet_us = base_clock_us();
 }
 
@@ -346,9 +354,9 @@ int64_t span_store_wait_ms(const span_store *s) {
     return now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
 }
 
-/* ---- what the disk has done ---- */
+/* ---- events of the disk tier ---- */
 
-/* The tier gives a row back whose write did not begin in time. */
+/* The tier returns the row of a late write. */
 static void take_late(span_store *s, uint32_t i, record_row *row) {
     span_entry *e = &s->entries[i];
     span_store_forget_file(s, i, false);
@@ -362,7 +370,7 @@ static void take_late(span_store *s, uint32_t i, record_row *row) {
 }
 
 static void fail_write(span_store *s, const disk_event *event) {
-    bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or there is no more time */
+    bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or the deadline has passed */
     s->stats.disk_unwritten += !is_cancelled || s->closing;
     if (is_cancelled) return;
     s->stats.disk_state = RP_STORE_UNWRITTEN;
@@ -372,7 +380,7 @@ static void fail_write(span_store *s, const disk_event *event) {
     s->told_failure = true;
 }
 
-/* A write that was done: the disk takes them again. */
+/* After a successful write: writes are accepted again. */
 static void span_store_write_mend(span_store *s) {
     s->stats.disk_state = RP_STORE_WORKS;
     s->stats.disk_trouble = "";
@@ -384,7 +392,7 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     s->flushed = event->serial;
     if (event->failed && !event->late) fail_write(s, event);
     else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, span_store_write_mend(s);
-    if (!f || f->serial != event->serial) { /* it was dropped meanwhile */
+    if (!f || f->serial != event->serial) { /* it was removed meanwhile */
         base_free(event->late);
         return;
     }
@@ -413,10 +421,10 @@ size_t span_store_flush(span_store *s, uint64_t deadline_us) {
         uint64_t n = s->stats.disk_waiting;
         span_store_poll(s);
         if (s->stats.disk_waiting != n) continue;
-        if (!disk_tier_is_busy(s->tier)) break; /* it waits for memory, which nobody gives back any more */
+        if (!disk_tier_is_busy(s->tier)) break; /* it waits for memory, which nobody frees any more */
         disk_tier_wait(s->tier);
     }
-    s->write = SPAN_STORE_WRITE_OFF; /* nothing more is begun; what the tier has ends soon */
+    s->write = SPAN_STORE_WRITE_OFF; /* nothing more is started; the tier's writes end soon */
     while (s->lists[LIST_WRITING].oldest != NONE && disk_tier_is_busy(s->tier)) {
         disk_tier_wait(s->tier);
         span_store_poll(s);

@@ -17,16 +17,16 @@ struct span_node {
     size_t n_children, cap_children;
     base_key key;
     base_key salt;                 /* of a root */
-    uint64_t number;               /* newer ones have higher ones */
-    size_t holds;                  /* by paths */
-    bool present;                  /* the store has its span; never so for a root */
-    span_node *dropped_before, *dropped_after; /* if it was: the list of those */
+    uint64_t number;               /* ascending in order of creation */
+    size_t holds;                  /* references by paths */
+    bool present;                  /* the store has its span; never for a root */
+    span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
     int32_t at;                    /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
     int32_t tokens[];
 };
 
-/* A node of a record whose place is not found yet. */
+/* A node of a record, not linked to its parent yet. */
 typedef struct lost_node {
     span_node *node;
     base_key parent;
@@ -38,15 +38,15 @@ struct span_tree {
     size_t n_lost, cap_lost;
     span_node **roots; /* by salt, then by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
-    uint64_t n_made; /* nodes, ever */
+    uint64_t n_made; /* nodes, ever created */
     span_node *first_dropped, *last_dropped;
 };
 
 static bool is_root(const span_node *n) { return n->n_tokens == 0; }
 
-/* ---- children in their order ---- */
+/* ---- children, in order ---- */
 
-/* Where a child begins. */
+/* The point at which a child begins. */
 typedef struct place {
     int32_t at, pos, token;
 } place;
@@ -61,7 +61,7 @@ static int span_tree_compare_places(place a, place b) {
     return c ? c : span_tree_compare(a.token, b.token);
 }
 
-/* The index of the child at a place, or where it would stand. */
+/* The index of the child at a place, or its insertion point. */
 static size_t child_index(const span_node *parent, place p) {
     size_t low = 0, high = parent->n_children;
     while (low < high) {
@@ -117,7 +117,7 @@ static span_node *find_root(const span_tree *t, const span_root *r) {
     return i < t->n_roots && compare_roots(t->roots[i], r) == 0 ? t->roots[i] : NULL;
 }
 
-/* There is room for it. */
+/* The capacity is reserved. */
 static void link_root(span_tree *t, span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
     memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
@@ -141,7 +141,7 @@ static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error 
     return RP_OK;
 }
 
-/* The root, which may have been there without its salt: then it gets it now. */
+/* The root; one without a salt gets it now. */
 static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
     *out = find_root(t, r);
     if (*out) return RP_OK;
@@ -153,7 +153,7 @@ static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error
     return RP_OK;
 }
 
-/* ---- nodes that were dropped, in the order in which they were ---- */
+/* ---- evicted nodes, in the order of eviction ---- */
 
 static void link_dropped(span_tree *t, span_node *n) {
     n->dropped_before = t->last_dropped;
@@ -169,15 +169,15 @@ static void unlink_dropped(span_tree *t, span_node *n) {
     t->n_dropped--;
 }
 
-/* ---- the life of nodes ---- */
+/* ---- life cycle of nodes ---- */
 
-/* A node without children, which is in nobody's list any more. */
+/* A node without children, in no list. */
 static void free_node(span_node *n) {
     base_free(n->children);
     base_free(n);
 }
 
-/* A root that nothing hangs on is of no use. */
+/* Frees a root without children. */
 static void prune_root(span_tree *t, span_node *n) {
     if (!is_root(n) || n->holds > 0 || n->n_children > 0) return;
     unlink_root(t, n);
@@ -189,13 +189,14 @@ static span_node *span_node_deepest(span_node *n) {
     return n;
 }
 
-/* Forgets a dropped node and all below it. Leaves go first where paths are noted as used, but nothing breaks if one is still there. */
+/* Frees an evicted node and all nodes below it. Leaves are evicted first where uses of paths are counted, but a
+ * present one is handled too. */
 static void span_tree_forget(span_tree *t, span_node *top) {
     span_node *parent = top->parent, *n;
     BASE_ASSERT(!top->present && top->holds == 0);
     do {
         n = span_node_deepest(top);
-        if (n->present) span_store_drop(t->store, &n->key); /* on_drop; it is not held, since top is not there */
+        if (n->present) span_store_drop(t->store, &n->key); /* on_drop; not referenced, since top is not present */
         unlink_dropped(t, n);
         unlink_child(n);
         free_node(n);
@@ -203,7 +204,7 @@ static void span_tree_forget(span_tree *t, span_node *top) {
     prune_root(t, parent);
 }
 
-/* The store has dropped a node's span. */
+/* The store has removed a node's span. */
 static void on_drop(void *user, void *owner) {
     span_tree *t = user;
     span_node *n = owner;
@@ -212,7 +213,7 @@ static void on_drop(void *user, void *owner) {
     link_dropped(t, n);
 }
 
-/* Not in on_drop: a node that the caller has in hand might go. */
+/* Not called from on_drop: it might free a node that the caller uses. */
 static void forget_oldest(span_tree *t) {
     while (t->n_dropped > SPAN_TREE_DROPPED_NODES) span_tree_forget(t, t->first_dropped);
 }
@@ -271,7 +272,7 @@ void span_path_release(span_path *p) {
     *p = (span_path){0};
 }
 
-/* Tokens to follow, pos_of(i) being the position of tokens[i]: positions[i], or, where that is NULL, from `pos` on. */
+/* Tokens to match; pos_of(i) is the position of tokens[i]: positions[i], or, if NULL, consecutive from `pos`. */
 typedef struct reading {
     const int32_t *tokens, *positions;
     int32_t pos;
@@ -280,7 +281,8 @@ typedef struct reading {
 
 static int32_t pos_of(const reading *r, size_t i) { return r->positions ? r->positions[i] : r->pos + (int32_t)i; }
 
-/* Follows r from its token `*done` on along nodes that are there; *done: how far they led; *end: why no further. */
+/* Follows r from its token `*done` on along present nodes; *done: number of matched tokens; *end: why the match
+ * ended. */
 static int span_path_follow(span_path *p, const reading *r, size_t *done, span_end *end, rp_error *err) {
     for (*end = SPAN_END_ALL; *done < r->n;) {
         span_step *last = &p->steps[p->n_steps - 1];
@@ -300,7 +302,8 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
         span_found found;
         kv_span *span = span_store_get(p->tree->store, &child->key, &found);
         if (!span) {
-            *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED; /* dropped: it could not be read, and is held by others */
+            /* SPAN_END_DROPPED: its record is unreadable, and it is still referenced */
+            *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED;
             return RP_OK;
         }
         int rc = push_step(p, child, span, found == SPAN_FOUND_DISK, 0, err);
@@ -310,14 +313,15 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
     return RP_OK;
 }
 
-/* Layers with windows have given back blocks that only earlier readers need. Where one is missing, the path ends before its span. */
+/* Layers with windows have freed blocks that only earlier tokens need. If one of them is needed, the path ends before
+ * its span. */
 static void respect_windows(span_path *p, const reading *r) {
     for (size_t i = 1; i < p->n_steps; i++) {
         int32_t next = p->n_tokens < r->n ? pos_of(r, p->n_tokens) : pos_of(r, r->n - 1) + 1;
         if (kv_span_readable_from(p->steps[i].span) <= next) continue;
         while (p->n_steps > i) pop_step(p);
         p->end = SPAN_END_WINDOW;
-        i = 0; /* what stands before is read from an earlier position now */
+        i = 0; /* the previous steps are now followed by an earlier position */
     }
 }
 
@@ -373,7 +377,7 @@ int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
 }
 
 bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n) {
-    size_t first = root_index(t, &(span_root){.salt = but->salt}); /* no key is less than zeros */
+    size_t first = root_index(t, &(span_root){.salt = but->salt}); /* zeros are the lowest key */
     for (size_t i = first; i < t->n_roots && base_key_equal(&t->roots[i]->salt, &but->salt); i++) {
         const span_node *root = t->roots[i];
         for (size_t k = 0; k < root->n_children && !base_key_equal(&root->key, &but->key); k++) {
@@ -385,7 +389,7 @@ bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *to
     return false;
 }
 
-/* The newest child behind the first `at` tokens of a node that is there, other than one; NULL. */
+/* The newest child after the first `at` tokens of a present node, other than `but`; or NULL. */
 static span_node *newest_child(const span_node *n, int32_t at, const span_node *but) {
     span_node *best = NULL;
     for (size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN}); i < n->n_children && n->children[i]->at == at; i++) {
@@ -395,10 +399,10 @@ static span_node *newest_child(const span_node *n, int32_t at, const span_node *
     return best;
 }
 
-/* One more step of a way: the tokens of a node from its token `from` on. */
+/* One more step of a path: the tokens of a node from its token `from` on. */
 static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
     kv_span *span = span_store_get(p->tree->store, &n->key, NULL);
-    if (!span) return RP_OK; /* the way ends here */
+    if (!span) return RP_OK; /* the path ends here */
     int rc = push_step(p, n, span, false, n->n_tokens - from, err);
     kv_span_unref(span);
     if (!rc) p->steps[p->n_steps - 1].first_slot += from;
@@ -423,9 +427,9 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
     return s->node->tokens + from;
 }
 
-/* ---- adding ---- */
+/* ---- insertion ---- */
 
-/* Whose texts these are. */
+/* The tenant of a node's text. */
 static uint32_t span_node_tenant_of(const span_node *n) {
     while (n->parent) n = n->parent;
     return span_tenant(&n->salt);
@@ -447,7 +451,7 @@ static bool has_tokens(const span_node *n, const reading *r) {
     return (size_t)n->n_tokens == r->n && memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) == 0;
 }
 
-/* A node that hangs nowhere yet. */
+/* A node without a parent. */
 static span_node *new_node(const base_key *parent, int32_t at, const reading *r) {
     span_node *n = base_calloc(1, sizeof(*n) + r->n * sizeof(*r->tokens));
     if (!n) return NULL;
@@ -459,13 +463,13 @@ static span_node *new_node(const base_key *parent, int32_t at, const reading *r)
     return n;
 }
 
-/* The node for r behind the path: one that was dropped, or a new one, in the list of those. */
+/* The node for r after the path: an evicted one, or a new one, in the list of evicted nodes. */
 static int take_node(span_path *p, const reading *r, span_node **out) {
     const span_step *last = &p->steps[p->n_steps - 1];
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
     BASE_ASSERT(!n || !n->present);
     if (n && !has_tokens(n, r)) {
-        span_tree_forget(p->tree, n); /* it begins alike and goes on otherwise */
+        span_tree_forget(p->tree, n); /* its first token is the same, and later ones differ */
         n = NULL;
     }
     *out = n;
@@ -482,7 +486,7 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     const span_node *node = last->node;
     int32_t at = last->n_tokens, pos = kv_span_position(span);
     uint64_t bytes = 0;
-    for (int32_t i = 0; i < kv_span_tokens(span); i++, at++) { /* as follow() goes */
+    for (int32_t i = 0; i < kv_span_tokens(span); i++, at++) { /* as in span_path_follow */
         if (at < node->n_tokens && node->tokens[at] == tokens[i] && node->pos + at == pos + i) continue;
         node = find_child(node, (place){at, pos + i, tokens[i]});
         if (!node || !node->present) break;
@@ -492,7 +496,8 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     return bytes;
 }
 
-/* Does a node stand where r goes on behind the path? Then it is one whose span could not be had: if its record cannot be read, it goes. */
+/* Is there a present node for the continuation of r after the path? Then its span was not available: if its record is
+ * unreadable, it is removed. */
 static bool span_path_is_there(const span_path *p, const reading *r, size_t known) {
     const span_step *last = &p->steps[p->n_steps - 1];
     const span_node *n = find_child(last->node, (place){last->n_tokens, pos_of(r, known), r->tokens[known]});
@@ -535,7 +540,7 @@ void span_tree_release(span_tree *t, const base_key *key) {
     forget_oldest(t);
 }
 
-/* ---- what was kept on disk ---- */
+/* ---- restoring from disk ---- */
 
 int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err) {
     span_tree *t = tree;
@@ -543,7 +548,7 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
     reading r = {.tokens = rec->tokens, .pos = rec->form.first_pos + rec->first_slot, .n = (size_t)rec->n_tokens};
     base_key name = name_node(&rec->parent, rec->at, &r);
     *owner = NULL;
-    if (rec->n_tokens == 0 || !base_key_equal(&name, &rec->key)) return RP_OK; /* not what it was when it was written */
+    if (rec->n_tokens == 0 || !base_key_equal(&name, &rec->key)) return RP_OK; /* its content does not match its key */
     int rc = base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost));
     span_node *n = rc ? NULL : new_node(&rec->parent, rec->at, &r);
     if (!n) return base_fail_memory(err, sizeof(*n), "the prefix tree");
@@ -555,21 +560,22 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
     return RP_OK;
 }
 
-/* The parent of a node as its record names it: only roots have children behind no token. NULL: it is not there. */
+/* The parent of a node as its record names it: only roots have children after no token. NULL: it is absent. */
 static int find_parent(span_tree *t, const lost_node *l, span_node **out, rp_error *err) {
     *out = NULL;
-    if (l->node->at == 0) return take_root(t, &(span_root){.key = l->parent}, out, err); /* whose it is, the first match tells */
+    if (l->node->at == 0) return take_root(t, &(span_root){.key = l->parent}, out, err); /* its salt: later */
     *out = span_store_owner(t->store, &l->parent);
     return RP_OK;
 }
 
-/* May a node hang there? Its key says what it reads behind its parent, but not that nobody reads the same by another way. */
+/* May a node be linked there? Its key covers its tokens and its parent, but not that no other node has the same
+ * tokens. */
 static bool may_hang(const span_node *parent, const span_node *n) {
     if (!parent || n->at > parent->n_tokens || find_child(parent, span_node_place_of(n))) return false;
     return n->at == parent->n_tokens || parent->tokens[n->at] != n->tokens[0] || parent->pos + n->at != n->pos;
 }
 
-/* Hangs the nodes whose parents are there. A key is made of its parent's, so no node is its own ancestor. */
+/* Links the nodes with present parents. A key depends on its parent's, so no node is its own ancestor. */
 static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
     span_node *parent;
     int rc = find_parent(t, l, &parent, err);
@@ -583,7 +589,7 @@ static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
     return RP_OK;
 }
 
-/* A node without a way to a root, with all below it. */
+/* Removes a node without a path to a root, with all nodes below it. */
 static void drop_lost(span_tree *t, span_node *top) {
     span_node *n;
     do {
@@ -599,7 +605,7 @@ int span_tree_settle(span_tree *t, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < t->n_lost && !rc; i++) rc = span_tree_hang(t, &t->lost[i], err);
     for (size_t i = 0; i < t->n_lost; i++)
-        if (t->lost[i].node->parent) t->lost[i].node = NULL; /* not lost, or with another */
+        if (t->lost[i].node->parent) t->lost[i].node = NULL; /* linked, or below another lost node */
     for (size_t i = 0; i < t->n_lost; i++)
         if (t->lost[i].node) drop_lost(t, t->lost[i].node);
     base_free(t->lost);

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_tree.h: what was read before, by its tokens: a radix tree whose nodes are spans.
+/* span_tree.h: the prefix tree: a radix tree over the tokens of cached text. Its nodes are spans.
  *
- *   root     whose text it is (a tenant's salt), and a key: all that stands before the first token (the salt itself for plain text, the
- *            views of a plan, with the salt, for a prompt of modules)
- *   node     tokens at consecutive positions behind the first `at` tokens of its parent, and the span that holds their states
+ *   root     the owner of the text (a tenant's salt), and a key: everything before the first token (the salt itself for
+ *            plain text, the views of a plan, with the salt, for a prompt of modules)
+ *   node     tokens at consecutive positions after the first `at` tokens of its parent, and the span with their KV
  *
  *       root -- [You are a concise guide. Today is] -- [Monday. ...]
  *                            |
  *                            at 3: [verbose guide ...]
  *
- * A prompt that leaves a node in the middle uses the span's first tokens by a view with a mask, and what it computes becomes a
- * child from there on: nothing is split, copied or computed again. Where two prompts have computed the same, the later one's span serves
- * from the token on in which they differ. Matches are exact to the token.
+ * A prompt that leaves a node in the middle uses the span's first tokens by a view with a mask, and its computed
+ * tokens become a child at that point: no span is split, copied or recomputed. If two prompts have computed the same
+ * tokens, the later span is used from the first token on in which they differ. Matches are exact to the token.
  *
- * Spans belong to the store (span_store.h), which may drop any that nobody holds, children before their parents. Of the last SPAN_TREE_DROPPED_NODES that were dropped the tree still knows the tokens: to say that a prompt
- * was known.
+ * Spans belong to the store (span_store.h), which may evict any that nobody references, children before their
+ * parents. The tree still has the tokens of the last SPAN_TREE_DROPPED_NODES evicted nodes: to report a miss as
+ * `evicted`.
  *
- * Texts of two salts have no node in common, and what is said of a text of one does not depend on those of another.
+ * Texts of two salts share no node, and no answer about a text of one salt depends on the texts of another.
  *
- * Invariants: a node's way is its parent's way with the first `at` tokens of the parent; the first token of a child is neither another
- * child's nor its parent's own next one at that place; what is held is there, and so is all above it. Used by one thread (the engine's).
+ * Invariants: a node's path is its parent's path with the first `at` tokens of the parent; the first token of a child
+ * differs from those of all other children at that offset and from the parent's own next token; a referenced node has
+ * its span, and so have all its ancestors. Used by one thread (the engine's).
  */
 #ifndef STORE_SPAN_TREE_H
 #define STORE_SPAN_TREE_H
@@ -33,31 +35,32 @@
 typedef struct span_tree span_tree;
 typedef struct span_node span_node;
 
-/* Where texts begin. The key depends on the salt, too, so whoever comes with it has the right salt: a root whose salt is not known, zeros
- * (states that come from elsewhere name their root by key alone), gets it from the first match. Until then nothing is told of its texts. */
+/* Where texts begin. The key depends on the salt: a caller with the key has the right salt. A root of unknown salt,
+ * zeros (records name their root by key alone), gets the salt from its first match. Until then nothing is reported
+ * about its texts. */
 typedef struct span_root {
     base_key salt;
-    base_key key; /* names of nodes follow from it alone */
+    base_key key; /* the keys of its nodes depend on this alone */
 } span_root;
 
 /* Why a match ended where it did. */
 typedef enum span_end {
-    SPAN_END_ALL,     /* all tokens were found */
-    SPAN_END_NEW,     /* nobody read on like this, as far as is known */
-    SPAN_END_DROPPED, /* somebody did, and the states were dropped */
-    SPAN_END_WINDOW,  /* layers with a window gave back what a reader from here would need */
-    SPAN_END_MEMORY,    /* it is on disk, and there is no room to read it into */
+    SPAN_END_ALL,     /* all tokens matched */
+    SPAN_END_NEW,     /* no cached text continues like this, as far as known */
+    SPAN_END_DROPPED, /* one did, and its KV was evicted */
+    SPAN_END_WINDOW,  /* layers with a window freed KV that the next token needs */
+    SPAN_END_MEMORY,    /* it is on disk, and there is no memory to read it into */
 } span_end;
 
-/* Tokens of a way: slots [first_slot, first_slot + n_tokens) of a span. */
+/* Tokens of a path: slots [first_slot, first_slot + n_tokens) of a span. */
 typedef struct span_step {
-    span_node *node; /* held */
+    span_node *node; /* referenced */
     kv_span *span;   /* a reference; NULL for the root */
-    bool from_disk;  /* it was not in RAM when it was found */
+    bool from_disk;  /* it was not in RAM at the lookup */
     int32_t first_slot, n_tokens;
 } span_step;
 
-/* A way from a root downwards: steps[0] is the root. */
+/* A path from a root downwards: steps[0] is the root. */
 typedef struct span_path {
     span_tree *tree;
     span_step *steps;
@@ -66,47 +69,49 @@ typedef struct span_path {
     span_end end;    /* of the match */
 } span_path;
 
-/* store is borrowed; its drops are told to this tree alone. RP_ERR_MEMORY. */
+/* store is borrowed; this tree becomes its only on_drop. RP_ERR_MEMORY. */
 int span_tree_new(span_tree **out, span_store *store, rp_error *err);
 void span_tree_free(span_tree *t); /* before its store; no path is open */
 
-/* Finds the longest way that reads tokens[0..n) at positions[0..n) behind a root. *path is overwritten; release it, after errors too.
- * RP_ERR_MEMORY. */
+/* Finds the longest path of tokens[0..n) at positions[0..n) from a root. *path is overwritten; release it, after
+ * errors too. RP_ERR_MEMORY. */
 int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err);
-/* Calls fn with the keys of the spans that such a match would take, in their order, until it returns false; fn NULL: all of them. Nothing is
- * held or noted. Returns how many tokens they have of these: a match may find fewer, where a record cannot be read or a window reaches. */
+/* Calls fn with the keys of the spans of such a match, in order, until it returns false; fn NULL: counts only. Takes
+ * no references and counts no use. Returns the number of matched tokens: a match may have fewer, if a record is
+ * unreadable or a window needs freed KV. */
 typedef bool (*span_tree_fn)(void *user, const base_key *key);
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
                        span_tree_fn fn, void *user);
-/* How what is known goes on behind a path: up to `most` tokens of its last node or of a child. Returns how many. */
+/* The continuation of a path in the tree: up to `most` tokens of its last node or of a child. Returns their number. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
-/* Was a text that begins like these n tokens read behind another root of the same salt? As many tokens as the text's first span has, at
- * least SPAN_TREE_ALIKE. */
+/* Was a text that begins with these n tokens cached from another root of the same salt? Compares as many tokens as
+ * the text's first span has, at least SPAN_TREE_ALIKE. */
 bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n);
-/* What else was read behind step i of a path: the rest of its node behind the step's tokens, if there is any, else its newest other child
- * there; then the newest child of each. *other: without a root, perhaps empty; span_path_release. RP_ERR_MEMORY. */
+/* The alternative continuation after step i of a path: the rest of its node after the step's tokens, if any, else its
+ * newest other child there; then the newest child of each. *other: without a root, may be empty; span_path_release.
+ * RP_ERR_MEMORY. */
 int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err);
-/* The tokens of a step, and in *pos the position of the first. Valid while the step is held. */
+/* The tokens of a step, and in *pos the position of the first. Valid while the step is referenced. */
 const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
-/* Goes on by the tokens of an open span, which were computed behind the path: as far as they are known along nodes that are there, and
- * by a new node, whose span it becomes, from there on. *kept: it was named, sealed and given to the store; otherwise others hold all
- * of it. RP_ERR_MEMORY: the path ends where it was known. */
+/* Extends a path by the tokens of an open span, which were computed after it: along existing nodes as far as they
+ * match, and then by a new node, which takes the span. *kept: the span was named, sealed and inserted into the store;
+ * otherwise other nodes have all of its tokens. RP_ERR_MEMORY: the path ends where the match ended. */
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err);
-/* What nobody holds and span_tree_extend would, since others have computed the same: bytes of spans. */
+/* Bytes of spans that nobody references and span_tree_extend would reference, as they have the same tokens. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
-/* Notes what the path has found as used. */
+/* Counts a use of the path's spans. */
 void span_path_use(const span_path *path);
-/* The node of that key goes, with its span, from both tiers, if nothing that is there stands on it and no path holds it. */
+/* Removes the node of that key and its span, from both tiers, unless it has a present child or a path references it. */
 void span_tree_release(span_tree *t, const base_key *key);
-/* Lets go of it. A path of zeros is fine. */
+/* Releases its references. A path of zeros is fine. */
 void span_path_release(span_path *path);
 
-/* Nodes of records (a span_store_own; user: the tree), which stand nowhere until span_tree_settle hangs all of them where they belong. What does not say
- * what its key says, and what hangs nowhere, is dropped. RP_ERR_MEMORY. */
+/* Adds nodes of records (a span_store_own; user: the tree), without a parent until span_tree_settle links all of
+ * them. A node with content that does not match its key is removed, and so is one without a parent. RP_ERR_MEMORY. */
 int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
 int span_tree_settle(span_tree *t, rp_error *err);
 
-size_t span_tree_nodes(const span_tree *t); /* that are there, without roots */
+size_t span_tree_nodes(const span_tree *t); /* with a span, without roots */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_admin.c: see store_admin.h: opening, looking, changing, counting; store_verify.c reads everything. */
+/* store_admin.c: see store_admin.h: opening, scanning, changing, counting; store_verify.c reads every byte. */
 #include "store/store_admin.h"
 
 #include <errno.h>
@@ -15,7 +15,8 @@
 
 /* ---- opening ---- */
 
-/* A full disk has no room for the index's log. Removing makes room, so that goes on without it: the files say what they are. */
+/* A full disk has no space for the index's log. Removals free space, so they continue without the index: the files
+ * are authoritative. */
 static int open_index(store_admin *a, rp_error *err) {
     char path[DISK_PATH_BYTES];
     rp_error why;
@@ -34,14 +35,14 @@ static int open_index(store_admin *a, rp_error *err) {
     return rc == RP_ERR_IO ? RP_OK : rc;
 }
 
-/* The index of a disk that was full, after something was removed. What was removed is found missing when it is compared with the files. */
+/* Opens the index of a full disk after a removal. The comparison with the files removes the rows of removed records. */
 static void open_index_again(store_admin *a) {
     if (!a->is_full || open_index(a, NULL) || !a->index) return;
     a->is_full = false;
     if (store_admin_each(a, NULL, NULL, NULL)) a->is_full = true;
 }
 
-/* What is no store is neither locked nor made one. */
+/* A folder that is not a store is neither locked nor made one. */
 static int check_folder(store_admin *a, const char *dir, const rp_store_options *o, rp_error *err) {
     if (o->create && !o->read_only) return RP_OK;
     int rc = disk_folder_open(&a->folder, dir, true, err);
@@ -77,18 +78,18 @@ int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
     return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "the store is open read-only: open it for writing to change it");
 }
 
-/* ---- looking ---- */
+/* ---- scanning ---- */
 
 typedef struct look {
     store_admin *a;
-    store_item_fn fn;      /* may be NULL, */
-    disk_oddity_fn on_odd; /* as may this */
+    store_item_fn fn;      /* may be NULL */
+    disk_oddity_fn on_odd; /* may be NULL */
     void *user;
     int64_t now;
-    record_fault fault; /* of the record that is told next */
+    record_fault fault; /* of the next record */
 } look;
 
-/* A record that cannot be opened: does its public header say that it is encrypted? */
+/* Of a record that cannot be opened: does its public header have the flag for encryption? */
 static bool says_encrypted(const char *path) {
     uint8_t header[RECORD_PUBLIC_BYTES];
     record_public p;
@@ -150,7 +151,7 @@ int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error 
     return RP_OK;
 }
 
-/* ---- changing ---- */
+/* ---- changes ---- */
 
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
@@ -168,7 +169,7 @@ int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *
     return record_index_set_pinned(a->index, key, pinned, err);
 }
 
-/* Each folder that lost records is synced once, and the index after them. */
+/* Syncs each folder with removals once, and then the index. */
 int store_admin_commit(store_admin *a, rp_error *err) {
     bool any = a->unsynced != 0;
     int rc = disk_folder_sync_removals(&a->folder, &a->unsynced, err);
@@ -247,7 +248,7 @@ typedef struct cleaning {
     rp_on_progress on_progress;
     void *user;
     store_keys expired;
-    bool keeps; /* rows whose records cannot be opened */
+    bool keeps; /* rows of records that cannot be opened */
 } cleaning;
 
 static int clean_item(void *user, const store_item *item, rp_error *err) {
@@ -255,7 +256,7 @@ static int clean_item(void *user, const store_item *item, rp_error *err) {
     store_admin_add(&c->out->records, &c->out->bytes, true, item->row.bytes);
     if (c->on_progress) c->on_progress(c->user, c->out->records, 0);
     if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err))
-        return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index cannot be read */
+        return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index is unreadable */
     if (c->keeps || !item->expired || item->row.pinned) return RP_OK;
     return store_keys_add(&c->expired, &item->row.record.key, item->row.bytes, err);
 }
@@ -289,23 +290,23 @@ static int remove_expired(cleaning *c, rp_error *err) {
     return rc;
 }
 
-/* What makes room first, then what needs some. */
+/* Steps that free space come before those that need some. */
 int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
-    if (!rc && a->is_full) { /* leftovers go when the files are looked at */
+    if (!rc && a->is_full) { /* leftovers are removed by the scan */
         rc = store_admin_examine(a, &a->folder, false, NULL, clean_oddity, &c, err);
         open_index_again(a);
         out->rows_entered = out->rows_removed = 0;
     }
     if (!rc) rc = store_admin_examine(a, &a->folder, true, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
-    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* what was set aside now */
-    int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* what is gone is gone */
+    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* files quarantined by this scan */
+    int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* removals are kept */
     if (!rc) rc = committed;
     if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && base_io_is_full(errno))
-        rc = RP_OK; /* it stays as large as it is */
+        rc = RP_OK; /* its size stays the same */
     out->index_bytes = index_bytes(a);
     base_free(c.expired.files);
     return rc;

@@ -2,8 +2,8 @@
 /* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_store_*
  * (reprise.h), which says what each does; store_bundle.h ships modules.
  *
- * Every look compares files and index (disk_records.h). Files change first, then the index, which is committed once at the end: whatever
- * a killed process has not done, the next look finds.
+ * Every scan compares files and index (disk_records.h). Files change first, then the index, which is committed once
+ * at the end: work that a killed process has left undone is detected by the next scan.
  *
  * One user at a time; no threads of its own.
  */
@@ -16,8 +16,8 @@
 typedef struct store_admin {
     disk_folder folder;
     record_index *index; /* NULL: opened read-only and there is none that can be read, or is_full */
-    bool is_full;        /* the disk has no room for the index to be changed: what can be removed is, and the index follows later */
-    uint64_t index_bytes; /* of the index before it was opened: looking at it takes some, too */
+    bool is_full;        /* no disk space to change the index: removals are possible, and the index follows later */
+    uint64_t index_bytes; /* size of the index before it was opened: opening increases it */
     record_cipher *cipher;
     uint32_t unsynced; /* a bit for each folder that lost records since the last commit */
 } store_admin;
@@ -26,7 +26,8 @@ typedef struct store_admin {
 int store_admin_open(store_admin **out, const char *dir, const rp_store_options *options, rp_error *err);
 void store_admin_close(store_admin *a); /* NULL is fine */
 
-/* May something be changed, or (removes) removed? RP_ERR_CONFLICT, RP_ERR_IO (a full disk, on which things can be removed alone). */
+/* May the store be changed, or (removes) may records be removed? RP_ERR_CONFLICT, RP_ERR_IO (a full disk, which
+ * permits removals only). */
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err);
 
 /* A record, and whether its header could be read. */
@@ -39,20 +40,21 @@ typedef struct store_item {
 
 typedef int (*store_item_fn)(void *user, const store_item *item, rp_error *err);
 
-/* Calls fn (may be NULL) with every record by rising key; what it points to is borrowed meanwhile. The folder and the index are put right on the way, unless it
- * is read-only. RP_ERR_IO, RP_ERR_MEMORY, what fn returns (which must not be RP_ERR_IO). */
+/* Calls fn (may be NULL) with every record by ascending key; its pointers are borrowed meanwhile. Repairs folder and
+ * index on the way, unless the store is read-only. RP_ERR_IO, RP_ERR_MEMORY, errors of fn (which must not return
+ * RP_ERR_IO). */
 int store_admin_each(store_admin *a, store_item_fn fn, void *user, rp_error *err);
 
-/* The same, and what is not as it should be; nothing is put right. */
+/* The same, and reports differences; repairs nothing. */
 int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err);
 
-/* Removes a record; pins it or takes its pin away. Counts once store_admin_commit was called: what was removed is then gone for good. RP_ERR_IO. */
+/* Removes, pins or unpins a record. Durable after store_admin_commit. RP_ERR_IO. */
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
 int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err); /* seconds since 1970; 0: never */
 int store_admin_commit(store_admin *a, rp_error *err);
-/* The same after removals. *index_unwritten: the disk is so full that the index keeps the rows of what is gone; the next opening that can write
- * puts it right. */
+/* The same after removals. *index_unwritten: the disk is full and the index keeps the rows of removed records; the
+ * next opening that can write repairs it. */
 int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error *err);
 
 int store_admin_stats(store_admin *a, rp_store_usage *out, rp_error *err);
@@ -61,7 +63,7 @@ int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_f
 int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 
-/* Keys that a look found, to be worked on after it. Zero-initialise; base_free(keys). */
+/* Keys that a scan selected, to be processed after it. Zero-initialise; base_free(keys). */
 typedef struct store_keys {
     disk_file *files;
     size_t n, cap;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_bundle.c: see store_bundle.h.
  *
- *   export   look for the records -> their headers: sizes -> front of the bundle -> each record: read, decrypted, checked, appended
- *            -> sync, rename
- *   import   front of the bundle -> each record checked -> each record read, checked again, written (record_write) and entered
+ *   export   scan for the records -> their headers: sizes -> front of the bundle -> each record: read, decrypted,
+ *            checked, appended -> sync, rename
+ *   import   front of the bundle -> each record checked -> each record read, checked again, written (record_write) and
+ *            entered
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -26,7 +27,7 @@
 typedef struct export {
     store_admin *a;
     record_bundle bundle;
-    size_t cap, n_encrypted; /* records that there is no key for */
+    size_t cap, n_encrypted; /* records without a key to decrypt them */
     rp_store_transfer *out;
     rp_on_progress on_progress;
     void *user;
@@ -54,7 +55,7 @@ static record_place export_place_of(const export *x, size_t i, char path[DISK_PA
 
 static int fail_fault(record_fault fault, const rp_error *err) { return fault == RECORD_FAULT_NONE ? RP_OK : err->code; }
 
-/* How large each will be as a plain record. */
+/* The size of each as a plain record. */
 static int export_measure(export *x, rp_error *err) {
     record_bundle *b = &x->bundle;
     int rc = RP_OK;
@@ -164,7 +165,7 @@ static int check_all(import *m, rp_error *err) {
     return rc;
 }
 
-/* Is the record there, and whole? */
+/* Does the store have the record, undamaged? */
 static bool is_present(const import *m, const char *path, const base_key *key) {
     record_reader *r;
     record_fault fault = record_reader_open(&r, path, NULL, key, m->a->cipher, NULL);
@@ -218,7 +219,7 @@ int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_prog
     rc = check_all(&m, err);
     if (!rc) rc = store_admin_each(a, put_right, NULL, err);
     for (size_t i = 0; i < m.bundle.n && !rc; i++) rc = import_take_over(&m, i, err);
-    int committed = store_admin_commit(a, rc ? NULL : err); /* what is there is there */
+    int committed = store_admin_commit(a, rc ? NULL : err); /* imported records are kept */
     record_bundle_close(&m.bundle);
     return rc ? rc : committed;
 }

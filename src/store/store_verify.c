@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_verify.c: reads every byte of a store (store_admin.h): records by their checksums, rows of the index by what the records say. */
+/* store_verify.c: reads every byte of a store (store_admin.h): checks records by their checksums, and rows of the
+ * index against the records. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,12 +9,12 @@
 #include "store/disk_tier.h"
 #include "store/store_admin.h"
 
-/* A record to read, and what the index said of it. */
+/* A record to read, and its row in the index. */
 typedef struct expected {
     base_key key;
     uint64_t bytes;
     disk_row_digests row;
-    bool is_known; /* the row was the index's own */
+    bool is_known; /* the row comes from the index */
 } expected;
 
 typedef struct verification {
@@ -22,7 +23,7 @@ typedef struct verification {
     rp_on_store_finding on_finding;
     void *user;
     rp_store_verification *out;
-    bool is_shared; /* an engine changes it meanwhile: files and rows come and go */
+    bool is_shared; /* an engine uses it meanwhile: files and rows change */
     expected *items;
     size_t n, cap;
     uint64_t total_bytes;
@@ -83,7 +84,7 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     }
     if (!fault) fault = record_reader_verify(r, &why);
     record_reader_close(r);
-    if (fault == RECORD_FAULT_GONE && v->is_shared) return RP_OK; /* the engine has dropped it */
+    if (fault == RECORD_FAULT_GONE && v->is_shared) return RP_OK; /* the engine has removed it */
     if (fault == RECORD_FAULT_MEMORY && err) *err = why;
     if (fault == RECORD_FAULT_MEMORY) return RP_ERR_MEMORY;
     v->out->records++;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_attention.c: scores and values over a block of 64 slots, and storing into a block.
  *
- * The truth is a sum in double. With u = 2^-24, a score of dim terms whose magnitudes add up to S is off by at most
- * (2 dim + 2) u S |scale|, a value after n slots by (2 n + 2) u S, S including what the sum began with; doubled below,
- * and 2^-149 for each term that underflows. Independence is checked on bytes: of the other queries, of addresses, of
- * where the borders of blocks fall, and of the level, but for plain C, which does not fuse.
+ * The reference is a sum in double. With u = 2^-24, a score of dim terms whose magnitudes add up to S is off by at
+ * most (2 dim + 2) u S |scale|, a value after n slots by (2 n + 2) u S, S including the initial value of the sum;
+ * doubled below, and 2^-149 for each term that underflows. Independence is checked on bytes: of the other queries, of
+ * addresses, of block borders, and of the level, except for plain C, which does not fuse.
  */
 #include <math.h>
 #include <stdio.h>
@@ -76,16 +76,16 @@ static void problem_free(problem *a) {
     check_release(a->out);
 }
 
-/* Head sizes that models have, and any other. */
+/* Head sizes of real models, and any other. */
 static int64_t random_dim(int round) {
     static const int64_t usual[] = {1, 8, 16, 48, 64, 80, 96, 128, 256, 512};
     return round % 2 ? check_random_in(1, 140) : usual[round / 2 % BASE_ARRAY_LEN(usual)];
 }
 
-/* What may be asked of memory ahead need not be there. */
+/* An address to prefetch may be invalid. */
 static const void *any_address(void) { return (const void *)(uintptr_t)check_random(); }
 
-/* ---- scores -------------------------------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 static void run_scores(const kernel_table *t, const problem *a, int64_t first, int64_t n, float scale, float *out,
                        int64_t out_stride) {
@@ -143,7 +143,7 @@ static void check_scores(const kernel_table *t, int f16) {
     }
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void run_values(const kernel_table *t, const problem *a, const void *states, uint64_t visible, const float *p,
                        int64_t n_q, float *acc) {
@@ -176,7 +176,7 @@ static void check_value(const problem *a, uint64_t visible, const float *before,
     check_near(a->acc[q * a->acc_stride + d], sum, bound, "value", q * a->dim + d);
 }
 
-/* Moves the slots of `visible` to the places of `target` (as many bits) in a block of their own. */
+/* Moves the slots of `visible` to the slots of `target` (as many bits) in a block of their own. */
 static void *move_slots(const problem *a, uint64_t visible, uint64_t target) {
     const size_t row = (size_t)a->dim * (a->f16 ? 2 : 4);
     uint8_t *moved = check_alloc(row * SLOTS, offset(a->f16 ? 2 : 4));
@@ -192,12 +192,12 @@ static uint64_t lowest_bits(uint64_t mask, int n) {
     return out;
 }
 
-/* The same slots in two calls, the second from another block where they stand elsewhere, give the same bits; so does a
+/* The same slots in two calls, the second from another block with other slot numbers, give the same bits; so does a
  * single query alone. */
 static void check_borders(const kernel_table *t, const problem *a, uint64_t visible, const float *before) {
     const int n = base_popcount64(visible), split = (int)check_random_in(0, n);
     const uint64_t first = lowest_bits(visible, split), second = visible & ~first;
-    const int64_t up = check_random_in(0, BASE_MIN(SLOTS - (n - split), SLOTS - 1)); /* none may be left to place */
+    const int64_t up = check_random_in(0, BASE_MIN(SLOTS - (n - split), SLOTS - 1)); /* there may be no slot to place */
     const uint64_t target = lowest_bits(UINT64_MAX << up, n - split);
     void *moved = move_slots(a, second, target);
     const size_t bytes = rows_bytes(a->n_q, a->acc_stride, a->dim);
@@ -244,7 +244,7 @@ static void check_values(const kernel_table *t, int f16) {
     }
 }
 
-/* ---- storing ------------------------------------------------------------------------------------------------------- */
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
 
 static void store(const kernel_table *t, bool f16, bool key, const float *x, int64_t dim, void *block, int slot) {
     if (key) {
@@ -278,7 +278,7 @@ static void check_store(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- timing: 32 blocks of a head of 64 or 128, by 1, 4 and 16 queries ----------------------------------------------- */
+/* ---- timing: 32 blocks of a head of 64 or 128, by 1, 4 and 16 queries -------------------------------------------- */
 
 typedef struct timing {
     const kernel_table *table;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kernel_formats.c: what the bytes of every format mean, the half conversions, and quantising.
+/* test_kernel_formats.c: decoding of every format, the half conversions, and quantising.
  *
- * Dequantising is compared with the second decoder of support/kernel_blocks.h, and with a few blocks that were decoded by
- * hand.
+ * Dequantising is compared with the second decoder of support/kernel_blocks.h, and with a few blocks that were
+ * decoded by hand.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@
 #include "base/compiler.h"
 #include "support/kernel_blocks.h"
 
-/* ---- dequantising -------------------------------------------------------------------------------------------------- */
+/* ---- dequantising ------------------------------------------------------------------------------------------------ */
 
-/* A scale times its factor is exact; the product with q and the minimum's subtraction round: 2 u (|w| + |min|), and 2^-149
- * below the normal range. */
+/* A scale times its factor is exact; the product with q and the minimum's subtraction round: 2 u (|w| + |min|), and
+ * 2^-149 below the normal range. */
 static void check_dequantize(const kernel_table *table, int arg) {
     const kernel_type t = (kernel_type)arg;
     const int64_t block = kernel_type_block(t), bytes = kernel_type_bytes(t);
@@ -59,10 +59,10 @@ static void check_blocks_by_hand(void) {
                 (known[]){{0, -4.0f}, {16, 3.5f}, {1, 0.5f}, {17, -3.5f}, {15, 1.0f}, {31, 0.0f}, {2, -4.0f}}, 7);
 }
 
-/* Q4_K, d = 1 (0x3c00), dmin = 0.25 (0x3400). Byte 4 = 0xc1: scale 0 is 1 and 3 is the upper part of scale 4. Byte 8 =
- * 0x87: minimum 0 is 7, and 2 is the upper part of minimum 4. Byte 12 = 0x52: scale 4 = 2 + 16*3 = 50, minimum 4 =
- * 5 + 16*2 = 37. Byte 16 = 0xa3: element 0 is q 3, element 32 is q 10 with scale 1 = byte 5 = 2 and minimum 1 = 0. Byte 80 =
- * 0x0f: element 128 is q 15. */
+/* Q4_K, d = 1 (0x3c00), dmin = 0.25 (0x3400). Byte 4 = 0xc1: scale 0 is 1 and 3 is the upper part of scale 4. Byte 8
+ * = 0x87: minimum 0 is 7, and 2 is the upper part of minimum 4. Byte 12 = 0x52: scale 4 = 2 + 16*3 = 50, minimum 4 =
+ * 5 + 16*2 = 37. Byte 16 = 0xa3: element 0 is q 3, element 32 is q 10 with scale 1 = byte 5 = 2 and minimum 1 = 0.
+ * Byte 80 = 0x0f: element 128 is q 15. */
 static void check_q4_k_by_hand(void) {
     uint8_t b[144] = {0x00, 0x3c, 0x00, 0x34, 0xc1, 0x02, 0, 0, 0x87, 0, 0, 0, 0x52, 0, 0, 0, 0xa3};
     b[80] = 0x0f;
@@ -88,8 +88,8 @@ static void check_q4_1_by_hand(void) {
     check_known(KERNEL_Q4_1, b, (known[]){{0, 4.0f}, {16, 10.5f}, {1, 3.0f}, {31, 3.5f}, {15, 3.0f}}, 5);
 }
 
-/* Q5_0, d = 0.5. Fifth bits 0x80010001: elements 0, 16 and 31. Byte 6 = 0x43: element 0 is 3 + 16 - 16, element 16 is 4; byte 7
- * = 0x21: element 1 is 1 - 16, element 17 is 2 - 16. Element 31 has only its fifth bit: 0.
+/* Q5_0, d = 0.5. Fifth bits 0x80010001: elements 0, 16 and 31. Byte 6 = 0x43: element 0 is 3 + 16 - 16, element 16 is
+ * 4; byte 7 = 0x21: element 1 is 1 - 16, element 17 is 2 - 16. Element 31 has only its fifth bit: 0.
  * Q5_1, d = 0.5, m = -1 (0xbc00), the same integers without the offset. */
 static void check_q5_by_hand(void) {
     const uint8_t q5_0[22] = {0x00, 0x38, 0x01, 0x00, 0x01, 0x80, 0x43, 0x21};
@@ -101,8 +101,8 @@ static void check_q5_by_hand(void) {
 }
 
 /* IQ4_NL, d = 2: the ends and the middle of the table.
- * MXFP4: e = 128 doubles E2M1's values; codes 7 = 6, 15 = -6, 1 = 0.5, 9 = -0.5, 2 = 1, 11 = -1.5; e = 0 is 2^-127, of which half
- * is 2^-128; e = 255, which E8M0 calls no number, goes on like the others: 0.5 * 2^128 = 2^127. */
+ * MXFP4: e = 128 doubles E2M1's values; codes 7 = 6, 15 = -6, 1 = 0.5, 9 = -0.5, 2 = 1, 11 = -1.5; e = 0 is 2^-127,
+ * half of that is 2^-128; e = 255, which is NaN in E8M0, continues the sequence: 0.5 * 2^128 = 2^127. */
 static void check_tables_by_hand(void) {
     const uint8_t iq4_nl[18] = {0x00, 0x40, 0xf0, 0x87};
     check_known(KERNEL_IQ4_NL, iq4_nl, (known[]){{0, -254.0f}, {16, 226.0f}, {1, -20.0f}, {17, 2.0f}, {2, -254.0f}}, 5);
@@ -115,9 +115,9 @@ static void check_tables_by_hand(void) {
     check_known(KERNEL_MXFP4, mxfp4, (known[]){{1, 0x1p127f}, {17, -0x1p127f}, {0, (float)HUGE_VAL}}, 2);
 }
 
-/* Q2_K, d = 0.5, dmin = 0.25 (bytes 80..83). Byte 0 = 0x42: scale 2, minimum 4; byte 2 = 0x0f: scale 15 of elements 32..47;
- * byte 9 = 0xf1: scale 1, minimum 15 of elements 144..159. Byte 16 = 0xe4: elements 0, 32, 64, 96 are 0, 1, 2, 3; byte 17 =
- * 0x03: element 1 is 3. Byte 64 = 0x02: element 144 (16 of the second half) is 2. */
+/* Q2_K, d = 0.5, dmin = 0.25 (bytes 80..83). Byte 0 = 0x42: scale 2, minimum 4; byte 2 = 0x0f: scale 15 of elements
+ * 32..47; byte 9 = 0xf1: scale 1, minimum 15 of elements 144..159. Byte 16 = 0xe4: elements 0, 32, 64, 96 are 0, 1,
+ * 2, 3; byte 17 = 0x03: element 1 is 3. Byte 64 = 0x02: element 144 (16 of the second half) is 2. */
 static void check_q2_k_by_hand(void) {
     uint8_t b[84] = {0x42, 0x00, 0x0f};
     b[9] = 0xf1, b[16] = 0xe4, b[17] = 0x03, b[64] = 0x02, b[81] = 0x38, b[83] = 0x34;
@@ -125,10 +125,11 @@ static void check_q2_k_by_hand(void) {
                 (known[]){{0, -1.0f}, {1, 2.0f}, {2, -1.0f}, {16, 0.0f}, {32, 7.5f}, {144, -2.75f}, {145, -3.75f}, {64, 0.0f}}, 8);
 }
 
-/* Q3_K, d = 1. Scale 0 has low bits 3 (byte 96 = 0x53) and upper bits 2 (byte 104 = 0x36): 35 - 32 = 3. Scale 8 is 5 + 16 * 3
- * - 32 = 21; scale 4 has low bits 0 and upper 1: 16 - 32 = -16; scale 12 has upper bits 0: -32. Byte 0 = 0x11: elements 0 and 128
- * have their high bit. Byte 32 = 0x06: element 0 is 2 + 4 - 4 = 2, element 32 is 1 - 4 = -3 with scale 2 (0 - 32); byte 64 =
- * 0x03: element 128 is 3 + 4 - 4 = 3. Element 64 is -4 with scale 4, element 192 -4 with scale 12. */
+/* Q3_K, d = 1. Scale 0 has low bits 3 (byte 96 = 0x53) and upper bits 2 (byte 104 = 0x36): 35 - 32 = 3. Scale 8 is 5
+ * + 16 * 3 - 32 = 21; scale 4 has low bits 0 and upper 1: 16 - 32 = -16; scale 12 has upper bits 0: -32. Byte 0 =
+ * 0x11: elements 0 and 128 have their high bit. Byte 32 = 0x06: element 0 is 2 + 4 - 4 = 2, element 32 is 1 - 4 = -3
+ * with scale 2 (0 - 32); byte 64 = 0x03: element 128 is 3 + 4 - 4 = 3. Element 64 is -4 with scale 4, element 192 -4
+ * with scale 12. */
 static void check_q3_k_by_hand(void) {
     uint8_t b[110] = {0x11};
     b[32] = 0x06, b[64] = 0x03, b[96] = 0x53, b[104] = 0x36, b[109] = 0x3c;
@@ -136,8 +137,8 @@ static void check_q3_k_by_hand(void) {
                 (known[]){{0, 6.0f}, {1, -12.0f}, {32, 96.0f}, {128, 63.0f}, {129, -84.0f}, {64, 64.0f}, {192, 128.0f}}, 7);
 }
 
-/* Q5_K, with the scales of Q4_K above. High bits in byte 16 = 0x11: pieces 0 and 4. Byte 48 = 0xa3: element 0 is 19, element 32
- * is 10; byte 112 = 0x0f: element 128 is 31. Byte 17 = 0x02: element 33 is 16. */
+/* Q5_K, with the scales of Q4_K above. High bits in byte 16 = 0x11: pieces 0 and 4. Byte 48 = 0xa3: element 0 is 19,
+ * element 32 is 10; byte 112 = 0x0f: element 128 is 31. Byte 17 = 0x02: element 33 is 16. */
 static void check_q5_k_by_hand(void) {
     uint8_t b[176] = {0x00, 0x3c, 0x00, 0x34, 0xc1, 0x02, 0, 0, 0x87, 0, 0, 0, 0x52, 0, 0, 0, 0x11, 0x02};
     b[48] = 0xa3, b[112] = 0x0f;
@@ -145,10 +146,10 @@ static void check_q5_k_by_hand(void) {
                 (known[]){{0, 19.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 32.0f}, {128, 1550.0f - 9.25f}, {129, -9.25f}}, 6);
 }
 
-/* IQ4_XS, d = 1. Upper bits 0x0d in byte 2: scale 0 has 1, scale 1 has 3; 0x80 in byte 3: scale 7 has 2. Low bits 0x52 in byte
- * 4: scale 0 = 2 + 16 - 32 = -14, scale 1 = 5 + 48 - 32 = 21; byte 7 = 0x30: scale 7 = 3 + 32 - 32 = 3; scale 2 = -32. Byte 8 =
- * 0x90: element 0 is -127, element 16 is 13; byte 24 = 0x08: element 32 is 1, element 48 -127; byte 135 = 0xf7: element 239 is
- * -10, element 255 is 113. */
+/* IQ4_XS, d = 1. Upper bits 0x0d in byte 2: scale 0 has 1, scale 1 has 3; 0x80 in byte 3: scale 7 has 2. Low bits
+ * 0x52 in byte 4: scale 0 = 2 + 16 - 32 = -14, scale 1 = 5 + 48 - 32 = 21; byte 7 = 0x30: scale 7 = 3 + 32 - 32 = 3;
+ * scale 2 = -32. Byte 8 = 0x90: element 0 is -127, element 16 is 13; byte 24 = 0x08: element 32 is 1, element 48
+ * -127; byte 135 = 0xf7: element 239 is -10, element 255 is 113. */
 static void check_iq4_xs_by_hand(void) {
     uint8_t b[136] = {0x00, 0x3c, 0x0d, 0x80, 0x52, 0x00, 0x00, 0x30, 0x90};
     b[24] = 0x08, b[135] = 0xf7;
@@ -171,7 +172,7 @@ static void check_hand_blocks(const kernel_table *t, int arg) {
     check_q6_k_by_hand();
 }
 
-/* ---- quantising ---------------------------------------------------------------------------------------------------- */
+/* ---- quantising -------------------------------------------------------------------------------------------------- */
 
 /* Widens a range by n elements. */
 static void widen(const float *x, int n, double *low, double *high) {
@@ -188,9 +189,10 @@ static double range(const float *x, int n, double *low, double *high) {
     return fmax(-*low, *high);
 }
 
-/* How far a value may move. f16 scales are off by 2^-11 of themselves, so by 2^-11 of the range at most.
- * Q8_0: half a step of max / 127. Q4_0, Q5_0: a step, since the upper end is cut by one. IQ4_NL: likewise 127 is cut to 113, and
- * gaps are 23 at most. MXFP4: the largest, up to 8 scales, is cut to 6; a scale is a quarter of max at most. */
+/* Error bound of a value. f16 scales are off by 2^-11 of themselves, so by 2^-11 of the range at most. Q8_0: half a
+ * step of max / 127. Q4_0, Q5_0: a step, since the upper end is clipped by one. IQ4_NL: likewise 127 is clipped to
+ * 113, and gaps are at most 23. MXFP4: the largest, up to 8 scales, is clipped to 6; a scale is at most a quarter of
+ * max. */
 static double bound_32(kernel_type t, const float *block) {
     double low, high;
     const double max = range(block, 32, &low, &high);
@@ -225,7 +227,7 @@ static double bound_of(kernel_type t, const float *block, int i) {
     }
 }
 
-/* Formats whose scales are searched for: parts of a block, the integers low to high, the largest code of a scale. */
+/* Formats with a search for scales: parts of a block, the integers low to high, the largest code of a scale. */
 typedef struct searched {
     int parts, low, high, codes;
 } searched;
@@ -242,7 +244,7 @@ static searched search_of(kernel_type t) {
     }
 }
 
-/* Plain rounding of a part, between its extremes, with a scale and a minimum that are not rounded: the squared error. */
+/* The squared error of plain rounding of a part, between its extremes, with unrounded scale and minimum. */
 static double plain_error(const searched *s, const float *x, double *step, double *min) {
     double low, high, sum = 0;
     range(x, 256 / s->parts, &low, &high);
@@ -255,10 +257,11 @@ static double plain_error(const searched *s, const float *x, double *step, doubl
     return sum;
 }
 
-/* They promise a small squared error, not the smallest error of every element. The root mean square of a part is at most
- * that of plain rounding, where the search begins, plus what the rounding of scales and minima moves: a scale comes in units
- * of D = largest / codes, and the far end is max(|low|, high) of them away. Searched scales and minima may be longer than plain
- * ones, by less than 3 : 2 (an end one integer outside, of 3). Returns the block's squared errors of both. */
+/* They guarantee a small squared error, not the smallest error of every element. The root mean square of a part is at
+ * most that of plain rounding, where the search starts, plus the effect of rounding scales and minima: a scale is a
+ * multiple of D = largest / codes, and the far end is max(|low|, high) steps away. Searched scales and minima may be
+ * longer than plain ones, by less than 3 : 2 (an end one integer outside, of 3). Returns the block's squared errors
+ * of both. */
 static void check_search(const searched *s, const float *x, const float *back, double *error, double *plain) {
     const int n = 256 / s->parts;
     double d = 0, m = 0, errors[16], step, min;
@@ -304,7 +307,7 @@ static void check_quantize(const kernel_table *table, int arg) {
     check_that(error <= 0.95 * plain, "searched scales err by %g, plain ones by %g", error, plain);
 }
 
-/* Whatever is given, the scales that are stored are finite. */
+/* For every input, the stored scales are finite. */
 static void check_quantize_extremes(const kernel_table *table, int arg) {
     const kernel_type t = (kernel_type)arg;
     (void)table;
@@ -323,14 +326,14 @@ static void check_quantizer(const kernel_table *t, int arg) {
     check_quantize_extremes(t, arg);
 }
 
-/* ---- halves -------------------------------------------------------------------------------------------------------- */
+/* ---- halves ------------------------------------------------------------------------------------------------------ */
 
 static double half_value(uint16_t h) {
     const uint8_t bytes[2] = {(uint8_t)h, (uint8_t)(h >> 8)};
     return kernel_blocks_half(bytes);
 }
 
-/* Every half, there and back. */
+/* Every half, converted to float and back. */
 static void check_every_half(void) {
     for (uint32_t i = 0; i < 65536; i++) {
         const uint16_t h = (uint16_t)i;
@@ -348,7 +351,7 @@ static void check_every_half(void) {
     }
 }
 
-/* The nearest half by searching: of the halves of f's sign, all finite ones and 2^16 in the place of infinity, the nearest,
+/* The nearest half by search: among the halves of f's sign, all finite ones and 2^16 in place of infinity, the nearest,
  * and of two equally near ones the even. */
 static uint16_t nearest_half(float f) {
     const double x = fabs((double)f);
@@ -366,7 +369,7 @@ static uint16_t nearest_half(float f) {
 static void check_rounding(void) {
     for (int i = 0; i < 300000; i++) {
         uint32_t u = (uint32_t)check_random();
-        /* mostly where halves live; often exactly between two of them */
+        /* mostly in the range of halves; often exactly between two of them */
         if (i % 4) u = (u & 0x807fffffu) | (uint32_t)check_random_in(100, 144) << 23;
         if (i % 3 == 0) u = (u & 0xffffe000u) | 0x1000u;
         float f;
@@ -377,7 +380,7 @@ static void check_rounding(void) {
     }
 }
 
-/* The bits of F16C: values are stored by each variant's own instructions. NaNs and infinities included. */
+/* The bits of F16C: each variant stores values with its own instructions. NaNs and infinities included. */
 static void check_store_bits(const kernel_table *t) {
     for (int round = 0; round < 2000; round++) {
         float x[19];
@@ -416,7 +419,7 @@ static void check_halves(const kernel_table *t, int arg) {
     check_load_bits(t);
 }
 
-/* ---- the table of types ---------------------------------------------------------------------------------------------- */
+/* ---- the table of types ------------------------------------------------------------------------------------------ */
 
 static void check_types(const kernel_table *t, int arg) {
     (void)arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kernel_golden.c: what gguf-py reads in blocks of random bits (tests/golden/formats), against every decoder there is: the one of
- * rows, bit for bit, and those that the products unpack with. */
+/* test_kernel_golden.c: values of gguf-py for blocks of random bits (tests/golden/formats) against every decoder: the
+ * row decoder, bit for bit, and the decoders in the products. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const gguf_tensor *tensor(kernel_type t, const char *ending) {
     return gguf_find_tensor(file, name);
 }
 
-/* The blocks of a type, their values, and how many values; 0: the file has none. */
+/* The blocks of a type, their values, and their number; 0: the file has none. */
 static int64_t find(kernel_type t, const uint8_t **blocks, const float **values) {
     const gguf_tensor *b = tensor(t, ""), *v = tensor(t, ".values");
     if (!check_that(b && v && b->type == t && v->type == KERNEL_F32 && b->dims[0] == v->dims[0], "blocks and values are missing")) return 0;
@@ -53,8 +53,8 @@ static void one_hot(bool quantized, uint8_t *x, int64_t n, int64_t i) {
     memcpy(x + KERNEL_Q8_C(n) + i / 16 * 2, &one_short, sizeof one_short);
 }
 
-/* Products of a block with every unit vector are its values, if nothing in it is infinite (else false); a zero may have lost its sign, and what a
- * product of many numbers means is left to test_kernel_linear. */
+/* Products of a block with every unit vector are its values, if all of it is finite (else false); a zero may have
+ * lost its sign, and products of many numbers are checked by test_kernel_linear. */
 static bool check_products(const kernel_table *table, kernel_type t, const uint8_t *block, const float *values) {
     const int64_t n = kernel_type_block(t);
     const int64_t x_bytes = BASE_MAX(kernel_q8_bytes(n), n * 4);

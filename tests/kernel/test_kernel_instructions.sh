@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the compiler made of each level's products: the instructions that the level is for, and none that its processors may lack.
+# Instructions of each level's compiled products: those that define the level, and none that its processors may lack.
 # REPRISE_BUILD_DIR: the build; OBJDUMP: of its architecture.
 set -euo pipefail
 build=${REPRISE_BUILD_DIR:?} failed=0
@@ -13,7 +13,7 @@ case $(objdump -f "$(object linear_generic)") in
 *) echo "no objects in $build, or of an architecture without levels" >&2; exit 1 ;;
 esac
 
-# expect ARCHITECTURE FILE WANTED UNWANTED: patterns of lines that the disassembly holds, and holds not.
+# expect ARCHITECTURE FILE WANTED UNWANTED: patterns that the disassembly must contain, and must not contain.
 expect() {
     [ "$1" = $architecture ] || return 0
     local wanted unwanted

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_linear.c: kernel_table.linear of every type, and quantize_row.
  *
- * The truth is a sum in double over weights decoded by support/kernel_blocks.h (float types: by kernel_dequantize, which
- * test_kernel_formats.c checks on its own) and activations read from their bytes. Bounds, with u = 2^-24 and S the sum of the
- * magnitudes of all terms:
+ * The reference is a sum in double over weights decoded by support/kernel_blocks.h (float types: by
+ * kernel_dequantize, which test_kernel_formats.c checks on its own) and activations read from their bytes. Bounds,
+ * with u = 2^-24 and S the sum of the magnitudes of all terms:
  *   float types      n fused or 2n separate roundings, each at most u * S: (2n + 2) u S
  *   quantised types  a piece of 32 gives one exact integer, at most 32 * 128 * 127 < 2^24, so exact as a float too; a
- *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale * d, the
- *                    product and the addition round. With T terms (a piece has one or two scales, up to two minima):
- *                    (T + 3) u S, and what underflows: T * 2^-149 * 2^20
- * T and n are doubled below, which leaves room for (1 + u)^T - 1 > T u.
+ *                    scale is an f16 times at most 8 bits (or a power of two), exact, and so is a minimum; then scale *
+ *                    d, the product and the addition round. With T terms (a piece has one or two scales, up to two
+ *                    minima): (T + 3) u S, and for underflow: T * 2^-149 * 2^20
+ * T and n are doubled below, which covers (1 + u)^T - 1 > T u.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct problem {
     int64_t n_in, n_out, n_rows, x_stride, y_stride;
     uint8_t *w, *x;
     float *y;
-    uint8_t *packed; /* w as the table wants it: pack */
+    uint8_t *packed; /* w in the table's layout: pack */
 } problem;
 
 static float read_float(const uint8_t *p) {
@@ -35,7 +35,7 @@ static float read_float(const uint8_t *p) {
 
 static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERNEL_F16 || t == KERNEL_BF16 ? 2 : 1; }
 
-/* ---- making problems ----------------------------------------------------------------------------------------------- */
+/* ---- making problems --------------------------------------------------------------------------------------------- */
 
 static void random_floats(kernel_type t, uint8_t *w, int64_t n, check_kind kind) {
     for (int64_t i = 0; i < n; i++) {
@@ -104,7 +104,7 @@ static void problem_free(problem *p) {
     check_release(p->y);
 }
 
-/* Packs the weights, and looks that each row comes back. To be called when they are filled in. */
+/* Packs the weights, and checks that unpacking restores each row. To be called after they are filled in. */
 static void pack(const kernel_table *t, problem *p) {
     const int64_t row_bytes = kernel_row_bytes(p->type, p->n_in);
     uint8_t *row = check_alloc((size_t)row_bytes, 0);
@@ -121,7 +121,7 @@ static void run(const kernel_table *t, const problem *p, int64_t out_begin, int6
     t->linear[p->type](p->packed, p->n_in, out_begin, out_end, p->x, p->x_stride, p->n_rows, p->y, p->y_stride);
 }
 
-/* ---- the truth ----------------------------------------------------------------------------------------------------- */
+/* ---- the reference ----------------------------------------------------------------------------------------------- */
 
 typedef struct truth {
     double sum, magnitude, terms;
@@ -136,8 +136,8 @@ static void truth_float(const double *w, const uint8_t *x, int64_t n, truth *out
     out->terms = 2.0 * (double)n;
 }
 
-/* Piece by piece: what the sum is made of is (sum over q of the weight without its minimum) * d, and minimum * s, or for
- * Q2_K either half's minimum * h. */
+/* Piece by piece: the terms of the sum are (sum over q of the weight without its minimum) * d, and minimum * s, or for
+ * Q2_K the minimum of each half * h. */
 static void truth_quantized(const problem *p, const double *w, const double *min, const uint8_t *x, truth *out) {
     const int64_t n = p->n_in;
     for (int64_t piece = 0; piece < n / 32; piece++) {
@@ -193,7 +193,7 @@ static void check_values(const kernel_table *t, const problem *p) {
     check_release(min);
 }
 
-/* ---- independence of rows, ranges and addresses -------------------------------------------------------------------- */
+/* ---- independence of rows, ranges and addresses ------------------------------------------------------------------ */
 
 /* Computes some rows and outputs of p again, from copies at other addresses, and compares bits. */
 static void check_part(const kernel_table *t, const problem *p) {
@@ -218,7 +218,7 @@ static void check_part(const kernel_table *t, const problem *p) {
     problem_free(&part);
 }
 
-/* Products have the same bits at all levels but plain C: integers are exact, the rest is fused in one order. */
+/* Products have the same bits at all levels except plain C: integers are exact, the rest is fused in one order. */
 static void check_levels(const kernel_table *t, const problem *p) {
     const kernel_table *lowest = check_lowest_level();
     if (!lowest || t->side == 1) return;
@@ -262,7 +262,7 @@ static void check_linear(const kernel_table *t, int type) {
     problem_free(&none);
 }
 
-/* Widths that the formats' smallest blocks divide and models have: 172 (stories260K), panels' borders. */
+/* Widths of models that the formats' smallest blocks divide: 172 (stories260K), panels' borders. */
 static void check_widths(const kernel_table *t, int type) {
     static const int64_t widths[] = {172, 255, 256, 257, 512, 1024, 1056, 2048};
     const int64_t block = kernel_type_block((kernel_type)type);
@@ -283,10 +283,11 @@ static void check_type(const kernel_table *t, int type) {
     check_widths(t, type);
 }
 
-/* ---- quantize_row -------------------------------------------------------------------------------------------------- */
+/* ---- quantize_row ------------------------------------------------------------------------------------------------ */
 
-/* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127 * 3u
- * of a step) of what it stands for; s is d * sum, h the same for halves, c their sums. A block below 2^-110 may read as zeros. */
+/* Bytes equal those of plain C; each element is within half a step (and the rounding of d, 1/d and their product, 127
+ * * 3u of a step) of its value; s is d * sum, h the same for halves, c their sums. A block below 2^-110 may become
+ * zeros. */
 static void check_quantize_row(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
@@ -321,7 +322,7 @@ static void check_quantize_row(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- timing -------------------------------------------------------------------------------------------------------- */
+/* ---- timing ------------------------------------------------------------------------------------------------------ */
 
 typedef struct timing {
     const kernel_table *table;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_vector.c: softmax, norms, activations, add, soft_cap, scale, clamp, rope.
  *
- * Truths are in double. Unit u = 2^-24 (half a unit in the last place); a vector exponential may be 8 u off (4 ulp).
+ * References are in double. Unit u = 2^-24 (half a unit in the last place); a vector exponential may be 8 u off (4
+ * ulp).
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "base/compiler.h"
 #include "support/kernel_check.h"
 
-/* exp flushes to 0 below -87.3; nothing larger is lost. */
+/* exp flushes to 0 below -87.3; nothing larger is flushed. */
 #define FLUSHED 1.3e-38
 
 static float *row(int64_t n) { return check_alloc((size_t)n * sizeof(float), 4 * (size_t)check_random_in(0, 7)); }
@@ -19,7 +20,7 @@ static float *row(int64_t n) { return check_alloc((size_t)n * sizeof(float), 4 *
 /* Lengths with every tail, and some long ones. */
 static int64_t random_length(int round) { return round % 4 == 3 ? check_random_in(100, 3000) : check_random_in(1, 70); }
 
-/* ---- softmax ------------------------------------------------------------------------------------------------------- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 /* x - max rounds once (u |x - max|, which the exponential makes relative), exp adds 8 u, the sum 9 u at most on average
  * over positive terms, the factor 2 u. */
@@ -64,7 +65,7 @@ static void check_softmax(const kernel_table *t, int arg) {
     }
 }
 
-/* The exponential by itself: with the maximum 0, x - max is exact and after[i] / after[0] = exp(x[i]). */
+/* The exponential alone: with the maximum 0, x - max is exact and after[i] / after[0] = exp(x[i]). */
 static void check_exponential(const kernel_table *t, int arg) {
     (void)arg;
     enum { N = 4001 };
@@ -83,9 +84,9 @@ static void check_exponential(const kernel_table *t, int arg) {
     check_release(y);
 }
 
-/* ---- norm ---------------------------------------------------------------------------------------------------------- */
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-/* The sum is kept in double; 1 / root, x * it and * w round: 3 u, and what is subnormal. */
+/* The sum is in double; 1 / root, x times it and times w round: 3 u, and the subnormal range. */
 static void check_rms_norm(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 300; round++) {
@@ -110,8 +111,8 @@ static void check_rms_norm(const kernel_table *t, int arg) {
     }
 }
 
-/* The mean and the squares are kept in double; the mean, the difference, the root and two products and a sum round. The difference
- * rounds in units of x and mean, which the root makes relative to the spread. */
+/* The mean and the squares are in double; the mean, the difference, the root and two products and a sum round. The
+ * difference rounds in units of x and mean, which the root makes relative to the spread. */
 static void check_layer_norm(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 300; round++) {
@@ -141,7 +142,7 @@ static void check_layer_norm(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- activations and sums ------------------------------------------------------------------------------------------ */
+/* ---- activations and sums ---------------------------------------------------------------------------------------- */
 
 static double sigmoid(double t) { return t >= 0 ? 1 / (1 + exp(-t)) : exp(t) / (1 + exp(t)); }
 static double cut(double x, double limit) { return fmin(fmax(x, -limit), limit); }
@@ -164,8 +165,9 @@ static void act_inputs(float *a, int64_t n, int round) {
     for (int64_t i = 0; i < n; i += 3) a[i] = extremes[check_random() % BASE_ARRAY_LEN(extremes)];
 }
 
-/* exp or erfc 8 u, products, sum and quotient 5 u. Where the exponent of exp is computed, its rounding (3 u of the exponent, which is at
- * most 104 before the result vanishes) is relative to the result. Where exp is flushed the result is below 1.2e-36 |a|. */
+/* exp or erfc 8 u, products, sum and quotient 5 u. Where the exponent of exp is computed, its rounding (3 u of the
+ * exponent, which is at most 104 before the result vanishes) is relative to the result. Where exp is flushed the
+ * result is below 1.2e-36 |a|. */
 static void check_act(const kernel_table *t, int act) {
     for (int round = 0; round < 300; round++) {
         const int64_t n = random_length(round);
@@ -178,7 +180,7 @@ static void check_act(const kernel_table *t, int act) {
         for (int64_t i = 0; i < n; i++) {
             const double by = alone ? 1 : up_of(act, up[i]), want = act_of(act, a[i]) * by;
             const double exponent = act == KERNEL_SILU ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
-            if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, and should */
+            if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, as it should */
             const double bound = (16 + 4 * exponent) * CHECK_UNIT * fabs(want) + 4 * CHECK_UNIT * fabs(act_of(act, a[i]));
             check_near(y[i], want, bound + 1.2e-36 * fabs(by) + 0x1p-148, "act", i);
         }
@@ -191,7 +193,7 @@ static void check_act(const kernel_table *t, int act) {
     }
 }
 
-/* A value of an element-wise function does not depend on where in the row it stands. */
+/* A value of an element-wise function does not depend on its position in the row. */
 static void check_places(const kernel_table *t, int act) {
     for (int round = 0; round < 100; round++) {
         float a[33], up[33], y[33], capped[33], alone;
@@ -210,7 +212,7 @@ static void check_places(const kernel_table *t, int act) {
     }
 }
 
-/* tanh is off by its last places near its limit of 1, where the cap is flat: relative to the cap. */
+/* tanh is off by its last digits near its limit of 1, where the cap is flat: relative to the cap. */
 static void check_soft_cap(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
@@ -274,7 +276,7 @@ static void check_add(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- rotation ------------------------------------------------------------------------------------------------------ */
+/* ---- rotation ---------------------------------------------------------------------------------------------------- */
 
 typedef struct rotation {
     int64_t n_heads, dim, rot_dim;
@@ -326,7 +328,7 @@ static void check_rope(const kernel_table *t, int neox) {
     }
 }
 
-/* ---- timing: a row of 2048 ------------------------------------------------------------------------------------------ */
+/* ---- timing: a row of 2048 --------------------------------------------------------------------------------------- */
 
 enum { WIDTH = 2048 };
 

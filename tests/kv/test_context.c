@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_context.c: masks, visibility and appending, each beside its obvious definition. */
+/* test_context.c: masks, visibility and appending, each against its naive definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void appended_tokens_fill_spans(void **state) {
     kv_pool_free(pool);
 }
 
-/* Tokens that stand here and there share blocks; each sees by where the others stand. */
+/* Tokens at scattered positions share blocks; visibility follows positions. */
 static void scattered_tokens_see_by_position(void **state) {
     (void)state;
     enum { N = 300 };
@@ -106,7 +106,7 @@ static void scattered_tokens_see_by_position(void **state) {
     int32_t slot, positions[N], pos = 3;
     kv_context_init(&c, pool);
     c.scatters = true;
-    for (int i = 0; i < N + 40; i++) { /* and 40 that are taken back */
+    for (int i = 0; i < N + 40; i++) { /* and 40 that are removed again */
         assert_int_equal(kv_context_append(&c, pos, &span, &slot, NULL), RP_OK);
         assert_int_equal(kv_span_end(span), pos + 1);
         if (i < N) positions[i] = pos;
@@ -114,7 +114,7 @@ static void scattered_tokens_see_by_position(void **state) {
     }
     kv_context_truncate(&c, 40);
     assert_int_equal(c.n_views, 2);
-    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 6 * 3 * kv_pool_block_bytes(pool)); /* 340 tokens' */
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 6 * 3 * kv_pool_block_bytes(pool)); /* of 340 tokens */
     assert_int_equal(kv_context_trim(&c, pos), 0);
     assert_int_equal(kv_span_end(c.views[1].span), positions[N - 1] + 1);
     for (int shift = 0; shift <= 50; shift += 50)
@@ -134,14 +134,14 @@ static void scattered_tokens_see_by_position(void **state) {
 
 #define MOST_TOKENS 900
 
-/* The naive context: positions of its tokens, and which of them no earlier span may take. */
+/* The naive context: positions of its tokens, and which of them no earlier span may contain. */
 typedef struct naive_context {
     int32_t positions[MOST_TOKENS];
-    bool begins[MOST_TOKENS + 1]; /* a run begins here: behind a gap or a close */
-    int n, closed;                /* tokens; those that stand before the last close */
+    bool begins[MOST_TOKENS + 1]; /* a run begins here: after a gap or a close */
+    int n, closed;                /* tokens; those before the last close */
 } naive_context;
 
-/* The views hold the tokens one by one, in spans that begin where runs do, or where one is full. */
+/* The views contain the tokens one by one, in spans that begin at runs, or where the previous one is full. */
 static void check_tokens(const kv_context *c, const naive_context *n) {
     int at = 0;
     for (size_t i = 0; i < c->n_views; i++) {
@@ -176,7 +176,7 @@ static void truncate(kv_context *c, naive_context *n, int taken) {
     }
 }
 
-/* Drafts that were wrong: what was appended and taken back leaves no trace. */
+/* Rejected drafts: tokens that were appended and removed leave no trace. */
 static void tokens_are_taken_back(void **state) {
     (void)state;
     tiny_random r = {test_seed("context", 20260103)};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bundle.c: the file of a module (record_bundle.h): its bytes, every cut, every byte altered, every number that is not possible, and
- * what may not be in one. */
+/* test_bundle.c: the file of a module (record_bundle.h): its bytes, truncation at every length, a change of every
+ * byte, every invalid number, and records that must not be in one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static int end(void **state) {
     return 0;
 }
 
-/* Opened, and every record checked. */
+/* Opens it and checks every record. */
 static int read_all(const uint8_t *bytes, size_t n, rp_error *err) {
     record_bundle b;
     forge_save(path, bytes, n);
@@ -97,7 +97,7 @@ static void put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* Numbers that lie, under a checksum that is right. */
+/* Invalid numbers under a valid checksum. */
 static void numbers_are_checked(void **state) {
     (void)state;
     static const struct {

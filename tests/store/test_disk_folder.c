@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_disk_folder.c: removals are synced, folder by folder: a failure is reported, and what was not synced is synced the next time. */
+/* test_disk_folder.c: removals are synced folder by folder: a failure is reported, and folders that were not synced
+ * are synced the next time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,14 +23,14 @@ static void every_folder_that_lost_records_is_synced(void **state) {
     must(disk_folder_open(&f, dir, false, &err), &err);
     must(disk_folder_make_room(&f, &of_one, &err), &err);
     must(disk_folder_make_room(&f, &of_four, &err), &err);
-    const uint32_t all = 1u << 1 | 1u << 4 | 1u << 9; /* nobody made the last one */
+    const uint32_t all = 1u << 1 | 1u << 4 | 1u << 9; /* the last one does not exist */
     for (uint64_t n = 1; n <= 2; n++) {
         uint32_t unsynced = all;
         base_io_count(BASE_IO_ALL);
         base_io_fault_at(n, BASE_IO_EIO, BASE_IO_ALL);
         assert_int_equal(disk_folder_sync_removals(&f, &unsynced, &err), RP_ERR_IO);
         base_io_fault_at(0, BASE_IO_EIO, BASE_IO_ALL);
-        assert_int_equal(base_io_count(BASE_IO_ALL), 3); /* the others are tried all the same */
+        assert_int_equal(base_io_count(BASE_IO_ALL), 3); /* the others are tried nevertheless */
         assert_int_equal(unsynced, n == 1 ? 1u << 1 : 1u << 4);
         assert_int_equal(disk_folder_sync_removals(&f, &unsynced, &err), RP_OK);
         assert_int_equal(unsynced, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_disk_tier.c: the writer comes to an end of all that it was given, whatever its changes are and however they are cut into commits. */
+/* test_disk_tier.c: the writer completes all queued changes, whatever their kinds and however they are divided into
+ * commits. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,7 @@ static int no_record(void *user, const record_row *row, rp_error *err) {
     return RP_OK;
 }
 
-/* A row as the tier takes it over: one block. */
+/* A row in the form that the tier takes over: one block of memory. */
 static record_row *row_of(const record_world *w) {
     const record *r = &w->record;
     size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), label_bytes = strlen(r->label) + 1;
@@ -62,7 +63,7 @@ static void wait_for_write(disk_tier *d, int n_notes) {
     kv_span_unref(event.span);
 }
 
-/* A commit may fall between a record's file and its group's publication. */
+/* A commit may come between the write of a record's file and the publication of its group. */
 static void a_write_behind_any_number_of_notes_ends(void **state) {
     (void)state;
     record_world w;

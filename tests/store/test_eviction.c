@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_eviction.c: the eviction policy beside a naive one that looks at every item; scans, parents, holds, groups, failing allocations. */
+/* test_eviction.c: the eviction policy against a naive one that scans all items; scans, parents, references, groups,
+ * failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,13 +21,13 @@
 
 #define N_ITEMS 60
 #define N_GROUPS 3
-#define N_NAMES 6000 /* more than are remembered */
+#define N_NAMES 6000 /* more than the ghost list holds */
 
 /* ---- a naive policy: no heap, no table ---- */
 
 typedef struct naive_item {
     eviction_item about;
-    float uses; /* 0: not there */
+    float uses; /* 0: absent */
     uint32_t n_born;
     double used_at, due;
     uint64_t order;
@@ -116,7 +117,7 @@ static void naive_use(naive *n, uint32_t i) {
 static void naive_leave(naive *n, uint32_t i) {
     uint32_t parent = n->items[i].about.parent;
     n->items[i].uses = 0;
-    for (int k = 0; k < N_ITEMS; k++) /* its children stand alone */
+    for (int k = 0; k < N_ITEMS; k++) /* its children have no parent any more */
         if (n->items[k].about.parent == i) n->items[k].about.parent = EVICTION_NONE;
     if (parent != EVICTION_NONE && children(n, parent) == 0) place(n, parent);
 }
@@ -133,7 +134,7 @@ static void naive_drop(naive *n, uint32_t i) {
     n->dropped[n->n_dropped++] = (ghost_key){it.about.name, it.uses, it.n_born};
 }
 
-/* bit i of held: item i may not go */
+/* bit i of held: item i may not be evicted */
 static uint32_t naive_victim(naive *n, uint32_t group, uint64_t held) {
     uint32_t victim = EVICTION_NONE, refused[N_ITEMS];
     bool seen[N_ITEMS] = {false};
@@ -165,7 +166,7 @@ static eviction_item random_item(tiny_random *r, const naive *n, uint32_t i) {
     if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0) about.parent = EVICTION_NONE;
     if (tiny_random_below(r, 3) == 0) about.uses = 1 + (float)tiny_random_below(r, 20);
     if (tiny_random_below(r, 3) == 0) about.idle = (float)tiny_random_below(r, 5) / 4;
-    for (int k = 0; k < N_ITEMS; k++) /* names are those of different keys */
+    for (int k = 0; k < N_ITEMS; k++) /* names of different keys differ */
         if (n->items[k].uses > 0 && n->items[k].about.name == about.name) about.name += N_NAMES;
     return about;
 }
@@ -248,7 +249,7 @@ static void random_operations_agree_with_a_naive_policy(void **state) {
     eviction_free(e);
 }
 
-/* ---- what it is for ---- */
+/* ---- properties of the policy ---- */
 
 static eviction *new_policy(void) {
     eviction *e;
@@ -267,7 +268,8 @@ static uint32_t drop_one(eviction *e) {
     return victim;
 }
 
-/* 50 items come again and again, 50 more have room; then 1,000 come once. Least recently used would keep none of the 50. */
+/* 50 items are used repeatedly, and there is capacity for 50 more; then 1,000 are used once. LRU would keep none of
+ * the 50. */
 static void a_scan_does_not_push_out_what_comes_again(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -286,7 +288,7 @@ static void a_scan_does_not_push_out_what_comes_again(void **state) {
     eviction_free(e);
 }
 
-/* What would be the first to go again is not worth a write; what was used more often, or is remembered, is. */
+/* An item that would be the next victim is not worth a write; one with more uses, or in the ghost list, is. */
 static void only_what_is_kept_longer_outranks_a_victim(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -306,7 +308,7 @@ static void only_what_is_kept_longer_outranks_a_victim(void **state) {
     eviction_free(e);
 }
 
-/* And what is never used again does go in the end. */
+/* An item that is never used again is evicted in the end. */
 static void what_was_used_often_ages(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -347,12 +349,12 @@ static void what_costs_more_or_returned_is_kept_longer(void **state) {
     add(e, 0, 0, 100, EVICTION_NONE);
     add(e, 1, 1, 400, EVICTION_NONE);
     assert_int_equal(drop_one(e), 0);
-    add(e, 0, 0, 400, EVICTION_NONE); /* it was dropped, and is wanted again */
+    add(e, 0, 0, 400, EVICTION_NONE); /* evicted, and inserted again */
     add(e, 2, 2, 400, EVICTION_NONE);
     assert_false(eviction_was_dropped(e, 0));
     assert_int_equal(drop_one(e), 1);
     assert_int_equal(drop_one(e), 2);
-    eviction_set_cost(e, 0, 1); /* the tier below has it now */
+    eviction_set_cost(e, 0, 1); /* the next tier has it now */
     add(e, 1, 3, 400, EVICTION_NONE);
     assert_int_equal(drop_one(e), 0);
     eviction_free(e);
@@ -363,13 +365,13 @@ static void pins_and_times_to_live(void **state) {
     eviction *e = new_policy();
     for (uint32_t i = 0; i < 4; i++) add(e, i, i, 100 * (i + 1), i == 3 ? 2 : EVICTION_NONE);
     eviction_set_pinned(e, 0, true);
-    eviction_expire(e, 2); /* its child is there */
+    eviction_expire(e, 2); /* its child is present */
     assert_int_equal(eviction_victim(e, EVICTION_NONE, NULL, NULL), 1);
     eviction_expire(e, 3);
     assert_int_equal(drop_one(e), 3);
     assert_int_equal(drop_one(e), 2);
     eviction_expire(e, 1);
-    eviction_use(e, 1); /* takes it back */
+    eviction_use(e, 1); /* cancels the expiry */
     add(e, 2, 7, 0, EVICTION_NONE);
     assert_int_equal(drop_one(e), 2);
     assert_int_equal(drop_one(e), 1);
@@ -380,7 +382,7 @@ static void pins_and_times_to_live(void **state) {
 }
 
 typedef struct holder {
-    uint32_t below; /* items below it are held */
+    uint32_t below; /* items below it are referenced */
     int asked;
 } holder;
 
@@ -390,7 +392,7 @@ static bool is_free(void *user, uint32_t i) {
     return i >= h->below;
 }
 
-/* What is held for long is asked for once in a while, not at every drop. */
+/* A long-referenced item is offered occasionally, not at every eviction. */
 static void what_is_refused_is_not_offered_each_time(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -408,7 +410,7 @@ static void what_is_refused_is_not_offered_each_time(void **state) {
     eviction_free(e);
 }
 
-/* A tenant that is over its quota loses its own. */
+/* Over quota, a tenant's own items are evicted. */
 static void groups_have_bytes_and_victims_of_their_own(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -433,7 +435,7 @@ static void groups_have_bytes_and_victims_of_their_own(void **state) {
 
 /* ---- failures ---- */
 
-/* Adds with the n-th allocation failing until it works; what failed is not there. */
+/* Adds with the n-th allocation failing until it works; a failed addition leaves no item. */
 static void add_failing(eviction *e, uint32_t i, uint32_t parent, int *failures) {
     eviction_item about = {.name = i, .bytes = 1, .cost_us = 1, .parent = parent, .group = i % 70};
     for (uint64_t n = 1;; n++) {
@@ -469,7 +471,7 @@ static void failing_allocations_leave_it_as_it_was(void **state) {
     eviction_free(e);
 }
 
-/* The ring grows with what it holds, holes and all. */
+/* The ring grows with its entries, holes included. */
 static void ghost_list_are_kept_when_there_is_more_room(void **state) {
     (void)state;
     ghost_list d = {0};

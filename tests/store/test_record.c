@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_record.c: spans become records and spans again: every shape, plain and encrypted; keys of ciphers; what version 1 wrote. */
+/* test_record.c: spans to records and back: every shape, plain and encrypted; keys of ciphers; records of version 1. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void expect_record(const record *a, const record *b) {
     assert_memory_equal(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof *a->tokens);
 }
 
-/* Reads a record into a span of a pool of its own and compares. */
+/* Reads a record into a span of a pool of its own, and compares. */
 static void expect_read(const record_world *w, const char *path, const record_cipher *cipher) {
     record_reader *r;
     kv_pool *pool;
@@ -86,7 +86,7 @@ static void every_shape_comes_back(void **state) {
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
             record_plan plan = {.shape = &shapes[i], .n_slots = sizes[j], .first_pos = (int32_t)seed * 100, .seed = seed, .junk = 99};
             seed++;
-            plan.n_extra = j == 2 || j == 3 ? 70 : 0; /* a block behind the last token */
+            plan.n_extra = j == 2 || j == 3 ? 70 : 0; /* a block after the last token */
             if (shapes[i].windows) plan.from = plan.first_pos + plan.n_slots + (int32_t)j * 20;
             write_and_read(&plan, NULL);
             write_and_read(&plan, cipher);
@@ -94,7 +94,7 @@ static void every_shape_comes_back(void **state) {
     record_cipher_close(cipher);
 }
 
-/* Plain: whatever unused slots hold. Encrypted ones differ, since their streams begin differently. */
+/* Plain records: whatever unused slots contain. Encrypted ones differ, since their streams start differently. */
 static void the_same_states_give_the_same_bytes(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
@@ -196,7 +196,7 @@ static void keys_come_from_files_or_the_environment(void **state) {
         expect_key(w.other, NULL, texts[i].rc);
         expect_key(NULL, texts[i].text, texts[i].rc);
     }
-    forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a key */
+    forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a valid key */
     expect_key(w.other, NULL, RP_OK);
     expect_key(NULL, "0123456789abcdef0123456789abcdef", RP_ERR_INVALID);
     expect_key(w.folder, NULL, RP_ERR_IO);
@@ -205,7 +205,7 @@ static void keys_come_from_files_or_the_environment(void **state) {
     expect_key(w.other, NULL, RP_ERR_LIMIT);
 
     assert_int_equal(record_cipher_open(&none, NULL, NULL), RP_OK);
-    assert_null(none); /* nothing is set */
+    assert_null(none); /* the variable is not set */
     setenv("REPRISE_STORE_KEY", "0707070707070707070707070707070707070707070707070707070707070707", 1);
     assert_int_equal(record_cipher_open(&a, NULL, NULL), RP_OK);
     unsetenv("REPRISE_STORE_KEY");
@@ -267,7 +267,7 @@ static void names_may_be_relative(void **state) {
     record_world_close(&w);
 }
 
-/* Files of every released version are kept, and written the same for ever: tests/golden/records. */
+/* Files of every released version are kept, and must be written identically: tests/golden/records. */
 static void golden_records_are_read_and_written(void **state) {
     (void)state;
     static const struct {
@@ -289,7 +289,7 @@ static void golden_records_are_read_and_written(void **state) {
         record_world_open(&w, &records[i].plan);
         assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, c, NULL, NULL), RP_OK);
         forged made = forge_load(w.path);
-        if (getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* a new version's, by hand */
+        if (getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* for a new version, manually */
         forged golden = forge_load(path);
         expect_read(&w, path, c);
         assert_int_equal(golden.n, made.n);
@@ -301,7 +301,7 @@ static void golden_records_are_read_and_written(void **state) {
     record_cipher_close(cipher);
 }
 
-/* xxHash's own test vector, and pieces are as good as the whole. */
+/* xxHash's own test vector; the digest of pieces equals that of the whole. */
 static void checksums_are_xxh3(void **state) {
     (void)state;
     static uint8_t bytes[1000];

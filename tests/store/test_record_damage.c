@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_record_damage.c: records that were altered, cut, extended or exchanged: each is refused for the right reason. */
+/* test_record_damage.c: records that were altered, truncated, extended or exchanged: each is refused with the right
+ * reason. */
 #define _POSIX_C_SOURCE 200809L /* truncate */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .va
 static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = KV_F16};
 static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
 
-/* What an engine would do: with everything it expects, and every byte. */
+/* Reads as an engine does: with all expectations, and every byte. */
 static record_fault look(const char *path, const record_world *w, const record_cipher *cipher) {
     record_reader *r;
     rp_error err = {0};
@@ -44,12 +45,12 @@ static record_fault look_at(const record_world *w, const uint8_t *bytes, size_t 
 
 enum { PRIVATE = RECORD_PUBLIC_BYTES, LAYERS = PRIVATE + RECORD_FIXED_BYTES, TOKENS = LAYERS + 2 * RECORD_LAYER_BYTES };
 
-/* A field of the record of make_odd, and what stands in its place. fault: where the header's checksum has been made right again. */
+/* A field of the record of make_odd, and its new value. fault: after the header's checksum was corrected. */
 typedef struct change {
     const char *name;
     int at, n;
     uint64_t value;
-    record_fault fault, without; /* without: where the checksum is still that of the whole record */
+    record_fault fault, without; /* without: while the checksum is still that of the original */
 } change;
 
 #define ALTERED(name, at, n, value, fault) {name, at, n, (uint64_t)(value), fault, RECORD_FAULT_DAMAGED}
@@ -70,7 +71,7 @@ static const change changes[] = {
     ALTERED("private bytes fewer", 24, 4, RECORD_FIXED_BYTES, RECORD_FAULT_DAMAGED),
     ALTERED("fingerprint", PRIVATE, 1, 0, RECORD_FAULT_MODEL),
     ALTERED("key", PRIVATE + 32, 1, 0, RECORD_FAULT_KEY),
-    ALTERED("parent", PRIVATE + 64, 1, 0, RECORD_FAULT_NONE), /* any may be */
+    ALTERED("parent", PRIVATE + 64, 1, 0, RECORD_FAULT_NONE), /* any value is valid */
     ALTERED("cost", PRIVATE + 96, 8, UINT64_MAX, RECORD_FAULT_NONE),
     ALTERED("kind", PRIVATE + 104, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("at -1", PRIVATE + 108, 4, -1, RECORD_FAULT_DAMAGED),
@@ -159,7 +160,8 @@ static void every_field_is_checked(void **state) {
     record_world_close(&w);
 }
 
-/* The private header's checks do not depend on encryption: what is altered before it is encrypted is found behind it. */
+/* The checks of the private header do not depend on encryption: a change before encryption is detected after
+ * decryption. */
 static void every_private_field_is_checked_when_decrypted(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
@@ -176,7 +178,7 @@ static void every_private_field_is_checked_when_decrypted(void **state) {
     }
     forged e = forge_encrypt(whole.bytes, whole.n, cipher);
     assert_int_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_FAULT_NONE);
-    e.bytes[12] = 0; /* not encrypted, it says */
+    e.bytes[12] = 0; /* the flag says: not encrypted */
     forge_header_checksum(e.bytes, e.n);
     assert_int_not_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_FAULT_NONE);
     assert_int_not_equal(look_at(&w, e.bytes, e.n, NULL), RECORD_FAULT_NONE);
@@ -187,7 +189,7 @@ static void every_private_field_is_checked_when_decrypted(void **state) {
     record_cipher_close(cipher);
 }
 
-/* A checksum that anybody can make right does not help against a header that the stream is bound to. */
+/* A corrected checksum, which anybody can compute, does not help: the stream authenticates the public header. */
 static void the_public_header_is_bound_to_the_stream(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
@@ -274,7 +276,8 @@ static void appended_bytes_are_found(void **state) {
 
 /* ---- other records ---- */
 
-/* Once the version's constant had the fault's name, and every such record counted as gone: fuzz/corpus/record/another-version. */
+/* Regression: the version's constant had the fault's name, and every such record counted as gone:
+ * fuzz/corpus/record/another-version. */
 static void another_version_is_named_so(void **state) {
     (void)state;
     record_world w = world_of(&small, 3, NULL);
@@ -290,7 +293,7 @@ static void another_version_is_named_so(void **state) {
     record_world_close(&w);
 }
 
-/* Layers of a record, in another order or from another one, have right checksums, but not here. */
+/* Layers in another order, or from another record, have valid checksums, but not in this place. */
 static void exchanged_states_are_found(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
@@ -337,7 +340,7 @@ static void what_is_not_expected_is_refused(void **state) {
     record_world_close(&good);
 }
 
-/* No layer has a window, whether it is said by zeros or by nothing. */
+/* No layer has a window, as zeros or as NULL. */
 static void no_windows_are_windows_of_zero(void **state) {
     (void)state;
     int32_t zeros[] = {0, 0, 0};

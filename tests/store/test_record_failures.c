@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_record_failures.c: every call on files and every allocation fails in turn, and the process is killed at every change: a record is
- * whole or absent, a fault is clean, and nothing is left behind but a temporary name of a process that was killed. */
+/* test_record_failures.c: every system call and every allocation fails in turn, and the process is killed at every
+ * change: a record is whole or absent, a fault is clean, and no file is left except the temporary file of a killed
+ * process. */
 #define _POSIX_C_SOURCE 200809L /* fork, kill */
 #include <errno.h>
 #include <setjmp.h>
@@ -29,7 +30,7 @@ static int write_record(const record_world *w, const record_cipher *cipher, rp_e
     return record_write(w->path, &w->format, &w->record, w->span, cipher, &on_disk, err);
 }
 
-/* Everything that an engine does with a record. */
+/* All operations of an engine on a record. */
 static record_fault read_record(const record_world *w, const record_cipher *cipher, rp_error *err) {
     record_reader *r;
     kv_span *copy = NULL;
@@ -49,7 +50,7 @@ static void switch_off(void) {
     base_alloc_fail_at(0, 0);
 }
 
-/* ---- calls that fail ---- */
+/* ---- failing system calls ---- */
 
 static uint64_t fail_every_write(const record_cipher *cipher, base_io_fault kind) {
     record_world w;
@@ -82,13 +83,13 @@ static void every_call_of_writing_can_fail(void **state) {
     (void)state;
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, three layers, sync, stat, rename, sync */
+        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, 3 layers, sync, stat, rename, sync */
         assert_int_equal(fail_every_write(cipher, kinds[k]), 15); /* and a write for each of nine blocks */
     }
     record_cipher_close(cipher);
 }
 
-/* A record that is replaced stays as it is until the new one is whole. */
+/* A record stays unchanged until its replacement is whole. */
 static void a_failed_write_leaves_the_old_record(void **state) {
     (void)state;
     record_world w;
@@ -121,7 +122,7 @@ static uint64_t fail_every_read(const record_cipher *cipher, base_io_fault kind)
         else assert_int_equal(fault, RECORD_FAULT_IO);
         assert_int_equal(err.code == RP_OK, is_done);
         if (!is_last) continue;
-        assert_int_equal(read_record(&w, cipher, &err), RECORD_FAULT_NONE); /* the record has nothing */
+        assert_int_equal(read_record(&w, cipher, &err), RECORD_FAULT_NONE); /* the record is intact */
         record_world_close(&w);
         return n - 1;
     }
@@ -139,7 +140,7 @@ static void every_call_of_reading_can_fail(void **state) {
 
 /* ---- kills ---- */
 
-/* The child's end is its own: nothing of the test runs on in it. Returns whether it was killed. */
+/* Never returns in the child: nothing else of the test runs in it. Returns whether the child was killed. */
 static bool write_in_a_child(const record_world *w, const record_cipher *cipher, uint64_t n, base_io_set set) {
     int status;
     fflush(NULL);
@@ -154,7 +155,7 @@ static bool write_in_a_child(const record_world *w, const record_cipher *cipher,
     return WIFSIGNALED(status);
 }
 
-/* Whole or absent, beside at most the killed one's temporary file. was_there: a record stood there before. */
+/* Whole or absent, with at most the temporary file of the killed process. was_there: a record existed before. */
 static void kill_every_write(const record_cipher *cipher, base_io_set set, bool was_there) {
     record_world w;
     rp_error err;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_simulate.c: replayed traces: results worked out by hand, LRU and LFU by obvious code, the optimum by trying everything. */
+/* test_simulate.c: simulated traces: results computed by hand, LRU and LFU against naive code, the optimum against
+ * exhaustive search. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 #define MAX_REQUESTS 400
 #define MAX_CHAIN 8
-#define MAX_BLOCKS 1024 /* that the naive caches hold */
+#define MAX_BLOCKS 1024 /* capacity of the naive caches */
 
 typedef struct trace {
     uint64_t blocks[MAX_REQUESTS][MAX_CHAIN];
@@ -32,7 +33,8 @@ static void add_request(trace *t, size_t n, const uint64_t *blocks) {
     t->n++;
 }
 
-/* Chains of a tree: a block's number is its way, so that it stands behind one other block only. Some beginnings come often. */
+/* Chains of a tree: a block's number is its path, so each block follows one other block only. Some prefixes are
+ * frequent. */
 static void random_trace(tiny_random *r, trace *t, size_t n, uint64_t width, size_t longest) {
     t->n = 0;
     while (t->n < n) {
@@ -62,7 +64,8 @@ static uint64_t hits(const rp_simulator *s, rp_policy policy, size_t capacity) {
 
 /* ---- by hand ---- */
 
-/* Room for three: a b | c | a b | d | c. LRU: a b again; d drops c, so c is a miss. The future would have kept c in place of a or b. */
+/* Capacity for three: a b | c | a b | d | c. LRU: hits a b; d evicts c, so c is a miss. The optimum keeps c in place
+ * of a or b. */
 static void a_small_trace_worked_out_by_hand(void **state) {
     (void)state;
     trace t = {.n = 0};
@@ -97,12 +100,12 @@ static void costs_grow_with_the_position(void **state) {
     assert_int_equal(out.hit_tokens, 45);
     assert_true(fabs(out.compute - (2 * (25 + 30.0) + 20 + 19.0)) < 1e-9);
     assert_true(fabs(out.saved - (25 + 30.0 + 20 + 19.0)) < 1e-9);
-    out = run_once(s, RP_POLICY_REPRISE, 2); /* the end does not fit */
+    out = run_once(s, RP_POLICY_REPRISE, 2); /* the suffix does not fit */
     assert_int_equal(out.hit_tokens, 40);
     rp_simulator_free(s);
 }
 
-/* Ten blocks come four times, then twenty once, then the ten: all but LRU still have them. */
+/* Ten blocks are used four times, then twenty once, then the ten again: all policies except LRU still have them. */
 static void scans(void **state) {
     (void)state;
     trace t = {.n = 0};
@@ -116,9 +119,9 @@ static void scans(void **state) {
     rp_simulator_free(s);
 }
 
-/* ---- obvious code ---- */
+/* ---- naive code ---- */
 
-/* One list by last use, or by uses and last use; what is found are beginnings. */
+/* One list by last use, or by uses and last use; hits are prefixes. */
 static uint64_t naive_hits(const trace *t, size_t capacity, bool by_uses) {
     static uint64_t names[MAX_BLOCKS], uses[MAX_BLOCKS];
     size_t n = 0;
@@ -168,7 +171,7 @@ static void lru_and_lfu_agree_with_lists(void **state) {
     }
 }
 
-/* The most blocks that can be found from request r on with the blocks of `kept`: every choice of what to keep is tried. */
+/* The largest number of hits from request r on with the blocks of `kept`: tries every choice of blocks to keep. */
 static int best_from(const trace *t, size_t r, unsigned kept, int capacity, signed char (*known)[1 << 9]) {
     unsigned there = kept;
     int found = 0, best = 0;
@@ -221,12 +224,12 @@ static void nothing_beats_the_optimum(void **state) {
     }
 }
 
-/* ---- each policy by itself ---- */
+/* ---- each policy alone ---- */
 
 static const simulate_policy *const policies[] = {&simulate_lru, &simulate_lfu, &simulate_arc, &simulate_s3_fifo, &simulate_reprise,
                                                   &simulate_optimum};
 
-/* Chains of one to five of 200 blocks, each block always behind the same one. */
+/* Chains of one to five of 200 blocks, each block always after the same one. */
 static simulate_chain random_chain(tiny_random *r, uint32_t *blocks, uint32_t *next, uint32_t number) {
     uint32_t first = 5 * (uint32_t)tiny_random_below(r, 1 + tiny_random_below(r, 40));
     simulate_chain chain = {blocks, next, 1 + tiny_random_below(r, 5), number};
@@ -257,12 +260,12 @@ static void no_cache_is_ever_too_full(void **state) {
                 assert_true(there <= capacity);
                 most = there > most ? there : most;
             }
-            assert_true(most == capacity || policies[p] == &simulate_optimum); /* which keeps nothing that is never used again */
+            assert_true(most == capacity || policies[p] == &simulate_optimum); /* keeps only blocks with a next use */
             policies[p]->close(cache);
         }
 }
 
-/* ---- wrong use, failures ---- */
+/* ---- misuse, failures ---- */
 
 static void wrong_requests_are_refused(void **state) {
     (void)state;
@@ -288,7 +291,7 @@ static void wrong_requests_are_refused(void **state) {
     rp_simulator_free(s);
     rp_simulator_free(NULL);
     assert_null(rp_policy_name((rp_policy)RP_N_POLICIES));
-    assert_int_equal(rp_simulator_new(&s, NULL, 0, NULL, &err), RP_OK); /* nothing to replay */
+    assert_int_equal(rp_simulator_new(&s, NULL, 0, NULL, &err), RP_OK); /* no requests */
     assert_int_equal(rp_simulator_run(s, RP_POLICY_ARC, 1, &out, &err), RP_OK);
     assert_true(out.requests == 0 && out.compute == 0);
     rp_simulator_free(s);

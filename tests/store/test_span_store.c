@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_span_store.c: the store and the pool beside a naive model: random puts, gets, holds and evictions under a small budget. */
+/* test_span_store.c: the store and the pool against a naive model: random puts, gets, references and evictions under
+ * a small budget. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +44,7 @@ static kv_span *make_span(kv_pool *pool, uint64_t key, int n_tokens) {
     return s;
 }
 
-/* The naive store: what is there, what was dropped and did not come back, what is held. */
+/* The naive store: present spans, evicted spans that were not inserted again, references. */
 typedef struct naive {
     bool there[N_KEYS], dropped[N_KEYS];
     uint64_t bytes[N_KEYS];
@@ -56,7 +57,7 @@ static uint64_t idle_bytes(const naive *n) {
     return bytes;
 }
 
-/* One goes, which nobody holds, if there is one: which, is the policy's choice (test_eviction.c). */
+/* Evicts one unreferenced span, if there is one; the choice is the policy's (test_eviction.c). */
 static void drop_one(span_store *s, naive *n) {
     int victim = -1;
     bool any = idle_bytes(n) > 0;
@@ -88,7 +89,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
         switch (tiny_random_below(&r, 4)) {
         case 0: {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
-            if (!span) break; /* the budget is used up */
+            if (!span) break; /* the budget is exhausted */
             assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
             if (!n.there[key]) n.bytes[key] = kv_span_bytes(span);
             n.there[key] = true;
@@ -127,7 +128,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
     kv_pool_free(pool);
 }
 
-/* The pool asks the store before it gives up, and what somebody holds stays. */
+/* The pool calls the store before it fails, and referenced spans stay. */
 static void the_pool_reclaims_from_the_store(void **state) {
     (void)state;
     kv_pool *pool;
@@ -159,7 +160,7 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_free(pool);
 }
 
-/* Of one that is as small as this, so many; the first of more is forgotten, and no other. */
+/* Capacity of the ghost list of such a small store; beyond it the first key is forgotten, and no other. */
 #define REMEMBERED GHOST_LIST_MIN
 
 static void the_last_drops_are_remembered(void **state) {
@@ -225,20 +226,20 @@ static void what_outlives_its_time_goes(void **state) {
     put(pool, s, 3, 1, (span_terms){.ttl_s = 10, .pin = true});
     put(pool, s, 4, 1, (span_terms){0});
     fake_now += 9;
-    span_store_use(s, &k2, NULL); /* its time begins anew */
+    span_store_use(s, &k2, NULL); /* restarts its idle timeout */
     fake_now += 1;
     span_found found;
-    assert_null(span_store_get(s, &k1, &found)); /* found out when asked for */
+    assert_null(span_store_get(s, &k1, &found)); /* the lookup detects the expiry */
     assert_int_equal(found, SPAN_FOUND_NOTHING);
     assert_true(span_store_was_dropped(s, &k1) && has(s, 2) && has(s, 3) && has(s, 4));
     fake_now += 9;
     kv_span *held = span_store_get(s, &k2, NULL);
-    assert_null(held); /* at 19 its 10 from 9 are over */
+    assert_null(held); /* at 19 the 10 s since 9 are over */
     put(pool, s, 2, 1, (span_terms){.ttl_s = 10});
     held = span_store_get(s, &k2, NULL);
     fake_now += 100;
     span_store_poll(s);
-    assert_true(has(s, 2)); /* somebody has it */
+    assert_true(has(s, 2)); /* referenced */
     kv_span_unref(held);
     fake_now += 9;
     span_store_poll(s);
@@ -252,7 +253,7 @@ static void what_outlives_its_time_goes(void **state) {
     kv_pool_free(pool);
 }
 
-/* 8 spans have room (2 layers, 1 block each): of 6 pins 4 hold, and what comes once flows by. */
+/* The budget is 8 spans (2 layers, 1 block each): of 6 pins 4 take effect, and entries used once are evicted. */
 static void half_of_the_room_can_be_pinned(void **state) {
     (void)state;
     kv_pool *pool;
@@ -282,13 +283,13 @@ static void a_tenant_over_its_quota_loses_its_own(void **state) {
     for (uint64_t i = 0; i < 5; i++) put(pool, s, i, 1, (span_terms){0});
     for (uint64_t i = 100; i < 105; i++) put(pool, s, i, 2, (span_terms){0});
     uint64_t span_bytes = kv_pool_get_stats(pool).used_bytes / 10;
-    assert_int_equal(span_store_set_quota(s, 2, 3 * span_bytes, 0), RP_OK); /* it has more already */
+    assert_int_equal(span_store_set_quota(s, 2, 3 * span_bytes, 0), RP_OK); /* it already exceeds it */
     assert_int_equal(count(s, 100, 105), 3);
     assert_int_equal(count(s, 0, 5), 5);
     for (uint64_t i = 105; i < 150; i++) put(pool, s, i, 2, (span_terms){0});
     assert_int_equal(count(s, 0, 5), 5);
     assert_int_equal(count(s, 100, 150), 3);
-    assert_int_equal(span_store_set_quota(s, 2, 0, 0), RP_OK); /* no quota any more */
+    assert_int_equal(span_store_set_quota(s, 2, 0, 0), RP_OK); /* removes the quota */
     for (uint64_t i = 150; i < 160; i++) put(pool, s, i, 2, (span_terms){0});
     assert_int_equal(count(s, 100, 160), 13);
     span_store_free(s);

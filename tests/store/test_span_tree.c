@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_span_tree.c: the tree of prompts beside a naive model: all spans that are there, each with everything that stands before it. */
+/* test_span_tree.c: the prefix tree against a naive model: all present spans, each with all its preceding tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,14 +33,14 @@ static base_key key_of(const char *domain, int i) {
     return k;
 }
 
-#define UNCLAIMED (-1) /* root 0, its salt not known */
+#define UNCLAIMED (-1) /* root 0 with unknown salt */
 
 static span_root root_of(int i) {
     if (i == UNCLAIMED) return (span_root){.key = key_of("root", 0)};
     return (span_root){.salt = key_of("salt", i / 2), .key = key_of("root", i)};
 }
 
-/* A prompt, or what of one was read. */
+/* A prompt, or a computed prefix of one. */
 typedef struct text {
     int root, n;
     int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS];
@@ -67,15 +67,15 @@ typedef struct bench {
     request requests[N_REQUESTS];
     naive_span *spans;
     size_t n_spans, cap_spans;
-    int ends[4]; /* matches by their end */
-    int found, met; /* tokens: in matches, and while others had computed the same meanwhile */
-    int taken;      /* times that a path went on along what nobody held */
-    int told, ended; /* paths of which it is known how they go on, and those that nobody has gone on from */
+    int ends[4]; /* matches by their reason to end */
+    int found, met; /* tokens: in matches, and computed meanwhile by others */
+    int taken;      /* extensions of a path along unreferenced nodes */
+    int told, ended; /* paths with a known continuation, and those without one */
 } bench;
 
 static int below(bench *b, int n) { return (int)tiny_random_below(&b->r, (uint64_t)n); }
 
-/* Few different tokens, so that prompts share beginnings of all lengths; now and then positions jump. */
+/* Few different tokens: prompts share prefixes of all lengths; positions jump occasionally. */
 static text random_text(bench *b) {
     text t = {.root = below(b, N_ROOTS), .n = 1 + below(b, MAX_TOKENS)};
     int32_t pos = 0;
@@ -93,7 +93,8 @@ static bool agrees(const text *a, const text *b, int begin, int end) {
     return true;
 }
 
-/* How far the spans that are there lead: one leads from where it begins to wherever the prompt leaves it. */
+/* The number of tokens that present spans match: a span matches from its first token to the point where the prompt
+ * differs. */
 static int naive_match(const bench *b, const text *t, int n) {
     bool reached[MAX_TOKENS + 1] = {true};
     int most = 0;
@@ -111,7 +112,7 @@ static int naive_match(const bench *b, const text *t, int n) {
     return most;
 }
 
-/* Some span, there or dropped, that was read behind a path of n tokens goes on with `next`. */
+/* Does some span, present or evicted, continue a path of n tokens with `next`? */
 static bool goes_on(const bench *b, const text *t, int n, const int32_t *next, int n_next) {
     for (size_t s = 0; s < b->n_spans; s++) {
         const text *read = &b->spans[s].read;
@@ -122,7 +123,7 @@ static bool goes_on(const bench *b, const text *t, int n, const int32_t *next, i
     return false;
 }
 
-/* Is a span there that holds the token behind a path of n? */
+/* Does a present span contain the token after a path of n? */
 static bool is_known(const bench *b, const text *t, int n) {
     for (size_t s = 0; s < b->n_spans; s++) {
         const naive_span *span = &b->spans[s];
@@ -165,7 +166,7 @@ static void begin_request(bench *b, request *q) {
 
 static void remember(bench *b, const request *q, int begin, int end, const kv_span *span) {
     for (size_t i = 0; i < b->n_spans; i++)
-        if (base_key_equal(&b->spans[i].key, kv_span_key(span))) return; /* the same again */
+        if (base_key_equal(&b->spans[i].key, kv_span_key(span))) return; /* computed again */
     if (b->n_spans == b->cap_spans) {
         b->cap_spans = b->cap_spans ? 2 * b->cap_spans : 64;
         b->spans = realloc(b->spans, b->cap_spans * sizeof(*b->spans));
@@ -176,7 +177,7 @@ static void remember(bench *b, const request *q, int begin, int end, const kv_sp
     s->read.n = end;
 }
 
-/* Computes some more of a request. */
+/* Computes some more tokens of a request. */
 static void extend(bench *b, request *q) {
     const text *t = &q->text;
     int begin = (int)q->path.n_tokens, n = 1, most = 1 + below(b, MAX_SPAN);
@@ -187,7 +188,7 @@ static void extend(bench *b, request *q) {
     int32_t slot;
     for (int i = 0; i < n; i++) {
         if (kv_span_append(span, &slot, NULL) == RP_OK) continue;
-        kv_span_unref(span); /* the budget is used up */
+        kv_span_unref(span); /* the budget is exhausted */
         return;
     }
     bool kept;
@@ -220,7 +221,7 @@ static void close_bench(bench *b) {
     free(b->spans);
 }
 
-/* Nobody holds anything: what is used is what the store has, and when that goes the tree is empty. */
+/* Without references, the used bytes are the store's, and when all spans are removed the tree is empty. */
 static void drain(bench *b) {
     for (int i = 0; i < N_REQUESTS; i++) {
         span_path_release(&b->requests[i].path);
@@ -258,7 +259,7 @@ static void random_operations_agree_with_a_naive_tree(void **state) {
     close_bench(&b);
 }
 
-/* Reads n tokens behind what is known of a text and lets go. Returns what was known. */
+/* Computes n tokens after the match of a text and releases the path. Returns the number of matched tokens. */
 static int read_text(bench *b, const text *t, int32_t trim_from) {
     span_path path;
     span_root root = root_of(t->root);
@@ -285,7 +286,7 @@ static text counted_text(int n) {
     return t;
 }
 
-/* What is used goes last, and from the leaves on; of what was dropped the tree knows that it was there. */
+/* Used spans are evicted last, leaves before their parents; the tree still knows evicted texts. */
 static void leaves_are_dropped_first(void **state) {
     (void)state;
     bench b;
@@ -296,8 +297,8 @@ static void leaves_are_dropped_first(void **state) {
     assert_int_equal(read_text(&b, &long_one, 0), 10);
     assert_int_equal(read_text(&b, &other, 0), 0);
     assert_int_equal(read_text(&b, &long_one, 0), 30);
-    assert_true(span_store_reclaim(b.store)); /* other */
-    assert_true(span_store_reclaim(b.store)); /* the end of long_one */
+    assert_true(span_store_reclaim(b.store)); /* evicts other */
+    assert_true(span_store_reclaim(b.store)); /* evicts the end of long_one */
     assert_int_equal(span_tree_nodes(b.tree), 1);
     assert_int_equal(b.ends[SPAN_END_DROPPED], 0);
     assert_int_equal(read_text(&b, &long_one, 0), 10);
@@ -306,14 +307,14 @@ static void leaves_are_dropped_first(void **state) {
     close_bench(&b);
 }
 
-/* A text is known behind other roots of its salt, and behind none of another salt. */
+/* A text is known from other roots of its salt, and from none of another salt. */
 static void a_salt_knows_its_own_texts(void **state) {
     (void)state;
     bench b;
     open_bench(&b, 1, &shape);
     text read = counted_text(SPAN_TREE_ALIKE), less = counted_text(SPAN_TREE_ALIKE - 1);
     less.root = 1;
-    less.tokens[0] = 7; /* too short to be told from chance */
+    less.tokens[0] = 7; /* too short to rule out chance */
     assert_int_equal(read_text(&b, &read, 0), 0);
     assert_int_equal(read_text(&b, &less, 0), 0);
     for (int root = 0; root < N_ROOTS; root++) {
@@ -324,7 +325,8 @@ static void a_salt_knows_its_own_texts(void **state) {
     close_bench(&b);
 }
 
-/* A root that was made by its key alone is found by whoever has the key, and is of that salt from then on. */
+/* A root that was made by its key alone is found by every caller with the key, and takes its salt from the first
+ * one. */
 static void a_root_gets_its_salt_from_the_first_match(void **state) {
     (void)state;
     bench b;
@@ -345,7 +347,7 @@ static void a_root_gets_its_salt_from_the_first_match(void **state) {
     close_bench(&b);
 }
 
-/* Where a layer has a window, blocks that are out of reach are given back: a reader that branches off before them cannot use the span. */
+/* Layers with a window free blocks outside of it: a prompt that branches off before them cannot use the span. */
 static void trimmed_spans_serve_later_readers_alone(void **state) {
     (void)state;
     static const int32_t windows[] = {0, 4};
