@@ -145,7 +145,7 @@ static void on_log(void *user, const char *line) {
     rp_log_line(line);
 }
 
-/* The server counts the engine's steps. The engine outlives the server, so the hook is removed with it. */
+/* The server that counts the engine's steps; NULL if none runs, because the engine outlives it. */
 static struct {
     pthread_mutex_t lock;
     rp_server *server;

@@ -16,7 +16,7 @@
 
 #define TELL_EVERY_MS 10000.0
 #define LOOK_EVERY_MS 250.0
-#define SCHEMA_EVERY 60  /* mean number of requests; so below */
+#define SCHEMA_EVERY 60  /* mean number of requests, like the next three */
 #define ENCODE_EVERY 300
 #define CANCEL_EVERY 12
 #define BURST_EVERY 500
