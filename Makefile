@@ -39,23 +39,23 @@ test-random: all ## run every randomized test with new seeds and print them: mak
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
 
-test-clients: all ## test the server with the official OpenAI, Anthropic and Gemini clients (node and npm; the first run downloads from npm's registry)
+test-clients: all ## test the server with the official OpenAI, Anthropic and Gemini clients (node and npm; downloads from npm's registry on first use)
 	@tests/clients/run
 
 test-clients-python: all ## test the server with Debian's python3-openai and python3-anthropic, in the lab if they are not installed
 	@tests/clients/run_python
 
 .PHONY: test-formats
-test-formats: all ## validate /metrics with promtool and /openapi.json with redocly (Debian's prometheus; node and npm, the first run downloads from npm's registry)
+test-formats: all ## validate /metrics with promtool and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
 	@tools/test_formats
 
-test-page: all ## test the server's web page in a browser (Debian's chromium; node and npm, the first run downloads from npm's registry)
+test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
-exactness: all ## compare the output of random concurrent requests, byte by byte, with each request alone: make exactness ROUNDS=3000 (about 20 minutes)
+exactness: all ## compare concurrent requests, byte by byte, with each request alone: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
 
-oracle: all ## compare random schemas and prompts of every model family with the slow reference implementation: make oracle ROUNDS=500 (about 20 minutes)
+oracle: all ## compare random schemas and prompts of every model family with the slow reference: make oracle ROUNDS=500 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families
 
@@ -133,7 +133,7 @@ soak-disk: all ## soak test with a store on disk, measured from outside: within 
 	@rm -rf $(DIR)
 	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --kv-ram 64M --store $(DIR) --disk 64M $(OPTIONS)
 
-abuse: all ## attack the server with 10,000 malformed requests, 1,000 disconnecting clients and other hostile clients, repeatedly with new seeds: make abuse SECONDS=1800
+abuse: all ## attack the server: 10,000 malformed requests, 1,000 disconnecting clients and other hostile clients, with new seeds: make abuse SECONDS=1800
 	@REPRISE_TEST_ABUSE=full tools/test_random $(SECONDS)s '^server/abuse$$'
 
 .PHONY: break-store

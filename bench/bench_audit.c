@@ -182,7 +182,7 @@ static void report(bench *b) {
     printf("| audit | first token, median | p99 | p99 / off | answer, median | p99 | p99 / off | compared | dropped |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int s = 0; s < SUBJECTS; s++) {
-        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sorts them */
+        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sorts */
         rp_audit *a;
         rp_error err;
         if (rp_engine_audit(b->engines[s], &a, &err)) bench_die("audit", &err);
@@ -267,7 +267,7 @@ int main(int argc, char **argv) {
     }
     open_all(&b, argv[1]);
     make_round(&b, 1);
-    for (int s = 0; s < SUBJECTS; s++) run(&b, (subject)s, false); /* warm-up: prefills the modules, fits the cost model */
+    for (int s = 0; s < SUBJECTS; s++) run(&b, (subject)s, false); /* warm-up: modules, cost model */
     for (int i = 0; i < b.rounds; i++, b.n += (size_t)b.requests) {
         make_round(&b, (unsigned)i + 2);
         for (int k = 0; k < SUBJECTS; k++) run(&b, orders[i % 6][k], true);

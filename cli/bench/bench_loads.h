@@ -24,11 +24,11 @@ typedef struct bench_options {
 
 /* Result of soak: memory flat and within its budgets. */
 typedef struct bench_verdict {
-    uint64_t first_bytes, later_bytes;  /* peak resident memory before usage settled (first quarter, or first eviction if later), and after */
+    uint64_t first_bytes, later_bytes;  /* peak resident memory before usage settled, and after */
     uint64_t allowed_bytes;             /* limit for later_bytes */
     uint64_t budget_bytes;              /* limit for the whole process; 0: unknown */
     uint64_t checked;                   /* answers compared with the expected ones */
-    bool judged;                        /* at least a quarter of the time came after usage settled; otherwise flat is unknown, and true */
+    bool judged;                        /* a quarter of the time or more came after settling; else flat is true */
     bool flat, inside;
     bench_disk_verdict disk;
 } bench_verdict;

@@ -61,7 +61,7 @@ typedef enum bench_failure { BENCH_NO_CONNECTION, BENCH_CLOSED, BENCH_SILENT, BE
 typedef struct bench_tally {
     bench_histogram ttft_ms;  /* from a request's arrival to the first text of its answer */
     bench_histogram tbt_ms;   /* between two pieces of an answer */
-    bench_histogram mean_tbt_ms; /* mean inter-token latency of an answer: from its first piece to its last, by its tokens */
+    bench_histogram mean_tbt_ms; /* an answer's mean inter-token latency: first to last piece, by its tokens */
     bench_histogram total_ms; /* from arrival to the answer's end */
     bench_histogram lag_ms;   /* from arrival to the sending: delay by this program or by --connections */
     uint64_t sent, done, failed, waited; /* waited: requests that waited for one of --connections */

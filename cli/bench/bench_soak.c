@@ -157,7 +157,7 @@ static void soak_act(soak *s) {
     if (soak_once_in(s, ENCODE_EVERY)) prefill_schema(s);
     if (soak_once_in(s, CANCEL_EVERY)) cancel_one(s);
     if (soak_once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
-    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* a burst first: its memory is in the baseline */
+    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* a burst first: it belongs to the baseline */
     s->had_burst = true;
     for (int32_t i = 0; i < n && !cli_interrupted(); i++) soak_submit(s);
     bench_wait_alive(s->driver, s->alive - 1);

@@ -18,7 +18,7 @@ typedef struct bench_words {
     uint32_t sizes[BENCH_WORDS_MAX];
     int32_t ids[BENCH_WORDS_MAX];
     uint32_t n;
-    int32_t n_first; /* tokens before the first word: the beginning-of-text token, and a space if the tokenizer adds one */
+    int32_t n_first; /* tokens before the first word: beginning-of-text, and a space if the tokenizer adds one */
     bool bare_start; /* the first word of a text has no space: the tokenizer adds it */
 } bench_words;
 

@@ -21,7 +21,7 @@ typedef struct cli_command {
     const char *notes;         /* printed after the options; ends with a newline, or is "" */
     const cli_option *options; /* ends with a row without a name */
     int (*main)(int argc, char **argv); /* argv[0] is the command's name */
-    const struct cli_command *const *parts; /* its subcommands, for example "cache simulate"; ends with NULL. NULL: none */
+    const struct cli_command *const *parts; /* its subcommands ("cache simulate"); ends with NULL. NULL: none */
 } cli_command;
 
 extern const cli_command cli_command_run;

@@ -185,7 +185,7 @@ void cli_interrupt_catch(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
-    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND); /* interrupted writes are restarted; the second Ctrl-C has the default action */
+    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND); /* restarts writes; a second Ctrl-C ends the program */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

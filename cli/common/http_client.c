@@ -172,7 +172,7 @@ static const char *http_client_exchange(int fd, const http_target *t, const http
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     int why = send_all(fd, bytes, n);
     free(bytes);
-    const char *fault = http_client_receive(fd, reader); /* a server may reply to a body before it has received all of it */
+    const char *fault = http_client_receive(fd, reader); /* a server may reply before it has the whole body */
     return fault != NULL && why != 0 ? strerror(why) : fault;
 }
 

@@ -139,7 +139,7 @@ void cli_nearest_try(cli_nearest *n, const char *candidate) {
     if (len == 0 || len >= CLI_NEAREST_BYTES || other >= CLI_NEAREST_BYTES) return;
     size_t d = text_distance(n->word, candidate);
     size_t shorter = len < other ? len : other;
-    if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* one is a prefix of the other: --temperature */
+    if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* a prefix: --temperature */
     if (d < n->distance && d <= 1 + len / 3) {
         n->distance = d;
         n->best = candidate;

@@ -187,7 +187,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.no_prefix = true; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
-    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* warm-up: caches all modules */
+    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* caches the modules */
     rp_result_free(*result);
     *result = NULL;
     r.quality = setting->quality;

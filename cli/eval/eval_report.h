@@ -16,7 +16,7 @@ typedef struct eval_row {
     size_t items;
     bool perplexity;      /* the score is a perplexity; otherwise a share */
     eval_mean score;
-    eval_mean agreement;  /* share of first answer tokens (perplexity: of all tokens) that are most likely in `exact`, too */
+    eval_mean agreement;  /* share of first answer tokens (perplexity: all tokens) equal to the most likely of `exact` */
     eval_mean kl;         /* nats from the distribution of `exact`, at the same positions */
     double ttft_ms;       /* median; all modules cached */
     double cached_share;  /* of the prompt's tokens */
