@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_audit.c: what auditing every request costs those that run: an open-loop load on an engine that audits, beside engines that do not.
+/* bench_audit.c: latency of requests while every request is audited: an open-loop load on an engine that audits,
+ * against engines that do not.
  *
  *   bench_audit MODEL.gguf [--rate R] [--requests N] [--rounds N] [--threads N] [--answer N]
  *
- * In each of --rounds (12) rounds --requests (200) prompts come at random moments (Poisson, --rate (25) a second), whether those before them
- * are done or not: four of twelve documents of 60 tokens, as modules in any order, a new question of 12 tokens, an answer of --answer (16).
- * The same prompts at the same moments go to each of three engines, one after the other in changing order:
+ * In each of --rounds (12) rounds --requests (200) prompts arrive at random times (Poisson, --rate (25) a second),
+ * without waiting for earlier ones: four of twelve documents of 60 tokens, as modules in any order, a new question of
+ * 12 tokens, an answer of --answer (16). Each of three engines, one after the other in changing order, receives the
+ * same prompts at the same times:
  *
  *   off     audits nothing
  *   every   audits every request: rp_engine_options.audit_every = 1
- *   again   as off, another one: what it differs from `off` by is noise
+ *   again   a second engine without audits: its difference from `off` is noise
  *
- * Times are counted from the moment at which a prompt was to come, to its first token and to its end. What is audited is audited in the gaps
- * between requests; what is left at the end of a round is let run out before the next begins.
+ * TTFT and end-to-end latency count from a prompt's scheduled arrival. Audits run in the gaps between requests; the
+ * engine is drained at the end of a round, before the next begins.
  *
- * On a busy machine three engines differ by more than auditing does. So the steps of the background are told, too: a request that comes in the
- * middle of one waits for its end, and holds up those that come before the engine is idle again by as much at most. What they would have taken
- * without that is their time less this wait.
+ * On a busy machine three engines differ by more than the effect of auditing. Background steps are therefore recorded,
+ * too: a request that arrives during one waits for its end, and delays requests that arrive before the engine is idle
+ * again by at most that wait. Their latency without audits is the measured latency minus this wait.
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <math.h>
@@ -35,13 +37,13 @@
 #define DOCUMENT_TOKENS 60
 #define QUESTION_TOKENS 12
 #define DRAIN_MS 60000
-#define MAX_STEPS (1 << 20) /* of the background */
+#define MAX_STEPS (1 << 20) /* background steps */
 
 typedef enum subject { OFF, EVERY, AGAIN, SUBJECTS } subject;
 static const char *const names[] = {"off", "every", "again"};
 
 typedef struct request {
-    double due_s, first_s, end_s; /* of bench_now_s; first_s and end_s are the engine's thread's until the call was waited for */
+    double due_s, first_s, end_s; /* bench_now_s; the engine's thread owns first_s and end_s until the job ends */
     double submitted_s;
     bench_text prompt;
     rp_job *call;
@@ -58,18 +60,18 @@ typedef struct bench {
     size_t n;
     struct {
         double start_s, end_s;
-    } steps[MAX_STEPS]; /* of a round; the engine's thread's until it was drained */
+    } steps[MAX_STEPS]; /* of a round; the engine's thread owns them until it is drained */
     size_t n_steps;
 } bench;
 
-/* ---- what comes ---- */
+/* ---- load ---- */
 
 static double share(unsigned *seed) {
     *seed = *seed * 1664525u + 1013904223u;
     return ((*seed >> 8) + 0.5) / 16777216.0;
 }
 
-/* Prompts and moments of a round: the same for all engines. */
+/* Prompts and arrival times of a round: the same for all engines. */
 static void make_round(bench *b, unsigned seed) {
     double at = 0;
     for (int i = 0; i < b->requests; i++) {
@@ -92,7 +94,7 @@ static void make_round(bench *b, unsigned seed) {
     }
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static bool on_token(void *user, const rp_token *token) {
     request *q = user;
@@ -110,7 +112,7 @@ static void on_step(void *user, const rp_step *step) {
     b->steps[b->n_steps++].end_s = (double)step->end_us / 1e6;
 }
 
-/* How long a request that came at that moment waited for a step of the background. */
+/* Time that a request with this arrival waited for a background step. */
 static double wait_of(const bench *b, double s) {
     for (size_t i = 0; i < b->n_steps; i++)
         if (s >= b->steps[i].start_s && s < b->steps[i].end_s) return b->steps[i].end_s - s;
@@ -157,7 +159,7 @@ static void run(bench *b, subject s, bool counts) {
         b->whole[s][b->n + (size_t)i] = (q->end_s - start - q->due_s) * 1e3;
     }
     if (!rp_engine_drain(e, DRAIN_MS)) bench_die("drain", NULL);
-    double busy_until = 0, held_up = 0; /* by the step that its first request waited for */
+    double busy_until = 0, held_up = 0; /* delay by the step that its first request waited for */
     for (int i = 0; i < b->requests && s == EVERY && counts; i++) {
         size_t k = b->n + (size_t)i;
         const request *q = &b->list[i];
@@ -171,7 +173,7 @@ static void run(bench *b, subject s, bool counts) {
     b->n_steps = 0;
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static double at(const double *sorted, size_t n, double part) { return sorted[(size_t)(part * (double)(n - 1))]; }
 
@@ -181,7 +183,7 @@ static void report(bench *b) {
     printf("| audit | first token, median | p99 | p99 / off | answer, median | p99 | p99 / off | compared | dropped |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int s = 0; s < SUBJECTS; s++) {
-        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sort */
+        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sorts */
         rp_audit *a;
         rp_error err;
         if (rp_engine_audit(b->engines[s], &a, &err)) bench_die("audit", &err);
@@ -266,7 +268,7 @@ int main(int argc, char **argv) {
     }
     open_all(&b, argv[1]);
     make_round(&b, 1);
-    for (int s = 0; s < SUBJECTS; s++) run(&b, (subject)s, false); /* modules are computed, costs learned */
+    for (int s = 0; s < SUBJECTS; s++) run(&b, (subject)s, false); /* warm-up: modules, cost model */
     for (int i = 0; i < b.rounds; i++, b.n += (size_t)b.requests) {
         make_round(&b, (unsigned)i + 2);
         for (int k = 0; k < SUBJECTS; k++) run(&b, orders[i % 6][k], true);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_grammar.c: what a grammar costs a token.
+/* bench_grammar.c: cost of a grammar per token.
  *
  *   bench_grammar [VOCABULARY.gguf...]
  *
- * Without files: made-up vocabularies of 32,000 and 150,000 tokens. With files: the vocabulary of each, and then those of all together as
- * one. A JSON text is cut into tokens, the longest that fits first, and followed by a JSON grammar, by a new matcher in each round:
+ * Without files: synthetic vocabularies of 32,000 and 150,000 tokens. With files: the vocabulary of each, then all of
+ * them merged into one. A JSON text is split into tokens, longest match first, and matched against a JSON grammar, by a
+ * new matcher in each round:
  *
- *   tree     bringing the vocabulary into its tree, once for each engine
- *   try      is this one token allowed: what temperature 0 asks where the likeliest token fits
- *   all      which tokens are allowed: at other temperatures, and where it does not; anew the first time that the grammar stands at a place
+ *   tree     building the vocabulary's tree, once per engine
+ *   try      check of one token: temperature 0 needs no more if the most likely token fits
+ *   all      mask of all allowed tokens: needed at other temperatures, and if that token does not fit; computed only on
+ *            the first visit of a grammar state
  *
- * Processor time: mean over the tokens of the text, median over rounds; and the longest single one.
+ * Processor time: mean over the tokens of the text, median over rounds; and the longest single token.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <stdio.h>
@@ -24,7 +26,7 @@
 #include "support/tiny_random.h"
 
 #define ROUNDS 11
-#define MOST_BYTES 24 /* of a made-up token */
+#define MOST_BYTES 24 /* of a synthetic token */
 
 static const char json_grammar[] =
     "root   ::= value\n"
@@ -80,7 +82,7 @@ static bool is_end(const void *user, int32_t token) {
     return token == 0;
 }
 
-/* Bytes, then words of syllables, every other one behind a space, a few with signs around them. */
+/* Bytes, then words of syllables, every other one after a space, a few with punctuation around them. */
 static vocabulary make_vocabulary(int32_t n) {
     static const char *const syllables[] = {"a", "e", "i", "o", "u", "ba", "co", "de", "fi", "gu", "la", "me", "ni", "po", "ra", "se", "ti",
                                             "ter", "ing", "ion", "ent", "th", "st", "An", "Re", "In", "0", "1", "20", "\xc3\xa9"};
@@ -118,7 +120,7 @@ static void add_file(vocabulary *v, const char *path) {
     gguf_close(file);
 }
 
-/* ---- measuring ---- */
+/* ---- measurement ---- */
 
 static double now_us(void) {
     struct timespec t;
@@ -131,7 +133,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The longest token at a place of the text. */
+/* The longest token that the text starts with. */
 static int32_t longest_at(const vocabulary *v, const char *text) {
     int32_t best = -1;
     for (int32_t i = 0; i < v->n; i++)

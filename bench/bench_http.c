@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_http.c: what the server costs beside the library: the same requests to one engine, by rp_engine_submit and over HTTP.
+/* bench_http.c: overhead of the HTTP server: the same requests to one engine, by rp_engine_submit and over HTTP.
  *
  *   bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] [--answer N] [--threads N] [--whole]
  *
- * One process has the engine, a server on a free port of the loopback device, and its clients, so HTTP's side pays for the clients, too.
+ * One process holds the engine, a server on a free port of the loopback device, and the clients, so HTTP figures
+ * include the clients' cost.
  *
- *   one by one   --requests (40) pairs: a streamed completion of --prompt (64) new tokens and --answer (16) of an answer, by either way; which
- *                one goes first alternates. Times are a caller's: to the first text, and to the end.
- *   together     --rounds (6) times: --parallel (16) callers who ask again and again, 8 times each, by either way; tokens a second, and the
- *                processor time of the whole process for each request, which tells more on a machine that others use, too (with --threads 1:
- *                threads of the engine that wait for each other take some). The engine runs half as many together, so it always has
- *                somebody to compute for, and what a caller takes to ask again is not throughput. Answers have half to one and a half
- *                times --answer tokens: of equal ones all end in one step.
+ *   one by one   --requests (40) pairs: a streamed completion of --prompt (64) new tokens and --answer (16) generated
+ *                ones, by each way, in alternating order. Times are client-side: to the first text, and to the end.
+ *   together     --rounds (6) times: --parallel (16) clients in a closed loop, 8 requests each, by each way; tokens/s,
+ *                and processor time of the whole process per request, which is the better figure on a shared machine
+ *                (with --threads 1: engine threads that wait for each other use some). The engine runs half as many
+ *                requests together, so it is never idle, and a client's turnaround does not limit throughput. Answers
+ *                have half to one and a half times --answer tokens: equal ones would all end in one step.
  *
- * Every prompt is new words, so that neither way finds what the other computed. --whole: replies are not streamed. Public interfaces, and
- * the program's own HTTP client (cli/common/http_client.h), one connection that stays open for each caller.
+ * Every prompt has new words, so neither way hits the KV of the other. --whole: replies are not streamed. Uses public
+ * interfaces, and the program's own HTTP client (cli/common/http_client.h) with one persistent connection per client.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -44,18 +45,18 @@ typedef struct bench {
     int requests, rounds, parallel, prompt, answer, threads;
     bool whole;
     double first_ms[WAYS][MAX_SAMPLES], total_ms[WAYS][MAX_SAMPLES], rate[WAYS][MAX_SAMPLES];
-    double used_ms[WAYS][MAX_SAMPLES]; /* processor time a request, together */
+    double used_ms[WAYS][MAX_SAMPLES]; /* processor time per request, all threads */
 } bench;
 
-/* Somebody who asks, by one way or the other. */
+/* A client, by one way or the other. */
 typedef struct caller {
     bench *b;
     int index;
-    int answer; /* tokens of what it asks for now */
+    int answer; /* tokens of its current request */
     int fd; /* -1: not connected yet */
     unsigned seed;
     way way;
-    double first_s; /* when the first text came; 0: not yet */
+    double first_s; /* time of the first text; 0: none yet */
     bool said_done;
     long tokens;    /* of all its answers */
     http_reader reader;
@@ -63,7 +64,7 @@ typedef struct caller {
     pthread_t thread;
 } caller;
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static bool on_text(void *user, const char *text, size_t n) {
     caller *c = user;
@@ -136,7 +137,7 @@ static void ask_http(caller *c, const char *text) {
     c->tokens += c->answer;
 }
 
-/* One request with a new prompt. Returns when it was sent. */
+/* One request with a new prompt. Returns the time at which it was sent. */
 static double ask(caller *c) {
     bench_text text = {0};
     bench_text_add_words(&text, c->b->model, (size_t)c->b->prompt, &c->seed);
@@ -173,7 +174,7 @@ static void callers_free(caller *all, int n) {
 
 static void run_pairs(bench *b) {
     caller *c = callers_new(b, 1);
-    for (int i = -2; i < b->requests; i++) /* two pairs to warm up */
+    for (int i = -2; i < b->requests; i++) /* two warm-up pairs */
         for (int k = 0; k < WAYS; k++) {
             c->way = (way)((i + k) & 1);
             double start = ask(c), end = bench_now_s();
@@ -189,7 +190,7 @@ static void run_pairs(bench *b) {
 static void *ask_again(void *user) {
     caller *c = user;
     for (int i = 0; i < ASKS_EACH; i++) {
-        c->answer = (c->b->answer + 1) / 2 + (37 * c->index + 11 * i) % (c->b->answer + 1); /* the same by either way */
+        c->answer = (c->b->answer + 1) / 2 + (37 * c->index + 11 * i) % (c->b->answer + 1); /* the same by both ways */
         ask(c);
     }
     return NULL;
@@ -201,7 +202,7 @@ static double processor_ms(void) {
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
-/* Returns tokens a second. */
+/* Returns tokens/s. */
 static double run_round(caller *all, int n, way w, double *used_ms) {
     long tokens = 0;
     double start = bench_now_s(), used = processor_ms();
@@ -230,12 +231,12 @@ static void run_rounds(bench *b) {
     callers_free(all, b->parallel);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static void print_times(const char *what, double ms[WAYS][MAX_SAMPLES], int n) {
     double more[MAX_SAMPLES];
     for (int i = 0; i < n; i++) more[i] = ms[HTTP][i] - ms[LIBRARY][i];
-    double middle = bench_median(more, (size_t)n), p90 = more[n * 9 / 10]; /* sorted now */
+    double middle = bench_median(more, (size_t)n), p90 = more[n * 9 / 10]; /* bench_median sorted them */
     double library = bench_median(ms[LIBRARY], (size_t)n), http = bench_median(ms[HTTP], (size_t)n);
     printf("| %s, ms | %.2f | %.2f | %.3f | %+.2f (p90 %+.2f) |\n", what, library, http, http / library, middle, p90);
 }
@@ -257,7 +258,7 @@ static void report(bench *b) {
             throughput > 0.97 ? "reached" : "MISSED");
 }
 
-/* ---- beginning and end ---- */
+/* ---- setup and teardown ---- */
 
 static void *run_server(void *user) {
     rp_server_run(user);

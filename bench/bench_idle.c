@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_idle.c: what work in the background costs requests: first token and whole answer with tasks always waiting, beside none.
+/* bench_idle.c: effect of background tasks on requests: TTFT and end-to-end latency with tasks always pending, against
+ * none.
  *
  *   bench_idle MODEL.gguf [REQUESTS]
  *
- * ROUNDS times, in changing order: REQUESTS (40) requests of 100 new tokens and 30 of an answer come one after the other, each after a pause of
- * PAUSE_MS on average (exponential), while the engine has nothing else to do, or tasks of 600 tokens that are submitted anew as they end.
- * Medians and 99th percentiles over all rounds. Another program that computes meanwhile disturbs both: run it alone.
+ * ROUNDS times, in changing order: REQUESTS (40) requests of 100 new tokens and 30 generated ones arrive one after the
+ * other, each after a pause of PAUSE_MS on average (exponential), while the engine has no other work, or tasks of 600
+ * tokens that are resubmitted as they end. Medians and 99th percentiles over all rounds. Load from other programs
+ * disturbs both: run it alone.
  */
 #define _DEFAULT_SOURCE /* usleep */
 #include <math.h>
@@ -33,17 +35,17 @@ typedef struct times {
 typedef struct bench {
     rp_model *model;
     rp_engine *engine;
-    times times[2]; /* without, with */
+    times times[2]; /* without tasks, with them */
     unsigned seed;
-    bool busy; /* the engine's thread; changed while it has no task */
-    uint64_t rows; /* of the background */
+    bool busy; /* owned by the engine's thread; changed while it has no task */
+    uint64_t rows; /* of background tasks */
 } bench;
 
 static void fill(int32_t *tokens, int32_t n, unsigned *seed) {
     for (int32_t i = 0; i < n; i++) tokens[i] = 100 + rand_r(seed) % 500;
 }
 
-/* ---- the engine's thread ---- */
+/* ---- engine thread ---- */
 
 static void submit(rp_engine *e, void *user);
 
@@ -106,7 +108,7 @@ static void run(bench *b, bool busy, int requests) {
 }
 
 static void print(const char *name, times *t) {
-    double first = bench_median(t->first_ms, t->n), all = bench_median(t->all_ms, t->n); /* sorted now */
+    double first = bench_median(t->first_ms, t->n), all = bench_median(t->all_ms, t->n); /* bench_median sorted them */
     size_t p99 = t->n * 99 / 100;
     printf("%-10s %zu requests: first token %.2f ms at the median, %.2f at p99; all of it %.2f and %.2f\n", name, t->n, first,
            t->first_ms[p99], all, t->all_ms[p99]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_limits.c: what this machine reads and multiplies at best, now, as one line of JSON.
+/* bench_limits.c: peak memory bandwidth and multiplication rate of this machine, measured now, as one line of JSON.
  *
  *   bench_limits [--threads N]
  */

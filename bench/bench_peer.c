@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; cells come on standard input, a line each, and for each
- * one line of JSON goes to standard output. Public interface only.
+/* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; reads cells from standard input, one a
+ * line, and answers each with a line of JSON on standard output. Public interface only.
  *
  *   bench_peer MODEL.gguf [--threads N] [--ctx N]
  *
  *   prefill N RUNS             ms to the first token of N new tokens
- *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in modules computed before
- *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in modules computed before; ORDER is
+ *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
+ *                              modules
+ *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
- *   full CACHED N RUNS         the same prompt as one plain run, nothing reused
- *   tokens TEXT                the ids of the rest of the line
- *   memory                     the most memory that this process had resident
+ *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
+ *   tokens TEXT                the token ids of the rest of the line
+ *   memory                     peak resident memory of this process
  *
- * Nothing is warm by accident: every text is new, a cell that should compute fails if a token came from the store, and one that should
- * reuse fails if a module had to be computed.
+ * No cell is warm by accident: every text is new; a cell without reuse fails if a token was cached, and a cell with
+ * reuse fails if a module was not.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,9 +33,9 @@ typedef struct bench {
     rp_model *model;
     rp_engine *engine;
     unsigned seed; /* of the next text */
-    int lead;      /* tokens that a text has more where it stands alone: SentencePiece puts a space before it */
+    int lead;      /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
-    bool has_depth, has_documents; /* schemas */
+    bool has_depth, has_documents; /* loaded schemas */
 } bench;
 
 static void refuse(const char *what) {
@@ -82,7 +83,7 @@ static bench_text make_prompt(bench *b, const char *schema, int n_modules, bool 
     return prompt;
 }
 
-/* ---- answers ---- */
+/* ---- results ---- */
 
 static void print_runs(const bench *b, int n_runs) {
     printf("{\"ms\":[");
@@ -98,7 +99,7 @@ static void print_result(const bench *b, int n_runs, const rp_result *r) {
 
 /* ---- cells ---- */
 
-/* Modules alone are found: a cell's text is computed though an earlier run has read it. */
+/* No prefix cache: a cell's text is prefilled even if an earlier run has cached it. */
 static rp_request plain_request(void) {
     rp_request q = rp_request_defaults();
     q.no_prefix = true;
@@ -143,7 +144,7 @@ static bool decode(bench *b, const char *line) {
         q.prompt = prompt.bytes;
         q.text = NULL;
         q.max_tokens = 1;
-        rp_result_free(run(b, &q)); /* computes the modules that are new */
+        rp_result_free(run(b, &q)); /* prefills missing modules */
     }
     q.max_tokens = n;
     rp_result *r = NULL;
@@ -160,7 +161,7 @@ static bool decode(bench *b, const char *line) {
     return true;
 }
 
-/* fresh and full: the first documents and new text. */
+/* Cells fresh and full: the first documents and new text. */
 static bool documents(bench *b, const char *line) {
     int cached, n, n_runs;
     char order[16] = "forward";
@@ -171,7 +172,7 @@ static bool documents(bench *b, const char *line) {
     if (!b->has_documents) add_schema(b, "documents", DOCUMENTS, DOCUMENT_TOKENS);
     b->has_documents = true;
     rp_result *r = NULL;
-    for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: computes the modules that are new */
+    for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: prefills missing modules */
         bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, strcmp(order, "backward") == 0, n);
         rp_request q = plain_request();
         q.prompt = prompt.bytes;
@@ -204,7 +205,7 @@ static bool tokens(const bench *b, const char *line) {
     return true;
 }
 
-/* VmHWM of Linux, in KiB; 0 where it is not told. */
+/* VmHWM of Linux, in KiB; 0 if unavailable. */
 static bool memory(const char *line) {
     char status[256];
     unsigned long long kib = 0;

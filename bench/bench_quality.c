@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_quality.c: what link and blend cost beside what their tokens cost.
+/* bench_quality.c: cost of link and blend, against the cost of the tokens that they recompute.
  *
  *   bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock wall|processor]
  *
- * A prompt takes --modules (8) modules of --tokens (250) tokens, whose states are in RAM, in an order that none of them has seen, and ends
- * with FRESH tokens of its own. In each of --rounds (9) rounds, in turns:
+ * A prompt imports --modules (8) modules of --tokens (250) tokens, with their KV in RAM, in an order that none of them
+ * was prefilled in, and ends with FRESH tokens of its own. In each of --rounds (9) rounds, in turns:
  *
- *   QUALITY    the prompt with that quality, which computes k tokens of modules again
- *   control    the prompt as it is written (reuse), with k more tokens of its own: as many rows over as many slots
- *   exact      nothing reused
+ *   QUALITY    the prompt with that quality, which recomputes k module tokens
+ *   control    the prompt with plain reuse and k more tokens of its own: as many rows over as many slots
+ *   exact      no reuse
  *
- * What the tokens cost: the control, and for blend one layer of n of an exact prefill, for all modules' tokens are computed through one.
- * Times are from the states being in place to the first token (prompt_prefill_ms); --clock processor: what the process takes of the processors
- * for the whole call, for a machine that others use too (with --threads 1: threads that wait for each other take time as well). Medians, and
- * medians of the ratios by round.
+ * Cost of the tokens: the control, plus, for blend, one of n layers of an exact prefill, because all module tokens pass
+ * through one layer. Times count from complete KV to the first token (prompt_prefill_ms); --clock processor: processor
+ * time of the process for the whole request, for a shared machine (with --threads 1: threads that wait for each other
+ * use time, too). Medians, and medians of the ratios by round.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <stdio.h>
@@ -39,7 +39,7 @@ typedef struct bench {
     bench_text schema, prompt;
 } bench;
 
-/* One quality, and its control. */
+/* One quality and its control. */
 typedef struct subject {
     rp_quality quality;
     bench_text control;
@@ -51,7 +51,7 @@ static void must(int rc, const char *what, const rp_error *err) {
     if (rc) bench_die(what, err);
 }
 
-/* The modules in an order of their own: every other one, then the rest. */
+/* The modules in an order of their own: every other one, then the others. */
 static void write_prompt(const bench *b, bench_text *t, int32_t tokens) {
     unsigned seed = 7;
     bench_text_add(t, "<prompt schema=\"bench\">");
@@ -79,7 +79,7 @@ static double processor_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* *ms: what it took. */
+/* *ms: time by the clock in use. */
 static rp_result *run(const bench *b, const bench_text *prompt, rp_quality quality, double *ms) {
     rp_error err = {0};
     rp_result *r;
@@ -113,7 +113,7 @@ static void open_bench(bench *b, const char *path) {
     must(rp_engine_prepare(b->engine, NULL, NULL, &err), "the weights", &err);
 }
 
-/* How many tokens it computes again, and as many in its control. */
+/* Determines how many tokens the quality recomputes; the control gets as many. */
 static void open_subject(const bench *b, subject *s, const char *name) {
     rp_error err = {0};
     must(rp_quality_parse(name, &s->quality, &err), name, &err);

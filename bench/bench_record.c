@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_record.c: what writing and reading the record of a span takes, plain and encrypted, beside a copy of the same bytes.
+/* bench_record.c: time to write and read the record of a span, plain and encrypted, against a copy of the same bytes.
  *
- *   bench_record [ROUNDS]     a span of 256 tokens of a 1.1B model (22 layers, 4 heads, 64 dimensions, f16: 5.5 MiB), in /tmp
+ *   bench_record [ROUNDS]     a span of 256 tokens of a 1.1B model (22 layers, 4 heads, 64 dimensions, f16: 5.5 MiB),
+ *                             in /tmp
  *
- * The file stays in the page cache: the cost of the format and of the system's copies, not of a disk. Subjects take turns; medians of
- * the time on the wall and of the processor's.
+ * The file stays in the page cache: this measures the format and the system's copies, not a disk. Subjects take turns;
+ * medians of wall-clock and processor time.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void write_encrypted(bench *b) {
     if (record_write(b->w.other, &b->w.format, &b->w.record, b->w.span, b->cipher, NULL, &b->err)) bench_die("write", &b->err);
 }
 
-/* Into the same blocks every time, as a pool gives them. */
+/* Reads into the same blocks every time, as from a pool. */
 static void read_record(bench *b, const char *path, const record_cipher *cipher) {
     record_reader *r;
     if (record_reader_open(&r, path, &b->w.format, &b->w.record.key, cipher, &b->err)) bench_die("open", &b->err);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_restart.c: what a restart costs: first token over states that lie on disk, beside states in RAM and states that are computed.
+/* bench_restart.c: TTFT after a restart: with KV on disk, against KV in RAM and full prefill.
  *
- *   bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N] [--threads N] [--dir DIR] [--only modules|prefix]
+ *   bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N] [--threads N] [--dir DIR]
+ *                 [--only modules|prefix]
  *
- * A folder (DIR, or one that is made and removed) is filled once with --tokens (5,000) tokens: --modules (5) modules of a schema, and one
- * long prompt. In each of --rounds (5) rounds an engine is opened for each of
+ * A folder (DIR, or a temporary one) is filled once with --tokens (5,000) tokens: --modules (5) modules of a schema,
+ * and one long prompt. In each of --rounds (5) rounds an engine is opened for each of
  *
- *   modules or prefix   what the prompts have in common; behind it come --fresh (20) tokens that are new
- *   layers or whole     reading layer by layer of all spans, or span by span (store_whole_reads)
+ *   modules or prefix   the cached part of its prompts; --fresh (20) new tokens follow it
+ *   layers or whole     reads layer by layer of all spans, or span by span (store_whole_reads)
  *
- * whose first request comes from disk and whose second from RAM. Before it opens, the system drops the records from its memory (mincore
- * must say so), reads them all to tell the disk's speed, and drops them again. Plans say that all came from where it should, and logits of
- * the same prompt are compared byte for byte, with those of a prompt whose every token was computed, too. Nothing is
- * written while time is taken. The time is a caller's: from rp_engine_run to its first token. Public interface only.
+ * Its first request hits the disk, its second RAM. Before the engine opens, the records are removed from the page cache
+ * (verified by mincore), read once to measure the disk's speed, and removed again. Plans must report the expected tier,
+ * and logits of the same prompt are compared byte for byte, also with those of an exact prefill. Nothing is written
+ * during a measurement. TTFT is client-side: from rp_engine_run to its first token. Public interface only.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include <stdio.h>
@@ -30,15 +31,15 @@
 typedef enum mode { MODULES, PREFIX, MODES } mode;
 typedef enum reading { LAYERS, WHOLE, READINGS } reading;
 static const char *const mode_names[] = {"modules", "prefix"}, *const reading_names[] = {"layer by layer", "span by span"};
-enum { TAILS = 2 }; /* different new texts: the first of an engine, the second, and the other way round in the next round */
+enum { TAILS = 2 }; /* different new texts: for an engine's first request and its second, swapped in the next round */
 static const int depths[] = {1, 2, 4, 8};
 enum { N_DEPTHS = sizeof depths / sizeof depths[0] };
 
-/* What came of a request. */
+/* Outcome of a request. */
 typedef struct answer {
     double ms;
     int cached, fresh;
-    bool from_disk; /* some of it */
+    bool from_disk; /* at least in part */
     int32_t token;
 } answer;
 
@@ -47,8 +48,8 @@ typedef struct bench {
     const char *dir;
     int tokens, modules, fresh, rounds, threads;
     bool has[MODES];
-    bool was_filled; /* by an earlier run: nothing is computed afresh */
-    bench_text schema, prompts[MODES][TAILS], filling; /* filling: a prompt of the same beginning, which is kept */
+    bool was_filled; /* by an earlier run: nothing is prefilled for it */
+    bench_text schema, prompts[MODES][TAILS], filling; /* filling: a prompt with the same prefix, to be cached */
     float *logits[MODES][TAILS];
     int n_vocab, n_compared, n_different;
     double afresh_ms[MODES];
@@ -56,7 +57,7 @@ typedef struct bench {
     double ratio[MODES][READINGS][MAX_ROUNDS];
     double gbs[N_DEPTHS][MAX_ROUNDS];
     int n_alone, n_gbs;
-    double bytes[MODES]; /* that were read */
+    double bytes[MODES]; /* read from disk */
 } bench;
 
 /* ---- texts ---- */
@@ -152,7 +153,7 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
     return e;
 }
 
-/* ---- once: what is computed ---- */
+/* ---- filling the store ---- */
 
 static void say(const char *what) {
     fprintf(stderr, "bench_restart: %s\n", what);
@@ -163,7 +164,7 @@ static void fill(bench *b) {
     rp_engine *e = open_engine(b, RP_STORE_WRITE_BACK, false, NULL);
     if (b->has[MODULES]) {
         say("computing the modules");
-        answer a = ask(b, e, MODULES, b->prompts[MODULES][0].bytes, 0, RP_REUSE_ON); /* nothing is there yet */
+        answer a = ask(b, e, MODULES, b->prompts[MODULES][0].bytes, 0, RP_REUSE_ON); /* the store is still empty */
         b->afresh_ms[MODULES] = a.ms;
     }
     if (b->has[PREFIX]) {
@@ -172,7 +173,7 @@ static void fill(bench *b) {
         answer a = ask(b, e, PREFIX, b->prompts[PREFIX][0].bytes, 0, RP_REUSE_OFF);
         b->afresh_ms[PREFIX] = a.ms;
     }
-    rp_engine_free(e); /* writes the rest */
+    rp_engine_free(e); /* writes pending records */
 }
 
 /* ---- rounds ---- */
@@ -199,7 +200,7 @@ static void run_cell(bench *b, const bench_files *f, int m, int how, int round) 
     rp_engine *e = open_engine(b, RP_STORE_WRITE_OFF, how == WHOLE, &b->open_ms[round]);
     answer disk = ask(b, e, m, b->prompts[m][first].bytes, first, RP_REUSE_ON);
     answer ram = ask(b, e, m, b->prompts[m][1 - first].bytes, 1 - first, RP_REUSE_ON);
-    rp_engine_store_stats(e, &stats); /* they have been brought up to date since the first request */
+    rp_engine_store_stats(e, &stats); /* the counts include the first request */
     check(b, &disk, true, "after a restart");
     check(b, &ram, false, "from RAM");
     b->bytes[m] = (double)stats.disk_read_bytes;
@@ -231,12 +232,12 @@ static void run_round(bench *b, const bench_files *f, int round) {
     }
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static const char *reached(bool is) { return is ? "reached" : "MISSED"; }
 
-/* Where the disk is fast, a ratio; where it is slow, what it takes: with the computing hidden behind it, or it behind the computing, and
- * with nothing hidden. */
+/* On a fast disk, a ratio; on a slow one, the lower bounds: reads and computation fully overlapped (of_larger), and not
+ * at all (of_sum). */
 static void judge(int m, double gbs, double ratio, double of_larger, double of_sum) {
     if (gbs >= FAST_DISK_GBS) fprintf(stderr, "%s: at most 1.5 x from RAM: %s\n", mode_names[m], reached(ratio <= 1.5));
     else

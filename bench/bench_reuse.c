@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_reuse.c: what reuse is worth: first-token times with and without it, planning time, bytes copied, decode against bandwidth.
+/* bench_reuse.c: effect of reuse: TTFT with and without it, planning time, bytes copied, decode against bandwidth.
  *
  *   bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]
  *
  * Every cell has its own engine, so that nothing is warm by accident; times with reuse are medians of --runs requests
- * after one that encoded the modules. Public interface only.
+ * after one that prefilled the modules. Public interface only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@ typedef struct settings {
     int tokens, modules, fresh, threads, runs;
 } settings;
 
-/* A schema of n modules of about `tokens` tokens each, and a prompt that takes all of them, the last first, with fresh text. */
+/* A schema of n modules of about `tokens` tokens each, and a prompt with all of them, the last first, and fresh
+ * text. */
 static void make_documents(const rp_model *m, const settings *s, int n, int tokens, bench_text *schema, bench_text *prompt) {
     unsigned seed = 7;
     bench_text_add(schema, "<schema name=\"bench\">");
@@ -110,7 +111,7 @@ static void measure_decode(rp_model *m, const settings *s) {
         rp_result_free(r);
     }
     rate = bench_median(rates, (size_t)s->runs);
-    /* the embedding is looked up, not read, for a token: one row of it */
+    /* a token looks up one row of the embedding; the rest is not read */
     double embedding = (double)info.weight_bytes * info.n_embd * info.n_vocab / (double)info.parameters;
     double floor_rate = bandwidth * 1e9 / ((double)info.weight_bytes - embedding);
     printf("decode, short context        %10.2f tokens/s  = %.0f %% of %.2f that %.1f GB/s of reads allow\n", rate,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_sampler.c: what one token costs to draw out of a vocabulary of a real size.
+/* bench_sampler.c: time to sample a token from a vocabulary of realistic size.
  *
  *   bench_sampler [VOCABULARY]     150000
  *
- * Logits are random: peaked ones as trained models give them, where a few tokens hold most of the probability, and flat ones, where no
- * filter can drop many. Medians of microseconds; the ways take turns.
+ * Logits are random: peaked ones, as from trained models, where a few tokens hold most of the probability, and flat
+ * ones, where no filter can remove many. Medians in microseconds; the variants take turns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 typedef struct way {
     const char *name;
     rp_sampling options;
-    int32_t n_logprobs; /* > 0: these are measured, nothing is drawn */
+    int32_t n_logprobs; /* > 0: measures these; no token is sampled */
 } way;
 
 static const way ways[] = {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_shared.c: many sequences that decode after the same modules, beside the same number with copies of their own.
+/* bench_shared.c: decode of many sequences after the same modules, against the same number with copies of their own.
  *
  *   bench_shared MODEL.gguf [--threads N] [--tokens N] [--rounds N] [--least N] [--most N] [--memory GB]
  *
- * n sequences, from --least (1) to --most (32), each time twice as many, stand behind --tokens (4,000) tokens of states and take one row
- * each a step. Shared: all contexts view the same spans. Copies: each views its own; they end where they would take more than --memory GB
- * (8). The states are random, since speed does not depend on what they are, and computed ones would take hours. The two take turns;
- * medians of all rounds.
+ * n sequences, from --least (1) to --most (32), doubled each time, follow --tokens (4,000) tokens of KV and add one row
+ * each per step. Shared: all contexts view the same spans. Copies: each views its own; the series ends where they
+ * exceed --memory GB (8). The KV is random, because its content does not affect speed and computing it would take
+ * hours. The two take turns; medians of all rounds.
  *
- * A row of the table: tokens a second, their ratio, the bytes of states that both hold, and the least time of a step that the machine
- * allows: the larger of the time to read the weights and the time of their products, and the larger of the time to read the states (once,
- * or n times) and the time of attention's sums, by what the machine reads and multiplies at that moment.
+ * A row of the table: tokens/s, their ratio, the KV bytes of both, and the lower bound of a step's time on this
+ * machine: the larger of the time to read the weights and the time of their products, plus the larger of the time to
+ * read the KV (once, or n times) and the time of attention's sums, by the bandwidth and multiplication rate measured at
+ * that moment.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,8 @@
 
 #define MAX_SEQUENCES 32
 #define MAX_ROUNDS 64
-#define STEP_ROWS 16     /* of a round, at least: few sequences take more steps */
-#define OWN_TOKENS 1024  /* that a sequence may append */
+#define STEP_ROWS 16     /* minimum per round: few sequences take more steps */
+#define OWN_TOKENS 1024  /* capacity of a sequence for new tokens */
 
 typedef struct bench {
     rp_model *model;
@@ -51,9 +52,9 @@ static void must(int rc, const rp_error *err) {
     if (rc) bench_die("bench_shared", err);
 }
 
-/* ---- states ---- */
+/* ---- KV ---- */
 
-/* Small random halves. Copies are made of the same stretch, begun elsewhere. */
+/* Small random halves. All copies use the same random bytes, from different offsets. */
 static void fill_block(bench *b, void *block) {
     enum { STRETCH = 1 << 16 };
     static uint16_t stretch[STRETCH];
@@ -68,7 +69,7 @@ static void fill_block(bench *b, void *block) {
     }
 }
 
-/* Spans of b->tokens tokens at positions from 0 on, sealed. */
+/* Sealed spans of b->tokens tokens at positions from 0 on. */
 static void make_modules(bench *b, kv_context *c) {
     rp_error err;
     kv_span *span;
@@ -109,7 +110,7 @@ static void close_subject(subject *s, int n) {
 
 /* ---- steps ---- */
 
-/* Tokens a second of n sequences over some steps. */
+/* Tokens/s of n sequences over some steps. */
 static double decode(bench *b, subject *s, int n, int n_steps) {
     rp_error err;
     model_row rows[MAX_SEQUENCES];
@@ -127,7 +128,7 @@ static double decode(bench *b, subject *s, int n, int n_steps) {
     return n * n_steps / (bench_now_s() - begin);
 }
 
-/* Both subjects in turns; copies may be NULL. The first round is not counted. */
+/* Both subjects in turns; copies may be NULL. The first round is a warm-up. */
 static void measure(bench *b, subject *shared, subject *copies, int n) {
     int n_steps = BASE_MAX(1, STEP_ROWS / n);
     for (int r = -1; r < b->rounds; r++) {
@@ -138,7 +139,7 @@ static void measure(bench *b, subject *shared, subject *copies, int n) {
     }
 }
 
-/* ---- what the machine allows ---- */
+/* ---- limits of the machine ---- */
 
 typedef struct limits {
     double read_gbs, int8_gops, f32_gops;
@@ -162,7 +163,7 @@ static void measure_machine(const bench *b, limits *l) {
     l->f32_gops = bench_multiply_peak(BENCH_F32, b->threads);
 }
 
-/* Milliseconds of a step of n rows that reads the states `times` times. */
+/* Milliseconds of a step of n rows that reads the KV `times` times. */
 static double least_ms(const bench *b, const limits *l, int n, double kv_bytes, int times) {
     const model_hparams *hp = &b->model->hp;
     double sums = 2.0 * n * b->tokens * hp->n_layers * hp->n_heads * (hp->key_dim + hp->value_dim);

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_tenants.c: can a caller tell by the time that another tenant has what it asks for?
+/* bench_tenants.c: timing side channel: can a client detect that another tenant has cached its text?
  *
  *   bench_tenants MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--disk yes]
  *
- * In each of --rounds (200) rounds new tenants ask for the same --tokens (200) tokens, three of them in changing order:
+ * In each of --rounds (200) rounds new tenants request the same --tokens (200) tokens, three of them in changing order:
  *
- *   nobody   before it another tenant has asked for as many other tokens
- *   other    before it another tenant has asked for the same
- *   own      before it the tenant itself has: what the other two would show if anything leaked
+ *   nobody   another tenant has requested as many other tokens before
+ *   other    another tenant has requested the same tokens before
+ *   own      the tenant itself has: the effect that the other two would show if anything leaked
  *
- * With --disk yes the engine has a store, and before the tenant asks it is opened anew, while the system holds no record in memory: what
- * is there comes from disk.
+ * With --disk yes the engine has a store. It is reopened before the tenant's request, with no record in the page cache:
+ * all hits come from disk.
  *
- * The time is a caller's: from rp_engine_run to its first token. One engine, or store, so all find a store that is equally full.
- * Differences are taken within a round; their median has an interval of 95 % by the order of the differences, whatever their distribution is (that of the
- * sign test; Hollander and Wolfe, 1999). Public interface only.
+ * TTFT is client-side: from rp_engine_run to its first token. All requests use one engine, or store, so the store is
+ * equally full for each. Differences are taken within a round; their median has a 95 % interval from the order
+ * statistics of the differences, independent of their distribution (that of the sign test; Hollander and Wolfe, 1999).
+ * Public interface only.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include <math.h>
@@ -25,7 +26,7 @@
 #include "support.h"
 
 #define MAX_ROUNDS 10000
-#define BUDGET_BYTES ((uint64_t)256 << 20) /* some rounds: later ones drop what earlier ones kept */
+#define BUDGET_BYTES ((uint64_t)256 << 20) /* a few rounds: later ones evict earlier ones */
 #define DISK_BYTES ((uint64_t)64 << 20)
 
 typedef enum subject { NOBODY, OTHER, OWN, SUBJECTS } subject;
@@ -35,12 +36,12 @@ typedef struct bench {
     rp_engine *engine;
     rp_engine_options options; /* store_dir: NULL without a disk */
     int tokens, rounds;
-    bool modules; /* of the tenant's own schema; else plain text */
+    bool modules; /* import modules of the tenant's own schema; else plain text */
     int n_names;
     double ms[SUBJECTS][MAX_ROUNDS];
 } bench;
 
-/* n tokens that begin like no others. */
+/* n tokens with a unique start. */
 static void make_text(const bench *b, unsigned seed, bench_text *text) {
     bench_text_add(text, "%u:", seed * 2654435761u);
     bench_text_add_words(text, b->model, (size_t)b->tokens, &seed);
@@ -52,9 +53,9 @@ static void open_engine(bench *b) {
     if (rp_engine_prepare(b->engine, NULL, NULL, &err)) bench_die("prepare", &err);
 }
 
-/* What was read is on disk alone then. */
+/* Leaves all cached KV on disk only. */
 static void restart(bench *b) {
-    rp_engine_free(b->engine); /* writes what is to be written */
+    rp_engine_free(b->engine); /* writes pending records */
     bench_files files = bench_files_of(b->options.store_dir);
     uint64_t left = bench_files_forget(&files);
     if (left * 100 > files.bytes) bench_die("the system keeps records in memory", NULL);
@@ -71,7 +72,7 @@ static void load(const bench *b, const char *tenant, const char *text) {
     bench_text_free(&schema);
 }
 
-/* Milliseconds until the first token. */
+/* TTFT in milliseconds. */
 static double ask(const bench *b, const char *tenant, const char *text) {
     rp_request q = rp_request_defaults();
     rp_result *r;
@@ -119,7 +120,7 @@ static void differences(const bench *b, subject s, double out[3]) {
     static double d[MAX_ROUNDS];
     int n = b->rounds, low = (int)floor(0.5 * n - 0.98 * sqrt(n));
     for (int i = 0; i < n; i++) d[i] = (b->ms[s][i] - b->ms[NOBODY][i]) * 1e3;
-    out[1] = bench_median(d, (size_t)n); /* sorts */
+    out[1] = bench_median(d, (size_t)n); /* bench_median sorted them */
     out[0] = d[low < 0 ? 0 : low];
     out[2] = d[low < 0 ? n - 1 : n - 1 - low];
 }

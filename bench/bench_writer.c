@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_writer.c: what writing states to disk costs the answers under way: time between tokens with the writer busy, beside none.
+/* bench_writer.c: inter-token latency of running answers while KV is written to disk, against no writes.
  *
  *   bench_writer MODEL.gguf [--tokens N] [--rounds N] [--threads N] [--dir DIR]
  *
- * In each of --rounds (20) rounds an engine without a store answers with --tokens (64) tokens three times, in changing order:
+ * In each of --rounds (20) rounds an engine without a store answers with --tokens (64) tokens three times, in changing
+ * order:
  *
- *   quiet      nothing is written
- *   busy       a writer of this process, as a store has it, has its queue full all the while: spans of the model's shape, as after
- *              somebody's long prompt
- *   hasty      the same, but that the writer does not rest while somebody computes: what resting is worth
+ *   quiet      no writes
+ *   busy       a writer in this process, as in a store, with its queue always full: spans of the model's shape, as
+ *              after another client's long prompt
+ *   hasty      the same, without the writer's pauses during computation: the effect of the pauses
  *
- * The writers are disk tiers of their own, fed by a thread that sleeps until something is written: what they do to answers is theirs alone,
- * while in an engine with a store the states would have to be computed first. Medians and 99th percentiles of all times between
- * tokens, ratios by round.
+ * The writers are separate disk tiers, fed by a thread that sleeps until something is written: the effect on answers is
+ * theirs alone, while in an engine with a store the KV would have to be computed first. Medians and 99th percentiles of
+ * all inter-token latencies, ratios by round.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include <pthread.h>
@@ -27,7 +28,7 @@
 
 #define MAX_ROUNDS 200
 #define MAX_TOKENS 512
-#define N_SPANS 16                         /* written again and again */
+#define N_SPANS 16                         /* written repeatedly */
 #define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_store_disk.c */
 
 typedef enum subject { QUIET, BUSY, HASTY, SUBJECTS } subject;
@@ -45,7 +46,7 @@ typedef struct writer {
     bool rests;
     bool wanted, idle, closing; /* under the lock */
     int next;
-    uint64_t bytes; /* written; the thread's */
+    uint64_t bytes; /* written; owned by the thread */
     double seconds;
 } writer;
 
@@ -92,7 +93,7 @@ static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
     return s;
 }
 
-/* The tier takes the row over, so it is one piece of memory. */
+/* The tier takes ownership of the row, so it is one allocation. */
 static void write_next(writer *w) {
     static const int32_t tokens[KV_SPAN_TOKENS];
     rp_error err;
@@ -118,7 +119,7 @@ static void take_events(writer *w) {
     }
 }
 
-/* Keeps the queue full while it is wanted, else lets it run empty. */
+/* Keeps the queue full while wanted; otherwise lets it drain. */
 static void *feed(void *arg) {
     writer *w = arg;
     pthread_mutex_lock(&w->lock);
@@ -137,7 +138,7 @@ static void *feed(void *arg) {
         take_events(w);
         w->seconds += bench_now_s() - start;
         pthread_mutex_lock(&w->lock);
-        while (!w->wanted && disk_tier_is_busy(w->tier)) { /* the rest of it: not counted */
+        while (!w->wanted && disk_tier_is_busy(w->tier)) { /* the rest is not counted */
             pthread_mutex_unlock(&w->lock);
             disk_tier_wait(w->tier);
             take_events(w);
@@ -168,7 +169,7 @@ static void open_writer(writer *w, const char *dir, const char *name, const kv_s
     if (pthread_create(&w->thread, NULL, feed, w) != 0) bench_die("a thread", NULL);
 }
 
-/* off: returns when all is written. */
+/* off: returns after all is written. */
 static void switch_writer(writer *w, bool on) {
     disk_tier_set_computing(w->tier, on && w->rests);
     pthread_mutex_lock(&w->lock);
@@ -229,7 +230,7 @@ static void answer(bench *b, subject s, int round) {
     b->medians[s][round] = bench_median(b->round_gaps, (size_t)b->tokens);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static double at(const double *sorted, size_t n, double share) { return sorted[(size_t)(share * (double)(n - 1))]; }
 
@@ -242,7 +243,7 @@ static void report(bench *b) {
         size_t n = b->n_gaps[s];
         double ratios[MAX_ROUNDS];
         for (int i = 0; i < b->rounds; i++) ratios[i] = b->medians[s][i] / b->medians[QUIET][i];
-        median[s] = bench_median(b->gaps[s], n); /* sorts */
+        median[s] = bench_median(b->gaps[s], n); /* sorts them */
         p99[s] = at(b->gaps[s], n, 0.99);
         printf("| %s | %.2f | %.2f | %.1f | %.3f | %.3f | %.3f |", names[s], median[s], p99[s], b->gaps[s][n - 1],
                median[s] / median[QUIET], bench_median(ratios, (size_t)b->rounds), p99[s] / p99[QUIET]);

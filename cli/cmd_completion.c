@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_completion.c: `reprise completion`: scripts that complete command lines of the program, for bash, zsh and fish.
+/* cmd_completion.c: `reprise completion`: completion scripts for bash, zsh and fish.
  *
- * They are written from the tables that commands parse their options by, so that what is completed is what is taken. Owns nothing. One
- * thread.
+ * Generated from the tables that parse the options, so the scripts complete exactly what the commands accept. Owns
+ * nothing. One thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static bool is_part(const cli_command *c) { return strchr(c->name, ' ') != NULL;
 
 static const char *completion_part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
 
-/* Words of one option, with what stands between two. */
+/* The words of one option, with `between` as separator. */
 static void print_words(const char *const *words, const char *between) {
     for (size_t i = 0; words[i] != NULL; i++) printf("%s%s", i > 0 ? between : "", words[i]);
 }
@@ -138,7 +138,7 @@ static void print_bash(void) {
 
 /* ---- zsh ---- */
 
-/* Text inside of single quotes; a backslash goes before each of `special`. */
+/* Text for single quotes, with a backslash before each of `special`. */
 static void completion_print_quoted(const char *text, const char *special) {
     for (; *text != '\0'; text++) {
         if (*text == '\'') printf("'\\''");
@@ -195,7 +195,8 @@ static void zsh_options(const cli_command *c) {
         if (is_shown(o)) zsh_option(o);
 }
 
-/* A function that completes one of several commands, or what comes behind it. whole: what they are parts of; NULL: the program. */
+/* A function that completes one of several commands, and its arguments. whole: the command that they are parts of;
+ * NULL: the program. */
 static void zsh_choice(const char *function, const cli_command *whole, const cli_command *const *list,
                        const char *(*completion_name_of)(const cli_command *c)) {
     printf("%s() {\n    local state line\n    local -a commands=(\n", function);
@@ -234,7 +235,7 @@ static void print_zsh(void) {
     printf("#compdef reprise\n# zsh completion of reprise %s, made by `reprise completion zsh`.\n\n", rp_version());
     each_command(zsh_command);
     zsh_choice("_reprise", NULL, cli_commands, completion_name_of);
-    /* a file of $fpath is run by the first completion; another way is to source it */
+    /* a file in $fpath is executed by the first completion; the script may also be sourced */
     printf("if [ \"$funcstack[1]\" = _reprise ]; then _reprise \"$@\"; else compdef _reprise reprise; fi\n");
 }
 
@@ -247,7 +248,7 @@ static void fish_text(const char *text) {
     printf("'\n");
 }
 
-/* The command has to stand on the line already, and none of its parts. */
+/* The command is already on the line, and none of its parts is. */
 static void fish_condition(const cli_command *c) {
     printf("complete -c reprise -n '__reprise_at %s", c->name);
     for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("; and not __reprise_at %s", (*part)->name);

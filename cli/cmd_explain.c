@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_explain.c: `reprise explain` and `reprise diff`: why an answer of a server took what it took, and how two differ. Owns their options. One
- * thread. */
+/* cmd_explain.c: `reprise explain` and `reprise diff`: cache hits and misses of a server's request, and a comparison of
+ * two. Owns their options. One thread. */
 #include "common/command.h"
 #include "common/console.h"
 #include "common/json_out.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_lint.c: `reprise lint`: says what could be better in a schema, and in the way prompts use it. Owns the command's options and what it
- * prints. One thread. */
+/* cmd_lint.c: `reprise lint`: checks schemas, and how prompts use them. Owns the command's options and output. One
+ * thread. */
 #include <string.h>
 
 #include "common/command.h"
@@ -74,7 +74,7 @@ static int lint_print_json(const rp_lint *lint) {
     return cli_json_print(o);
 }
 
-/* As compilers say it: editors find the place. */
+/* The format of compiler messages, which editors can parse. */
 static void print_finding(const rp_lint_finding *f) {
     cli_print_safe(stdout, f->document, strlen(f->document));
     printf(":%d:%d: %s: ", (int)f->line, (int)f->column, rp_lint_severity_name(f->severity));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_quantize.c: `reprise quantize`: a copy of a model with smaller weights. Owns nothing. One thread; the library has its own. */
+/* cmd_quantize.c: `reprise quantize`: a copy of a model in a smaller weight type. Owns nothing. One thread; the library
+ * has its own. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <ctype.h>
@@ -41,7 +42,7 @@ const cli_command cli_command_quantize = {
     .main = quantize_main,
 };
 
-#define FALLBACKS_MAX 4 /* there are two types that the library falls back to */
+#define FALLBACKS_MAX 4 /* the library falls back to one of two types */
 
 typedef struct fallback {
     char type[16];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_run.c: `reprise run`: prompts to answers.
+/* cmd_run.c: `reprise run`: generates answers to prompts.
  *
- * Owns the command's options, the order of the work and the callbacks of a request. How a result is shown stands in
- * run_report.c. The callbacks come on the engine's thread, while this one waits for them to end.
+ * Owns the command's options, the sequence of steps and the callbacks of a request; run_report.c prints results.
+ * Callbacks run on the engine's thread, while this thread waits for the job.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct run_options {
     bool ignore_eos, json, verbose, explain;
 } run_options;
 
-static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* the order of rp_reuse */
+static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* in the order of rp_reuse */
 
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
@@ -85,9 +85,9 @@ const cli_command cli_command_run = {
     .main = run_main,
 };
 
-/* One thing to run: a document's bytes, or plain text. */
+/* One input: a PML document, or plain text. */
 typedef struct run_input {
-    const char *name; /* a file's, "stdin", or "text" */
+    const char *name; /* a file name, "stdin", or "text" */
     const char *text; /* borrowed; NULL for a document */
     char *document;   /* owned; NULL for text */
 } run_input;
@@ -104,8 +104,8 @@ typedef struct run_state {
     char *grammar; /* owned; NULL: none */
     FILE *dump;
     cli_progress progress;
-    bool to_terminal;   /* standard output is one */
-    bool line_is_open;  /* the text streamed last did not end its line */
+    bool to_terminal;   /* standard output is a terminal */
+    bool line_is_open;  /* the last streamed text has no line end yet */
 } run_state;
 
 /* ---- Callbacks ---- */
@@ -119,19 +119,19 @@ static bool run_on_text(void *user, const char *text, size_t n) {
         else
             fwrite(text, 1, n, stdout);
         s->line_is_open = text[n - 1] != '\n';
-        if (fflush(stdout) != 0) return false; /* said by cli_finish_output */
+        if (fflush(stdout) != 0) return false; /* reported by cli_finish_output */
     }
     return true;
 }
 
 static void run_on_logits(void *user, const float *logits, int32_t n_vocab) {
     run_state *s = user;
-    for (int32_t i = 0; i < n_vocab; i++) { /* byte by byte: little-endian whatever the machine is */
+    for (int32_t i = 0; i < n_vocab; i++) { /* byte by byte: little-endian on every machine */
         uint32_t bits;
         memcpy(&bits, &logits[i], sizeof bits);
         unsigned char bytes[4] = {(unsigned char)bits, (unsigned char)(bits >> 8), (unsigned char)(bits >> 16),
                                   (unsigned char)(bits >> 24)};
-        fwrite(bytes, 1, sizeof bytes, s->dump); /* failures are said when it is closed */
+        fwrite(bytes, 1, sizeof bytes, s->dump); /* failures are reported when the file is closed */
     }
 }
 
@@ -140,7 +140,7 @@ static void run_on_progress(void *user, uint64_t done, uint64_t total) {
     cli_progress_draw(&s->progress, "prefilling modules", "tokens", done, total);
 }
 
-/* ---- The work ---- */
+/* ---- inputs and requests ---- */
 
 static int run_check_options(const run_options *o) {
     if (o->prompts.n > 0 && o->texts.n > 0)
@@ -161,7 +161,7 @@ static int run_check_options(const run_options *o) {
     return CLI_OK;
 }
 
-/* what: what such a file is. */
+/* what: the kind of file, for errors. */
 static int run_read_text(const char *path, const char *name, const char *what, char **out) {
     size_t n = 0;
     int status = cli_read(path, out, &n);
@@ -175,7 +175,7 @@ static int read_document(run_input *in, const char *path) {
     return run_read_text(path, in->name, "a prompt is an XML document", &in->document);
 }
 
-/* Before the model is opened: a missing file should not cost the time that takes. */
+/* Runs before the model is opened: a missing file must not cost the loading time. */
 static int read_inputs(run_state *s) {
     const run_options *o = s->options;
     if (o->grammar != NULL) {
@@ -227,7 +227,7 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     return r;
 }
 
-/* A pipe gets the answer's bytes and nothing else; a terminal, and the answer that follows another one, a line of their own. */
+/* A pipe receives the answer's bytes only. On a terminal, and between two answers, the answer ends its line. */
 static void end_line(run_state *s, bool last) {
     if (s->line_is_open && (s->to_terminal || !last)) fputc('\n', stdout);
     s->line_is_open = false;
@@ -244,10 +244,10 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
     return status;
 }
 
-/* The value of an option, not something in a document? */
+/* The error is about an option's value, not about a document. */
 static bool is_wrong_use(const rp_error *err) { return err->code == RP_ERR_INVALID && err->where[0] == '\0'; }
 
-/* How often Ctrl-C is looked for while nothing comes that would. */
+/* Interval at which Ctrl-C is checked while the job runs. */
 #define LOOK_MS 50
 
 static int run_call(rp_engine *engine, const rp_request *request, rp_result **result, rp_error *err) {

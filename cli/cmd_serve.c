@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_serve.c: `reprise serve`: an engine behind HTTP.
+/* cmd_serve.c: `reprise serve`: an engine with an HTTP server.
  *
- * Owns the command's options, signals, and the order of starting and ending. Everything about HTTP is the server's (reprise_server.h).
- * SIGTERM and Ctrl-C end it in order; a second one ends it at once. SIGHUP reads schemas again (serve_reload.h).
+ * Owns the command's options, signals, and the order of startup and shutdown. HTTP belongs to the server
+ * (reprise_server.h). SIGTERM and Ctrl-C start an orderly shutdown; a second one exits at once. SIGHUP reloads schemas
+ * (serve_reload.h).
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
 
@@ -21,7 +22,7 @@
 #include "serve_reload.h"
 
 #define LOG_STOP_MS 500 /* how long shutdown waits for the reader of standard error to take the last lines */
-#define OTHER_DESCRIPTORS 1024 /* models, stores, threads */
+#define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
@@ -122,7 +123,7 @@ const cli_command cli_command_serve = {
 
 /* ---- signals ---- */
 
-static rp_server *signalled; /* what a signal stops */
+static rp_server *signalled; /* the server that a signal stops */
 
 static void on_signal(int number) {
     (void)number;
@@ -137,14 +138,14 @@ static void catch_signals(rp_server *server) {
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
-/* ---- running ---- */
+/* ---- startup and shutdown ---- */
 
 static void on_log(void *user, const char *line) {
     (void)user;
     rp_log_line(line);
 }
 
-/* Steps are counted as long as there is a server: the engine lives longer. */
+/* The server that counts the engine's steps; NULL if none runs, because the engine outlives it. */
 static struct {
     pthread_mutex_t lock;
     rp_server *server;
@@ -206,7 +207,7 @@ static int serve_load(cli_loaded *l, const serve_options *o) {
     return status == CLI_OK ? cli_prepare_engine(l) : status;
 }
 
-/* Programs that start a server read these lines. */
+/* Programs that start a server parse these lines. */
 static int serve_print(const char *line, const char *what) {
     printf(line, what);
     return cli_finish_output();
@@ -232,8 +233,8 @@ static int serve_serve(rp_server *server, cli_loaded *l, const serve_options *o)
     return status;
 }
 
-/* A connection has three descriptors (docs/decisions/0021-http-gate.md), more than most soft limits allow for --connections. What the hard
- * limit forbids waits in the backlog. */
+/* A connection takes three descriptors (docs/decisions/0021-http-gate.md): more than most soft limits allow for
+ * --connections. Connections above the hard limit wait in the backlog. */
 static void raise_descriptors(const serve_options *o) {
     struct rlimit limit;
     rlim_t wanted = 3 * (rlim_t)o->connections + OTHER_DESCRIPTORS;
@@ -248,7 +249,7 @@ static int serve_serve_with(const serve_options *o) {
     cli_loaded loaded = {0};
     rp_error err;
     raise_descriptors(o);
-    (void)rp_log_start(); /* without its thread lines are written at once */
+    (void)rp_log_start(); /* on failure, lines are written synchronously */
     serve_reload_block();
     int rc = rp_server_new(&server, &s, &err);
     if (rc != RP_OK) return cli_fail_library_as(rc == RP_ERR_INVALID ? CLI_WRONG_USE : CLI_FAILED, &err);

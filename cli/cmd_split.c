@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_split.c: `reprise split`: proposes a schema for plain prompts. Owns the options and what is printed; rp_split does the work. One
- * thread. */
+/* cmd_split.c: `reprise split`: proposes a schema for plain prompts. Owns the options and the output; rp_split computes
+ * the proposal. One thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +51,9 @@ const cli_command cli_command_split = {
     .main = split_main,
 };
 
-/* ---- What came of it ---- */
+/* ---- summary ---- */
 
-/* Figures of all prompts together. */
+/* Totals over all prompts. */
 typedef struct totals {
     uint64_t total, cached, first, prefix;
 } totals;
@@ -71,7 +71,7 @@ static totals add_up(const rp_split_result *r) {
 
 static double share(uint64_t part, uint64_t whole) { return whole > 0 ? 100.0 * (double)part / (double)whole : 0; }
 
-/* A line of the summary, with its share of `whole`. */
+/* A line of the summary, with the share of `whole`. */
 static void print_figure(FILE *to, const char *what, uint64_t n, uint64_t whole) {
     fprintf(to, "%-52s %10llu  %5.1f %%\n", what, (unsigned long long)n, share(n, whole));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_tokenize.c: `reprise tokenize`: text on standard input to token ids. Owns nothing. One thread. */
+/* cmd_tokenize.c: `reprise tokenize`: token ids of the text on standard input. Owns nothing. One thread. */
 #include <stdlib.h>
 #include <string.h>
 

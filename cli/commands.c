@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.c: the commands of the program, in the order of its help. Constants. */
+/* commands.c: the program's commands, in the order of its help. Constants. */
 #include "common/command.h"
 
 const cli_command *const cli_all_commands[] = {&cli_command_run, &cli_command_serve, &cli_command_inspect, &cli_command_lint, &cli_command_eval,

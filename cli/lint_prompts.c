@@ -25,9 +25,9 @@ static int lint_prompts_add(lint_prompts *p, const char *path, size_t number, co
     return CLI_OK;
 }
 
-/* ---- Documents one behind another ---- */
+/* ---- sequences of PML documents ---- */
 
-/* The first byte behind a stretch that begins at s and ends with `close`; `end` if it never does. */
+/* The first byte after a section that begins at s and ends with `close`; `end` if it is unterminated. */
 static const char *lint_prompts_after(const char *s, const char *end, const char *close) {
     size_t n = strlen(close);
     for (; (size_t)(end - s) >= n; s++)
@@ -40,7 +40,7 @@ static bool lint_prompts_begins(const char *s, const char *end, const char *with
     return (size_t)(end - s) >= n && memcmp(s, with, n) == 0;
 }
 
-/* The end of a tag, whose attributes may hold '>'. */
+/* The end of a tag; its attributes may contain '>'. */
 static const char *tag_end(const char *s, const char *end) {
     char quote = '\0';
     for (; s < end; s++) {
@@ -51,8 +51,8 @@ static const char *tag_end(const char *s, const char *end) {
     return end;
 }
 
-/* The end of the document that begins at s: behind the tag that closes its first element. What is no XML ends with the file, and the library
- * says what is wrong with it. */
+/* The end of the document that begins at s: after the closing tag of its first element. Text that is not XML extends to
+ * the end of the file; the library then reports the error. */
 static const char *document_end(const char *s, const char *end) {
     int depth = 0;
     while (s < end) {
@@ -79,7 +79,7 @@ static bool lint_prompts_is_blank(const char *s, const char *end) {
     return s == end;
 }
 
-/* Comments alone, or nothing: the end of a file. */
+/* Only comments and white space remain until the end of the file. */
 static bool lint_prompts_is_over(const char *s, const char *end) {
     while (s < end) {
         while (s < end && lint_prompts_is_blank(s, s + 1)) s++;
@@ -93,7 +93,7 @@ static int read_documents(lint_prompts *p, const char *path, const char *s, cons
     int status = CLI_OK;
     if (lint_prompts_begins(s, end, "\xEF\xBB\xBF")) s += 3;
     for (size_t number = 1; !lint_prompts_is_over(s, end) && status == CLI_OK; number++) {
-        while (lint_prompts_is_blank(s, s + 1)) s++; /* an XML declaration stands at the very beginning */
+        while (lint_prompts_is_blank(s, s + 1)) s++; /* an XML declaration is valid only at the very start */
         const char *next = document_end(s, end);
         status = lint_prompts_add(p, path, number, s, (size_t)(next - s));
         s = next;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c: the program `reprise`: finds the command and hands over.
+/* main.c: the program `reprise`: looks up the command and runs it.
  *
- * Owns the help about all of them. One thread; the library has its own.
+ * Owns the help of the program. One thread; the library has its own.
  */
 #include <locale.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static int main_help(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    setlocale(LC_CTYPE, ""); /* and no more: numbers keep their point */
+    setlocale(LC_CTYPE, ""); /* only this category: numbers keep the decimal point */
     cli_commands = cli_all_commands;
     if (argc < 2) return cli_fail(CLI_WRONG_USE, "no command: 'reprise help' lists the commands");
     const char *name = argv[1];

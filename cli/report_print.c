@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_print.c: a report, a list of them, and two compared, as lines for a person. */
+/* report_print.c: a report, a list of reports, and a comparison of two, as text. */
 #define _POSIX_C_SOURCE 200809L /* localtime_r */
 
 #include <math.h>
@@ -40,7 +40,7 @@ static const char *report_print_why(const json_t *part) {
     return reason[0] != '\0' ? reason : "new";
 }
 
-/* Each part as cells of a line, by its tokens. */
+/* Each part as cells of a line, in proportion to its tokens. */
 static void print_mosaic(const json_t *parts, double tokens) {
     int width = cli_terminal_cells(stdout, LINE_CELLS) - 4, drawn = 0;
     double at = 0;
@@ -120,15 +120,15 @@ void report_print_list(const json_t *list) {
     }
 }
 
-/* ---- two ---- */
+/* ---- comparison ---- */
 
-/* How far two prompts are the same from their beginning: bytes, in whole chunks. */
+/* Common prefix of two prompts: bytes, in whole chunks. */
 typedef struct common_beginning {
-    double begin, end; /* they begin to differ between these */
-    bool all;          /* they are the same, as far as is known */
+    double begin, end; /* the first difference is between these */
+    bool all;          /* no known difference */
 } common_beginning;
 
-/* Where chunk i begins: the first ones are short, and after so many they are four times as long. */
+/* Offset of chunk i: the first chunks are short; after a fixed number of them the size is four times as long. */
 static double chunk_begin(const json_t *prompt, size_t i) {
     double bytes = report_number(prompt, "first_chunk_bytes"), at = 0;
     size_t of_a_size = (size_t)report_number(prompt, "chunks_of_a_size");
@@ -148,7 +148,7 @@ static common_beginning compare_prompts(const json_t *a, const json_t *b) {
     return c;
 }
 
-/* Bytes that a message is in the chunks: its role and text, a line feed after each. */
+/* Bytes of a message in the hashed chunks: its role and text, a line feed after each. */
 static double message_bytes(const json_t *message) {
     return (double)strlen(report_text(message, "role")) + report_number(message, "bytes") + 2;
 }
@@ -189,7 +189,7 @@ static void print_first_difference(const json_t *a, const json_t *b, const commo
     print_side("B", json_array_get(of_b, same));
 }
 
-/* Are the chunks those of the messages that are listed? They are those of a document where messages became one. */
+/* True if the chunks cover the listed messages. False for messages that were combined into one document. */
 static bool are_messages(const json_t *prompt) {
     const json_t *messages = json_object_get(prompt, "messages");
     double bytes = 0;
@@ -197,7 +197,8 @@ static bool are_messages(const json_t *prompt) {
     return bytes == report_number(prompt, "bytes");
 }
 
-/* Messages say where prompts part more exactly than chunks: whole messages that are the same, and the beginning of the next. */
+/* Narrows the first difference by messages, which are finer than chunks: identical whole messages, and the start of the
+ * next. */
 static void narrow_by_messages(const json_t *a, const json_t *b, common_beginning *c) {
     const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
     if (!are_messages(a) || !are_messages(b)) return;
@@ -234,7 +235,7 @@ static bool has_modules(const json_t *report) {
     return false;
 }
 
-/* Which parts of one the other has, too. */
+/* Prints the parts that both reports have (shared), or that only `report` has. Returns their tokens. */
 static double print_modules(const json_t *report, const json_t *other, const char *mark, bool shared) {
     const json_t *parts = json_object_get(report, "parts");
     double tokens = 0;
@@ -258,8 +259,8 @@ static void report_print_head(const char *side, const json_t *r) {
            report_number(json_object_get(r, "ms"), "first_token"));
 }
 
-/* Tokens of a beginning that both have, by bytes: how many there are for each, on average. Where A came first, B cannot have left A later than
- * all that was known. */
+/* Tokens of the common prefix, estimated from bytes by B's average. If A came first, B's mismatch with the cached
+ * prefix is an upper bound. */
 static void print_beginning(const json_t *a, const json_t *b, const common_beginning *c) {
     double bytes = report_number(json_object_get(b, "prompt"), "bytes"), each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
     double least = floor(each * c->begin), most = c->all ? least : ceil(each * c->end);

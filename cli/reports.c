@@ -20,7 +20,7 @@ static int read_key(const char *file, char **key) {
     return status;
 }
 
-/* The server's own words, where it gave any. */
+/* Prints the server's own error message, if it sent one. */
 static int reports_refused(const http_target *target, const http_reply *reply) {
     json_t *said = json_loadb(reply->body, reply->n_body, 0, NULL);
     const char *message = json_string_value(json_object_get(json_object_get(said, "error"), "message"));

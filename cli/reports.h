@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reports.h: reports of a server's last answers, as `reprise explain` and `reprise diff` get them. */
+/* reports.h: reports of a server's last answers, for `reprise explain` and `reprise diff`. */
 #ifndef CLI_REPORTS_H
 #define CLI_REPORTS_H
 
@@ -22,21 +22,22 @@ typedef struct reports_args {
      .help = "file with the API key, if the server requires one; '-': standard input"}, \
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print the server's JSON"}
 
-/* GET of a path: an object, which the caller gives up (json_decref). Returns an exit status; what the server refuses is one line. */
+/* GET of a path: an object, owned by the caller (json_decref). Returns an exit status; an error reply of the server is
+ * printed as one line. */
 int reports_get(const reports_args *args, const char *path, json_t **out);
 /* The report of a request by its id. */
 int reports_get_one(const reports_args *args, const char *id, json_t **out);
 
-/* Fields of reports: what is missing is "", 0 or false. */
+/* Fields of reports; a missing one is "", 0 or false. */
 const char *report_text(const json_t *object, const char *field);
 double report_number(const json_t *object, const char *field);
 bool report_flag(const json_t *object, const char *field);
 
-/* ---- for a person (report_print.c) ---- */
+/* ---- as text (report_print.c) ---- */
 
 void report_print(const json_t *report);
 void report_print_list(const json_t *list);
-/* What B could have reused of A, and where they part. */
+/* The tokens that B could have reused from A, and the first difference. */
 void report_print_diff(const json_t *a, const json_t *b);
 
 #endif

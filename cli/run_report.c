@@ -14,7 +14,7 @@ static json_t *result_token_list(const rp_result *r) {
     return tokens;
 }
 
-/* null for a token that the model rules out: JSON has no infinity. */
+/* null for a token with probability 0: JSON has no infinity. */
 static json_t *logprob_object(const rp_model *model, int32_t token, float logprob) {
     json_t *object = json_object();
     size_t n = 0;
@@ -61,7 +61,7 @@ static json_t *timings_object(const rp_timings *t, double load_ms) {
     return timings;
 }
 
-/* peak: of the whole process, as the system counts it. */
+/* peak: resident memory of the whole process, from the system. */
 static json_t *run_report_memory_object(rp_engine *engine) {
     rp_memory m = {.struct_size = sizeof(m)};
     struct rusage usage = {0};
@@ -90,7 +90,7 @@ static json_t *plan_item(const rp_plan_item *p) {
     return item;
 }
 
-/* null: the prompt left nothing that was known. */
+/* null: no mismatch with a cached prefix. */
 static json_t *mismatch_object(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
     json_t *object = json_object();
@@ -139,7 +139,7 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     return cli_json_print(object);
 }
 
-/* Where it is not plain reuse. */
+/* Printed for anything but plain reuse. */
 static void print_quality(FILE *to, const rp_quality_report *q) {
     char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
     if (q->asked.mode == RP_QUALITY_REUSE && q->used.mode == RP_QUALITY_REUSE) return;
@@ -161,7 +161,7 @@ void run_report_summary(FILE *to, const rp_result *r) {
     print_quality(to, &r->quality);
 }
 
-/* Text of a document on one line, as far as it is short. */
+/* A short text of a document, on one line. */
 static void print_text(FILE *to, const char *label, const char *text) {
     fprintf(to, "%s \"", label);
     for (; *text; text++) {

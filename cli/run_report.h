@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_report.h: how `reprise run` shows a result. */
+/* run_report.h: output of `reprise run`. */
 #ifndef CLI_RUN_REPORT_H
 #define CLI_RUN_REPORT_H
 
@@ -11,10 +11,10 @@
  * engine. Returns an exit status. */
 int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *result);
 
-/* One line: tokens, first token, speed, and what modules took. */
+/* One line: tokens, TTFT, speed, and the time for modules. */
 void run_report_summary(FILE *to, const rp_result *result);
 
-/* How each part of the prompt was got, where it left what was read before, and times, for people. */
+/* Report for people: the source of each part of the prompt, the mismatch with the cached prefix, and times. */
 void run_report_explain(FILE *to, const rp_result *result);
 
 #endif

@@ -8,7 +8,7 @@
 #include "common/command.h"
 #include "common/console.h"
 
-/* The entries of --logit-bias, growing. */
+/* The entries of --logit-bias; a growing array. */
 typedef struct bias_list {
     rp_logit_bias *items;
     int32_t n;
@@ -34,7 +34,7 @@ static void bias_list_push(bias_list *l, int32_t token, float bias) {
     l->items[l->n++] = (rp_logit_bias){token, bias};
 }
 
-/* Digits alone. Those that are too many for an id give INT64_MAX. */
+/* Digits only. A number too large for an id gives INT64_MAX. */
 static bool parse_id(const char *text, size_t n, int64_t *id) {
     *id = 0;
     for (size_t i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static bool parse_id(const char *text, size_t n, int64_t *id) {
     return true;
 }
 
-/* All tokens with this text: a vocabulary may have one as a piece and as a byte. */
+/* All tokens with this text: a vocabulary may have both a piece and a byte for it. */
 static bool push_text(bias_list *l, const rp_model *model, int32_t n_vocab, const char *text, size_t n, float bias) {
     int32_t before = l->n;
     for (int32_t id = 0; id < n_vocab; id++) {
@@ -55,7 +55,7 @@ static bool push_text(bias_list *l, const rp_model *model, int32_t n_vocab, cons
     return l->n > before;
 }
 
-/* TOKEN=B; the text of a token may hold '=' too. */
+/* TOKEN=B; the token's text may contain '=', too. */
 static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
     const char *equals = strrchr(entry, '=');
     char *end = NULL;

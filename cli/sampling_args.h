@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampling_args.h: the options that say how an answer's tokens are drawn, where it stops, and what is told of them. */
+/* sampling_args.h: options of sampling, stop strings and log-probabilities. */
 #ifndef CLI_SAMPLING_ARGS_H
 #define CLI_SAMPLING_ARGS_H
 
@@ -7,7 +7,7 @@
 #include "reprise.h"
 
 typedef struct cli_sampling_args {
-    rp_sampling values; /* all but the bias */
+    rp_sampling values; /* all except the logit bias */
     cli_list bias, stops;
     int32_t logprobs;
 } cli_sampling_args;
@@ -43,10 +43,10 @@ typedef struct cli_sampling_args {
 
 cli_sampling_args cli_sampling_defaults(void);
 
-/* What can be said of the stop strings before a model is opened. Returns an exit status. */
+/* Checks the stop strings as far as possible without a model. Returns an exit status. */
 int cli_sampling_check(const cli_sampling_args *args);
 
-/* The entries of --logit-bias, and how many. *bias: freed by the caller; NULL for none. Returns an exit status. */
+/* The entries of --logit-bias and their number. *bias: freed by the caller; NULL for none. Returns an exit status. */
 int cli_sampling_bias(const cli_sampling_args *args, const rp_model *model, rp_logit_bias **bias, int32_t *n);
 
 /* Fills in a request. bias and the strings of args are borrowed. */

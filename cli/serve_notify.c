@@ -17,7 +17,7 @@ void serve_notify(const char *state) {
     size_t n = path != NULL ? strlen(path) : 0;
     if (n < 2 || n >= sizeof to.sun_path || (path[0] != '/' && path[0] != '@')) return;
     memcpy(to.sun_path, path, n);
-    if (path[0] == '@') to.sun_path[0] = '\0'; /* an abstract one */
+    if (path[0] == '@') to.sun_path[0] = '\0'; /* an abstract socket */
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)(const void *)&to,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_reload.c: see serve_reload.h. One thread, which waits for the signal. */
+/* serve_reload.c: see serve_reload.h. One thread, which waits for SIGHUP. */
 #define _POSIX_C_SOURCE 200809L /* sigwait */
 
 #include "serve_reload.h"
@@ -24,7 +24,7 @@ void serve_reload_block(void) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* By the log's queue: a reader that has stopped must not stop this thread. */
+/* Uses the log's queue: a reader of standard error that has stopped must not block this thread. */
 CLI_PRINTF(1, 2) static void reload_log(const char *format, ...) {
     char line[sizeof(((rp_error *)NULL)->message) + 64];
     va_list args;

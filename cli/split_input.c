@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_input.c: reads prompts: a file is one, unless its first line is a JSON object with "prompt" or "messages"; then each line is one.
+/* split_input.c: reads prompts: a file is one prompt, unless its first line is a JSON object with "prompt" or
+ * "messages"; then each line is one.
  *
  *   {"prompt": "..."}
- *   {"messages": [{"role": "user", "content": "..."}, ...]}      content: a string, or [{"type": "text", "text": "..."}, ...]
+ *   {"messages": [{"role": "user", "content": "..."}, ...]}
  *
- * Owns what it read. One thread.
+ * content: a string, or [{"type": "text", "text": "..."}, ...]. Owns the prompts. One thread.
  */
 #include "split_input.h"
 
@@ -24,7 +25,7 @@ static char *split_input_copy(const char *s, size_t n) {
     return p;
 }
 
-/* Adds a prompt with room for its messages, which the caller fills. */
+/* Adds a prompt with an array for its messages, which the caller fills. */
 static rp_message *split_input_add(split_input *in, const char *name, size_t n_messages, bool plain) {
     if (in->n == in->cap) {
         in->cap = in->cap > 0 ? 2 * in->cap : 64;
@@ -55,7 +56,7 @@ static bool role_of(const char *name, rp_role *out) {
     return false;
 }
 
-/* All text of a message's content; NULL: it is none. */
+/* All text of a message's content; NULL if it is malformed. */
 static char *content_of(const json_t *content, size_t *n) {
     *n = 0;
     if (json_is_string(content)) {
@@ -102,7 +103,7 @@ static int add_object(split_input *in, const char *name, const json_t *object) {
     return CLI_OK;
 }
 
-/* Bytes of the line at s, without its end. */
+/* Length of the line at s, without its line end. */
 static size_t line_length(const char *s, size_t n) {
     const char *end = n > 0 ? memchr(s, '\n', n) : NULL;
     return end != NULL ? (size_t)(end - s) : n;

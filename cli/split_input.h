@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_input.h: the prompts that `reprise split` reads: a file each, or JSON Lines. */
+/* split_input.h: input of `reprise split`: a file per prompt, or JSON Lines. */
 #ifndef CLI_SPLIT_INPUT_H
 #define CLI_SPLIT_INPUT_H
 
@@ -12,7 +12,7 @@ typedef struct split_input {
     size_t n, cap;
 } split_input;
 
-/* Adds the prompts of the files, '-' for standard input, in order. Returns an exit status. */
+/* Appends the prompts of the files, '-' for standard input, in order. Returns an exit status. */
 int split_input_read(split_input *in, const cli_list *files);
 void split_input_free(split_input *in);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_bundle.c: any bytes as a bundle: it is refused with a reason, or every record of it is checked, and then checking and loading agree.
+/* fuzz_bundle.c: arbitrary bytes as a bundle: it is refused with a reason, or every record of it is checked, and then
+ * checking and loading must agree.
  *
- * First byte: bit 0: the sizes of the file and of the last record are made right; bit 1: so is the header's checksum; bit 2: so are those
- * of the records' headers.
+ * First byte: bit 0: the sizes of the file and of the last record are corrected; bit 1: also the header's checksum; bit
+ * 2: also those of the records' headers.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -13,13 +14,13 @@
 #include "support/bundle_forge.h"
 #include "support/scratch_file.h"
 
-#define MOST_BYTES ((uint64_t)16 << 20) /* a larger record is checked, and not loaded */
+#define MOST_BYTES ((uint64_t)16 << 20) /* a larger record is checked but not loaded */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check_error(int rc, const rp_error *err) {
     if (err->code != (rp_code)rc || (rc && (!err->message[0] || strchr(err->message, '\n')))) abort();
-    if (rc && rc != RP_ERR_FORMAT && rc != RP_ERR_LIMIT) abort(); /* the file is there, and there is room */
+    if (rc && rc != RP_ERR_FORMAT && rc != RP_ERR_LIMIT) abort(); /* the file exists, and memory suffices */
 }
 
 static void check_front(const record_bundle *b, size_t n) {
@@ -48,7 +49,7 @@ static void check_item(const record_bundle *b, size_t i) {
     record_loaded_free(&l);
 }
 
-/* The checksums of the headers of all records whose sizes are possible. */
+/* Corrects the checksums of the headers of all records with possible sizes. */
 static void make_records_right(uint8_t *bytes, size_t n) {
     static const uint8_t magic[] = RECORD_MAGIC;
     for (size_t at = 0; at + RECORD_PUBLIC_BYTES < n; at++)

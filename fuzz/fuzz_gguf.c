@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_gguf.c: any bytes as a GGUF file: opening fails cleanly, or everything that the reader gives out lies inside the bytes.
+/* fuzz_gguf.c: arbitrary bytes as a GGUF file: opening fails with an error, or every pointer returned by the reader is
+ * inside the bytes.
  *
- * The same bytes are then taken for the two parts of a split model: the last four say how long the first is.
+ * The same bytes are then used as the two parts of a split model: the last four are the length of the first part.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static volatile uint8_t sink;
 
-/* The input, which every pointer must lie in. */
+/* The input, which must contain every returned pointer. */
 typedef struct input {
     const uint8_t *begin, *end;
 } input;
@@ -33,7 +34,7 @@ static void walk_array(const input *in, const gguf_array *a) {
         touch(in, a->data, a->n * sizes[a->type]);
         return;
     }
-    if (a->n > (uint64_t)(in->end - in->begin)) abort(); /* so the caller's list is bounded by the file */
+    if (a->n > (uint64_t)(in->end - in->begin)) abort(); /* the caller's list is bounded by the file */
     gguf_string *strings = calloc((size_t)a->n + 1, sizeof(*strings));
     if (!strings) abort();
     gguf_array_strings(a, strings);
@@ -41,7 +42,7 @@ static void walk_array(const input *in, const gguf_array *a) {
     free(strings);
 }
 
-/* A scalar is of one kind, and both readings of an integer agree. */
+/* A scalar has one kind, and both integer accessors agree. */
 static void check_scalar(const gguf_file *f, const char *key) {
     uint64_t u = 0;
     int64_t s = 0;

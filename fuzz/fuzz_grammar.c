@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_grammar.c: any bytes as a grammar, a trigger and a text: a grammar that is refused is refused with one line and its place; one that
- * is taken follows the text the same way with much room and with little, cut anywhere, and allows exactly the tokens that go on. The input is
- * split at NUL bytes: grammar, trigger (may be empty: none), text. */
+/* fuzz_grammar.c: arbitrary bytes as a grammar, a trigger and a text. A refused grammar gives one line with a position;
+ * an accepted one matches the text equally with a large and a small limit, split anywhere, and its mask allows exactly
+ * the tokens that can follow. NUL bytes split the input: grammar, trigger (empty: none), text. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static const token_trie *trie(void) {
     return t;
 }
 
-/* Every token of the set goes on, and no other does. */
+/* Every token of the mask can follow, and no other can. */
 static void check_tokens(matcher *m) {
     const uint64_t *bits;
     if (matcher_allowed(m, trie(), false, &bits)) return;

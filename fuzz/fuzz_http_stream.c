@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_http_stream.c: any bytes as what a client sends: in one piece, in two and byte by byte they are cut in the same way, nothing is passed on
- * twice, and a head that is passed on has nothing in it that a reader could read otherwise. The first byte is where the bytes are cut. */
+/* fuzz_http_stream.c: arbitrary bytes from a client. In one piece, in two, and byte by byte they are split into the
+ * same requests; no byte is forwarded twice; and a forwarded head contains nothing that another parser could interpret
+ * differently. The first byte is where the input is split. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* What has become of the bytes. */
+/* Outcome for the bytes so far. */
 typedef struct outcome {
     char passed[MAX_BYTES];
     size_t n_passed;
-    http_verdict end; /* HTTP_WAIT, or why no more was read */
+    http_verdict end; /* HTTP_WAIT, or the reason why reading stopped */
 } outcome;
 
 static void check_head(const char *head, size_t n) {
@@ -32,7 +33,7 @@ static void check_head(const char *head, size_t n) {
     if (lengths + codings > 1) abort();
 }
 
-/* As a gate does it, with pieces that end at `first` and then have `step` bytes. */
+/* Works like the gate, with pieces that end at `first` and then have `step` bytes. */
 static void cut(outcome *o, const char *bytes, size_t n, size_t first, size_t step) {
     http_stream s = {0};
     size_t at = 0, there = first < n ? first : n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_pml.c: any bytes as a schema and a prompt for it: they are refused with one line, or laid out, looked over and planned, and then
- * the plan keeps its promises. The input is split at the first NUL byte: schema, prompt. */
+/* fuzz_pml.c: arbitrary bytes as a schema and a prompt for it: they are refused with one line; or laid out, linted and
+ * planned, and then the plan's invariants must hold. The first NUL byte splits the input: schema, prompt. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include <stdint.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ static void look_over(const pml_layout *layout, const char *prompt, size_t n) {
     pml_lint_free(lint);
 }
 
-/* Any text as a part: it is a prompt's one text, as it is, or no UTF-8. Text never becomes an import. */
+/* Any text as a part becomes the prompt's only text, unchanged, or is refused as invalid UTF-8. Text never becomes an
+ * import. */
 static void build(const pml_document *schema, const pml_layout *layout, const uint8_t *bytes, size_t n) {
     pml_part part = {.kind = PML_PART_TEXT, .text = (char *)bytes, .n = n};
     pml_document *prompt;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_record.c: any bytes as a record: it is refused with a reason, or read, and then reading it layer by layer and verifying agree.
+/* fuzz_record.c: arbitrary bytes as a record: it is refused with a reason, or read, and then reading it layer by layer
+ * and verifying it must agree.
  *
- * First byte: bit 0: the padding in front of the states is left out of the input, and all sizes and places are made right; bit 1: so is
- * the header's checksum; bit 2: so are the layers'; bit 3: the record is encrypted then; bit 4: it is read with that cipher.
+ * First byte: bit 0: the input lacks the padding before the KV, and all sizes and offsets are corrected; bit 1: also
+ * the header's checksum; bit 2: also the layers'; bit 3: the record is then encrypted; bit 4: it is read with that
+ * cipher.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +14,7 @@
 #include "support/record_forge.h"
 #include "support/scratch_file.h"
 
-#define MOST_BLOCK_BYTES 65536 /* a larger shape is verified, and not read into a pool */
+#define MOST_BLOCK_BYTES 65536 /* a larger shape is verified, but not read into a pool */
 #define MOST_LAYERS 64
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -20,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static void check_fault(record_fault fault, const rp_error *err) {
     if ((fault == RECORD_FAULT_NONE) != (err->code == RP_OK) || fault >= RECORD_FAULT_COUNT) abort();
     if (fault && (!err->message[0] || strchr(err->message, '\n'))) abort();
-    /* The file is there, and there is room. */
+    /* The file exists, and memory suffices. */
     if (fault == RECORD_FAULT_GONE || fault == RECORD_FAULT_IO || fault == RECORD_FAULT_MEMORY) abort();
 }
 
@@ -33,7 +35,7 @@ static void check_record(const record *r) {
         if (r->tokens[i] < 0) abort();
 }
 
-/* Opened again as an engine would that expects it, and read into a pool. */
+/* Opens the record again, as an engine that expects it, and reads it into a pool. */
 static record_fault read_all(const char *path, const record_reader *seen, const record_cipher *cipher) {
     const record_format *format = record_reader_format(seen);
     record_reader *r;
@@ -68,7 +70,7 @@ static void read_record(const char *path, const record_cipher *cipher) {
     record_reader_close(r);
 }
 
-/* The input with zeros between the private header, as far as its numbers tell where it ends, and the states. */
+/* The input with zeros between the private header, which ends where its numbers say, and the KV. */
 static forged pad(const uint8_t *data, size_t n) {
     forged f = {calloc(1, n + 2 * (size_t)RECORD_MAX_PRIVATE), n};
     uint64_t kv_at, private_bytes;
@@ -82,7 +84,7 @@ static forged pad(const uint8_t *data, size_t n) {
     return f;
 }
 
-/* The input as its mode makes it. */
+/* The input, changed according to its mode. */
 static forged make_file(uint8_t mode, const uint8_t *data, size_t n, const record_cipher *cipher) {
     forged f = mode & 1 ? pad(data, n) : (forged){malloc(n + 1), n};
     if (!f.bytes) abort();

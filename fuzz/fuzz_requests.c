@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_requests.c: any bytes as the body of a request, in every dialect: it is refused with one line, or what is asked for is within its
- * limits; tools and schemas of answers become a grammar, or a problem. The first byte chooses the dialect. */
+/* fuzz_requests.c: arbitrary bytes as the body of a request, in every API dialect: it is refused with one line, or all
+ * its values are within their limits; tools and answer schemas become a grammar, or an error. The first byte selects
+ * the dialect. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static void check_problem(const server_problem *p) {
     check(server_problem_status(p->kind) >= 400);
     for (size_t i = 0; i < BASE_ARRAY_LEN(say); i++) {
         json_t *said = say[i](p);
-        check(said != NULL); /* whatever the request wrote into it is UTF-8 */
+        check(said != NULL); /* valid UTF-8, whatever the request contained */
         json_decref(said);
     }
 }
@@ -57,7 +58,7 @@ static void check_ask(const generation *a) {
     }
 }
 
-/* Every message is found again, longer or as it was, and parts stand inside of their messages. */
+/* Every message keeps its length, and every part is inside its message. */
 static void check_prepared(const generation *a) {
     check(a->n_calls == 0 || a->n_messages == 0);
     check(!(tools_are_on(a) || a->wants_json) || a->grammar);
@@ -69,7 +70,7 @@ static void check_prepared(const generation *a) {
     check(a->n_marked <= a->n_messages);
 }
 
-/* The request itself as an answer: what is found in it is all of it. */
+/* The request as an answer: the text found in it must add up to all of it. */
 static void check_finder(const generation *a, const uint8_t *data, size_t n) {
     tool_finder f;
     size_t at = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_split.c: any bytes as prompts: they are refused with one line, or split, and then each prompt over the proposed schema is the text
- * that it was. The first byte is the least size of a module and whether there are roles; byte 1 ends a prompt, byte 2 a message. */
+/* fuzz_split.c: arbitrary bytes as prompts: they are refused with one line, or split, and then each prompt over the
+ * proposed schema must equal the original text. The first byte is the minimum size of a module and whether there are
+ * roles; byte 1 ends a prompt, byte 2 a message. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

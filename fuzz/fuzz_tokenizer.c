@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_tokenizer.c: any bytes as a text for vocabularies of every kind, or as a vocabulary.
+/* fuzz_tokenizer.c: arbitrary bytes as a text for vocabularies of every kind, or as a vocabulary.
  *
- * First byte: bit 0 byte-level BPE, bit 1 special tokens, bit 2 space prefix, bit 3: the rest is a GGUF file instead, whose vocabulary
- * encodes a fixed text; bits 4 to 6: BPE's pre-tokenizer, or SentencePiece's way to cut. Tokens decode to the text again: byte-level BPE
- * always, SentencePiece but for its dummy space and control tokens. (No vocabulary here composes or normalises.)
+ * First byte: bit 0 byte-level BPE, bit 1 special tokens, bit 2 space prefix, bit 3: the rest is a GGUF file, and its
+ * vocabulary tokenizes a fixed text; bits 4 to 6: BPE's pre-tokenizer, or SentencePiece's algorithm. Tokens decode to
+ * the original text: byte-level BPE always, SentencePiece except for its dummy space and control tokens. (No vocabulary
+ * here composes or normalises.)
  */
 #define _GNU_SOURCE /* memmem */
 #include <stdint.h>
@@ -20,7 +21,7 @@ static const tokenizer *vocabulary(uint8_t mode) {
     static const char *const pres[8] = {"gpt-2", "llama-bpe", "gpt-4o", "falcon", "bloom", "deepseek-llm", "deepseek-v3", "smollm"};
     static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};
     static tokenizer *made[16];
-    static gguf_file *files[16]; /* all live as long as the process */
+    static gguf_file *files[16]; /* live as long as the process */
     static uint8_t *images[16];
     int which = (mode & 1) << 3 | (mode >> 4 & 7);
     tiny_model_shape shape = tiny_model_defaults();
@@ -35,7 +36,7 @@ static const tokenizer *vocabulary(uint8_t mode) {
     return made[which];
 }
 
-/* The decoded tokens are the text. */
+/* The decoded tokens equal the text. */
 static void check_round_trip(const tokenizer *t, const token_list *l, const char *text, size_t n, bool prefixed) {
     size_t at = 0;
     for (size_t i = 0; i < l->n; i++) {
@@ -57,7 +58,7 @@ static void encode(const uint8_t *data, size_t n, uint8_t mode) {
     int rc = tokenizer_encode(t, (const char *)data, n, o, &l, &err);
     if (rc && rc != RP_ERR_LIMIT && rc != RP_ERR_MEMORY) abort();
     bool prefix = o.space_prefix && tokenizer_has_space_prefix(t);
-    /* a text that holds the space's own stand-in comes back with a space, and after a special token a dummy space is inside */
+    /* a text with U+2581 decodes to a space, and after a special token a dummy space is inside the text */
     bool ambiguous = !(mode & 1) && (memmem(data, n, "\xe2\x96\x81", 3) || (prefix && o.parse_special));
     if (!rc && !ambiguous) check_round_trip(t, &l, (const char *)data, n, prefix);
     token_list_free(&l);

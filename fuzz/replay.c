@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay.c: runs a fuzz target over the files of a corpus, with any compiler: what a fuzzer has found stays a test.
+/* replay.c: runs a fuzz target on the files of a corpus, with any compiler, so that every finding stays a regression
+ * test.
  *
  *   replay_x FOLDER...
  */

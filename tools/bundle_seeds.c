@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bundle_seeds.c: writes small bundles that a fuzzer starts from: bundle_seeds DIR (fuzz/corpus/bundle).
+/* bundle_seeds.c: writes small bundles as seeds for a fuzzer: bundle_seeds DIR (fuzz/corpus/bundle).
  *
- * The first byte of each is a mode of fuzz/fuzz_bundle.c, which says what the fuzzer makes right.
+ * The first byte of each is a mode of fuzz/fuzz_bundle.c: the fields that the fuzzer corrects.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_seeds.c: writes small GGUF files that a fuzzer starts from: gguf_seeds DIR (fuzz/corpus/gguf).
+/* gguf_seeds.c: writes small GGUF files as seeds for a fuzzer: gguf_seeds DIR (fuzz/corpus/gguf).
  *
- * One seed for each thing that a file may hold, so that a mutation begins one step away from every branch of the reader.
- * The same files every time.
+ * One seed for each element of the format, so that every branch of the reader is one mutation away. Deterministic.
  */
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +79,7 @@ static int write_seed(const seed *s, const char *dir, rp_error *err) {
     return rc;
 }
 
-/* A whole model, as small as one can be. */
+/* A complete model of minimum size. */
 static int write_model(const char *dir, rp_error *err) {
     tiny_model_shape shape = tiny_model_defaults();
     char path[1024];
@@ -92,7 +91,7 @@ static int write_model(const char *dir, rp_error *err) {
     return tiny_model_write(path, &shape, err);
 }
 
-/* Two parts of a split model and, as fuzz_gguf.c wants it, the length of the first. */
+/* Two parts of a split model and the length of the first, in fuzz_gguf.c's format. */
 static int write_split(const char *dir, rp_error *err) {
     static const float data[64];
     uint8_t *parts[2] = {NULL, NULL};

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The lab: a chroot of Debian sid, outside of the tree, with what Reprise is compared to: Hugging Face transformers, torch and
-# llama.cpp. It is needed to make tests/golden anew, never to build or to test.
+# The lab: a chroot of Debian sid, outside of the tree, with the software that Reprise is compared with: Hugging Face
+# transformers, torch and llama.cpp. Needed to regenerate tests/golden, never to build or to test.
 #
-#   tools/lab.sh setup            makes the lab, or finds that it is there
+#   tools/lab.sh setup            creates the lab if it does not exist
 #   tools/lab.sh run CMD ARG...   runs a command in it; the repository is /repo there, and the working directory
-#   tools/lab.sh golden [NAME...] makes tests/golden anew, all or some models, and lets llama.cpp check it
-#   tools/lab.sh formats          makes tests/golden/formats anew
-#   tools/lab.sh samplers         makes tests/golden/samplers.txt anew
-#   tools/lab.sh vocabularies     makes tests/golden/vocab anew
+#   tools/lab.sh golden [NAME...] regenerates tests/golden, all or some models, and lets llama.cpp check it
+#   tools/lab.sh formats          regenerates tests/golden/formats
+#   tools/lab.sh samplers         regenerates tests/golden/samplers.txt
+#   tools/lab.sh vocabularies     regenerates tests/golden/vocab
 #   tools/lab.sh tokenizers [SECONDS [SEED]]
 #                                 compares build/token_ids with other tokenizers on random texts
 #
-# REPRISE_LAB         where it is: /var/tmp/reprise-lab unless set; 2 GB
+# REPRISE_LAB         its folder: /var/tmp/reprise-lab unless set; 2 GB
 # REPRISE_LAB_MIRROR  a Debian mirror; unless set, the one of this machine's apt
-# REPRISE_LAB_PACKAGES  the packages that it needs, in place of those below; what is there stays there
+# REPRISE_LAB_PACKAGES  the packages to install, instead of those below; installed packages stay
 #
-# Needs root: it mounts in a namespace of its own, and nothing stays mounted.
+# Needs root: it mounts in a namespace of its own, and no mount remains.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 lab=${REPRISE_LAB:-/var/tmp/reprise-lab}
@@ -25,7 +25,7 @@ root=$lab/sid
 packages=(
     python3-torch python3-transformers python3-gguf   # the reference, and the writer of GGUF
     python3-sentencepiece python3-tokenizers          # reference tokenizers
-    libllama-dev llama.cpp-tools gcc libc6-dev        # the peer, and what builds a program against it
+    libllama-dev llama.cpp-tools gcc libc6-dev        # the peer, and a compiler for its client
 )
 
 [ -z "${REPRISE_LAB_PACKAGES:-}" ] || read -ra packages <<<"$REPRISE_LAB_PACKAGES"
@@ -38,7 +38,7 @@ mirror() {
         fail "apt's sources name no Debian mirror; set REPRISE_LAB_MIRROR"
 }
 
-# Runs a command in the chroot, with the repository, /proc and /dev in place.
+# Runs a command in the chroot, with the repository, /proc and /dev mounted.
 inside() {
     unshare --mount bash -euc '
         root=$1 repo=$2; shift 2
@@ -50,7 +50,7 @@ inside() {
             HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 sh -c "cd /repo && exec \"\$@\"" lab "$@"' lab "$root" "$repo" "$@"
 }
 
-# apt of the chroot: no fsync, no recommended packages, no documentation; the mirror may be a snapshot of some weeks ago.
+# apt of the chroot: no fsync, no recommended packages, no documentation; the mirror may be a snapshot some weeks old.
 configure() {
     mkdir -p "$root.new/repo"
     cat >"$root.new/etc/apt/apt.conf.d/99lab" <<'APT'
@@ -126,7 +126,7 @@ tokenizers)
     [ -x "$repo/build/token_ids" ] || fail "build/token_ids is missing: run make"
     cd "$repo"
     coproc ours { exec build/token_ids; }
-    # opened anew: bash closes what it made for a coprocess, and copies of it, when it runs a program
+    # reopened: bash closes a coprocess's descriptors, and copies of them, when it runs a program
     inside python3 tools/golden/compare_tokenizers.py "$@" 3</dev/fd/"${ours[0]}" 4>/dev/fd/"${ours[1]}"
     ;;
 *) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;

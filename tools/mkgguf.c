@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mkgguf.c: writes random models in real shapes, for measuring speed, which does not depend on values.
+/* mkgguf.c: writes random models in real shapes, for speed measurements, which do not depend on values.
  *
  *   mkgguf SHAPE TYPE OUT [--seed N]
  *
- * Rows are made while saving and repeated from a stretch of random ones: a 1.1B model takes seconds and little memory.
+ * Rows are generated while saving and repeat a set of random ones: a 1.1B model takes seconds and little memory.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,13 +19,13 @@ typedef struct shape {
     float rope_base;
     bool tied;
     int window;            /* 0: none */
-    int experts, used;     /* 0: none; ff is then an expert's */
+    int experts, used;     /* 0: none; otherwise ff is an expert's */
     const char *norms[4];  /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
 } shape;
 
 static const shape shapes[] = {
     {"tinyllama-1.1b", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}},
-    {"tinyllama-1.1b-mha", "llama", 22, 2048, 5632, 32, 32, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}}, /* each head its own keys */
+    {"tinyllama-1.1b-mha", "llama", 22, 2048, 5632, 32, 32, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}}, /* a KV head per head */
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"smollm2-135m-mha", "llama", 30, 576, 1536, 9, 9, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
@@ -40,7 +40,7 @@ static const kernel_type types[] = {
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Rows of a tensor that differ; the others repeat them. Enough that no two heads are alike. */
+/* Distinct rows of a tensor; the others repeat them. Enough that no two heads are alike. */
 #define DISTINCT_ROWS 512
 
 typedef struct matrix {
@@ -61,7 +61,7 @@ static int fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
 static matrix *new_matrix(kernel_type type, int64_t n_in, float deviation, tiny_random *random) {
     matrix *m = malloc(sizeof(*m));
     float *row = malloc(sizeof(float) * (size_t)n_in);
-    while (n_in % kernel_type_block(type)) type = type == KERNEL_Q8_0 ? KERNEL_F16 : KERNEL_Q8_0; /* as quantisers fall back */
+    while (n_in % kernel_type_block(type)) type = type == KERNEL_Q8_0 ? KERNEL_F16 : KERNEL_Q8_0; /* the fallback of quantizers */
     *m = (matrix){n_in, type, malloc((size_t)kernel_row_bytes(type, n_in) * DISTINCT_ROWS)};
     for (int64_t r = 0; r < DISTINCT_ROWS; r++) {
         for (int64_t i = 0; i < n_in; i++) row[i] = tiny_random_normal(random) * deviation;
@@ -108,7 +108,7 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     gguf_writer_f32(w, key_of(s, "rope.freq_base"), s->rope_base);
 }
 
-/* A SentencePiece vocabulary: control tokens, bytes, and numbered words that fill it up. */
+/* A SentencePiece vocabulary: control tokens, bytes, and numbered words up to its size. */
 static void add_vocabulary(gguf_writer *w, const shape *s) {
     size_t n = (size_t)s->vocab;
     const char **texts = calloc(n, sizeof(*texts));

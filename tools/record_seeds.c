@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_seeds.c: writes small records that a fuzzer starts from: record_seeds DIR (fuzz/corpus/record).
+/* record_seeds.c: writes small records as seeds for a fuzzer: record_seeds DIR (fuzz/corpus/record).
  *
- * The first byte of each is a mode of fuzz/fuzz_record.c, which says what the fuzzer makes right: a seed for each, plain and encrypted.
+ * The first byte of each is a mode of fuzz/fuzz_record.c: the fields that the fuzzer corrects. One seed for each mode,
+ * plain and encrypted.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -14,7 +15,7 @@ static const int32_t windows[] = {0, 40};
 
 static const struct {
     const char *name;
-    uint8_t mode; /* bit 0: without the zeros in front of the states */
+    uint8_t mode; /* bit 0: without the zeros before the KV */
     kv_shape shape;
     int32_t n_slots, from;
     bool is_encrypted;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_ids.c: the tokens of many texts in many vocabularies, for a program that compares them with another tokenizer's
+/* token_ids.c: tokenizes many texts in many vocabularies, for comparison with other tokenizers
  * (tools/golden/compare_tokenizers.py).
  *
- * Requests come on standard input, an answer for each goes to standard output:
+ * Reads requests from standard input, and answers each on standard output:
  *
- *   open PATH\n                                a GGUF file -> "ok\n"; vocabularies are numbered from 0 in the order of opening
- *   encode VOCABULARY SPECIAL BYTES\n TEXT     -> the ids with a space behind each, and "\n"
+ *   open PATH\n                                a GGUF file -> "ok\n"; vocabularies are numbered from 0 in the order of
+ *                                              opening
+ *   encode VOCABULARY SPECIAL BYTES\n TEXT     -> the ids with a space after each, and "\n"
  *
- * SPECIAL 1: control tokens in the text are recognised. TEXT is BYTES bytes, at the beginning of a text. Any failure ends the program.
+ * SPECIAL 1: control tokens in the text are recognised. TEXT has BYTES bytes and is the start of a text. Any failure
+ * ends the program.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk.c: the files of a store as a disk sees them: how much of them the system holds in memory, and how fast they are read. */
+/* disk.c: a store's files on disk: how much of them the page cache holds, and how fast they are read. */
 #define _GNU_SOURCE /* mincore */
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 
 #define RECORD_END ".rps"
 
-/* ---- which there are ---- */
+/* ---- list of files ---- */
 
 static void add_file(bench_files *f, const char *folder, const char *name) {
     struct stat st;
@@ -57,7 +57,7 @@ void bench_files_free(bench_files *f) {
     *f = (bench_files){0};
 }
 
-/* ---- what the system holds of them ---- */
+/* ---- page cache ---- */
 
 static uint64_t cached_bytes(int fd, uint64_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)(size + page - 1) / page;
@@ -76,7 +76,7 @@ uint64_t bench_files_forget(const bench_files *f) {
     for (size_t i = 0; i < f->n; i++) {
         int fd = open(f->paths[i], O_RDONLY | O_CLOEXEC);
         if (fd < 0) bench_die(f->paths[i], NULL);
-        fsync(fd); /* a page that is not written cannot go */
+        fsync(fd); /* only a clean page can be removed from the cache */
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         if (f->sizes[i] > 0) left += cached_bytes(fd, f->sizes[i]);
         close(fd);
@@ -84,13 +84,13 @@ uint64_t bench_files_forget(const bench_files *f) {
     return left;
 }
 
-/* ---- how fast they are read ---- */
+/* ---- read speed ---- */
 
 typedef struct reading {
     const bench_files *files;
     const int *fds;
     size_t piece;
-    atomic_size_t next; /* piece of a file: piece by piece of all files, as a request's layers are read */
+    atomic_size_t next; /* index of a piece: the same piece of all files, then the next, as a request reads layers */
     size_t n_pieces;    /* of the largest file */
     atomic_bool failed;
 } reading;

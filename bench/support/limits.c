@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.c: what the machine can read and multiply at best, so that a figure can be given as a share of it. */
+/* limits.c: peak memory bandwidth and multiplication rate of the machine: figures can be given as a share of them. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define PASSES 5
 #define READ_WORDS ((size_t)64 << 20) /* of 8 bytes: 512 MiB, many times the largest cache */
-#define ROUNDS 16000000L              /* some 50 ms of products on a core */
+#define ROUNDS 16000000L              /* about 50 ms of products on a core */
 
 #if defined(__x86_64__)
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -21,7 +21,7 @@ uint64_t bench_products_int8_avx2(long rounds) { return (uint64_t)rounds; }
 uint64_t bench_products_f32_avx2(long rounds) { return (uint64_t)rounds; }
 #endif
 
-/* ---- the same in C: what the compiler makes of it is the limit then ---- */
+/* ---- portable C: the compiler's code is then the limit ---- */
 
 static uint64_t sum_c(const uint64_t *data, size_t n) {
     uint64_t a = 0, b = 0, c = 0, d = 0;
@@ -72,7 +72,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Seconds of the fastest pass of all threads together; results stand in the workers. */
+/* Seconds of the fastest pass of all threads together; the workers hold the results. */
 static double fastest(worker *workers, int n) {
     pthread_t ids[BENCH_MAX_THREADS];
     double best = 1e30;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits_avx2.c: reading and multiplying as fast as AVX2 and FMA can. Nothing but the loop is timed: no loads in the products. */
+/* limits_avx2.c: peak read and multiplication rates with AVX2 and FMA. The timed product loops load nothing. */
 #include <immintrin.h>
 
 #include "support.h"
 
-/* Eight independent sums hide what an addition, or an FMA of four cycles on two ports, takes. */
+/* Eight independent sums hide the latency of an addition, or of an FMA of four cycles on two ports. */
 #define SUMS 8
 
-/* The compiler may not know what stands in x, so that it can neither hoist nor drop a product with it. */
+/* Hides the value of x from the compiler, which can then neither hoist nor remove a product with it. */
 #define HIDE(x) __asm__ volatile("" : "+x"(x))
 
 uint64_t bench_sum_avx2(const uint64_t *data, size_t n) {
@@ -22,7 +22,7 @@ uint64_t bench_sum_avx2(const uint64_t *data, size_t n) {
     return sum;
 }
 
-/* A product of 32 bytes: unsigned by signed, in pairs, then pairs of pairs; exact while no byte is below -127 or above 127. */
+/* A product of 32 bytes: unsigned by signed, in pairs, then pairs of pairs; exact for bytes from -127 to 127. */
 uint64_t bench_products_int8_avx2(long rounds) {
     __m256i sums[SUMS], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(-5), ones = _mm256_set1_epi16(1);
     for (int k = 0; k < SUMS; k++) sums[k] = _mm256_setzero_si256();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* texts.c: texts of a wanted number of tokens, errors, times. */
+/* texts.c: texts with a given number of tokens, errors, times. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <stdarg.h>
 #include <stdio.h>

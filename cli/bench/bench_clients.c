@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_clients.c: requests on their way: see bench_serve.h. Owns its connections and the requests that were begun. One thread.
+/* bench_clients.c: connections and requests in flight: see bench_serve.h. Owns its connections and all started
+ * requests. One thread.
  *
- *   due -> the row -> a connection that is free: CONNECTING -> SENDING -> RECEIVING -> tally; the connection is IDLE, or CLOSED
+ *   arrival -> queue -> a free connection: CONNECTING -> SENDING -> RECEIVING -> tally;
+ *              then the connection is IDLE, or CLOSED
  *
- * While all --connections are busy requests wait in the row, and their time runs. A connection that was kept may have been closed by the
- * server meanwhile: a request that meets one is sent again, on a new one.
+ * While all --connections are busy, requests wait in the queue, and their latency counts. The server may have closed a
+ * persistent connection meanwhile: a request on such a connection is retried on a new one.
  */
-#define _GNU_SOURCE /* ppoll: arrivals are due between milliseconds */
+#define _GNU_SOURCE /* ppoll: arrivals fall between milliseconds */
 
 #include <errno.h>
 #include <math.h>
@@ -20,9 +22,9 @@
 #include "common/command.h"
 #include "common/json_out.h"
 
-#define LOOK_EVERY_MS 100.0 /* for Ctrl-C, and for servers that are silent */
+#define LOOK_EVERY_MS 100.0 /* for Ctrl-C, and for timeouts of silent servers */
 #define READ_BYTES 65536
-#define ERROR_BYTES ((size_t)4096) /* of the body of a reply that is no 200 */
+#define ERROR_BYTES ((size_t)4096) /* of the body of a reply with a status other than 200 */
 
 typedef struct request {
     bench_outcome outcome;
@@ -30,8 +32,8 @@ typedef struct request {
     size_t n_bytes;
     struct bench_conversation *conversation;
     bool is_counted, is_again, said_done, has_failed;
-    bench_text text; /* of the answer, where a conversation waits for it; of an error */
-    struct request *next; /* in the row */
+    bench_text text; /* the answer, if its conversation needs it; or the error */
+    struct request *next; /* in the queue */
 } request;
 
 typedef enum stage { CLOSED, CONNECTING, SENDING, RECEIVING, IDLE } stage;
@@ -40,11 +42,11 @@ typedef struct connection {
     bench_clients *clients;
     int fd;
     stage stage;
-    bool is_used;   /* had a request before this one */
-    bool has_heard; /* something of the reply */
+    bool is_used;   /* has served an earlier request */
+    bool has_heard; /* received a part of the reply */
     request *request;
     size_t sent;
-    double active_ms; /* when something last came or went */
+    double active_ms; /* time of the last byte sent or received */
     http_reader reader;
     sse_reader events;
 } connection;
@@ -57,11 +59,11 @@ struct bench_clients {
     bench_tally *tally;
     connection *all; /* options->connections */
     struct pollfd *polls;
-    connection **polled; /* whose each of polls is */
-    request *first, *last; /* the row */
-    int64_t n_open; /* requests, in the row or under way */
+    connection **polled; /* the connection of each of polls */
+    request *first, *last; /* the queue */
+    int64_t n_open; /* requests, queued or in flight */
     bool last_failed;
-    char message[192]; /* why */
+    char message[192]; /* the reason */
 };
 
 /* ---- answers ---- */
@@ -98,7 +100,7 @@ static void take_count(const json_t *object, const char *field, int64_t *out) {
     if (json_is_integer(value)) *out = json_integer_value(value);
 }
 
-/* Of OpenAI's fields and of those that llama.cpp's server adds. */
+/* OpenAI's fields, and those that llama.cpp's server adds. */
 static void take_usage(bench_outcome *e, const json_t *event) {
     const json_t *usage = json_object_get(event, "usage"), *timings = json_object_get(event, "timings");
     take_count(timings, "cache_n", &e->cached_tokens);
@@ -107,7 +109,7 @@ static void take_usage(bench_outcome *e, const json_t *event) {
     take_count(json_object_get(usage, "prompt_tokens_details"), "cached_tokens", &e->cached_tokens);
 }
 
-/* What {"error": {"message": ...}} says, or {"error": "..."}. */
+/* The message in {"error": {"message": ...}}, or {"error": "..."}. */
 static const char *error_text(const json_t *root) {
     const json_t *error = json_object_get(root, "error"), *message = json_object_get(error, "message");
     const char *text = json_string_value(message != NULL ? message : error);
@@ -140,7 +142,7 @@ static void bench_clients_take_body(void *user, const char *bytes, size_t n) {
     } else if (q->text.n_bytes < ERROR_BYTES) bench_text_keep(&q->text, bytes, n < ERROR_BYTES ? n : ERROR_BYTES);
 }
 
-/* ---- ends ---- */
+/* ---- completion ---- */
 
 static void close_connection(connection *c) {
     if (c->stage != CLOSED) close(c->fd);
@@ -160,7 +162,7 @@ static void bench_clients_print_refused(request *q) {
     json_decref(root);
 }
 
-/* The request is over, well or not. */
+/* Ends a request, successful or not. */
 static void bench_clients_finish(bench_clients *s, request *q, int status) {
     bench_outcome *e = &q->outcome;
     e->status = status;
@@ -190,7 +192,7 @@ static void put_in_row(bench_clients *s, request *q, bool first) {
     }
 }
 
-/* The connection broke; its request failed, or is sent again. */
+/* The connection broke: its request fails, or is retried. */
 static void connection_lose(connection *c, bench_failure failure, const char *why) {
     request *q = c->request;
     bool again = c->is_used && !c->has_heard && !q->is_again && failure == BENCH_CLOSED;
@@ -202,7 +204,7 @@ static void connection_lose(connection *c, bench_failure failure, const char *wh
         return;
     }
     int status = c->has_heard ? c->reader.status : 0;
-    bench_clients_fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* an answer that broke off */
+    bench_clients_fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* a truncated answer */
     bench_clients_finish(c->clients, q, status);
 }
 
@@ -233,7 +235,7 @@ static void connection_receive(connection *c) {
     else if (state == HTTP_BROKEN) connection_lose(c, BENCH_CLOSED, c->reader.fault);
 }
 
-/* Where the server closes while it is sent to, it may have said why: that is read. */
+/* A server that closes the connection during the upload may have sent an error reply: read it. */
 static void send_more(connection *c) {
     request *q = c->request;
     while (c->sent < q->n_bytes) {
@@ -263,7 +265,7 @@ static void connection_advance(connection *c) {
     case CONNECTING: check_connected(c); break;
     case SENDING: send_more(c); break;
     case RECEIVING: connection_receive(c); break;
-    case IDLE: close_connection(c); break; /* nothing is due: it was closed */
+    case IDLE: close_connection(c); break; /* no request is pending: the server closed it */
     case CLOSED: break;
     }
 }
@@ -291,7 +293,7 @@ static void connection_start(connection *c, request *q) {
     bench_clients_finish(c->clients, q, 0);
 }
 
-/* ---- the loop ---- */
+/* ---- event loop ---- */
 
 static connection *find_free(const bench_clients *s) {
     connection *closed = NULL;
@@ -344,7 +346,7 @@ static void give_up_silent(bench_clients *s) {
     }
 }
 
-/* Until something happens, or until the time is ms. */
+/* Waits for an event, at most until ms. */
 static void wait_until(bench_clients *s, double ms) {
     nfds_t n = bench_clients_watch(s);
     double wait = fmax(0, fmin(ms - cli_now_ms(), LOOK_EVERY_MS));
@@ -356,7 +358,7 @@ static void wait_until(bench_clients *s, double ms) {
     serve_row(s);
 }
 
-/* What is under way is not waited for. */
+/* Discards requests in flight and queued ones. */
 static void drop_all(bench_clients *s) {
     for (int32_t i = 0; i < s->options->connections; i++) {
         connection *c = &s->all[i];
@@ -404,7 +406,7 @@ int bench_clients_run(bench_clients *s) {
     return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o, bench_workload *w, bench_tally *t) {
     bench_clients *s = cli_alloc(sizeof *s);

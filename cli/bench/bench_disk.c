@@ -18,11 +18,11 @@
 #define LOOK_EVERY_MS 10
 #define MOST_TRIES 20
 #define PATH_BYTES 4096
-#define INDEX "index.db" /* and what begins so: its log, its shared memory */
-#define DEMAND 10        /* budgets that must have been written */
-#define INDEX_GROWTH 1.25 /* what may come once it has settled: of the index, */
+#define INDEX "index.db" /* prefix of the index's files: also its log and its shared memory */
+#define DEMAND 10        /* number of budgets that must have been written */
+#define INDEX_GROWTH 1.25 /* allowed growth of the index after it has settled, */
 #define INDEX_GROWTH_BYTES ((uint64_t)256 << 10)
-#define FILES_GROWTH 1.5 /* and of records, whose sizes differ */
+#define FILES_GROWTH 1.5 /* and of the number of records, which differ in size */
 
 struct bench_disk_watch {
     const char *dir;
@@ -30,21 +30,21 @@ struct bench_disk_watch {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool closing, settled; /* under the lock, as are these */
+    bool closing, settled; /* these are guarded by the lock */
     bench_disk_seen first, later;
 };
 
-/* ---- a look ---- */
+/* ---- a sample ---- */
 
 typedef struct look {
     uint64_t bytes, index_bytes;
-    uint64_t changes; /* of names: folders' times, added up */
+    uint64_t changes; /* of names: sum of the folders' modification times */
     int32_t files;
 } look;
 
 static uint64_t time_of(const struct stat *st) { return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec; }
 
-/* What a file or a folder takes, and all in it; what is gone takes nothing. */
+/* Adds the disk blocks of a file, or of a folder and its content; a deleted one adds nothing. */
 static void bench_disk_examine(look *l, const char *path, const char *name) {
     char inner[PATH_BYTES];
     struct stat st;
@@ -62,7 +62,7 @@ static void bench_disk_examine(look *l, const char *path, const char *name) {
         if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner) bench_disk_examine(l, inner, e->d_name);
     }
     if (d != NULL) closedir(d);
-    l->changes += stat(path, &st) == 0 ? (uint64_t)0 - time_of(&st) : 1; /* nothing, if the time is the same */
+    l->changes += stat(path, &st) == 0 ? (uint64_t)0 - time_of(&st) : 1; /* adds up to 0 if the time has not changed */
 }
 
 static int32_t count_entries(const char *path) {
@@ -70,10 +70,10 @@ static int32_t count_entries(const char *path) {
     int32_t n = 0;
     while (d != NULL && readdir(d) != NULL) n++;
     if (d != NULL) closedir(d);
-    return n > 3 ? n - 3 : 0; /* ".", "..", and, of open files, this one */
+    return n > 3 ? n - 3 : 0; /* ".", "..", and, for open files, this folder */
 }
 
-/* `changes` is 0 if no folder changed while it was looked at. */
+/* `changes` is 0 if no folder changed during the sample. */
 static look look_once(const bench_disk_watch *w) {
     look l = {0};
     for (int i = 0; i < MOST_TRIES; i++) {
@@ -93,9 +93,9 @@ static void bench_disk_seen_note(bench_disk_seen *s, const look *l, int32_t open
     s->looks++;
 }
 
-/* ---- the thread ---- */
+/* ---- sampling thread ---- */
 
-/* Locked. */
+/* With the lock held. */
 static void wait_a_moment(bench_disk_watch *w) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

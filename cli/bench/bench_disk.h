@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_disk.h: a store's folder as others see it: what it takes on disk, looked at all the while, and whether anything grows.
+/* bench_disk.h: disk usage of a store's folder, measured from outside during a load, and its growth.
  *
- *   watcher's thread   look, every 10 ms: blocks of all that is in the folder, itself included; the process's open files and threads
+ *   watcher's thread   a sample every 10 ms: disk blocks of the folder with its content; the process's open files and
+ *                      threads
  *
- * A look is no moment: names come and go while the folder is read. One that finds too much counts only if the folders did not change
- * meanwhile; else it is taken again.
+ * A sample is not atomic: names change while the folder is listed. A sample above the budget counts only if no folder
+ * changed meanwhile; otherwise it is repeated.
  */
 #ifndef CLI_BENCH_DISK_H
 #define CLI_BENCH_DISK_H
@@ -12,16 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What was seen in a stretch of time: the most; of open files and threads, which come and go, the least: what leaks raises that. */
+/* Maxima over a period; of open files and threads, which fluctuate, the minima: a leak raises them. */
 typedef struct bench_disk_seen {
     uint64_t looks, bytes, index_bytes;
     int32_t files;
-    int32_t open_files, threads; /* least */
+    int32_t open_files, threads; /* minima */
 } bench_disk_seen;
 
 typedef struct bench_disk_verdict {
-    bool watched;                /* a folder was; else nothing below is known */
-    bool judged;                 /* enough was written, and a quarter of the time came after it had settled; else `flat` is true */
+    bool watched;                /* a folder was watched; otherwise the fields below are unknown */
+    bool judged;                 /* enough written, and settled for the last quarter of the time; else `flat` is true */
     uint64_t budget_bytes, written_bytes;
     bench_disk_seen first, later;
     bool inside, flat;
@@ -29,11 +30,11 @@ typedef struct bench_disk_verdict {
 
 typedef struct bench_disk_watch bench_disk_watch;
 
-/* Begins. dir is borrowed. Returns an exit status. */
+/* Starts the watcher. dir is borrowed. Returns an exit status. */
 int bench_disk_watch_begin(bench_disk_watch **out, const char *dir, uint64_t budget_bytes);
-/* What is seen from now on is `later`. More than once is fine. */
+/* Later samples belong to `later`. May be called repeatedly. */
 void bench_disk_watch_settled(bench_disk_watch *w);
-/* Ends it and says what it saw. written_bytes: to the folder, all in all. NULL is fine. */
+/* Stops the watcher and reports. written_bytes: total written to the folder. NULL is valid. */
 void bench_disk_watch_end(bench_disk_watch *w, uint64_t written_bytes, bool settled_early, bench_disk_verdict *out);
 
 #endif

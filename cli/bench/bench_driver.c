@@ -14,7 +14,7 @@
 
 #define LOOK_EVERY_MS 100.0 /* for Ctrl-C */
 
-/* ---- the engine's thread ---- */
+/* ---- engine thread ---- */
 
 static void bench_driver_on_step(void *user, const rp_step *s) {
     bench_driver *d = user;
@@ -60,7 +60,7 @@ static void bench_driver_on_done(void *user) {
     pthread_mutex_unlock(&d->lock);
 }
 
-/* ---- opening ---- */
+/* ---- creation ---- */
 
 static void init_lock(bench_driver *d) {
     pthread_condattr_t attributes;
@@ -106,7 +106,7 @@ bench_steps bench_steps_now(bench_driver *d) {
     return steps;
 }
 
-/* ---- calls ---- */
+/* ---- requests ---- */
 
 void bench_fault(bench_driver *d, const char *fmt, ...) {
     va_list args;
@@ -180,7 +180,7 @@ static void bench_driver_take_back(bench_driver *d, bench_call *c) {
     free(c);
 }
 
-/* In the order in which they ended. */
+/* In the order of completion. */
 static void take_back_all(bench_driver *d, bench_call *ended) {
     bench_call *first = NULL;
     for (bench_call *c = ended, *next; c != NULL; c = next) {
@@ -194,7 +194,7 @@ static void take_back_all(bench_driver *d, bench_call *ended) {
     }
 }
 
-/* Waits until a call ends, or until the time is ms. Takes back what has ended. */
+/* Waits until a request ends, at most until ms. Collects all that have ended. */
 static void wait_once(bench_driver *d, double ms) {
     struct timespec until = {(time_t)(ms / 1e3), (long)(fmod(ms, 1e3) * 1e6)};
     int rc = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_loads.h: the loads of `bench`, and what they share. */
+/* bench_loads.h: the loads of `bench`, and their shared types. */
 #ifndef CLI_BENCH_LOADS_H
 #define CLI_BENCH_LOADS_H
 
@@ -16,19 +16,19 @@ typedef struct bench_options {
     int32_t load; /* bench_load */
     float seconds, rate, long_every, goal_ms;
     int32_t prompt_tokens, max_tokens, long_tokens, shared_tokens; /* poisson */
-    int32_t scale, count, parallel;                                /* replay; parallel: soak's, too */
+    int32_t scale, count, parallel;                                /* replay; parallel: soak, too */
     int32_t sequences;
     uint64_t seed;
     bool json;
 } bench_options;
 
-/* Whether memory stayed flat and inside its budgets: soak. */
+/* Result of soak: memory flat and within its budgets. */
 typedef struct bench_verdict {
-    uint64_t first_bytes, later_bytes;  /* most resident memory in the first quarter or until states were dropped, and after that */
-    uint64_t allowed_bytes;             /* for later_bytes: not to have grown */
-    uint64_t budget_bytes;              /* of everything; 0: not known */
-    uint64_t checked;                   /* answers that were compared with what they had to be */
-    bool judged;                        /* at least a quarter of the time came after that; else flat is not known, and true */
+    uint64_t first_bytes, later_bytes;  /* peak resident memory before usage settled, and after */
+    uint64_t allowed_bytes;             /* limit for later_bytes */
+    uint64_t budget_bytes;              /* limit for the whole process; 0: unknown */
+    uint64_t checked;                   /* answers compared with the expected ones */
+    bool judged;                        /* a quarter of the time or more came after settling; else flat is true */
     bool flat, inside;
     bench_disk_verdict disk;
 } bench_verdict;
@@ -41,18 +41,18 @@ typedef struct bench_session {
     bench_verdict verdict;   /* soak's */
 } bench_session;
 
-/* Each drives calls until its end or Ctrl-C; what came of it stands in the driver. Return an exit status; calls that failed are not a
- * failure of theirs. */
+/* Each runs requests until its end or Ctrl-C; the driver holds the results. They return an exit status; failed requests
+ * are not failures of the load. */
 int bench_poisson(bench_session *s);
 int bench_replay(bench_session *s);
 int bench_soak(bench_session *s);
 
-/* Before the model is opened: wrong use of replay's options. Returns an exit status. */
+/* Checks replay's options, before the model is opened. Returns an exit status. */
 int bench_replay_check(const bench_options *o);
 
-/* What came of it. Returns an exit status: of the output, or CLI_FAILED if calls failed or the verdict is bad. */
+/* Prints the results. Returns an exit status: of the output, or CLI_FAILED if requests failed or the verdict is bad. */
 int bench_report(const bench_session *s);
-/* One line about a replayed request, with --json. */
+/* One line per replayed request, with --json. */
 void bench_report_request(const bench_call *c, const rp_result *r, const rp_error *err);
 
 #endif

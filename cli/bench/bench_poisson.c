@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_poisson.c: short calls that arrive at random moments, and a long prompt every few seconds.
+/* bench_poisson.c: load of short requests with random arrivals, and a long prompt every few seconds.
  *
- * A call's times count from when it was due, not from when there was time to submit it. Every prompt is new, unless shared beginnings
- * are asked for: words of its own stream of random numbers.
+ * Latency counts from a request's scheduled arrival, not from its submission. Every prompt is new: words of its own
+ * random stream, after a shared prefix if one is requested.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #define SHORT 0
 #define LONG 1
 
-/* Streams of random numbers: arrivals and lengths, the shared beginning, and one for each prompt from here on. */
+/* Streams of random numbers: arrivals, lengths, the shared prefix, and one for each prompt from here on. */
 enum { ARRIVALS, LENGTHS, BEGINNING, FIRST_PROMPT };
 
 typedef struct poisson {
     const bench_options *options;
     const bench_words *words;
     bench_driver *driver;
-    uint64_t arrivals, lengths; /* states */
+    uint64_t arrivals, lengths; /* generator states */
     uint64_t n_prompts;
 } poisson;
 
@@ -41,7 +41,7 @@ static void poisson_submit(poisson *p, int kind, double due_ms) {
 
 static double next_ms(poisson *p) { return bench_random_gap_ms(&p->arrivals, (double)p->options->rate); }
 
-/* One call of each kind, at once: memory is touched, and the engine learns what steps cost. */
+/* One request of each kind, before the measurement: touches memory, and fits the engine's cost model. */
 static void warm_up(poisson *p) {
     poisson_submit(p, SHORT, cli_now_ms());
     if (p->options->long_every > 0) poisson_submit(p, LONG, cli_now_ms());
@@ -54,7 +54,7 @@ int bench_poisson(bench_session *s) {
     poisson p = {.options = o, .words = s->words, .driver = s->driver};
     p.arrivals = bench_random_stream(o->seed, ARRIVALS);
     p.lengths = bench_random_stream(o->seed, LENGTHS);
-    s->driver->tolerated = 1u << -RP_ERR_BUSY; /* more than the engine can answer */
+    s->driver->tolerated = 1u << -RP_ERR_BUSY; /* the load may exceed the engine's capacity */
     s->driver->n_kinds = o->long_every > 0 ? 2 : 1;
     s->driver->kinds[SHORT].name = "short";
     s->driver->kinds[LONG].name = "long";

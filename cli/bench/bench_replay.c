@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_replay.c: requests of a file, one after the other, as fast as they are answered.
+/* bench_replay.c: replays the requests of a file, as fast as they are answered.
  *
- * Lengths are divided by a scale, and each hash id becomes a block of words: equal beginnings of ids are equal tokens. What was found of
- * what could be is compared with an ideal cache by tools/ideal_cache.
+ * Lengths are divided by a scale, and each hash id becomes a block of words: equal prefixes of ids are equal tokens.
+ * tools/ideal_cache compares the hits with those of an ideal cache.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_report.c: what came of a load, for people and as JSON. Owns nothing. One thread. */
+/* bench_report.c: results of a load, as text and as JSON. Owns nothing. One thread. */
 #include "bench/bench_loads.h"
 #include "common/command.h"
 #include "common/json_out.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const load_names[] = {"poisson", "replay", "soak"}; /* the order of bench_load */
+static const char *const load_names[] = {"poisson", "replay", "soak"}; /* in the order of bench_load */
 
 typedef struct totals {
     uint64_t submitted, done, failed, prompt_tokens, cached_tokens, answer_tokens;
@@ -31,7 +31,7 @@ static totals sum_up(const bench_driver *d) {
 
 static double bench_report_share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
 
-/* The store's budget in tokens. */
+/* The KV budget in tokens. */
 static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(d->loaded->model, &info);
@@ -176,7 +176,7 @@ void bench_report_request(const bench_call *c, const rp_result *r, const rp_erro
         cli_json_set(o, "ttft_ms", cli_json_real(c->first_ms - c->due_ms));
         cli_json_set(o, "decode_ms", cli_json_real(c->last_ms - c->first_ms));
     } else cli_json_set(o, "error", cli_json_text(err->message));
-    cli_json_print(o); /* a failed write is said again at the end */
+    cli_json_print(o); /* a failed write is reported again at the end */
 }
 
 /* ---- text ---- */

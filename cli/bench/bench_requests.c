@@ -98,7 +98,7 @@ void bench_requests_free(bench_requests *r) {
     *r = (bench_requests){0};
 }
 
-/* ---- what they ask ---- */
+/* ---- requests as text ---- */
 
 int bench_requests_check_scale(int32_t scale) {
     if (BENCH_REQUEST_BLOCK % scale == 0) return CLI_OK;

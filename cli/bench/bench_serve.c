@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_serve.c: `reprise bench serve`: what the users of a server feel, whichever speaks OpenAI's chat completions.
+/* bench_serve.c: `reprise bench serve`: client-side latency of any server with OpenAI's chat completions API.
  *
- * Owns the command's options and the order of the work: bench_serve.h. The server is another process, this one's or another's program.
+ * Owns the command's options and the sequence of steps: bench_serve.h. The server is another process, of this program
+ * or another.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 
@@ -17,8 +18,8 @@
 #define DEFAULT_SECONDS 10.0f
 #define KEY_VARIABLE "REPRISE_API_KEY"
 
-static const char *const workload_names[] = {"random", "chat", "retrieval", "trace", NULL}; /* the order of bench_workload_kind */
-static const char *const reuse_names[] = {"prefix", "modular", NULL};                       /* of bench_reuse_kind */
+static const char *const workload_names[] = {"random", "chat", "retrieval", "trace", NULL}; /* in the order of bench_workload_kind */
+static const char *const reuse_names[] = {"prefix", "modular", NULL};                       /* in the order of bench_reuse_kind */
 
 #define AT(field) offsetof(bench_serve_options, field)
 #define TOKENS_MAX (1 << 24)
@@ -92,9 +93,9 @@ const cli_command cli_bench_serve = {
     .main = bench_serve_main,
 };
 
-/* ---- the work ---- */
+/* ---- steps ---- */
 
-/* A salt that no run before had. */
+/* A salt that no earlier run has used. */
 static const char *new_salt(char buffer[40]) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

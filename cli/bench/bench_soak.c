@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_soak.c: everything at once, for long: does memory stay flat and inside its budgets, and do answers stay what they are?
+/* bench_soak.c: a long mixed load that checks that memory stays flat and within its budgets, and that answers do not
+ * change.
  *
- * Calls are drawn at random (bench_soak_calls.c); schemas are replaced, calls cancelled, and bursts of calls refused meanwhile. Some
- * prompts come again and again, and their answers must be those of the first time. Resident memory is compared with what it was in the
- * first quarter, or until the budget of states was used up for the first time, if that is later. With a store on disk its folder is
- * watched, too (bench_disk.h), and the budget is the disk's.
+ * Requests are drawn at random (bench_soak_calls.c); meanwhile schemas are replaced, requests cancelled, and bursts of
+ * requests refused. Some prompts recur, and their answers must equal the first ones. Resident memory is compared with
+ * its peak in the first quarter, or until the KV budget was full for the first time, if that is later. With a store on
+ * disk its folder is watched, too (bench_disk.h), and the budget is the disk's.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,26 +16,26 @@
 
 #define TELL_EVERY_MS 10000.0
 #define LOOK_EVERY_MS 250.0
-#define SCHEMA_EVERY 60  /* calls, on average; so below */
+#define SCHEMA_EVERY 60  /* mean number of requests, like the next three */
 #define ENCODE_EVERY 300
 #define CANCEL_EVERY 12
 #define BURST_EVERY 500
-#define BURST_CALLS 400  /* more than engine and queue take */
-#define UNITS 16         /* of soak_source.unit that a context has */
+#define BURST_CALLS 400  /* exceeds the capacity of the engine and its queue */
+#define UNITS 16         /* of soak_source.unit in a context */
 #define LARGEST_CONTEXT 2048
-#define LATEST_SETTLED 0.75 /* of the time: later, what is left of it shows nothing */
-#define GROWTH_SHARE 0.02 /* of resident memory that may come once it has settled, */
-#define GROWTH_BYTES ((uint64_t)8 << 20) /* the tokens of 4,096 spans that were dropped, and as much again */
-#define PROGRAM_BYTES ((uint64_t)48 << 20) /* code, vocabulary, tokens and results of calls, what was dropped lately */
+#define LATEST_SETTLED 0.75 /* share of the time: after a later settling, the rest is too short to judge */
+#define GROWTH_SHARE 0.02 /* allowed growth of resident memory after it has settled, */
+#define GROWTH_BYTES ((uint64_t)8 << 20) /* the tokens of 4,096 evicted spans, and as much again */
+#define PROGRAM_BYTES ((uint64_t)48 << 20) /* code, vocabulary, tokens and results of requests, the ghost list */
 
 typedef struct soak {
     bench_session *session;
     bench_driver *driver;
     soak_source source;
     double start_ms, end_ms, told_ms, looked_ms;
-    double full_ms; /* when something was dropped for the first time: from disk, where there is one */
+    double full_ms; /* time of the first eviction: from disk, if there is one */
     bench_disk_watch *disk; /* NULL: there is none */
-    int32_t alive; /* calls to have under way; changes */
+    int32_t alive; /* target number of concurrent requests; changes */
     bool had_burst;
     int32_t *answers[SOAK_KNOWN], n_answers[SOAK_KNOWN];
 } soak;
@@ -57,7 +58,7 @@ static void soak_report(soak *s, double now) {
     s->told_ms = now;
 }
 
-/* When memory should not grow any more. */
+/* Time after which memory must not grow. */
 static double settled_ms(const soak *s) {
     double quarter = s->start_ms + (s->end_ms - s->start_ms) / 4;
     return s->full_ms > quarter ? s->full_ms : quarter;
@@ -92,7 +93,7 @@ static void soak_judge(soak *s) {
     bench_disk_watch_end(s->disk, store.disk_write_bytes, v->judged, &v->disk);
 }
 
-/* ---- calls ---- */
+/* ---- requests ---- */
 
 static void check_answer(soak *s, int known, const rp_result *r) {
     if (s->answers[known] == NULL) {
@@ -156,7 +157,7 @@ static void soak_act(soak *s) {
     if (soak_once_in(s, ENCODE_EVERY)) prefill_schema(s);
     if (soak_once_in(s, CANCEL_EVERY)) cancel_one(s);
     if (soak_once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
-    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* the first thing: so much memory belongs to it */
+    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* a burst first: it belongs to the baseline */
     s->had_burst = true;
     for (int32_t i = 0; i < n && !cli_interrupted(); i++) soak_submit(s);
     bench_wait_alive(s->driver, s->alive - 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_soak_calls.c: the calls and schemas of `soak`. Owns nothing. One thread. */
+/* bench_soak_calls.c: requests and schemas of `soak`. Owns nothing. One thread. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ char *soak_schema(const soak_source *s, int schema) {
     return d.bytes;
 }
 
-/* Some modules, in any order, at most one of the union, and text behind them. */
+/* Some modules, in any order, at most one of the union, followed by text. */
 static char *modular_prompt(const soak_source *s, int schema, uint64_t *state) {
     document d = {0};
     bool united = false;
@@ -82,9 +82,9 @@ static char *modular_prompt(const soak_source *s, int schema, uint64_t *state) {
     return d.bytes;
 }
 
-/* ---- calls ---- */
+/* ---- requests ---- */
 
-/* A shared beginning, cut anywhere, and words of its own. */
+/* A shared prefix of random length, then words of its own. */
 static void soak_source_add_text(const soak_source *s, bench_text *t, uint64_t *state) {
     uint64_t beginning = bench_random_stream(s->seed, 100 + bench_random_below(state, SOAK_BEGINNINGS));
     bench_text_add_random(t, s->words, bench_soak_calls_between(state, 0, 4 * s->unit), &beginning);
@@ -94,7 +94,7 @@ static void soak_source_add_text(const soak_source *s, bench_text *t, uint64_t *
 static void draw_prompt(soak_source *s, soak_draft *out) {
     uint64_t own = bench_random(&s->state);
     int schema = (int)bench_random_below(&s->state, SOAK_SCHEMAS);
-    if (soak_source_once_in(s, 8)) { /* one of those that are known */
+    if (soak_source_once_in(s, 8)) { /* a recurring prompt */
         out->known = 1 + (int)bench_random_below(&s->state, SOAK_KNOWN);
         own = bench_random_stream(s->seed, 1000 + (uint64_t)out->known);
         out->kind = out->known % 2 ? SOAK_TEXT : SOAK_MODULAR;
@@ -107,7 +107,7 @@ static void draw_prompt(soak_source *s, soak_draft *out) {
     }
 }
 
-/* How tokens are drawn and when the answer ends: not for a prompt whose answer is known. */
+/* Sampling options and end conditions. Not for recurring prompts: their answers must not change. */
 static void draw_ends(soak_source *s, soak_draft *out) {
     static const char *const stops[] = {" the", ".", "\n"};
     rp_request *r = &out->request;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_tally.c: what came of the requests of `bench serve`, for people and as JSON: see bench_serve.h. Owns nothing. One thread. */
+/* bench_tally.c: totals and report of `bench serve`, as text and as JSON: see bench_serve.h. Owns nothing. One
+ * thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,12 +9,12 @@
 #include "common/json_out.h"
 #include "common/text.h"
 
-static const char *const workload_names[] = {"random", "chat", "retrieval", "trace"}; /* the order of bench_workload_kind */
-static const char *const failure_names[] = {"no connection", "closed", "silent", "in stream"}; /* of bench_failure */
+static const char *const workload_names[] = {"random", "chat", "retrieval", "trace"}; /* in the order of bench_workload_kind */
+static const char *const failure_names[] = {"no connection", "closed", "silent", "in stream"}; /* in the order of bench_failure */
 
-/* ---- counting ---- */
+/* ---- totals ---- */
 
-/* Of an answer's tokens; one piece of text may be several of them. 0: it has one alone. */
+/* Mean inter-token latency of an answer; a piece of text may hold several tokens. 0: a single token. */
 static double mean_tbt(const bench_outcome *e) {
     int64_t n = e->answer_tokens > 0 ? e->answer_tokens : (int64_t)e->pieces;
     return n > 1 ? (e->last_ms - e->first_ms) / (double)(n - 1) : 0;
@@ -28,7 +29,7 @@ static void count_failure(bench_tally *t, const bench_outcome *e) {
     t->failed++;
     if (by_status) t->by_status[e->status]++;
     else t->by_failure[e->failure]++;
-    if (is_refusal(e)) return; /* a load may bring more than a server takes */
+    if (is_refusal(e)) return; /* the load may exceed the server's capacity */
     if (t->faults++ == 0 && by_status) snprintf(t->fault, sizeof t->fault, "%d: %s", e->status, e->message);
     else if (t->faults == 1) snprintf(t->fault, sizeof t->fault, "%s: %s", failure_names[e->failure], e->message);
 }
@@ -84,7 +85,7 @@ void bench_outcome_print(const bench_outcome *e, double start_ms) {
         cli_json_set(o, "error", cli_json_text(error));
         cli_json_set(o, "message", cli_json_text(e->message));
     }
-    cli_json_print(o); /* a failed write is said again at the end */
+    cli_json_print(o); /* a failed write is reported again at the end */
 }
 
 static json_t *bench_tally_errors_object(const bench_tally *t) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_trace.c: see bench_trace.h. An event is one fprintf, so that those of two threads do not mix; the first one stands there when
- * others begin, so each begins with its comma. */
+/* bench_trace.c: see bench_trace.h. An event is one fprintf, so that events of two threads do not interleave. The first
+ * event is always written before the others, so each of those starts with its comma. */
 #include "bench/bench_trace.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "common/command.h"
 
-#define BUFFER_BYTES ((size_t)1 << 20) /* the engine's thread writes: seldom to the file */
+#define BUFFER_BYTES ((size_t)1 << 20) /* few file writes on the engine's thread */
 #define ENGINE 1
 #define CALLS 2
 #define STEPS_TRACK 1
@@ -21,7 +21,7 @@ struct bench_trace {
     double start_ms;
 };
 
-static const char *const kind_names[] = {"module", "prefill", "decode"}; /* the order of rp_step_kind */
+static const char *const kind_names[] = {"module", "prefill", "decode"}; /* in the order of rp_step_kind */
 
 int bench_trace_open(bench_trace **out, const char *path) {
     bench_trace *t = cli_alloc(sizeof *t);
@@ -52,7 +52,7 @@ int bench_trace_close(bench_trace *t) {
     return status;
 }
 
-/* Microseconds in the file of a time in microseconds of the machine's clock. */
+/* Converts microseconds of the machine's clock to microseconds in the file. */
 static double file_us(const bench_trace *t, double us) { return us - t->start_ms * 1e3; }
 
 void bench_trace_call(bench_trace *t, uint64_t call, const char *kind) {
@@ -89,7 +89,7 @@ void bench_trace_step(bench_trace *t, const rp_step *s) {
             (unsigned long long)s->predicted_us, us);
     for (int32_t i = 0; i < s->n_parts; i++) {
         const rp_step_part *p = &s->parts[i];
-        if (p->job == 0) continue; /* a module that nobody's call waits for: in the counters alone */
+        if (p->job == 0) continue; /* a module that no request waits for: in the counters only */
         fprintf(t->file,
                 ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%llu,\"name\":\"%s\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"rows\":%d,\"context\":%d}}",
                 CALLS, (unsigned long long)p->job, kind_names[p->kind], ts, us, (int)p->n_rows, (int)p->context_tokens);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_words.c: see bench_words.h. Owns nothing but what it returns. One thread. */
+/* bench_words.c: see bench_words.h. Owns nothing except returned texts. One thread. */
 #include "bench/bench_words.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ void bench_text_add_random(bench_text *t, const bench_words *w, int32_t n, uint6
     for (int32_t i = 0; i < n; i++) bench_text_add(t, w, bench_random_below(state, w->n));
 }
 
-/* The number's digits, the last one first; then words that it seeds. */
+/* The number's digits, the last one first; then words seeded by the number. */
 void bench_text_add_block(bench_text *t, const bench_words *w, uint64_t number, int32_t n) {
     uint64_t rest = number, state = bench_random_stream(0, number);
     for (int32_t i = 0; i < n; i++) {
@@ -44,9 +44,9 @@ void bench_text_add_block(bench_text *t, const bench_words *w, uint64_t number, 
     }
 }
 
-/* ---- choosing words ---- */
+/* ---- choice of words ---- */
 
-/* The first of n words whose token is not as expected; n if all are; -1 if the text could not be tokenized. */
+/* Index of the first of n words with an unexpected token; n if there is none; -1 if tokenization failed. */
 static int32_t first_difference(const bench_words *w, const rp_model *model, const char *text, const int32_t *ids, int32_t n) {
     int32_t *tokens = NULL, i = 0;
     size_t n_tokens = 0, first = (size_t)w->n_first;
@@ -57,7 +57,7 @@ static int32_t first_difference(const bench_words *w, const rp_model *model, con
     return i;
 }
 
-/* Is the word, twice in a row, two tokens of its own? */
+/* True if the word, twice in a row, is two tokens of its own. */
 static bool bench_words_is_placed_alone(const bench_words *w, const rp_model *model, uint32_t word) {
     bench_text t = {0};
     const int32_t ids[] = {w->ids[word], w->ids[word]};
@@ -96,7 +96,7 @@ static void find_words(bench_words *w, const rp_model *model, bool letters) {
     }
 }
 
-/* The least that the text of one word has beside it. */
+/* The minimum number of extra tokens of a text of one word. */
 static int32_t count_first(const bench_words *w, const rp_model *model) {
     int32_t least = INT32_MAX, *tokens = NULL;
     for (uint32_t i = 0; i < w->n; i++) {
@@ -116,7 +116,8 @@ static uint32_t count_alone(bench_words *w, const rp_model *model, bool bare_sta
     return n;
 }
 
-/* Those of the words that stand alone, with or without a space before a text's first one: as more of them do. */
+/* Keeps the words that are tokens of their own, with or without a space before a text's first word: the variant with
+ * more words. */
 static void choose_words(bench_words *w, const rp_model *model, bool letters) {
     find_words(w, model, letters);
     if (letters || count_alone(w, model, true) < count_alone(w, model, false)) count_alone(w, model, false);
@@ -125,7 +126,7 @@ static void choose_words(bench_words *w, const rp_model *model, bool letters) {
         if (!bench_words_is_placed_alone(w, model, i)) remove_word(w, i);
 }
 
-/* A long row of random words; those around the first token that is wrong are removed. Returns whether none was. */
+/* A long text of random words; removes the words around the first unexpected token. Returns true if there was none. */
 static bool check_row(bench_words *w, const rp_model *model, uint64_t *state) {
     bench_text t = {0};
     uint32_t *words = cli_alloc(CHECKED_TOKENS * sizeof *words);
@@ -141,7 +142,7 @@ static bool check_row(bench_words *w, const rp_model *model, uint64_t *state) {
     free(words);
     free(ids);
     if (i == CHECKED_TOKENS) return true;
-    remove_word(w, a > b ? a : b); /* the later one first: the last word takes its place */
+    remove_word(w, a > b ? a : b); /* the later one first: the last word replaces it */
     if (a != b) remove_word(w, a > b ? b : a);
     return false;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_workload.c: what is asked, and when: see bench_serve.h. Owns conversations and the moments. One thread.
+/* bench_workload.c: requests and their arrivals: see bench_serve.h. Owns conversations and arrival times. One thread.
  *
- * Every request is a streamed chat completion of OpenAI's. Each run has a salt, so that nothing of an earlier one is found: it is sent as
- * cache_salt, and begins the first message as words, for servers that do not know that field.
+ * Every request is a streamed chat completion of OpenAI's API. Each run has a salt, so that it cannot hit the cache of
+ * an earlier run: cache_salt carries it, and the first message starts with it as words, for servers that ignore that
+ * field.
  *
  *   random      a message of new words
- *   chat        a system prompt that all share; conversations that grow by a message and the answer to it
- *   retrieval   documents of a fixed set, some of them in some order, and then a question of new words
- *   trace       the input of a file's requests, at the file's moments
+ *   chat        a system prompt shared by all; conversations that grow by a message and the answer to it
+ *   retrieval   some documents of a fixed set, in some order, and then a question of new words
+ *   trace       the input of a file's requests, at the file's timestamps
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,17 +34,17 @@ struct bench_workload {
     const bench_serve_options *options;
     const bench_words *words;
     const bench_requests *requests;
-    uint64_t arrivals, lengths, choices, texts; /* states */
+    uint64_t arrivals, lengths, choices, texts; /* generator states */
     uint64_t salt;
     double due_ms;
-    int64_t n_asked; /* warm-up aside */
+    int64_t n_asked; /* without warm-up */
     bench_conversation **conversations;
     size_t n_conversations, cap_conversations;
 };
 
 /* ---- texts ---- */
 
-/* Without the space before the first word, which may not be there in every vocabulary. Takes the text. */
+/* Without the space before the first word, which some vocabularies lack. Takes ownership of the text. */
 static json_t *as_json(bench_text *t) {
     const char *bytes = t->bytes != NULL ? t->bytes : "";
     json_t *text = cli_json_text(bytes + (*bytes == ' '));
@@ -62,7 +63,7 @@ static void add_salt(const bench_workload *w, bench_text *t) {
     if (w->options->salt[0] != '\0') bench_text_add_block(t, w->words, w->salt, SALT_WORDS);
 }
 
-/* The salt and what all requests share. */
+/* The salt and the text shared by all requests. */
 static json_t *system_message(const bench_workload *w) {
     uint64_t state = bench_random_stream(w->options->seed, BEGINNING);
     bench_text t = {0};
@@ -104,7 +105,7 @@ static json_t *bench_workload_part(json_t *text) {
     return p;
 }
 
-/* Always the same text for a number; an empty line ends it. */
+/* A number always gives the same text; an empty line ends it. */
 static json_t *bench_workload_document(const bench_workload *w, uint32_t number) {
     bench_text t = {0};
     bench_text_add_block(&t, w->words, bench_random_stream(w->options->seed, DOCUMENTS + (uint64_t)number), w->options->document_tokens);
@@ -118,7 +119,8 @@ static json_t *bench_workload_document(const bench_workload *w, uint32_t number)
     return json;
 }
 
-/* Different numbers below n, in random order. The small ones come more often: the popularity of number i falls with 1 / (i + 1). */
+/* Different numbers below n, in random order. Small ones are more frequent: the popularity of number i falls with 1 /
+ * (i + 1). */
 static void bench_workload_choose(bench_workload *w, uint32_t *out, int32_t k, int32_t n) {
     for (int32_t i = 0; i < k;) {
         double u = bench_random_real(&w->choices);
@@ -146,7 +148,7 @@ static json_t *bench_workload_joined(json_t *parts) {
     return json;
 }
 
-/* Both ways of sending it have the same text. */
+/* Both forms of the request have the same text. */
 static json_t *retrieval_messages(bench_workload *w) {
     const bench_serve_options *o = w->options;
     uint32_t numbers[MAX_PICK];
@@ -180,7 +182,8 @@ static void end_conversation(bench_workload *w, bench_conversation *c) {
     free(c);
 }
 
-/* One that waits for its user; a new one while there are few, or where all wait for their answers: nobody holds up an arrival. */
+/* An idle conversation; a new one below the limit, or if all wait for their answers: an arrival never waits for another
+ * request. */
 static bench_conversation *find_conversation(bench_workload *w) {
     size_t n = w->n_conversations, start = n > 0 ? bench_random_below(&w->choices, (uint32_t)n) : 0;
     for (size_t i = 0; i < n && n >= (size_t)w->options->conversations; i++)
@@ -259,9 +262,9 @@ double bench_workload_due_ms(const bench_workload *w) {
     return is_over ? INFINITY : w->due_ms;
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
-/* A number for a salt's text (FNV-1a). */
+/* A number derived from a salt's text (FNV-1a). */
 static uint64_t salt_number(const char *salt) {
     uint64_t h = 0xCBF29CE484222325u;
     for (; *salt != '\0'; salt++) h = (h ^ (unsigned char)*salt) * 0x100000001B3u;

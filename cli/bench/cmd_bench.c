@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_bench.c: `reprise bench`: what the users of a server would feel.
+/* cmd_bench.c: `reprise bench`: load tests of an engine: TTFT, inter-token latency, throughput.
  *
- * Owns the command's options and the order of the work. Loads stand in bench_poisson.c, bench_replay.c and bench_soak.c, what drives and
- * times calls in bench_driver.c, what came of it in bench_report.c. Calls' callbacks come on the engine's thread.
+ * Owns the command's options and the sequence of steps. bench_poisson.c, bench_replay.c and bench_soak.c hold the
+ * loads, bench_driver.c submits and times requests, bench_report.c prints results. Callbacks of requests run on the
+ * engine's thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 #define DEFAULT_SECONDS 10.0f
 
-static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* the order of bench_load */
+static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* in the order of bench_load */
 
 #define AT(field) offsetof(bench_options, field)
 static const cli_option options[] = {
@@ -72,7 +73,7 @@ const cli_command cli_command_bench = {
     .parts = parts,
 };
 
-/* ---- The work ---- */
+/* ---- steps ---- */
 
 static rp_engine_options engine_options(const bench_options *o) {
     rp_engine_options e = cli_engine_options(&o->engine);
@@ -82,7 +83,8 @@ static rp_engine_options engine_options(const bench_options *o) {
     return e;
 }
 
-/* Would a poisson load's prompts and answers fit? Said before it runs rather than by every call. */
+/* Checks that prompts and answers of a poisson load fit the context: one error before the run instead of one per
+ * request. */
 static int bench_check_context(const bench_options *o, const rp_model *model) {
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
@@ -121,7 +123,7 @@ static int run_session(bench_session *s, cli_loaded *loaded) {
     int status = bench_words_open(words, loaded->model);
     if (status == CLI_OK && s->options->trace != NULL) status = bench_trace_open(&trace, s->options->trace);
     if (status == CLI_OK) status = run_load(s, loaded, trace);
-    rp_engine_free(loaded->engine); /* its last step is told before the trace ends */
+    rp_engine_free(loaded->engine); /* reports its last step before the trace ends */
     loaded->engine = NULL;
     int closed = bench_trace_close(trace);
     free(words);

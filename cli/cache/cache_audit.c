@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_audit.c: what an auditor found, as a table and as JSON. One thread. */
+/* cache_audit.c: results of the quality audit, as a table and as JSON. One thread. */
 #include "cache/cache_audit.h"
 
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "reprise_tools.h"
 
 enum { NAME_CELLS = 28, WORST_PAIRS = 3 };
-#define LEAST_EXCESS 0.001 /* less is not shown */
+#define LEAST_EXCESS 0.001 /* smaller values are not shown */
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void print_figures(const char *name, const rp_audit_figures *f) {
     double percent = f->samples > 0 ? 100.0 * (double)f->agreed / (double)f->samples : 0;
@@ -21,7 +21,7 @@ static void print_figures(const char *name, const rp_audit_figures *f) {
     printf(" %8llu %8.1f %% %8.3f %8.3f %9.3f", (unsigned long long)f->samples, percent, f->mean_kl, f->max_kl, f->mean_distance);
 }
 
-/* Of a schema the pair that adds most of those behind `after` (NULL: of all); NULL: none adds anything. */
+/* The pair of a schema with the largest excess after `after` (NULL: of all); NULL: no pair adds any divergence. */
 static const rp_audit_pair *next_pair(const rp_audit *a, size_t schema, const rp_audit_pair *after) {
     const rp_audit_pair *next = NULL;
     for (size_t i = 0; i < a->n_pairs; i++) {
@@ -65,7 +65,7 @@ void cache_audit_print(const rp_audit *a, const char *model) {
     }
 }
 
-/* ---- for programs ---- */
+/* ---- JSON ---- */
 
 static json_t *figures_object(const rp_audit_figures *f) {
     json_t *o = json_object();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_audit.h: what an auditor found, as `reprise cache stat` shows it. */
+/* cache_audit.h: results of the quality audit, for `reprise cache stat`. */
 #ifndef CLI_CACHE_AUDIT_H
 #define CLI_CACHE_AUDIT_H
 
@@ -7,9 +7,9 @@
 
 #include "reprise_tools.h"
 
-/* A table on standard output: schemas, and of each the pairs that are worst. */
+/* A table on standard output: schemas, each with its worst pairs. */
 void cache_audit_print(const rp_audit *a, const char *model);
-/* The same and all pairs as an object; null without a report. */
+/* The same results with all pairs, as an object; null without a report. */
 json_t *cache_audit_object(const rp_audit *a, const char *model);
 
 #endif

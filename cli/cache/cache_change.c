@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_change.c: `reprise cache rm`, `pin`, `unpin`, `gc`, `rebuild`: what changes a store. Owns their options and lines. One thread. */
+/* cache_change.c: `reprise cache rm`, `pin`, `unpin`, `gc`, `rebuild`: changes to a store. Owns their options and
+ * output. One thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,7 @@ const cli_command cli_cache_rebuild = {
     .main = rebuild_main,
 };
 
-/* Parses, and opens the store for writing. *done: there is nothing more to do. */
+/* Parses the arguments and opens the store for writing. *done: the command ends here. */
 static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_store **cache, bool *done) {
     cli_parsed parsed = cli_options_parse(command, argc, argv, o);
     *done = true;
@@ -85,13 +86,13 @@ static int cache_change_begin(const cli_command *command, int argc, char **argv,
 
 /* ---- rm, pin, unpin ---- */
 
-/* After removals on a full disk. */
+/* Warns after removals on a full disk. */
 static void cache_change_print_unwritten(bool index_unwritten) {
     if (index_unwritten)
         fputs("note: the disk is full: the index keeps the rows of removed records until the store is opened with free disk space\n", stderr);
 }
 
-/* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the sum. */
+/* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the total. */
 static int cache_change_print(const char *did, rp_store_listing *l) {
     cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES];

@@ -2,7 +2,7 @@
 /* cache_curves.c: the drawing of `reprise cache simulate --svg`: saved compute against size.
  *
  *   %  |        o---o     a curve for each policy, Reprise's in front
- *      |   o--'           sizes on a logarithmic axis: each name has the place of its blocks
+ *      |   o--'           sizes on a logarithmic axis, by their blocks
  *      +--1/8--1/4--1/2
  *
  * Owns nothing. One thread.
@@ -20,16 +20,16 @@
 #define TOP (SVG_HEAD_HEIGHT + 12.0)
 #define PLOT_HEIGHT 430.0
 #define BOTTOM (TOP + PLOT_HEIGHT)
-#define LABEL_PX 64.0 /* at least between the names of two sizes */
+#define LABEL_PX 64.0 /* minimum distance of two sizes' names */
 
-/* From the one behind to the one in front; what stands first is svg.h's curve 0. */
+/* From the rearmost to the foremost; the first one is svg.h's curve 0. */
 static const rp_policy order[RP_N_POLICIES] = {RP_POLICY_REPRISE, RP_POLICY_LRU,      RP_POLICY_ARC,
                                                RP_POLICY_S3_FIFO, RP_POLICY_LFU, RP_POLICY_OPTIMUM};
 
 typedef struct plot {
     FILE *to;
     const cache_curves *c;
-    double low, high; /* logarithms of the least and the most blocks */
+    double low, high; /* logarithms of the smallest and the largest number of blocks */
     double top;       /* per cent */
 } plot;
 
@@ -40,7 +40,7 @@ static double plot_x_of(const plot *p, size_t i) {
 
 static double plot_y_of(const plot *p, double percent) { return BOTTOM - PLOT_HEIGHT * percent / p->top; }
 
-/* The least of 1, 2, 5, 10, 20 per cent with ten lines or fewer. */
+/* The smallest of 1, 2, 5, 10, 20 per cent with at most ten lines. */
 static double cache_curves_grid_step(double most) {
     static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
@@ -66,7 +66,7 @@ static void draw_grid(const plot *p, double step) {
     svg_line(p->to, LEFT, BOTTOM, RIGHT, BOTTOM);
 }
 
-/* Names that would touch the last one on the left of them are left out. */
+/* Omits a name that would overlap the previous one. */
 static void draw_sizes(const plot *p) {
     static const svg_text_style name = {SVG_INK, "middle", SVG_LABEL_PX + 1, false}, soft = {SVG_SOFT, "middle", SVG_LABEL_PX - 1, false};
     double last = -LABEL_PX;

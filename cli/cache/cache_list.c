@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_list.c: `reprise cache ls` and `stat`: what a store holds. Owns their options, tables and JSON. One thread.
+/* cache_list.c: `reprise cache ls` and `stat`: content of a store. Owns their options, tables and JSON. One thread.
  *
- * Both open the store read-only, so an engine may have it open.
+ * Both open the store read-only, so an engine may use it at the same time.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@
 
 typedef struct ls_options {
     cache_store_args store;
-    cache_select_args select; /* name, model and expired of it */
+    cache_select_args select; /* its name, model and expired */
     bool all, json;
     int32_t order;
 } ls_options;
 
-static const char *const orders[] = {"name", "size", "use", NULL}; /* the order of cache_order */
+static const char *const orders[] = {"name", "size", "use", NULL}; /* in the order of cache_order */
 
 #define AT(field) offsetof(ls_options, field)
 static const cli_option ls_table[] = {
@@ -55,7 +55,7 @@ const cli_command cli_cache_ls = {
 
 enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80 };
 
-/* Cells of the first column: what the terminal leaves, and no more than is needed. */
+/* Width of the first column in cells: as the terminal allows, at most as needed. */
 static int name_cells(const cache_rows *rows, bool each) {
     int longest = NAME_LEAST, others = OTHER_CELLS + (each ? KEY_SHOWN + 1 : 0);
     for (size_t i = 0; i < rows->n; i++) {
@@ -255,7 +255,7 @@ static void print_models(const cache_rows *rows) {
     }
 }
 
-/* What an auditor found: NULL where there is nothing. */
+/* Results of the quality audit; NULL if there are none. */
 typedef struct stat_audit {
     rp_audit *report;
     char model[65];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_ship.c: `reprise cache export` and `import`: a module's states as one file. Owns their options and lines. One thread. */
+/* cache_ship.c: `reprise cache export` and `import`: a module's KV as one file. Owns their options and output. One
+ * thread. */
 #include <string.h>
 
 #include "cache/cache_store.h"

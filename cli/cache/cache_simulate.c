@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_simulate.c: `reprise cache simulate`: a trace replayed against caches of several sizes and policies.
+/* cache_simulate.c: `reprise cache simulate`: replays a trace against caches of several sizes and policies.
  *
- * Owns the command's options, the sizes, the table and the JSON; the trace is read by bench_requests.h, the curves are cache_curves.c's.
- * One thread.
+ * Owns the command's options, the sizes, the table and the JSON; bench_requests.h reads the trace, cache_curves.c draws
+ * the curves. One thread.
  */
 #include "cache/cache_simulate.h"
 
@@ -58,7 +58,7 @@ static int wrong_size(const char *text, size_t n) {
     return cli_fail(CLI_WRONG_USE, "--sizes '%.*s': give fractions of the working set, as 1/2, or blocks, as 5000", (int)n, text);
 }
 
-/* Reads n characters: A/B with A <= B, or blocks. */
+/* Parses n characters: A/B with A <= B, or a number of blocks. */
 static int cache_curves_read_size(cache_curves *c, const char *text, size_t n) {
     cache_size *size = &c->sizes[c->n_sizes];
     char *end = NULL;
@@ -93,7 +93,7 @@ static int read_sizes(cache_curves *c, const char *list) {
     return status;
 }
 
-/* ---- Replaying ---- */
+/* ---- Simulation ---- */
 
 static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_error *err) {
     rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens};
@@ -128,7 +128,7 @@ static int run_cells(const rp_simulator *simulator, cache_curves *c) {
     return status;
 }
 
-/* ---- What came of it ---- */
+/* ---- Results ---- */
 
 static void cache_curves_print_table(const cache_curves *c) {
     printf("%zu requests, %zu blocks of %d tokens, working set of %zu different blocks\n", c->n_requests, c->n_refs, (int)c->block_tokens,

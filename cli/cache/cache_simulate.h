@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_simulate.h: what `reprise cache simulate` found: a cell for each size and policy. */
+/* cache_simulate.h: results of `reprise cache simulate`: a cell for each size and policy. */
 #ifndef CLI_CACHE_SIMULATE_H
 #define CLI_CACHE_SIMULATE_H
 
@@ -11,7 +11,7 @@
 #define CACHE_SIZE_BYTES 24
 
 typedef struct cache_size {
-    char text[CACHE_SIZE_BYTES]; /* as it was given: "1/2" of the working set, or "5000" blocks */
+    char text[CACHE_SIZE_BYTES]; /* as given by the user: "1/2" of the working set, or "5000" blocks */
     size_t blocks;
     rp_simulation cells[RP_N_POLICIES];
 } cache_size;
@@ -24,7 +24,7 @@ typedef struct cache_curves {
     size_t n_sizes;
 } cache_curves;
 
-/* Of the compute of all prompts, what was saved, in per cent. */
+/* Share of the compute of all prompts that reuse saved, in per cent. */
 static inline double cache_saved_percent(const rp_simulation *cell) { return cell->compute > 0 ? 100 * cell->saved / cell->compute : 0; }
 
 /* Draws saved compute against size, a curve for each policy (cache_curves.c). The caller opens and closes the file. */

@@ -73,7 +73,7 @@ static const char *row_name(const rp_store_entry *e) {
 
 static int cache_store_sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
-/* Modules before the rest. */
+/* Sort order: modules first. */
 static int cache_entry_rank(const rp_store_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
 
 static int cache_store_compare_entries(const void *a, const void *b) {
@@ -88,7 +88,7 @@ static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
     return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0;
 }
 
-/* All records of a module are used together; texts are used one by one. */
+/* Records of a module are always used together; texts are used one by one. */
 static void cache_row_add_entry(cache_row *r, const rp_store_entry *e) {
     r->records++;
     r->pinned += e->pinned;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_store.h: what the parts of `reprise cache` that work on a store share: its options, opening it, which records are meant, sizes and
- * times for people. */
+/* cache_store.h: shared by the subcommands of `reprise cache` that use a store: options, opening, selection of records,
+ * sizes and times as text. */
 #ifndef CLI_CACHE_STORE_H
 #define CLI_CACHE_STORE_H
 
@@ -20,7 +20,7 @@ typedef struct cache_store_args {
     {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
      .help = "file with the key of its encrypted records (REPRISE_STORE_KEY, if set)"}
 
-/* Which records; all zero: it was not said. */
+/* Selection of records; all zero: none was given. */
 typedef struct cache_select_args {
     const char *name, *key, *model;
     bool expired, all;
@@ -38,13 +38,13 @@ typedef struct cache_select_args {
 
 /* Opens the store. Returns an exit status. */
 int cache_store_open(rp_store **out, const cache_store_args *args, bool read_only, bool create);
-/* The line of an error: CLI_WRONG_USE where it is about a value of an option, else CLI_FAILED. */
+/* Prints an error: CLI_WRONG_USE if it is about an option's value, else CLI_FAILED. */
 int cache_store_fail(const rp_error *err);
-/* CLI_WRONG_USE, with its line, if nothing says which records are meant. */
+/* CLI_WRONG_USE, after its error line, if no record is selected. */
 int cache_select_check(const char *command, const cache_select_args *args);
 rp_store_selection cache_selection(const cache_select_args *args);
 
-/* Progress of a call of the library: user is a cache_progress. */
+/* Progress of a library function; its user pointer is a cache_progress. */
 typedef struct cache_progress {
     cli_progress bar;
     const char *what;
@@ -59,11 +59,12 @@ const char *cache_span_text(int64_t seconds, char *out);
 /* "1 record", "2 records". */
 const char *cache_count_text(uint64_t n, const char *one, char *out);
 
-/* A listing as rows for people: one a module, one for all prompts and answers of a model, one for what cannot be read. */
+/* A listing as rows for people: one per module, one for all prompts and answers of a model, one for unreadable
+ * records. */
 typedef struct cache_row {
-    const char *name;  /* a label; or what stands in its place, in brackets */
+    const char *name;  /* a label; or a description in brackets */
     const char *model; /* "" unknown */
-    const char *key;   /* NULL: of several records */
+    const char *key;   /* NULL for several records */
     rp_store_kind kind;
     uint64_t records, pinned, tokens, bytes, uses;
     int64_t last_use, expires; /* the latest, and the earliest; 0: unknown, and never */
@@ -76,7 +77,7 @@ typedef struct cache_rows {
 
 typedef enum cache_order { CACHE_BY_NAME, CACHE_BY_SIZE, CACHE_BY_USE } cache_order;
 
-/* each: one row a record. By model, then kind, then `order`. The listing is borrowed for as long as they are used; free(items). */
+/* each: one row per record. Sorted by model, kind, then `order`. Rows borrow the listing; free(items). */
 cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order order);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_verify.c: `reprise cache verify`: every byte of a store is read. Owns its options, lines and JSON. One thread. */
+/* cache_verify.c: `reprise cache verify`: reads and checks every byte of a store. Owns its options, output and JSON.
+ * One thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ static const cli_option table[] = {
     {.name = NULL},
 };
 
-#define CLI_LEFTOVERS 3 /* what a crash leaves, and no damage */
+#define CLI_LEFTOVERS 3 /* leftovers of a crash, without damage */
 
 static int verify_main(int argc, char **argv);
 
@@ -61,8 +62,8 @@ const cli_command cli_cache_verify = {
 };
 
 typedef struct verify_state {
-    cache_progress progress; /* first: cache_on_progress takes it */
-    json_t *findings;        /* NULL: lines */
+    cache_progress progress; /* first member: cache_on_progress casts to it */
+    json_t *findings;        /* NULL: text output */
     uint64_t n, n_damaged;
 } verify_state;
 
@@ -134,7 +135,7 @@ static int cache_verify_print_summary(const verify_options *o, const rp_store_ve
     return cli_finish_output();
 }
 
-/* Computes records again with a model of its own. Returns an exit status. */
+/* Recomputes records with a model of its own. Returns an exit status. */
 static int cache_verify_recompute(const verify_options *o, rp_store *cache, verify_state *s, rp_store_recomputed *out) {
     cli_loaded l = {0};
     rp_error err;

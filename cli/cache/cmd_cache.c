@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_cache.c: `reprise cache`: what stores keep, and what a cache would save. Owns the table of its parts. One thread. */
+/* cmd_cache.c: `reprise cache`: store maintenance and cache simulation. Owns the table of its subcommands. One
+ * thread. */
 #include <string.h>
 
 #include "common/command.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* command.h: what a command of the program is, and the exit statuses that all of them share.
+/* command.h: a command of the program, and the exit statuses shared by all commands.
  *
- * A command parses its own arguments (options.h), does its work through reprise.h alone, and returns an exit status. It
- * has written its one error line itself.
+ * A command parses its own arguments (options.h), uses the library only through reprise.h, and returns an exit status.
+ * It has printed its one error line itself.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -17,11 +17,11 @@
 typedef struct cli_command {
     const char *name;
     const char *summary;       /* one line */
-    const char *synopsis;      /* what follows "reprise NAME" */
-    const char *notes;         /* printed after the options; ends in a newline, or "" */
+    const char *synopsis;      /* arguments after "reprise NAME" */
+    const char *notes;         /* printed after the options; ends with a newline, or is "" */
     const cli_option *options; /* ends with a row without a name */
     int (*main)(int argc, char **argv); /* argv[0] is the command's name */
-    const struct cli_command *const *parts; /* commands of its own, "cache simulate"; ends with NULL. NULL: none */
+    const struct cli_command *const *parts; /* its subcommands ("cache simulate"); ends with NULL. NULL: none */
 } cli_command;
 
 extern const cli_command cli_command_run;
@@ -38,15 +38,15 @@ extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;
 extern const cli_command cli_command_completion;
 
-/* The program's commands in the order of its help; ends with NULL. main sets it first of all: what lies below the commands sees no other way
- * to them. */
+/* The program's commands in the order of its help; ends with NULL. main sets it before anything else: layers below the
+ * commands have no other access to them. */
 extern const cli_command *const *cli_commands;
 extern const cli_command *const cli_all_commands[]; /* commands.c */
 
-/* Part of `reprise bench`, which also does work of its own. */
+/* Subcommand of `reprise bench`, which is also a command itself. */
 extern const cli_command cli_bench_serve;
 
-/* Parts of `reprise cache`, in cmd_cache.c's table. */
+/* Subcommands of `reprise cache`, in cmd_cache.c's table. */
 extern const cli_command cli_cache_ls;
 extern const cli_command cli_cache_stat;
 extern const cli_command cli_cache_verify;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* console.c: error lines, memory, files, the clock, Ctrl-C and progress.
  *
- * Owns the one flag that the signal handler sets. Everything else is the caller's. One thread.
+ * Owns the flag that the signal handler sets, and nothing else. One thread.
  */
 #define _XOPEN_SOURCE 700
 
@@ -27,7 +27,7 @@
 static void console_print_line(const char *head, const char *fmt, va_list args) {
     char line[1536];
     vsnprintf(line, sizeof line, fmt, args);
-    for (char *p = line; *p != '\0'; p++) /* a name with a newline must not make two lines of one */
+    for (char *p = line; *p != '\0'; p++) /* a newline in a name must not split the line */
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", head, line);
@@ -48,7 +48,7 @@ void cli_warn(const char *fmt, ...) {
     va_end(args);
 }
 
-/* ---- Errors of the library: the program's names for its fields and functions ---- */
+/* ---- Errors of the library: fields and functions are renamed to options and commands ---- */
 
 static const struct {
     const char *library, *program;
@@ -70,7 +70,7 @@ static const struct {
     {"rp_store_gc", "'reprise cache gc'"},
 };
 
-/* The program's name for the n bytes of a word, or NULL. */
+/* The option or command for the library's name in the n bytes of a word, or NULL. */
 static const char *program_name(const char *word, size_t n) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i].library) == n && memcmp(names[i].library, word, n) == 0) return names[i].program;
@@ -117,7 +117,7 @@ void *cli_realloc(void *p, size_t n) {
 
 /* ---- Files ---- */
 
-/* Returns an errno, 0, or -1 if there is more than CLI_INPUT_MAX_BYTES. */
+/* Returns 0, an errno, or -1 for more than CLI_INPUT_MAX_BYTES. */
 static int console_read_all(FILE *from, char **data, size_t *n) {
     size_t capacity = 0, used = 0, got;
     char *buffer = NULL;
@@ -186,7 +186,7 @@ void cli_interrupt_catch(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
-    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND); /* writes go on; the second Ctrl-C is the system's */
+    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND); /* restarts writes; a second Ctrl-C ends the program */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console.h: what commands share: error lines, memory, files, the clock, Ctrl-C, progress on a terminal. */
+/* console.h: shared by the commands: error lines, memory, files, the clock, Ctrl-C, progress on a terminal. */
 #ifndef CLI_CONSOLE_H
 #define CLI_CONSOLE_H
 
@@ -10,7 +10,7 @@
 
 #include "reprise.h"
 
-#define CLI_INPUT_MAX_BYTES ((size_t)64 << 20) /* of a prompt or of text to tokenize: what PML takes */
+#define CLI_INPUT_MAX_BYTES ((size_t)64 << 20) /* limit for a prompt or a text to tokenize: that of PML */
 
 #if defined(__GNUC__)
 #define CLI_PRINTF(fmt_index, first) __attribute__((format(printf, fmt_index, first)))
@@ -18,11 +18,13 @@
 #define CLI_PRINTF(fmt_at, first)
 #endif
 
-/* Writes "reprise: ..." as one line on standard error, whatever stands in the arguments. Returns status. */
+/* Prints "reprise: ..." as one line on standard error; control characters of the arguments become '?'. Returns
+ * status. */
 int cli_fail(int status, const char *fmt, ...) CLI_PRINTF(2, 3);
-/* Prints "warning: ..." on one line of standard error; what is done goes on. */
+/* Prints "warning: ..." as one line on standard error; execution continues. */
 void cli_warn(const char *fmt, ...) CLI_PRINTF(1, 2);
-/* The message of an error of the library, which names option fields and functions, with the options and commands of the program instead. */
+/* An error message of the library, with its option fields and functions replaced by the program's options and
+ * commands. */
 enum { CLI_MESSAGE_BYTES = 2 * RP_ERROR_MESSAGE_BYTES };
 const char *cli_message(const rp_error *err, char out[CLI_MESSAGE_BYTES]);
 /* cli_fail with this message. */
@@ -30,29 +32,29 @@ int cli_fail_library_as(int status, const rp_error *err);
 /* cli_fail_library_as with CLI_FAILED. */
 int cli_fail_library(const rp_error *err);
 
-/* Zeroed memory; the program ends with status 1 if there is none. n may be 0. */
+/* Zeroed memory; exits with status 1 if out of memory. n may be 0. */
 void *cli_alloc(size_t n);
 void *cli_realloc(void *p, size_t n);
 
-/* All of a file, or of standard input for "-", NUL-terminated. Freed by the caller. Returns an exit status. */
+/* The content of a file, or of standard input for "-", NUL-terminated. Freed by the caller. Returns an exit status. */
 int cli_read(const char *path, char **data, size_t *n);
 
-/* Flushes standard output. Returns CLI_FAILED, with its line, if something could not be written. */
+/* Flushes standard output. Returns CLI_FAILED after printing its error line if something could not be written. */
 int cli_finish_output(void);
-/* Closes a file that was written. Returns an exit status, like cli_finish_output. */
+/* Closes a written file. Returns an exit status, like cli_finish_output. */
 int cli_close_output(FILE *file, const char *path);
 
 double cli_now_ms(void);
 
-/* The first Ctrl-C after this sets a flag, the second ends the program as it always does. */
+/* The first Ctrl-C after this sets a flag; the second ends the program by the signal's default action. */
 void cli_interrupt_catch(void);
 bool cli_interrupted(void);
 
-/* Cells of a line on `to`: the terminal's, or `otherwise`. */
+/* Width of `to` in cells: the terminal's, or `otherwise`. */
 int cli_terminal_cells(FILE *to, int otherwise);
 bool cli_is_terminal(FILE *to);
 
-/* A progress bar on standard error, if that is a terminal; else nothing. Zero-initialise. */
+/* A progress bar on standard error if that is a terminal; otherwise nothing. Zero-initialise. */
 typedef struct cli_progress {
     bool shown;
     double drawn_ms;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_client.c: see http_client.h. Owns the sockets of http_ask; http_connect's are the caller's. */
+/* http_client.c: see http_client.h. Owns the sockets of http_ask; the caller owns those of http_connect. */
 #define _POSIX_C_SOURCE 200809L /* getaddrinfo, fcntl */
 
 #include "common/http_client.h"
@@ -27,7 +27,7 @@ static int wrong_url(const char *url, const char *what) {
     return cli_fail(CLI_WRONG_USE, "--url '%s': %s: give http://HOST:PORT, such as %s", url, what, HTTP_DEFAULT_URL);
 }
 
-/* "HOST:PORT", "[::1]:PORT" -> both parts. Returns whether there are any. */
+/* "HOST:PORT", "[::1]:PORT" -> both parts. Returns false if the text has another form. */
 static bool split_host(const char *text, char host[256], char port[16]) {
     bool bracketed = text[0] == '[';
     const char *end = bracketed ? strchr(text, ']') : text + strcspn(text, ":");
@@ -128,7 +128,7 @@ char *http_request_bytes(const http_target *t, const http_request *q, size_t *n)
     return bytes;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int send_all(int fd, const char *bytes, size_t n) {
     while (n > 0) {
@@ -150,7 +150,7 @@ static void keep_body(void *user, const char *bytes, size_t n) {
     reply->body[reply->n_body] = '\0';
 }
 
-/* Returns what went wrong, or NULL. */
+/* Returns the reason of a failure, or NULL. */
 static const char *http_client_receive(int fd, http_reader *reader) {
     char bytes[16384];
     size_t used;
@@ -172,7 +172,7 @@ static const char *http_client_exchange(int fd, const http_target *t, const http
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     int why = send_all(fd, bytes, n);
     free(bytes);
-    const char *fault = http_client_receive(fd, reader); /* a server may refuse a body before it has all of it */
+    const char *fault = http_client_receive(fd, reader); /* a server may reply before it has the whole body */
     return fault != NULL && why != 0 ? strerror(why) : fault;
 }
 

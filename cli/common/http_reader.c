@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_reader.c: see http_reader.h. A reader of replies owns nothing; a reader of events its two buffers. */
+/* http_reader.c: see http_reader.h. A reader of replies owns nothing; a reader of events owns its two buffers. */
 #define _POSIX_C_SOURCE 200809L /* strcasecmp, strncasecmp */
 
 #include "common/http_reader.h"
@@ -78,7 +78,7 @@ static void take_header(http_reader *r) {
     }
 }
 
-/* The head is over: what comes now? */
+/* Determines the body's framing at the end of the head. */
 static void begin_body(http_reader *r) {
     if (r->status < 200) {
         http_reader_begin(r, r->no_body, r->on_body, r->user);
@@ -93,14 +93,14 @@ static void begin_body(http_reader *r) {
     }
 }
 
-/* -1: no hexadecimal digit. */
+/* -1: not a hexadecimal digit. */
 static int hex_value(char c) {
     if (http_reader_is_digit(c)) return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Hexadecimal digits, then perhaps ";" and what nobody uses. */
+/* Hexadecimal digits, and optional chunk extensions after ";", which are ignored. */
 static void take_size(http_reader *r) {
     const char *p = r->line;
     uint64_t n = 0;
@@ -130,7 +130,7 @@ static void http_reader_take_line(http_reader *r) {
     }
 }
 
-/* Up to the end of a line. Returns how many bytes were taken. */
+/* Collects bytes up to the end of a line. Returns the number of bytes consumed. */
 static size_t feed_line(http_reader *r, const char *bytes, size_t n) {
     const char *end = memchr(bytes, '\n', n);
     size_t part = end != NULL ? (size_t)(end - bytes) : n;
@@ -214,7 +214,7 @@ static bool sse_reader_take_field(sse_reader *s, const char *name, size_t n_name
     return http_reader_append(&s->data, &s->n_data, &s->cap_data, value, strlen(value));
 }
 
-/* An empty line ends an event; others are "name: value", "name", or ": a comment". */
+/* An empty line ends an event; other lines are "name: value", "name", or ": a comment". */
 static bool take_event_line(sse_reader *s) {
     const char *line = s->n_line > 0 ? s->line : "";
     size_t n = s->n_line, n_name = strcspn(line, ":");
@@ -233,7 +233,7 @@ static bool take_event_line(sse_reader *s) {
 
 bool sse_reader_feed(sse_reader *s, const char *bytes, size_t n) {
     for (size_t i = 0; i < n;) {
-        if (s->after_return && bytes[i] == '\n') { /* the second half of a line's end */
+        if (s->after_return && bytes[i] == '\n') { /* the second byte of a CR LF */
             s->after_return = false;
             i++;
             continue;

@@ -7,7 +7,8 @@
 #include "common/command.h"
 #include "common/console.h"
 
-/* names: separated by spaces. ours: the option here, or NULL. advice: what to do where there is none, or beside `ours` how values differ. */
+/* names: separated by spaces. ours: the option here, or NULL. advice: the alternative without one, or how values
+ * differ. */
 typedef struct llama_option {
     const char *names, *ours, *advice;
 } llama_option;
@@ -23,7 +24,7 @@ typedef struct llama_option {
 #define SYSTEM "write a <system> element in a prompt document, or give 'reprise serve' a system message"
 
 static const llama_option table[] = {
-    /* computing */
+    /* computation */
     {"-ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split -mg --main-gpu -dev --device --list-devices -nkvo --no-kv-offload "
      "-kvo --kv-offload -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe --no-op-offload --op-offload --rpc -fit --fit",
      NULL, CPU},
@@ -39,7 +40,7 @@ static const llama_option table[] = {
     {"--lora --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range --lora-init-without-apply", NULL, LORA},
     {"--mmproj -mm --mmproj-url -mmu --image --audio", NULL, "only text is supported: leave it out"},
     {"-mu --model-url -hf -hfr --hf-repo -hff --hf-file -hft --hf-token --offline -dr --docker-repo", NULL, DOWNLOAD},
-    /* the context and the KV cache */
+    /* context and KV cache */
     {"-c --ctx-size", "ctx", NULL},
     {"-np --parallel", "sequences", NULL},
     {"-ctk --cache-type-k -ctv --cache-type-v", "kv-format", "f16 or f32 for keys and values alike"},
@@ -79,7 +80,7 @@ static const llama_option table[] = {
      "-td --threads-draft --draft-min --draft-n-min --draft-p-min --draft-p-split",
      "draft", "prompt lookup, no draft model"},
     {"--draft-max --draft-n --draft", "draft", "in requests to 'reprise serve', the field n_draft"},
-    /* the server */
+    /* server */
     {"-a --alias", "name", NULL},
     {"--api-key --api-key-file", "api-keys", "a file; --hash-key prints a key's hash for it"},
     {"--ssl-key-file --ssl-cert-file", NULL, TLS},
@@ -89,7 +90,7 @@ static const llama_option table[] = {
     {"-to --timeout", "idle-timeout", "milliseconds"},
     {"--embedding --embeddings --rerank --reranking", NULL, "embeddings and reranking are not supported"},
     {"--host --port", NULL, "only 'reprise serve' listens"},
-    /* the log */
+    /* log */
     {"--log-disable", "log", "off"},
     {"--log-file --log-colors --log-prefix --log-timestamps --log-verbose -lv --verbosity --log-verbosity --verbose-prompt --no-display-prompt "
      "--simple-io --no-perf --perf --show-timings",

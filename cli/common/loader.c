@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loader.c: opens models and engines for the commands and says what went wrong. Owns nothing. One thread. */
+/* loader.c: opens models and engines for the commands and reports errors. Owns nothing. One thread. */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
 
 #include "common/loader.h"
@@ -21,7 +21,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.n_threads = args->threads;
     o.n_ctx = args->ctx;
     o.chunk_tokens = args->chunk;
-    o.max_sequences = 1; /* commands ask one thing after another */
+    o.max_sequences = 1; /* commands run one request at a time */
     o.kv_format = (rp_kv_format)args->states;
     o.ram_bytes = args->ram;
     o.kv_budget_bytes = args->kv_ram;
@@ -33,7 +33,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     return o;
 }
 
-/* Names are checked before the model is opened: a wrong one is the user's mistake, whatever the model is. */
+/* Checked before the model is opened: a wrong name is a usage error for every model. */
 static int check_chat_format(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
     char all[512] = "";
@@ -49,13 +49,13 @@ static int check_chat_format(const char *name) {
     return cli_fail(CLI_WRONG_USE, "unknown --chat-format '%s': give one of %s", name, all);
 }
 
-/* ---- a model that changes under the program ---- */
+/* ---- truncation of the mapped model file ---- */
 
-/* What the handler writes: made before, as it may call almost nothing. */
+/* The handler's message, formatted in advance: few functions are async-signal-safe. */
 static char truncated_line[1024];
 static size_t truncated_bytes;
 
-/* A mapped file is shorter than it was. The access is made again by the signal's default action, which ends the program. */
+/* The mapped file was truncated. The access is repeated, and the signal's default action ends the program. */
 static void meet_sigbus(int number) {
     (void)number;
     ssize_t n = write(STDERR_FILENO, truncated_line, truncated_bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loader.h: what `run`, `inspect` and `tokenize` begin with: a model, an engine, schemas. */
+/* loader.h: setup shared by commands such as `run`, `inspect` and `tokenize`: a model, an engine, schemas. */
 #ifndef CLI_LOADER_H
 #define CLI_LOADER_H
 
@@ -10,10 +10,10 @@ typedef struct cli_loaded {
     rp_model *model;
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */
-    const int64_t *close_ms; /* what rp_engine_close gets; NULL: no limit */
+    const int64_t *close_ms; /* argument of rp_engine_close; NULL: no limit */
 } cli_loaded;
 
-/* Options that `run` and `eval` share; all zero: the defaults. */
+/* Options shared by `run` and `eval`; all zero: the defaults. */
 typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, kv_ram, disk;
@@ -21,10 +21,11 @@ typedef struct cli_engine_args {
     bool read_only;
 } cli_engine_args;
 
-extern const char *const cli_kv_formats[]; /* the order of rp_kv_format; ends with NULL */
-extern const char *const cli_write_names[]; /* the order of rp_store_write */
+extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
+extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 
-/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of --threads, or 0. */
+/* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of
+ * --threads, or 0. */
 #define CLI_ENGINE_ROWS(type, field, t) \
     {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
      .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"}, \
@@ -39,7 +40,7 @@ extern const char *const cli_write_names[]; /* the order of rp_store_write */
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
      .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}
 
-/* Rows of commands that may keep states on disk. */
+/* Rows of commands that may use a store on disk. */
 #define CLI_STORE_ROWS(type, field) \
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), \
      .help = "folder of the store: keep KV on disk and reuse it in later runs"}, \
@@ -56,13 +57,13 @@ rp_engine_options cli_engine_options(const cli_engine_args *args);
 
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
-/* Opens a model for its tokens alone: files that hold nothing but a vocabulary will do. Returns an exit status. */
+/* Opens a model for its vocabulary only; files without weights are accepted. Returns an exit status. */
 int cli_load_vocabulary(cli_loaded *l, const char *path);
-/* Makes the engine and loads the schemas in order. Returns an exit status. */
+/* Creates the engine and loads the schemas in order. Returns an exit status. */
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
 /* Prepares the weights, with a progress bar. Returns an exit status. */
 int cli_prepare_engine(cli_loaded *l);
-/* Frees whatever was loaded. */
+/* Frees everything that was loaded. */
 void cli_loaded_free(cli_loaded *l);
 
 #endif

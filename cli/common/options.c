@@ -11,7 +11,7 @@
 #include "common/llama_options.h"
 #include "common/text.h"
 
-#define HELP_NAME_CELLS 26 /* where help's second column begins */
+#define HELP_NAME_CELLS 26 /* first cell of the help's second column */
 #define HELP_CELLS 100
 
 #define EXPECTED_BYTES 256
@@ -27,7 +27,7 @@ typedef struct option_parser {
     void *out;
 } option_parser;
 
-/* ---- Values: a text into its field; where it is wrong, what is expected instead ---- */
+/* ---- Values: text to field; on failure, the expected form ---- */
 
 static bool wrong_range(const cli_option *o, char expected[EXPECTED_BYTES]) {
     snprintf(expected, EXPECTED_BYTES, "%s from %.10g to %.10g", o->kind == CLI_REAL ? "a number" : "a whole number", o->min, o->max);
@@ -51,7 +51,7 @@ static bool set_real(const cli_option *o, const char *text, void *field, char ex
     return true;
 }
 
-/* Digits only: strtoull alone would take a sign and leading space. Returns what follows them, or NULL. */
+/* Digits only: strtoull alone would accept a sign and leading space. Returns the text after them, or NULL. */
 static const char *parse_u64(const char *text, uint64_t *v) {
     if (*text < '0' || *text > '9') return NULL;
     char *end = NULL;
@@ -161,7 +161,7 @@ static int unknown_option(const cli_command *c, const char *arg, const char *nam
 
 /* ---- Arguments ---- */
 
-/* text: NULL for flags, which take any. */
+/* text: NULL for flags, which ignore it. */
 static int take_value(option_parser *p, const cli_option *o, const char *text) {
     char expected[EXPECTED_BYTES];
     p->given[o - p->command->options] = true;
@@ -169,7 +169,7 @@ static int take_value(option_parser *p, const cli_option *o, const char *text) {
     return set_value(o, text, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
 }
 
-/* attached: the value written in the same argument, or NULL. */
+/* attached: the value in the same argument, or NULL. */
 static int take_option(option_parser *p, const cli_option *o, const char *attached) {
     if (o->kind == CLI_FLAG) {
         if (attached != NULL) return cli_fail(CLI_WRONG_USE, "--%s=%s: --%s takes no value", o->name, attached, o->name);
@@ -194,7 +194,7 @@ static int take_positional(option_parser *p, const char *arg) {
                     p->command->name, p->command->name);
 }
 
-/* "-ngl" is no number of tokens "gl", where -n takes a number; "-mg" is a file "g", where -m takes a text. */
+/* "-ngl" is not the value "gl" of a numeric -n; "-mg" is the file "g" of a textual -m. */
 static bool takes_attached(const cli_option *o, const char *arg) {
     bool takes_text = o->kind == CLI_TEXT || o->kind == CLI_LIST || o->kind == CLI_CONFIG;
     return takes_text || arg[2] == '\0' || !cli_llama_option_is(arg, strlen(arg));
@@ -214,7 +214,7 @@ static int take_argument(option_parser *p, const char *arg) {
     return take_option(p, o, name[n] == '=' ? name + n + 1 : NULL);
 }
 
-/* A required value that was not given is still the NULL it began as, and so is the first of a list. */
+/* A required value that is missing is still NULL, the default; so is the first field of a list. */
 static int check_required(const cli_command *c, const void *out) {
     for (const cli_option *o = c->options; o->name != NULL; o++) {
         if (!o->required) continue;
@@ -231,7 +231,7 @@ static int check_required(const cli_command *c, const void *out) {
 
 /* ---- Files of options ---- */
 
-/* Cuts white space off both ends. */
+/* Removes white space at both ends. */
 static char *options_trim(char *s) {
     static const char space[] = " \t\r";
     s += strspn(s, space);
@@ -256,7 +256,7 @@ static int take_flag(option_parser *p, const cli_option *o, const char *value, c
     return cli_fail(CLI_WRONG_USE, "%s: %s = %s: give true or false", at, o->name, value);
 }
 
-/* value: NULL where there is no '='. */
+/* value: NULL without '='. */
 static int take_setting(option_parser *p, const char *name, const char *value, const char *at) {
     char expected[EXPECTED_BYTES];
     const cli_option *o = find_long(p->command, name, strlen(name));
@@ -281,7 +281,7 @@ static int option_parser_take_line(option_parser *p, char *line, const char *pat
     return take_setting(p, name, value, at);
 }
 
-/* Takes what a file says of rows that the command line does not give. */
+/* Applies the file's settings to the rows that the command line does not set. */
 static int option_parser_take_file(option_parser *p, cli_config *config) {
     size_t n = 0;
     int status = cli_read(config->path, &config->text, &n), number = 1;
@@ -307,7 +307,7 @@ void cli_config_free(cli_config *config) {
     config->text = NULL;
 }
 
-/* ---- All of them ---- */
+/* ---- Parsing a command line ---- */
 
 static cli_parsed option_parser_parse(option_parser *p) {
     while (p->next < p->argc) {
@@ -332,7 +332,7 @@ cli_parsed cli_options_parse(const cli_command *command, int argc, char **argv, 
     return parsed;
 }
 
-/* ---- Parts ---- */
+/* ---- Subcommands ---- */
 
 /* "simulate" of "cache simulate". */
 static const char *options_part_name(const cli_command *part) { return strrchr(part->name, ' ') + 1; }
@@ -352,7 +352,7 @@ const cli_command *cli_find_part(const cli_command *command, const char *name) {
 
 /* ---- Help ---- */
 
-/* Prints words from cell `at` on; lines after the first begin in the same cell. */
+/* Prints words from cell `at` on; continuation lines start in the same cell. */
 static void print_wrapped(FILE *to, const char *text, int at) {
     int used = at;
     while (*text != '\0') {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.h: a command's options as a table that is parsed, checked and explained from the same rows.
+/* options.h: a command's options as a table: parsing, validation and help use the same rows.
  *
- * A row says where in the command's own struct its value goes (offsetof), and as what:
+ * A row has the offset of its value in the command's own struct (offsetof), and the value's kind:
  *
  *   kind         field          accepted
  *   CLI_FLAG     bool           --json
@@ -14,12 +14,13 @@
  *   CLI_CHOICE   int32_t        one of `choices`; the field gets its index
  *   CLI_CONFIG   cli_config     a file of options; at most one such row
  *
- * Written `--name value`, `--name=value`, `-n value` or `-nvalue`. Of an option that is given twice the last one counts.
- * A positional row is an argument without dashes: the first such row takes the first such argument, and so on; a list takes all that are left.
- * A row without help is accepted and not shown. Values are borrowed from argv, or from the text of a file of options.
+ * Syntax: `--name value`, `--name=value`, `-n value` or `-nvalue`. The last value of a repeated option applies. A
+ * positional row is an argument without dashes: the first such row takes the first such argument, and so on; a list
+ * takes all remaining ones. A row without help is accepted but hidden. Values are borrowed from argv, or from the text
+ * of an options file.
  *
- * A file of options has lines `name = value`, where names are those of the options; `name` alone, or `name = true`, for flags; and
- * comments, lines that begin with '#'. An option of the command line takes the place of all that the file says of it.
+ * An options file has lines `name = value`, with the names of the options; `name` alone, or `name = true`, for flags;
+ * and comments, lines that start with '#'. An option on the command line replaces all of the file's values for it.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -42,36 +43,36 @@ typedef struct cli_list {
 
 typedef struct cli_config {
     const char *path; /* NULL: none */
-    char *text;       /* what values are borrowed from */
+    char *text;       /* the text from which values are borrowed */
 } cli_config;
 
 typedef struct cli_option {
     const char *name;  /* without its dashes; NULL ends the table */
     char letter;       /* the short form, or 0 */
     cli_kind kind;
-    const char *value; /* how help calls the value; NULL for flags */
+    const char *value; /* the value's name in help; NULL for flags */
     const char *help;  /* NULL: not shown */
     size_t offset;
     double min, max;
     const char *const *choices; /* ends with NULL */
     bool required;
-    bool positional; /* CLI_TEXT, or as the last one CLI_LIST; called by its `value` */
+    bool positional; /* CLI_TEXT, or as the last one CLI_LIST; its name is its `value` */
 } cli_option;
 
 typedef enum cli_parsed { CLI_PARSED, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;
 
 struct cli_command;
 
-/* Reads argv[1..argc) into `out`, the struct that the table's offsets are of and that already holds the defaults.
- * CLI_PARSED_HELP: --help was there, and help was printed. CLI_PARSED_WRONG: one line on standard error says what is wrong. */
+/* Parses argv[1..argc) into `out`, the struct of the table's offsets, initialised with the defaults. CLI_PARSED_HELP:
+ * --help was given and help was printed. CLI_PARSED_WRONG: one line on standard error describes the error. */
 cli_parsed cli_options_parse(const struct cli_command *command, int argc, char **argv, void *out);
 
 void cli_config_free(cli_config *config);
 
-/* The part of a command that is called so, or NULL, and one line on standard error says that there is none. */
+/* The subcommand with this name; or NULL, after one error line on standard error. */
 const struct cli_command *cli_find_part(const struct cli_command *command, const char *name);
 
-/* Prints a command's help: synopsis, parts, one entry for each row of its table, notes. */
+/* Prints a command's help: synopsis, subcommands, one entry for each row of its table, notes. */
 void cli_options_help(const struct cli_command *command, FILE *to);
 
 #endif

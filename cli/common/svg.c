@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg.c: see svg.h. Text is made valid XML here and nowhere else. Owns nothing. One thread. */
+/* svg.c: see svg.h. The only place that converts text to valid XML. Owns nothing. One thread. */
 #include "common/svg.h"
 
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 #define LEGEND_Y 88.0
 #define SWATCH_WIDTH 22.0
 #define SWATCH_HEIGHT 14.0
-#define TICK_PX 90.0 /* at least between two numbers of the axis */
+#define TICK_PX 90.0 /* minimum distance of two numbers on the axis */
 #define ELLIPSIS "\xE2\x80\xA6"
 
-/* Attributes come first, so that a viewer without media queries has the light colours. */
+/* Attributes come first: viewers without media queries use the light colours. */
 static const char style_sheet[] =
     "<style>\n"
     "text{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-serif}\n"
@@ -57,7 +57,7 @@ double svg_x(const svg_scale *s, int32_t position) { return s->left + (double)(p
 
 /* ---- Text ---- */
 
-/* XML 1.0 has no control characters and neither U+FFFE nor U+FFFF, not even escaped. */
+/* XML 1.0 excludes control characters, U+FFFE and U+FFFF, even escaped. */
 static void write_escaped(FILE *to, const char *s) {
     for (size_t n = strlen(s), i = 0; i < n;) {
         uint32_t c;
@@ -72,7 +72,8 @@ static void write_escaped(FILE *to, const char *s) {
     }
 }
 
-/* Without the font at hand: sans-serif letters are about 0.6 of their size wide, digits and capitals a little more. */
+/* Estimated without the font: sans-serif letters are about 0.6 of their size wide, digits and capitals a little
+ * more. */
 static double char_width(uint32_t c, double size) {
     if (c < 0x80 && strchr("iljtfr.,:;'|!()[]/ -", (int)c) != NULL) return 0.42 * size;
     if (c < 0x80 && strchr("mwMW@%", (int)c) != NULL) return 0.95 * size;
@@ -200,7 +201,7 @@ double svg_mark_legend(FILE *to, double x, int number, const char *text) {
     return legend_text(to, x + 18, text);
 }
 
-/* The smallest of 1, 2, 5 times a power of ten whose ticks stand far enough apart. */
+/* The smallest of 1, 2, 5 times a power of ten that keeps TICK_PX between ticks. */
 static int64_t tick_step(const svg_scale *s) {
     for (int64_t decade = 1;; decade *= 10)
         for (int64_t step = 1; step <= 5; step += step == 1 ? 1 : 3)

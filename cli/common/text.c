@@ -18,7 +18,7 @@ static size_t bad_byte(uint32_t *c) {
 }
 
 size_t cli_utf8_next(const char *s, size_t n, uint32_t *c) {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms exist below these */
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* smaller values have shorter forms */
     unsigned char first = (unsigned char)s[0];
     if (first < 0x80) {
         *c = first;
@@ -74,7 +74,7 @@ bool cli_locale_is_utf8(void) { return strcmp(nl_langinfo(CODESET), "UTF-8") == 
 int cli_char_cells(uint32_t c) {
     if (c < 0x80) return 1;
     int cells = c <= 0x10FFFF ? wcwidth((wchar_t)c) : 1;
-    return cells < 0 ? 1 : cells; /* the C locale knows no widths outside ASCII */
+    return cells < 0 ? 1 : cells; /* the C locale has no widths outside ASCII */
 }
 
 static bool text_printable(uint32_t c) { return !cli_is_control(c) && (c < 0x80 || cli_locale_is_utf8()); }
@@ -139,7 +139,7 @@ void cli_nearest_try(cli_nearest *n, const char *candidate) {
     if (len == 0 || len >= CLI_NEAREST_BYTES || other >= CLI_NEAREST_BYTES) return;
     size_t d = text_distance(n->word, candidate);
     size_t shorter = len < other ? len : other;
-    if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* one begins with the other: --temperature */
+    if (d > 1 && shorter >= 3 && strncmp(n->word, candidate, shorter) == 0) d = 1; /* a prefix: --temperature */
     if (d < n->distance && d <= 1 + len / 3) {
         n->distance = d;
         n->best = candidate;

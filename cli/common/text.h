@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h: UTF-8 from anywhere, made fit for a terminal, JSON or XML; and the nearest of several words.
+/* text.h: untrusted UTF-8, made safe for a terminal, JSON or XML; and the nearest of several words.
  *
- * "Cells" are columns of a terminal. The locale decides whether characters outside ASCII may be printed at all; main sets
- * LC_CTYPE before anything here is called.
+ * "Cells" are columns of a terminal. The locale decides whether characters outside ASCII can be printed; main sets
+ * LC_CTYPE before it calls any of these functions.
  */
 #ifndef CLI_TEXT_H
 #define CLI_TEXT_H
@@ -14,32 +14,33 @@
 
 #define CLI_BAD_UTF8 UINT32_MAX
 
-/* The character at s (n > 0 bytes are there). Returns its bytes; for a byte that begins none, 1 with *c = CLI_BAD_UTF8. */
+/* The character at s (n > 0 bytes). Returns its length in bytes; for an invalid byte, 1 with *c = CLI_BAD_UTF8. */
 size_t cli_utf8_next(const char *s, size_t n, uint32_t *c);
 
-/* A copy of n bytes with U+FFFD for every byte that is not UTF-8. Freed by the caller. *n_out: its bytes; may be NULL. */
+/* A copy of n bytes with U+FFFD for every invalid byte. Freed by the caller. *n_out: its length in bytes; may be
+ * NULL. */
 char *cli_utf8_clean(const char *s, size_t n, size_t *n_out);
 
-/* Whether a character would move a terminal's cursor or change its state. */
+/* True if a character would move a terminal's cursor or change its state. */
 bool cli_is_control(uint32_t c);
 
-/* Writes text as it is but for control characters (newline and tab are kept): for terminals. */
+/* Prints text for terminals: all control characters except newline and tab are replaced. */
 void cli_print_safe(FILE *to, const char *s, size_t n);
 
-/* Whether the locale can print UTF-8. */
+/* True if the locale can print UTF-8. */
 bool cli_locale_is_utf8(void);
 
-/* Cells that a character takes: 0, 1 or 2. */
+/* Width of a character in cells: 0, 1 or 2. */
 int cli_char_cells(uint32_t c);
 
-/* Cells that cli_print_fit would need to print all of s. */
+/* Cells that cli_print_fit would need for all of s. */
 int cli_text_cells(const char *s);
 
-/* Prints s on one line in at most `cells`, the last of them an ellipsis where it is cut, then spaces up to `pad`. What cannot
- * be printed becomes '?'. */
+/* Prints s on one line in at most `cells`, truncated with an ellipsis in the last cell, then spaces up to `pad`.
+ * Unprintable characters become '?'. */
 void cli_print_fit(FILE *to, const char *s, int cells, int pad);
 
-/* The nearest of some words to one that is unknown; best is NULL while none is near enough to be meant. */
+/* The nearest of several words to an unknown one; best is NULL if none is near enough. */
 #define CLI_NEAREST_BYTES 32
 typedef struct cli_nearest {
     const char *word, *best;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_eval.c: `reprise eval`: what ways of reuse do to answers, on task files.
+/* cmd_eval.c: `reprise eval`: measures answer quality per reuse setting, on task files.
  *
  *   for each task, for each item:
- *       the reference (one plain run) -> its distributions
+ *       the reference (full prefill) -> its distributions
  *       for each setting -> answer, score, agreement and divergence from the reference, time, share reused
  *   for each task and setting: means over items with intervals -> table
  *
- * Owns the options, the order of the work and the values of every item; scores, settings, task files and tables have files
- * of their own. One thread.
+ * Owns the options, the sequence of steps and the values of every item; scores, settings, task files and tables have
+ * files of their own. One thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -85,13 +85,13 @@ const cli_command cli_command_eval = {
 
 /* ---- One run ---- */
 
-/* Distributions of a run: logarithms of probabilities, n rows of n_vocab. */
+/* Distributions of a run: log-probabilities, n rows of n_vocab. */
 typedef struct distributions {
     float *values;
-    int32_t n, most, n_vocab; /* most: rows there is room for */
+    int32_t n, most, n_vocab; /* most: allocated rows */
 } distributions;
 
-/* What a setting did with an item. */
+/* Outcome of a setting for an item. */
 typedef struct outcome {
     double score, agreement, kl, ttft_ms, cached_share, kv_bytes, recomputed_tokens, probed_tokens;
 } outcome;
@@ -124,7 +124,7 @@ static int fail_item(const eval_task *t, const eval_item *item, const eval_setti
     return cli_fail(CLI_FAILED, "%s:%d: setting '%s': %s", t->path, item->line, s->name, cli_message(err, line));
 }
 
-/* Paths of the modules that the prompt takes, separated by spaces; NULL if there are fewer than two. Freed by the caller. */
+/* Paths of the modules that the prompt imports, separated by spaces; NULL for fewer than two. Freed by the caller. */
 static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_error *err) {
     rp_inspection *inspection = NULL;
     *paths = NULL;
@@ -151,14 +151,14 @@ static int eval_load_schema(eval_state *s, const eval_item *item, const eval_set
     if (rc != RP_OK || !setting->scaffold) return rc;
     char *paths = NULL;
     if (modules_of(s, item, &paths, err) != CLI_OK) return err->code;
-    if (paths == NULL) return RP_OK; /* one module alone needs no scaffold */
+    if (paths == NULL) return RP_OK; /* a single module needs no scaffold */
     o.scaffold = paths;
     rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     free(paths);
     return rc;
 }
 
-/* Tokens that an answer has to be; perplexity alone wants them. */
+/* Tokens of a forced answer; only perplexity uses them. */
 static int answer_tokens(eval_state *s, const eval_item *item, int32_t **tokens, size_t *n, rp_error *err) {
     *tokens = NULL;
     *n = 0;
@@ -173,7 +173,7 @@ static void distributions_make_space(distributions *d, int32_t rows, int32_t n_v
     if (rows > d->most) d->most = rows;
 }
 
-/* Runs an item under a setting. The distributions that its answer was drawn from go to d. */
+/* Runs an item under a setting. d receives the distributions from which its answer was sampled. */
 static int run_item(eval_state *s, const eval_item *item, const eval_setting *setting, distributions *d, rp_result **result,
                     double *likelihood, rp_error *err) {
     int32_t *forced = NULL;
@@ -185,10 +185,10 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     rp_request r = rp_request_defaults();
     r.prompt = item->prompt;
     r.reuse = setting->reuse;
-    r.no_prefix = true; /* what is compared is modules; an item read twice would be found by its beginning */
+    r.no_prefix = true; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
-    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* every module is in place then */
+    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* caches the modules */
     rp_result_free(*result);
     *result = NULL;
     r.quality = setting->quality;
@@ -339,7 +339,7 @@ static int eval_read_settings(eval_state *s) {
     return CLI_OK;
 }
 
-/* A task's items have one metric: its score is one number. */
+/* All items of a task have one metric: its score is one number. */
 static int check_task(const eval_task *t) {
     for (size_t i = 1; i < t->n_items; i++)
         if (t->items[i].metric != t->items[0].metric)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_plot.c: the drawing of `reprise eval --svg`: what a setting costs and what it gives.
+/* eval_plot.c: the drawing of `reprise eval --svg`: cost and quality of each setting.
  *
  *   right |        blend T   T exact        KL | T reuse
  *     %   | reuse T      o   o                 | o   T link
@@ -7,9 +7,9 @@
  *         |       I                            |     I       o
  *         +-- TTFT, log ms --                  +-----------------
  *
- * A setting's mark is the mean over the tasks: of their medians of the time, of scores, of divergences. Its interval is the root of the
- * tasks' squared half widths over their number: tasks are independent samples. Settings are not points of a curve, so nothing joins them.
- * Owns nothing. One thread.
+ * A setting's mark is the mean over the tasks: of their medians of TTFT, of scores, of divergences. Its interval is the
+ * root of the tasks' squared half widths over their number: tasks are independent samples. Settings are not points of a
+ * curve, so no line connects them. Owns nothing. One thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@
 enum { SERIES_PATH, SERIES_MODULE, SERIES_OTHER, N_SERIES };
 static const char *const series_names[N_SERIES] = {"scope path", "scope module", "others"};
 
-/* A mean, and the interval around it. */
+/* A mean and its interval. */
 typedef struct interval {
     double mean, low, high;
 } interval;
@@ -47,7 +47,7 @@ typedef struct box {
     double x, y, w, h;
 } box;
 
-/* One diagram: what it shows of a point, and what its axes reach. */
+/* One diagram: the value that it shows of a point, and the ranges of its axes. */
 typedef struct panel {
     FILE *to;
     const char *title;
@@ -56,7 +56,7 @@ typedef struct panel {
     double low, high, step;
     const char *number;       /* format */
     bool shows_kl;
-    box *taken; /* by marks and labels */
+    box *taken; /* areas occupied by marks and labels */
     size_t n_taken;
 } panel;
 
@@ -82,7 +82,7 @@ static int by_time(const void *a, const void *b) {
     return (x->ms > y->ms) - (x->ms < y->ms);
 }
 
-/* Adds a task's mean; low and high gather squared half widths until interval_finish. */
+/* Adds a task's mean; low and high accumulate squared half widths until interval_finish. */
 static void interval_add(interval *sum, const eval_mean *m, double scale) {
     sum->mean += scale * m->mean;
     sum->low += scale * scale * (m->mean - m->low) * (m->mean - m->low);
@@ -95,7 +95,8 @@ static void interval_finish(interval *sum, double n_tasks) {
     sum->high = sum->mean + sqrt(sum->high) / n_tasks;
 }
 
-/* A setting's point over all tasks; false: no task has it. Perplexities and shares have no common mean: rows of the first one's kind. */
+/* A setting's point over all tasks; false: no task has it. Perplexities and shares have no common mean: only rows of
+ * the first one's kind count. */
 static bool make_point(const eval_report *r, setting_point *p) {
     double tasks = 0;
     for (size_t t = 0; t < r->n_rows; t++) {
@@ -139,7 +140,7 @@ static double panel_x_of(const panel *p, double ms) {
 
 static double panel_y_of(const panel *p, double value) { return BOTTOM - PLOT_HEIGHT * (value - p->low) / (p->high - p->low); }
 
-/* The least of 1, 2, 5 times a power of ten with eight lines or fewer. */
+/* The smallest of 1, 2, 5 times a power of ten with at most eight lines. */
 static double eval_plot_grid_step(double range) {
     for (double decade = 1e-6;; decade *= 10)
         for (int step = 1; step <= 5; step += step == 1 ? 1 : 3)
@@ -195,7 +196,7 @@ static bool panel_is_free(const panel *p, box b) {
     return true;
 }
 
-/* Beside its mark; where that is taken, above or below, with a line that leads to the mark. */
+/* Next to its mark; if that area is occupied, above or below, with a leader line to the mark. */
 static void panel_draw_label(panel *p, const setting_point *s) {
     static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
     double w = svg_text_width(s->name, SVG_LABEL_PX), x = panel_x_of(p, s->ms), mark_y = panel_y_of(p, panel_value_of(p, s)->mean), y = mark_y - LABEL_HEIGHT / 2;

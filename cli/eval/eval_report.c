@@ -7,7 +7,7 @@
 #include "common/json_out.h"
 #include "common/text.h"
 
-/* ---- cells, as all of the formats for people show them ---- */
+/* ---- cells, shared by all text formats ---- */
 
 enum { COLUMNS = 10, CELL_BYTES = 64 };
 static const char *const headings[COLUMNS] = {"task", "setting", "items", "score", "95 % interval",
@@ -89,7 +89,7 @@ static void write_markdown(const eval_report *r, FILE *to) {
     }
 }
 
-/* A field in quotes where it needs them (RFC 4180). */
+/* A field, in quotes if necessary (RFC 4180). */
 static void csv_text(FILE *to, const char *s) {
     bool quotes = strpbrk(s, ",\"\r\n") != NULL;
     if (quotes) fputc('"', to);

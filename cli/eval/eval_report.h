@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_report.h: what an evaluation found, as a table for people, Markdown, CSV or JSON. */
+/* eval_report.h: results of an evaluation, as a table for people, Markdown, CSV or JSON. */
 #ifndef CLI_EVAL_REPORT_H
 #define CLI_EVAL_REPORT_H
 
@@ -14,13 +14,13 @@ typedef enum eval_format { EVAL_TABLE, EVAL_MARKDOWN, EVAL_CSV, EVAL_JSON } eval
 typedef struct eval_row {
     const char *task, *setting, *metric;
     size_t items;
-    bool perplexity;      /* that is the score; otherwise a share */
+    bool perplexity;      /* the score is a perplexity; otherwise a share */
     eval_mean score;
-    eval_mean agreement;  /* share of first answer tokens (perplexity: of all tokens) that `exact` also holds likeliest */
-    eval_mean kl;         /* nats from the distribution of `exact`, at the same places */
-    double ttft_ms;       /* median; modules in place */
+    eval_mean agreement;  /* share of first answer tokens (perplexity: all tokens) equal to the most likely of `exact` */
+    eval_mean kl;         /* nats from the distribution of `exact`, at the same positions */
+    double ttft_ms;       /* median; all modules cached */
     double cached_share;  /* of the prompt's tokens */
-    double kv_bytes;   /* of the states that were reused, mean of a prompt */
+    double kv_bytes;   /* KV that was reused, mean of a prompt */
     double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt */
 } eval_row;
 
@@ -33,9 +33,9 @@ typedef struct eval_report {
     size_t n_rows;
 } eval_report;
 
-/* Failed writes are said when the file is flushed or closed. */
+/* Failed writes are reported when the file is flushed or closed. */
 void eval_report_write(const eval_report *r, eval_format format, FILE *to);
-/* Scores and divergences against the time to the first token, as SVG (eval_plot.c). */
+/* Scores and divergences against TTFT, as SVG (eval_plot.c). */
 void eval_plot_write(const eval_report *r, FILE *to);
 
 #endif

@@ -11,10 +11,10 @@
 
 static bool eval_score_is_space(char c) { return c != '\0' && strchr(" \t\r\n", c) != NULL; }
 static char eval_score_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
-/* Letters, digits and every byte of a character outside ASCII. */
+/* True for letters, digits and every byte of a character outside ASCII. */
 static bool eval_score_is_word(char c) { return (c >= '0' && c <= '9') || (eval_score_lower(c) >= 'a' && eval_score_lower(c) <= 'z') || (unsigned char)c >= 0x80; }
 
-/* Lower case, single spaces, none at the ends, no point at the end. Freed by the caller. */
+/* Lower case, single spaces, none at the ends, no full stop at the end. Freed by the caller. */
 static char *eval_score_plain(const char *s) {
     char *out = cli_alloc(strlen(s) + 1);
     size_t n = 0;
@@ -40,7 +40,7 @@ static double eval_score_contains(const char *answer, const char *accepted) {
 }
 
 typedef struct word_list {
-    const char **words; /* into the text */
+    const char **words; /* pointers into the text */
     size_t *lengths, n;
 } word_list;
 
@@ -69,7 +69,7 @@ static bool word_list_same(const word_list *a, size_t i, const word_list *b, siz
     return a->lengths[i] == b->lengths[k] && memcmp(a->words[i], b->words[k], a->lengths[i]) == 0;
 }
 
-/* Words that both have, each as often as in the one that has it less. */
+/* Number of common words, each counted as often as in the text with fewer of it. */
 static size_t in_common(const word_list *a, const word_list *b) {
     bool *taken = cli_alloc(b->n + 1);
     size_t n = 0;
@@ -87,7 +87,7 @@ static size_t in_common(const word_list *a, const word_list *b) {
 static size_t longest_subsequence(const word_list *a, const word_list *b) {
     size_t *row = cli_alloc((b->n + 1) * sizeof *row);
     for (size_t i = 0; i < a->n; i++) {
-        size_t corner = 0; /* row[k] of the row before */
+        size_t corner = 0; /* row[k] of the previous row */
         for (size_t k = 0; k < b->n; k++) {
             size_t above = row[k + 1];
             row[k + 1] = word_list_same(a, i, b, k) ? corner + 1 : above > row[k] ? above : row[k];

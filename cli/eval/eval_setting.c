@@ -9,11 +9,11 @@
 
 const eval_setting eval_reference = {.name = "exact", .reuse = RP_REUSE_EXACT, .layout = RP_LAYOUT_PACKED};
 
-/* Words of one group exclude each other. */
+/* A word of a setting. Words of one group exclude each other. */
 typedef struct setting_word {
     const char *word;
     int group;
-    eval_setting sets; /* fields that are not 0 are taken over */
+    eval_setting sets; /* its nonzero fields are copied */
 } setting_word;
 
 static const setting_word words[] = {
@@ -25,7 +25,7 @@ static const setting_word words[] = {
 #define N_GROUPS 5
 #define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold or bos, joined by '+'"
 
-/* A mode with an amount: of the group of exact and off. */
+/* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
     char word[RP_QUALITY_BYTES] = "";
     if (n >= sizeof word || memchr(text, ':', n) == NULL) return false;

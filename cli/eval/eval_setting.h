@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_setting.h: a way to compute a prompt, written as words: "path", "module+fixed", "exact". */
+/* eval_setting.h: a reuse setting, written as words: "path", "module+fixed", "exact". */
 #ifndef CLI_EVAL_SETTING_H
 #define CLI_EVAL_SETTING_H
 
@@ -8,25 +8,25 @@
 #include "reprise.h"
 
 typedef struct eval_setting {
-    const char *name; /* as it was written; borrowed */
+    const char *name; /* as given by the user; borrowed */
     rp_reuse reuse;
     rp_quality quality;
     rp_scope scope;
     rp_anchor anchor;
     rp_layout layout;
-    bool scaffold;    /* what a prompt imports is computed together */
+    bool scaffold;    /* the modules that a prompt imports are prefilled jointly */
 } eval_setting;
 
-/* What every other setting is compared with: one plain run, everything packed. */
+/* The reference for all other settings: exact prefill, packed layout. */
 extern const eval_setting eval_reference;
 
 /* Words joined by '+', each kind once:
- *   exact, off         one plain run; the same plan computed anew (else states are reused)
- *   link:K, blend:R    what of the modules is computed again (rp_quality; else as the schema says)
- *   path, module       scope of all modules (else as the schema says)
- *   bos                their anchor (where the scope is module)
- *   scaffold           the modules of each prompt are computed together
- *   packed, fixed      layout (else as the schema says)
+ *   exact, off         ordinary full prefill; the same plan recomputed (default: KV is reused)
+ *   link:K, blend:R    module tokens to recompute (rp_quality; default: the schema's quality)
+ *   path, module       scope of all modules (default: the schema's)
+ *   bos                their anchor (for scope module)
+ *   scaffold           the modules of each prompt are prefilled jointly
+ *   packed, fixed      layout (default: the schema's)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);
 

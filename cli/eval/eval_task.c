@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_task.c: task files to items. Owns the JSON that the items' strings live in. One thread. */
+/* eval_task.c: parser of task files. Owns the JSON that holds the items' strings. One thread. */
 #include "eval/eval_task.h"
 
 #include <jansson.h>
@@ -14,10 +14,10 @@ static const char *const metric_names[EVAL_METRIC_COUNT] = {"exact", "contains",
 
 const char *eval_metric_name(eval_metric metric) { return metric_names[metric]; }
 
-/* What items point into. */
+/* Owner of the memory that items point into. */
 typedef struct task_owner {
     json_t *lines; /* array of objects */
-    char **texts;  /* schema files' contents and folders */
+    char **texts;  /* contents and folders of schema files */
     size_t n_texts;
 } task_owner;
 
@@ -122,7 +122,7 @@ static int eval_task_read_line(eval_task *t, const char *line, size_t n, int num
     if (status == CLI_OK) status = read_metric(t, item, json_object_get(object, "metric"));
     item->prompt = json_string_value(json_object_get(object, "prompt"));
     if (status == CLI_OK && item->prompt == NULL) status = fail_field(t, item, "prompt", "must be a string: a PML document");
-    t->n_items++; /* so that its answers are freed */
+    t->n_items++; /* counted before it is complete, so that its answers are freed */
     return status;
 }
 

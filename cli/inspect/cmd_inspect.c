@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c: `reprise inspect`: describes a model, draws a schema and the mosaic of a prompt.
  *
- * Owns the command's options and the order of the work; the drawing stands in inspect_text.c, inspect_json.c and
- * inspect_svg.c. Nothing is computed with the model but the layout and the plan. One thread.
+ * Owns the command's options and the sequence of steps; inspect_text.c, inspect_json.c and inspect_svg_*.c produce the
+ * output. Only the layout and the plan are computed, no KV. One thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static int inspect_read_prompt(const char *path, char **prompt) {
     return status;
 }
 
-/* prompt: its bytes, or NULL. */
+/* prompt: its document, or NULL. */
 static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *prompt) {
     rp_engine_options engine = rp_engine_options_defaults();
     engine.n_ctx = o->ctx;
@@ -140,7 +140,7 @@ static int inspect_main(int argc, char **argv) {
     char *prompt = NULL;
     int status = o.prompt != NULL ? inspect_read_prompt(o.prompt, &prompt) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
-    if (status == CLI_OK) status = inspect_hash_model(&loaded); /* so that keys are those of stores */
+    if (status == CLI_OK) status = inspect_hash_model(&loaded); /* so that keys equal those of stores */
     if (status == CLI_OK)
         status = o.schemas.n > 0 ? inspect_schema(&o, &loaded, prompt) : inspect_model(&o, &loaded);
     free(prompt);

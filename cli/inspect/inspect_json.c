@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_json.c: see inspect_json.h; docs/man/reprise-inspect.1 names the fields. Owns nothing. One thread. */
+/* inspect_json.c: see inspect_json.h; docs/man/reprise-inspect.1 documents the fields. Owns nothing. One thread. */
 #include "inspect/inspect_json.h"
 
 #include "common/json_out.h"

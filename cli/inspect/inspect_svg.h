@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_svg.h: what `reprise inspect --svg` draws. The caller opens and closes the file, and looks at its error flag. */
+/* inspect_svg.h: drawings of `reprise inspect --svg`. The caller opens and closes the file, and checks its error
+ * flag. */
 #ifndef CLI_INSPECT_SVG_H
 #define CLI_INSPECT_SVG_H
 
@@ -7,9 +8,9 @@
 
 #include "reprise_tools.h"
 
-/* The prompt's tiles on one lane, gaps hatched (inspect_svg_mosaic.c). */
+/* The prompt's tiles on lanes, gaps hatched (inspect_svg_mosaic.c). */
 void inspect_svg_mosaic(FILE *to, const rp_inspection *in);
-/* The schema's canonical layout, what stands inside another below it (inspect_svg_schema.c). */
+/* The schema's canonical layout, with nested nodes below their parents (inspect_svg_schema.c). */
 void inspect_svg_schema(FILE *to, const rp_inspection *in);
 
 #endif

@@ -7,10 +7,11 @@
  *   [  ][ miami ][]////[ prompt ]   a lane: cached and fresh tiles, hatched gaps
  *   0        100       200          its axis
  *
- *   [ prompt         ][ ask ]       the next lane goes on where the first one ended, as on the server's page
+ *   [ prompt         ][ ask ]       the next lane continues where the first one ended, as on the server's page
  *   200      300
  *
- * A tile that crosses the end of a lane is drawn in pieces; the widest one has its label. No label is left out. Owns nothing. One thread.
+ * A tile that crosses the end of a lane is drawn in pieces; the widest one has its label. No label is omitted. Owns
+ * nothing. One thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,14 @@
 #include "reprise_tools.h"
 
 #define LANE_HEIGHT 76.0
-#define HATCH_HEIGHT 9.0  /* the mark of inexact states, along a tile's lower edge */
+#define HATCH_HEIGHT 9.0  /* marks inexact KV along a tile's lower edge */
 #define ROW_HEIGHT 18.0   /* of labels above a lane */
-#define LABEL_ROOM 170.0  /* to the right of the last tile, if its label needs it */
+#define LABEL_ROOM 170.0  /* to the right of the last tile, for its label */
 #define TILE_LABEL_MIN 44.0
-#define TOKEN_WIDTH 3.5   /* pixels of a token at least, unless MAX_LANES are not enough */
+#define TOKEN_WIDTH 3.5   /* minimum pixels per token, unless that needs more than MAX_LANES */
 #define MAX_LANES 8
 
-/* What a lane shows of a tile. */
+/* The part of a tile on one lane. */
 typedef struct piece {
     const rp_inspect_tile *tile;
     int32_t from, to; /* positions */
@@ -57,7 +58,7 @@ static const char *tile_name(const rp_inspect_tile *t) { return t->path[0] != '\
 
 static double piece_width(const lane *l, const piece *p) { return (double)(p->to - p->from) * l->scale.per_position; }
 
-/* Inside, a name may be cut, but not to nothing. */
+/* A label inside a tile may be truncated, but must keep some characters. */
 static bool label_fits_inside(const lane *l, const piece *p) {
     double name = svg_text_width(tile_name(p->tile), SVG_LABEL_PX + 1) + 14;
     double width = piece_width(l, p);
@@ -74,8 +75,9 @@ static char *outside_label(const rp_inspect_tile *t) {
     return cut;
 }
 
-/* From right to left each label takes the lowest row where it ends before everything placed so far in that row or above it.
- * What was placed is further right, so a leader line on its way up meets no label. A row of its own is free for every label. */
+/* From right to left each label takes the lowest row where it ends before all labels placed so far in that row or above
+ * it. Placed labels are further right, so a leader line on its way up crosses no label. An empty row fits every
+ * label. */
 static void place_labels(lane *l) {
     double *limit = cli_alloc((size_t)(l->n_pieces + 1) * sizeof *limit);
     for (int r = 0; r <= l->n_pieces; r++) limit[r] = SVG_WIDTH;
@@ -115,8 +117,8 @@ static void mosaic_cut_tiles(mosaic *m) {
     }
 }
 
-/* One lane over the whole width if tokens are wide enough there, otherwise as many lanes of one scale as are needed. The width leaves space
- * on the right if the last tile cannot hold its own label. */
+/* One lane over the whole width if tokens are wide enough, otherwise as many lanes of one scale as necessary. Leaves a
+ * margin on the right if the last tile cannot hold its own label. */
 static void choose_lanes(mosaic *m) {
     double right = SVG_WIDTH - SVG_MARGIN;
     int32_t n = m->in->n_tiles, fit = (int32_t)((right - SVG_MARGIN) / TOKEN_WIDTH);

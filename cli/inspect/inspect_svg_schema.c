@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_svg_schema.c: a schema's canonical layout, as boxes that hang below what they stand in.
+/* inspect_svg_schema.c: a schema's canonical layout, as boxes below their parents.
  *
- *   [plan][                                  ]     own text is solid, what it holds is light
+ *   [plan][                                  ]     own text is solid, content is light
  *         [one of                            ]     a union
- *         [miami]  miami - 20                      labels that do not fit inside stand to the right
+ *         [miami]  miami - 20                      labels that do not fit inside are on the right
  *         [lisbon............................]     the same positions: one lane further down
  *
- * Every node and what it holds make a block of whole lanes. The blocks of siblings are packed from the top: a block takes the
- * first lanes where it overlaps no block of an earlier sibling, labels included. In a packed layout siblings often share
- * positions (each stands directly behind its scope), and so do the members of a union: they come out stacked. Roles, texts and
- * scaffolds take no positions of their own and get no lane.
+ * A node and its content form a block of whole lanes. The blocks of siblings are packed from the top: a block takes the
+ * first lanes where it overlaps no block of an earlier sibling, labels included. In a packed layout siblings often
+ * share positions (each starts directly after its scope), like the members of a union: they are stacked. Roles, texts
+ * and scaffolds have no positions of their own and get no lane.
  *
  * Owns nothing. One thread. Recursion is as deep as the schema's nesting (PML allows 64 levels).
  */
@@ -24,15 +24,15 @@
 #define LANE_HEIGHT 30.0
 #define BOX_HEIGHT 24.0
 #define SIBLING_PX 8.0      /* between blocks in one lane */
-#define LABEL_CUT_PX 340.0  /* a label to the right of its box is cut here */
-#define LABEL_ROOM 200.0    /* kept free on the right for labels of the last boxes */
+#define LABEL_CUT_PX 340.0  /* maximum width of a label to the right of its box */
+#define LABEL_ROOM 200.0    /* margin on the right for labels of the last boxes */
 
-/* Where a node is drawn. */
+/* Geometry of a node. */
 typedef struct chart_box {
-    int32_t next;      /* index behind the node's last descendant */
-    int32_t from, to;  /* positions that the node and all it holds take; from > to: none */
-    int32_t lane;      /* from the top, relative to its parent's block until place() has run */
-    int32_t lanes;     /* of its block; 0: nothing to draw */
+    int32_t next;      /* index after the node's last descendant */
+    int32_t from, to;  /* positions of the node and its content; from > to: none */
+    int32_t lane;      /* from the top, relative to its parent's block until chart_place has run */
+    int32_t lanes;     /* of its block; 0: nothing is drawn */
     double left, right; /* of its block, labels included */
     bool shown;        /* has a box and a lane */
 } chart_box;
@@ -52,11 +52,11 @@ static bool has_box(const rp_inspect_node *n) {
     return is_kind(n, "module") || is_kind(n, "union") || is_kind(n, "param") || (n->depth == 0 && n->n_tokens > 0);
 }
 
-/* A walk over the stretches of a node's own tokens.
+/* Iterator over the runs of a node's own tokens.
  *
- * In a fixed layout modules and unions that stand between them keep their positions. In a packed one a node's next text stands
- * directly behind its last, whatever stands between; but behind a union it is only known that a default member may come first, so
- * the walk ends there, and `left` are the tokens whose positions an inspection does not tell. */
+ * In a fixed layout, modules and unions between the runs keep their positions. In a packed layout, a node's next text
+ * directly follows its last one, whatever is between; but after a union only a possible default member is known to come
+ * first, so the iterator ends there, and `left` counts the tokens with unknown positions. */
 typedef struct own_walk {
     int32_t k, at, left;
 } own_walk;
@@ -68,13 +68,13 @@ static own_walk start_walk(const chart *c, int32_t i) {
 
 static bool is_fixed(const chart *c) { return strcmp(c->in->layout, "fixed") == 0; }
 
-/* The next stretch, which may be empty; false after the last. */
+/* The next run, which may be empty; false after the last. */
 static bool next_stretch(const chart *c, int32_t i, own_walk *w, int32_t *from, int32_t *to) {
     *from = w->at;
     while (w->left > 0 && w->k < c->boxes[i].next) {
         const chart_box *held = &c->boxes[w->k];
         const rp_inspect_node *n = &c->in->nodes[w->k];
-        bool block = held->shown && !is_kind(n, "param"); /* roles are looked into, parameters are own tokens */
+        bool block = held->shown && !is_kind(n, "param"); /* roles are entered; parameters are own tokens */
         bool stops = block && (is_fixed(c) || is_kind(n, "union")) && held->from < w->at + w->left;
         w->k = block ? held->next : w->k + 1;
         if (!stops) continue;
@@ -90,7 +90,7 @@ static bool next_stretch(const chart *c, int32_t i, own_walk *w, int32_t *from, 
     return true;
 }
 
-/* Tokens behind a union of a packed layout. */
+/* Tokens after a union of a packed layout. */
 static int32_t chart_tokens_after(const chart *c, int32_t i) {
     own_walk w = start_walk(c, i);
     int32_t from, to;
@@ -100,7 +100,7 @@ static int32_t chart_tokens_after(const chart *c, int32_t i) {
 
 /* ---- Labels ---- */
 
-/* What the box shows: its name and its own tokens. Freed by the caller. */
+/* Text of the box: its name and number of own tokens. Freed by the caller. */
 static char *chart_node_label(const chart *c, int32_t i) {
     const rp_inspect_node *n = &c->in->nodes[i];
     const char *name = is_kind(n, "union") ? "one of" : n->depth == 0 ? "anonymous text" : n->name;
@@ -123,14 +123,14 @@ static double label_width(const chart *c, int32_t i) {
     return width;
 }
 
-/* Where the solid part that a box begins with ends. */
+/* End of the solid part at the start of a box. */
 static int32_t first_stretch_end(const chart *c, int32_t i) {
     own_walk w = start_walk(c, i);
     int32_t from, to;
     return next_stretch(c, i, &w, &from, &to) ? to : c->boxes[i].from;
 }
 
-/* Where a label goes: on the solid part of its box, on the light part behind that, or to the right of the box. */
+/* Place of a label: on the solid part of its box, on the light part after it, or to the right of the box. */
 typedef enum label_place { LABEL_ON_SOLID, LABEL_ON_LIGHT, LABEL_OUTSIDE } label_place;
 
 static label_place place_label(const chart *c, int32_t i, double *x) {
@@ -154,7 +154,7 @@ static void chart_box_widen(chart_box *b, int32_t from, int32_t to) {
     if (empty || to > b->to) b->to = to;
 }
 
-/* Positions that a node and all it holds take. What it holds was measured before. */
+/* Computes the positions of a node and its content. The content must have been measured. */
 static void measure_node(chart *c, int32_t i) {
     const rp_inspect_node *n = &c->in->nodes[i];
     chart_box *b = &c->boxes[i];
@@ -174,7 +174,7 @@ static bool chart_box_overlap(const chart_box *a, const chart_box *b) {
            b->left < a->right + SIBLING_PX;
 }
 
-/* The first lanes from `lane` on where child collides with none of its earlier siblings, the first of which is `first`. */
+/* Moves child to the first lanes from `lane` on where it overlaps no earlier sibling; `first` is the first of these. */
 static void drop_into_place(chart *c, int32_t first, int32_t child, int32_t lane) {
     chart_box *b = &c->boxes[child];
     b->lane = lane;
@@ -189,7 +189,7 @@ static void drop_into_place(chart *c, int32_t first, int32_t child, int32_t lane
     }
 }
 
-/* The box's own lane, before what it holds. */
+/* Starts a block with the box's own lane, above its content. */
 static void start_block(const chart *c, int32_t i) {
     chart_box *b = &c->boxes[i];
     if (!b->shown) return;
@@ -200,7 +200,7 @@ static void start_block(const chart *c, int32_t i) {
     b->lanes = 1;
 }
 
-/* Lays out what node i holds, and with it the node's block. */
+/* Arranges the content of node i, and thereby the node's block. */
 static void chart_arrange(chart *c, int32_t i) {
     chart_box *b = &c->boxes[i];
     start_block(c, i);
@@ -216,7 +216,7 @@ static void chart_arrange(chart *c, int32_t i) {
     }
 }
 
-/* Lanes relative to the parent become lanes of the drawing. */
+/* Converts lanes relative to the parent to lanes of the drawing. */
 static void chart_place(chart *c, int32_t i, int32_t lane) {
     chart_box *b = &c->boxes[i];
     b->lane = lane;

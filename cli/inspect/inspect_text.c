@@ -4,10 +4,10 @@
  *   schema cities: packed layout, path scope, 312 positions
  *     tokens  position  key
  *   *     12         0  9f3c2b1a00112233  ├─ system
- *   ^ taken by the prompt                  ^ the tree, then what the text begins with, as far as the line reaches
+ *   ^ imported by the prompt               ^ the tree, then the start of the text, as far as the line allows
  *
- * Numbers come first because their width is known; the tree may then be as deep as it is. Lines are drawn with box characters
- * where the locale is UTF-8. Owns nothing. One thread.
+ * Numbers come first because their width is fixed; the tree may then have any depth. Lines use box-drawing characters
+ * in a UTF-8 locale. Owns nothing. One thread.
  */
 #include "inspect/inspect_text.h"
 
@@ -19,11 +19,11 @@
 #include "common/text.h"
 #include "reprise_tools.h"
 
-#define LINE_CELLS 120        /* where standard output is no terminal */
-#define LABEL_CELLS_MAX 48    /* of the tree's column */
-#define PREVIEW_CELLS_MIN 8   /* less is not worth printing */
+#define LINE_CELLS 120        /* if standard output is not a terminal */
+#define LABEL_CELLS_MAX 48    /* maximum width of the tree's column */
+#define PREVIEW_CELLS_MIN 8   /* a shorter preview is not printed */
 #define COLUMNS_CELLS 38      /* before the tree's column */
-#define DEPTH_MAX 512         /* PML nests less deep than this */
+#define DEPTH_MAX 512         /* limit; PML nests less deeply */
 
 /* ---- Models ---- */
 
@@ -79,7 +79,8 @@ static int node_depth(const rp_inspect_node *n) {
     return n->depth < 0 ? 0 : n->depth < DEPTH_MAX ? n->depth : DEPTH_MAX - 1;
 }
 
-/* is_last[i]: no later node has the same parent. Walks backwards with, for each depth, whether a sibling was seen. */
+/* is_last[i]: no later node has the same parent. Iterates backwards and records, for each depth, whether a sibling was
+ * seen. */
 static bool *inspect_text_find_last(const rp_inspection *in) {
     bool *is_last = cli_alloc((size_t)in->n_nodes * sizeof *is_last);
     bool seen[DEPTH_MAX] = {false};
@@ -119,7 +120,7 @@ static int label_column(const rp_inspection *in) {
     return widest < LABEL_CELLS_MAX ? widest : LABEL_CELLS_MAX;
 }
 
-/* open[d]: whether the branch at depth d goes on below this line. */
+/* open[d]: the branch at depth d continues below this line. */
 static void print_branch(const rp_inspect_node *n, bool is_last, bool *open, const tree_signs *signs) {
     int depth = node_depth(n);
     for (int d = 1; d < depth; d++) fputs(open[d] ? signs->line : signs->space, stdout);

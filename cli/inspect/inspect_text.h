@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_text.h: models, schemas and mosaics on a terminal. Everything goes to standard output. */
+/* inspect_text.h: models, schemas and mosaics as text on standard output. */
 #ifndef CLI_INSPECT_TEXT_H
 #define CLI_INSPECT_TEXT_H
 
@@ -8,7 +8,7 @@
 #include "reprise_tools.h"
 
 void inspect_text_model(const rp_model_info *info, const rp_memory *memory);
-/* The schema as a tree with columns; with_prompt: what the prompt takes is marked. */
+/* The schema as a tree with columns; with_prompt: marks the nodes that the prompt imports. */
 void inspect_text_tree(const rp_inspection *in, bool with_prompt);
 /* The prompt's tiles in order of position, and the gaps between them. */
 void inspect_text_tiles(const rp_inspection *in);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds every fuzzer for OSS-Fuzz or ClusterFuzzLite: see README.md. Takes CC, CFLAGS, LIB_FUZZING_ENGINE and OUT from them; the list of fuzzers is CMake's.
-# Without them it makes the same with clang here: OUT=/tmp/fuzzers fuzz/oss-fuzz/build.sh
+# Builds every fuzzer for OSS-Fuzz or ClusterFuzzLite: see README.md. They set CC, CFLAGS, LIB_FUZZING_ENGINE and OUT;
+# CMake has the list of fuzzers. Without them it builds the same with this machine's clang:
+# OUT=/tmp/fuzzers fuzz/oss-fuzz/build.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 : "${OUT:?OUT, a folder for the fuzzers, is not set}"

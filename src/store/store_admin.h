@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_admin.h: looking after a store's folder without a model: what is in it, whether it is whole, what goes. Behind rp_store_*
- * (reprise.h), which says what each does; store_bundle.h ships modules.
+/* store_admin.h: inspection, verification and cleaning of a store's folder without a model. Implements the folder functions of
+ * reprise_store.h, which documents each; store_bundle.h exports and imports modules.
  *
  * Every scan compares files and index (disk_records.h). Files change first, then the index, which is committed once
  * at the end: work that a killed process has left undone is detected by the next scan.

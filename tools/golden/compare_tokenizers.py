@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares Reprise's tokenizer with those that models were published with, on random difficult texts.
+"""Compares Reprise's tokenizer with the models' published ones, on random difficult texts.
 
     tools/lab.sh tokenizers [SECONDS [SEED]]
 
-Byte-level BPE: for each pre-tokenizer, Hugging Face's tokenizers with the steps of vocabularies.py, over one vocabulary that was trained
-without any cut, so that a cut at another place gives other tokens. SentencePiece: the library itself, over vocabularies of each of its
-settings. Reprise answers as build/token_ids, on file descriptors 3 (answers) and 4 (requests).
+Byte-level BPE: for each pre-tokenizer, Hugging Face's tokenizers with the steps of vocabularies.py, over one vocabulary
+that was trained without any cut, so that a cut at another place gives other tokens. SentencePiece: the library itself,
+over vocabularies with each of its settings. Reprise runs as build/token_ids, on file descriptors 3 (answers) and 4
+(requests).
 
-A text that gives other tokens is made as short as it gets, and printed; its vocabulary is left out from there on. Put it into FINDS of
-vocabularies.py, and make the vectors anew.
+A text with different tokens is shortened as far as possible and printed; its vocabulary is skipped from then on. Add
+the text to FINDS of vocabularies.py, and regenerate the vectors.
 """
 import collections
 import json
@@ -29,7 +30,7 @@ CONTROL = ["<|im_start|>", "<|im_end|>", "</s>", "[INST]"]
 USER_DEFINED = ["<tool>", "<table>", "    "]
 IGNORE_MERGES = {"llama-bpe", "tekken"}
 
-# More names in GGUF files, and whose steps are theirs too.
+# Other names in GGUF files, and the pre-tokenizer with the same steps.
 SAME = {"llama4": "gpt-4o", "olmo": "mpt", "phi-2": "gpt-2", "stablelm2": "qwen2", "refact": "starcoder", "smollm": "starcoder"}
 
 SENTENCEPIECE = {
@@ -141,7 +142,7 @@ class SentencePiece:
 
 
 def unnamed(corpus):
-    """The texts without the names of special tokens: none is to be learnt as a word."""
+    """The texts without the names of special tokens: none may be learnt as a word."""
     for text in corpus:
         for name in CONTROL + USER_DEFINED:
             text = text.replace(name, "")
@@ -149,7 +150,7 @@ def unnamed(corpus):
 
 
 def known_sentences(corpus):
-    """What SentencePiece can learn from: no NUL, no long text, and only the more frequent characters; the others stay unknown."""
+    """Training text for SentencePiece: no NUL, no long text, and only frequent characters; the others stay unknown."""
     counts = collections.Counter("".join(corpus))
     known = {c for c, _ in counts.most_common(1500)} - {"\0"}
     for text in corpus:
@@ -168,7 +169,7 @@ def open_all(reprise, folder, r):
         yield SentencePiece(reprise, folder, name, sentences)
 
 
-# ---- comparing ----
+# ---- comparison ----
 
 def differs(v, text, special):
     ours, theirs = v.compare(text, special) if v.compares(text) else (0, 0)
@@ -176,7 +177,7 @@ def differs(v, text, special):
 
 
 def shrink(v, text, special):
-    """The shortest text that leaving out characters leads to."""
+    """The shortest text that is reached by removing characters."""
     n = len(text)
     while n >= 1:
         at = 0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random texts that tokenizers get wrong: scripts, marks, emoji, digits, white space, contractions, controls, runs, names of tokens.
+"""Random texts that are difficult to tokenize: scripts, marks, emoji, digits, white space, contractions, controls,
+repeats, token names.
 
-Characters are those that Unicode 3.2 assigned, private ones, ones that no version has, and named ranges: so the tables of the tokenizers
-that are compared agree, whatever their version of Unicode is. (They do not on U+0EBA, whose class came with Unicode 12: NFC orders it behind
-marks in old tables, before them in new ones.)
+Characters are those that Unicode 3.2 assigned, private ones, never assigned ones, and named ranges: so the tables of the
+compared tokenizers agree, whatever their version of Unicode. (Not on U+0EBA, whose class came with Unicode 12: NFC
+orders it after marks in old tables, before them in new ones.)
 """
 import random
 import unicodedata

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of tests/golden: one entry each, with the configuration that transformers builds it from.
+"""The models of tests/golden: one entry each, with the configuration for transformers.
 
-Shapes are as small as they can be while every kind of layer occurs; where a family allows it, heads do not divide the width, windows are
-no multiple of a block's 64 slots, and there are more tokens than the trained length. Scales, clips and caps are strong enough to show.
+Shapes are as small as possible while every kind of layer occurs; if a family allows it, heads do not divide the width,
+windows are not a multiple of a block's 64 slots, and there are more tokens than the trained length. Scales, clips and
+caps are strong enough to affect the logits.
 """
 import functools
 from dataclasses import dataclass, field
@@ -22,15 +23,15 @@ class Family:
     note: str                 # what it exercises
     vocabulary: str           # "llama", or the pre-tokenizer of a "gpt2" one
     prompts: tuple = PROMPTS  # (name, number of tokens)
-    patch: dict = field(default_factory=dict)     # of config.json, where the converter reads what transformers no longer writes
-    reference: Callable = lambda model: None      # changes the model before it computes, and after it was saved
-    metadata: dict = field(default_factory=dict)  # GGUF keys that the converter leaves out
+    patch: dict = field(default_factory=dict)     # of config.json, for values that the converter reads and transformers no longer writes
+    reference: Callable = lambda model: None      # changes the model after it was saved and before it computes
+    metadata: dict = field(default_factory=dict)  # GGUF keys that the converter omits
     experts: str = "F32"                          # type of the experts' matrices
-    gates: float = 1.0                            # how much larger the experts' gate and up are, so that clamps show
-    differs: str = ""                             # why llama.cpp computes something else
+    gates: float = 1.0                            # factor of the experts' gate and up, so that clamps take effect
+    differs: str = ""                             # why llama.cpp's result differs
 
 
-EPS = 1e-3  # of every norm: large enough to be missed if it is not read
+EPS = 1e-3  # of every norm: large enough that ignoring it is noticed
 
 
 def shape(layers=2, width=48, ff=80, heads=6, kv_heads=2, context=512, eps="rms_norm_eps"):

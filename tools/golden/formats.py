@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/formats: random blocks of every weight format, and the values that llama.cpp's gguf-py reads in them.
+"""Generates tests/golden/formats: random blocks of every weight format, with their values as decoded by llama.cpp's
+gguf-py.
 
     python3 tools/golden/formats.py     in the lab (tools/lab.sh)
 
-One GGUF file: a tensor NAME of the format, and NAME.values, F32. Every bit is random, those of scales too: there are infinities and NaNs.
+One GGUF file: a tensor NAME of the format, and NAME.values, F32. Every bit is random, those of scales too: there are
+infinities and NaNs.
 """
 import os
 import sys
 import zlib
 
 os.environ.update(NO_LOCAL_GGUF="1")
-sys.path.insert(1, "/usr/share/llama.cpp/llama.cpp-tools")  # where Debian keeps the converter
+sys.path.insert(1, "/usr/share/llama.cpp/llama.cpp-tools")  # Debian's folder of the converter
 
 import gguf
 import numpy as np
@@ -28,7 +30,7 @@ def blocks_of(kind):
     random = np.random.default_rng(zlib.crc32(kind.name.encode()))
     blocks = random.integers(0, 256, (ELEMENTS[elements] // elements, size), np.uint8)
     if kind.name == "MXFP4":
-        blocks[:3, 0] = (0, 1, 255)  # exponents whose scale is subnormal, and the one that E8M0 calls no number
+        blocks[:3, 0] = (0, 1, 255)  # exponents with a subnormal scale, and E8M0's NaN
     return blocks
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/golden/index.json: read and written so that a prompt is one line."""
+"""Reads and writes tests/golden/index.json, with one line per prompt."""
 import json
 from pathlib import Path
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden: tiny random models of every family as GGUF, and the logits that transformers computes for them.
+"""Generates tests/golden: tiny random models of every family as GGUF, and their logits, computed by transformers.
 
-    python3 tools/golden/make.py [NAME...]     in the lab (tools/lab.sh); all families unless some are named
+    python3 tools/golden/make.py [NAME...]     in the lab (tools/lab.sh); default: all families
 
-The weights are drawn here from a seed that is the family's name. llama.cpp's converter writes the GGUF; only the vocabulary is ours.
-tests/golden/README.md describes the files.
+The weights are random, with the family's name as seed. llama.cpp's converter writes the GGUF; only the vocabulary is
+our own. tests/golden/README.md describes the files.
 """
 import json
 import logging
@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 
 os.environ.update(NO_LOCAL_GGUF="1", TQDM_DISABLE="1")
-sys.path.insert(1, "/usr/share/llama.cpp/llama.cpp-tools")  # where Debian keeps the converter
+sys.path.insert(1, "/usr/share/llama.cpp/llama.cpp-tools")  # Debian's folder of the converter
 
 import gguf
 import numpy as np
@@ -27,12 +27,12 @@ import index
 import vocabulary
 from families import FAMILIES, VOCAB
 
-ROWS = 4     # logits are kept for the last positions of a prompt
+ROWS = 4     # logits are stored for the last positions of a prompt
 GREEDY = 64  # tokens of the greedy continuation
 
 
 def build(family):
-    """The model, with weights large enough that every part of it shows in the logits."""
+    """The model, with weights large enough that every part of it affects the logits."""
     config = getattr(transformers, family.model + "Config")(
         vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0, **family.config)
     config._attn_implementation = "eager"
@@ -46,7 +46,7 @@ def build(family):
         if name.endswith("sinks"):
             p.data = 6 + 2 * noise              # as large as the scores of a window
         elif p.ndim == 1 or name.endswith("_bias"):
-            p.data += 0.2 * noise               # norms stay near 1, or 0 where 1 is added to them; biases near 0
+            p.data += 0.2 * noise               # norms stay near 1, or near 0 if 1 is added to them; biases near 0
         elif name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight")):
             p.data = 0.4 * noise
         else:
@@ -59,13 +59,13 @@ def build(family):
 
 
 def rounded(x, kind):
-    """What is left of a tensor that is stored in a quantised type."""
+    """The values of a tensor after quantization."""
     kind = gguf.GGMLQuantizationType[kind]
     return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(x.contiguous().numpy(), kind), kind))
 
 
 def convert(family, model, folder, out):
-    """Saves the model as transformers does and lets llama.cpp's converter read it."""
+    """Saves the model with transformers and converts it with llama.cpp's converter."""
     folder = Path(folder)
     model.save_pretrained(folder)
     hparams = {**ModelBase.load_hparams(folder, False), **family.patch}
@@ -94,7 +94,7 @@ def convert(family, model, folder, out):
 
 
 def check_experts(family, model):
-    """What is stored in a quantised type is what the reference computes with, to the bit."""
+    """Checks that the reference computes with the stored values of quantized tensors, to the bit."""
     if family.experts == "F32":
         return
     stored = {t.name: t for t in gguf.GGUFReader(index.FOLDER / f"{family.name}.gguf").tensors}
@@ -108,7 +108,7 @@ def check_experts(family, model):
 
 
 def stack_norms(tensors):
-    """StableLM's norms of single heads as one tensor: the converter of llama.cpp 0.7.0 means to stack them and loses them."""
+    """StableLM's norms of single heads as one tensor: the converter of llama.cpp 0.7.0 should stack them and loses them."""
     heads = {}
     for name in [n for n in tensors if "_layernorm.norms." in n]:
         heads.setdefault(name.split(".norms.")[0], []).append(tensors.pop(name))
@@ -118,7 +118,7 @@ def stack_norms(tensors):
 
 
 def tokens_of(name, n):
-    """Random ids, control tokens left out."""
+    """Random ids without control tokens."""
     random = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     return torch.randint(3, VOCAB, (n,), generator=random).tolist()
 

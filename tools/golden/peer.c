@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c: what llama.cpp computes for prompts given as token ids.
+/* peer.c: llama.cpp's logits and greedy tokens for prompts of token ids.
  *
  *   peer MODEL LOGITS < PROMPTS
  *
- * A line of PROMPTS is one prompt: the number of rows to keep, the number of tokens to generate, the number of tokens, the tokens. The
- * logits of the last rows of each prompt go to the file LOGITS as f32; standard output has a line of greedy tokens for each prompt. Keys
- * and values are f32 and attention is the plain one, so that what differs from the reference is arithmetic alone.
+ * A line of PROMPTS is one prompt: the number of rows to keep, the number of tokens to generate, the number of tokens,
+ * the tokens. The logits of the last rows of each prompt are written to the file LOGITS as f32; standard output has a
+ * line of greedy tokens for each prompt. Keys and values are f32 and attention is the plain kernel, so that only
+ * arithmetic can differ from the reference.
  */
 #include <llama.h>
 #include <stdio.h>

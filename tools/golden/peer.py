@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests/golden through Debian's llama.cpp and notes in the index how far it agrees.
+"""Runs tests/golden with Debian's llama.cpp and records in the index how far it agrees.
 
     python3 tools/golden/peer.py [NAME...]     in the lab (tools/lab.sh), after make.py
 
-Each prompt gets "peer": {"error": largest difference of a logit / largest logit, "same": greedy tokens alike before the first that
-differs}, and "greedy" where that is not all of them. Fails where llama.cpp refuses a file, or disagrees and the index gives no reason.
+Each prompt gets "peer": {"error": largest difference of a logit / largest logit, "same": number of equal greedy tokens
+before the first different one}, and "greedy" if some differ. Fails if llama.cpp refuses a file, or disagrees and the
+index gives no reason.
 """
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 
 import index
 
-TOLERANCE = 1e-3  # llama.cpp looks GELU up in a table of f16, and has the approximation by tanh alone
+TOLERANCE = 1e-3  # llama.cpp uses an f16 table for GELU, and only its tanh approximation
 SOURCE = Path(__file__).with_name("peer.c")
 
 
@@ -26,7 +27,7 @@ def build(folder):
 
 
 def run(program, model, folder):
-    """The logits and the greedy tokens of each prompt, or None where llama.cpp refuses."""
+    """The logits and the greedy tokens of each prompt, or None if llama.cpp refuses."""
     lines = [" ".join(map(str, (p["rows"], len(p["greedy"]), len(p["tokens"]), *p["tokens"]))) for p in model["prompts"]]
     out = f"{folder}/logits"
     done = subprocess.run([program, str(index.FOLDER / f"{model['name']}.gguf"), out], input="\n".join(lines) + "\n", text=True,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samplers.c: which tokens llama.cpp's samplers leave.
+/* samplers.c: tokens that remain after llama.cpp's samplers.
  *
  *   samplers > tests/golden/samplers.txt     in the lab (tools/lab.sh samplers)
  *
- * A line is a case: top_k typical top_p min_p repeat frequency presence last and the history; logits; the tokens that are left, in rising
- * order; between tabs. The steps stand in the order of llama.cpp's defaults: penalties, top_k, typical, top_p, min_p.
+ * A line is a case: top_k typical top_p min_p repeat frequency presence last and the history; logits; the remaining
+ * tokens, in rising order; separated by tabs. The samplers run in llama.cpp's default order: penalties, top_k, typical,
+ * top_p, min_p.
  */
 #include <llama.h>
 #include <stdint.h>
@@ -15,14 +16,14 @@
 #define MOST 24
 #define HISTORY 40
 
-static uint64_t state = 2; /* from 1, penalties bring two logits within a last bit: which is likelier depends on the order of rounding */
+static uint64_t state = 2; /* with seed 1, penalties bring two logits within a last bit: their order would depend on rounding */
 
 static uint32_t below(uint32_t n) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((state >> 32) * n >> 32);
 }
 
-/* Of a few decimals, so that the text is exact: printed, and as it is read. */
+/* Rounded to a few decimals, so that the printed text is exact. */
 static float put(double v, int decimals) {
     char text[32];
     snprintf(text, sizeof text, "%.*f", decimals, v);
@@ -30,12 +31,12 @@ static float put(double v, int decimals) {
     return strtof(text, NULL);
 }
 
-/* Off in half of the cases. */
+/* Disabled in half of the cases. */
 static float put_share(double off) { return put(below(2) ? off : below(1000) / 1000.0, 3); }
 
 static void add(struct llama_sampler *chain, struct llama_sampler *s) { llama_sampler_chain_add(chain, s); }
 
-/* Prints the options; the history is accepted. */
+/* Prints the options; the chain has accepted the history. */
 static struct llama_sampler *new_chain(int n) {
     struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
     int top_k = below(2) ? 0 : 1 + (int)below((uint32_t)n + 2);

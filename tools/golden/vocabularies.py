@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/vocab anew, in the lab (tools/lab.sh run tools/golden/vocabularies.py).
+"""Generates tests/golden/vocab, in the lab (tools/lab.sh run tools/golden/vocabularies.py).
 
-  pre_tokenizers.txt   how Hugging Face's tokenizers cuts difficult texts, by the pre-tokenizers that models were published with
-  unigram.gguf, .txt   a small unigram vocabulary with rules of normalisation, and what SentencePiece makes of texts
-  bpe.gguf, .txt       the same for a vocabulary as Gemma's: spaces kept, runs of spaces as tokens, byte fallback
-  merged.gguf, .txt    the same for BPE with rules of normalisation, merged spaces and no byte tokens
+  pre_tokenizers.txt   how Hugging Face's tokenizers splits difficult texts, by the published pre-tokenizers
+  unigram.gguf, .txt   a small unigram vocabulary with normalisation rules, and SentencePiece's tokens of texts
+  bpe.gguf, .txt       the same for a vocabulary like Gemma's: spaces kept, runs of spaces as tokens, byte fallback
+  merged.gguf, .txt    the same for BPE with normalisation rules, merged spaces and no byte tokens
 
-A line of .txt is a case; words or ids stand between "|". \\n, \\r, \\t, \\\\, \\p (for |) and \\u{...} are escapes.
+A line of .txt is a case; "|" separates words or ids. \\n, \\r, \\t, \\\\, \\p (for |) and \\u{...} are escapes.
 """
 import os
 import struct
@@ -38,7 +38,7 @@ TEXTS = [
     " \n", "\n ", " ", "\t", "\r\n", "a", "'", "  a", " \u3000 x", "x  ", "1", " 1", " 1234", "。", "a。b、c，d", "।۔،", "\u0600\u0301", "(((", "a/b//\n/c",
 ]
 
-# What compare_tokenizers.py found, as short as it got.
+# Findings of compare_tokenizers.py, shortened as far as possible.
 FINDS = ["ᅧ", "the ᅧᅧ cat", "▁", "the ▁▁ ", "111111", "99%" + "1" * 21, "8" + "\u3000" * 6, "=" * 26, "1" * 27 + "=" * 13 + "1" * 14, "日" * 100]
 
 CJK = "[一-龥ࠀ-一가-\ud7ff]+".encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -157,7 +157,7 @@ def train(corpus, **options):
 
 
 def holds_written_run(text):
-    """Where runs of spaces are tokens, SentencePiece takes U+2581 in a text for a space of a run; Reprise finds them in spaces alone."""
+    """If runs of spaces are tokens, SentencePiece treats U+2581 in a text as a space of a run; Reprise accepts only spaces."""
     return any(run in text for run in ("▁▁", "▁ ", " ▁"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabularies of 320 tokens, whole enough for llama.cpp to load and for text to pass through. The golden prompts are token ids."""
+"""Vocabularies of 320 tokens, sufficient for llama.cpp to load them and tokenize text. The golden prompts are token ids."""
 import gguf
 
 N = 320
@@ -7,7 +7,7 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 
 
 def byte_letters():
-    """GPT-2's letter of each byte: printable bytes stand for themselves, the others for what follows U+0100."""
+    """GPT-2's character for each byte: printable bytes represent themselves, the others map to U+0100 and above."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, n = {}, 0
     for b in range(256):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, and what all parts of bench_peers share."""
+"""Cells and constants shared by all parts of bench_peers."""
 import os
 import sys
 
@@ -10,14 +10,14 @@ SHAPES = ["smollm2-135m", "tinyllama-1.1b", "llama3.2-1b"]
 TYPES = ["Q8_0", "Q4_0", "Q4_K_M", "F16"]
 PREFILL = [20, 64, 128, 512, 2048]
 DEPTHS = [0, 2048, 4096, 8192]
-CACHED = [1000, 2000, 3000, 4000, 5000]  # 2,000 and 5,000 stand in the tables, all in the figures
+CACHED = [1000, 2000, 3000, 4000, 5000]  # 2,000 and 5,000 are in the tables, all in the figures
 FULL = [2000, 5000]
 CELLS = ([f"prefill-{n}" for n in PREFILL] + [f"decode-{d}" for d in DEPTHS] + [f"fresh-{k}" for k in CACHED] +
          [f"full-{k}" for k in FULL] + ["memory", "load"])
 
 FRESH = 20           # new tokens after cached ones
 CTX = 16384          # tokens, of models and programs
-MEMORY_TOKENS = 512  # of the prefill whose memory is told
+MEMORY_TOKENS = 512  # of the prefill for peak memory
 OURS, OTHER_ORDER, REUSING = "reprise", "reprise, other order", "llama-server cache-reuse"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time to first token against cached tokens, as SVG."""
+"""TTFT against cached tokens, as SVG."""
 import math
 import os
 from xml.sax.saxutils import escape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else works on this machine, and what it can do."""
+"""Load by other programs on this machine, and its peak rates."""
 import json
 import os
 import platform
@@ -9,7 +9,7 @@ import time
 from peers.common import ROOT, fail, last_line, say
 
 
-LIMITS_AGE_S = 40    # limits are measured anew when they are older
+LIMITS_AGE_S = 40    # older limits are measured again
 QUIET_SHARE = 0.03   # of all processors that other programs may use during a sample
 TRIES = 3
 
@@ -40,7 +40,7 @@ def foreign_seconds():
 
 
 class Foreign:
-    """The share of all processors that other programs use from its making on."""
+    """The share of all processors that other programs have used since this object was created."""
 
     def __init__(self):
         self.start, self.seconds = time.monotonic(), foreign_seconds()
@@ -51,7 +51,7 @@ class Foreign:
 
 
 def wait_until_quiet(patience):
-    """Waits until other programs have rested for half a second; goes on after `patience` seconds all the same."""
+    """Waits until other programs have been idle for half a second; returns after `patience` seconds in any case."""
     start, told = time.monotonic(), False
     while time.monotonic() - start < patience:
         watch = Foreign()
@@ -64,7 +64,7 @@ def wait_until_quiet(patience):
 
 
 def quietly(what, take, patience):
-    """What take() gives at a time when no other program works, if such a time comes; the share that others had, and seconds."""
+    """The result of take() without load by other programs, if possible; the share that others used, and seconds."""
     best = None
     for _ in range(TRIES):
         wait_until_quiet(patience)
@@ -80,7 +80,7 @@ def quietly(what, take, patience):
 
 
 class Limits:
-    """What the machine can do, measured within the same minute."""
+    """The machine's peak rates, measured within the same minute."""
 
     def __init__(self, threads):
         self.threads, self.taken, self.value = threads, None, None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every cell of a model, in rounds."""
+"""Measures every cell of a model, in rounds."""
 import datetime
 import random
 import statistics
@@ -15,7 +15,7 @@ GENERATED = 32         # tokens of a decode sample
 DOCUMENT = 1000        # tokens of a document, as in bench_peer.c
 SAMPLE_S = 1.0         # short samples are repeated to last this long together, at most MAX_RUNS times
 MAX_RUNS = 5
-LONG_S = 30            # who takes longer for a sample is measured in the first round alone
+LONG_S = 30            # subjects that need longer for a sample are measured only in the first round
 
 
 class Sitting:
@@ -26,7 +26,7 @@ class Sitting:
         self.work = Work(self.path)
         self.words = random.Random(1)
         self.ours, self.servers, self.facts = None, {}, {}
-        self.flash = None  # "0" or "1": llama.cpp's best setting for long prompts, once it is known
+        self.flash = None  # "0" or "1": llama.cpp's best setting for long prompts, once known
         self.documents = [self.letters(DOCUMENT) for _ in CACHED]
         self.deep = self.letters(DEPTHS[-1])
 
@@ -37,7 +37,7 @@ class Sitting:
             server.close()
 
     def letters(self, n):
-        """Ids of letters, of which bench_peer's texts consist too: 3 + byte in mkgguf's vocabularies."""
+        """Ids of letters, like those of bench_peer's texts: 3 + byte in mkgguf's vocabularies."""
         return [3 + self.words.randrange(ord("a"), ord("z") + 1) for _ in range(n)]
 
     def reprise(self):
@@ -58,14 +58,14 @@ class Sitting:
         return self.servers[key]
 
     def subjects(self, cell):
-        """Who is measured in a cell."""
+        """The subjects of a cell."""
         name, _, n = cell.partition("-")
         theirs, servers = ["llama-bench fa 0", "llama-bench fa 1"], ["llama-server fa 0", "llama-server fa 1"]
         if name in ("fresh", "full"):
             theirs = servers
         elif name == "decode" and n != "0":
             theirs = servers + theirs
-        if name == "full":  # takes long: the setting that was best without a cache will do
+        if name == "full":  # slow: uses the setting that was best without a cache
             theirs = [t for t in theirs if self.flash in (None, t[-1])] + ([REUSING] if self.options.cache_reuse else [])
         return ([OURS, OTHER_ORDER] if name == "fresh" else [OURS]) + theirs
 
@@ -128,7 +128,7 @@ class Sitting:
             if not samples:
                 fail(f"llama-server does not find its prefix of {n} tokens: {timings}")
             return samples
-        # New documents, in one order, then in the other: nothing but the beginning is a prefix of what it has.
+        # New documents, in one order, then in the other: they share only the start with the cached prompt.
         documents = [self.letters(DOCUMENT) for _ in range(k)]
         server.complete([1] + sum(documents, []) + self.letters(FRESH), 1)
         timings = server.complete([1] + sum(reversed(documents), []) + self.letters(FRESH), 1)
@@ -144,13 +144,14 @@ def new_record(shape, kind, cell, versions):
 
 
 def best_setting(samples):
-    """Of {subject: samples} llama.cpp's subject with the least median, --cache-reuse aside."""
+    """llama.cpp's subject with the smallest median in {subject: samples}, without --cache-reuse."""
     return min((s for s in samples if s.startswith("llama") and s != REUSING), key=lambda s: statistics.median(samples[s]), default=None)
 
 
 def in_round(record, subject, first):
-    """Who is measured: in the first round all, but llama-bench at a depth, which it computes anew, only with the server's better setting;
-    later not those who take long, and of llama.cpp's settings the best."""
+    """Whether a subject is measured: all in the first round, except llama-bench at a depth, which prefills it each
+    time: only with the server's better setting. Later, slow subjects are skipped, and of llama.cpp's settings only the
+    best is used."""
     samples = record["samples"]
     if first:
         return not subject.startswith("llama-bench") or "llama-server fa 1" not in samples or subject[-1] == best_setting(samples)[-1]
@@ -185,7 +186,7 @@ def measure_cell(sitting, record, limits, first):
 
 
 def sample_ms(cell, samples):
-    """How long a sample of these lasts."""
+    """Duration of a sample of these."""
     return statistics.median(samples) * (GENERATED if cell.startswith("decode") else 1)
 
 

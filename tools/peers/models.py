@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model files in real shapes with random weights, and the least work that they are."""
+"""Model files in real shapes with random weights, and the lower bound of their work."""
 import math
 import os
 import struct
@@ -17,7 +17,7 @@ def model_path(shape, kind):
 
 
 def make_model(shape, kind):
-    """The model's file, made if it is not there or of an older mkgguf, with a shorter context; a half-made one never has its name."""
+    """The model's file, with a shorter context; generated if missing or from an older mkgguf. A partial file never has its name."""
     path = model_path(shape, kind)
     full = os.path.join(ROOT, path)
     if os.path.exists(full) and read_gguf(full)[0].get("context_length", 0) >= CTX:
@@ -37,7 +37,7 @@ def make_model(shape, kind):
 
 
 def read_gguf(path):
-    """Of a GGUF file's header: {key: number}, other values left out, and [(name, sizes, type, bytes)] of its tensors."""
+    """A GGUF file's header: {key: number}, without other values, and [(name, sizes, type, bytes)] of its tensors."""
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
     formats = {4: "<I", 5: "<i", 6: "<f", 10: "<Q", 11: "<q"}
     with open(path, "rb") as f:
@@ -103,7 +103,7 @@ class Work:
             rows["f32_gops" if kind in (0, 1, 30) else "int8_gops"] += 2 * math.prod(dims)
 
     def prompt_ms(self, cached, n, limits):
-        """Time to the first token after n new tokens and `cached` ones before them."""
+        """TTFT of n new tokens after `cached` ones."""
         multiplied = sum((self.all_rows[unit] * n + self.one_row[unit]) / limits[unit] for unit in self.all_rows)
         pairs = cached * n + n * (n + 1) / 2
         multiplied += 4 * self.heads * self.head_dim * ((self.layers - 1) * pairs + cached + n) / limits["f32_gops"]
@@ -111,7 +111,7 @@ class Work:
         return max(multiplied, read) * 1e-6
 
     def limit(self, cell, limits):
-        """The least that a cell can take: ms, or bytes for `memory`."""
+        """The lower bound of a cell: ms, or bytes for `memory`."""
         name, _, n = cell.partition("-")
         n = int(n or 0)
         if name == "prefill":

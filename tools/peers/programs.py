@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that are compared: bench_peer, and llama.cpp in the lab."""
+"""The compared programs: bench_peer, and llama.cpp in the lab."""
 import atexit
 import json
 import os
@@ -17,7 +17,7 @@ LAB = os.path.join(ROOT, "tools", "lab.sh")
 
 
 class Ours:
-    """bench_peer with one model; ends with its input."""
+    """bench_peer with one model; exits at the end of its input."""
 
     def __init__(self, path, threads, ctx=CTX):
         program = os.path.join(ROOT, "build", "bench", "bench_peer")
@@ -72,7 +72,7 @@ class Reprise:
 # ---- llama.cpp ----
 
 def lab(*command):
-    """A command in the lab: its output, peak memory in bytes. It is waited for, and ends with an error where it fails."""
+    """Runs a command in the lab: its output, peak memory in bytes. Waits for it, and raises an error if it fails."""
     with subprocess.Popen([LAB, "run", *command], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
         output, errors = p.stdout.read(), p.stderr.read()
         _, status, usage = os.wait4(p.pid, 0)
@@ -87,7 +87,7 @@ def llama_bench(path, threads, flash, runs, *more):
     return [ns * 1e-6 for ns in json.loads(output)[0]["samples_ns"]], peak
 
 
-# The server ends with the input of this script, whatever happens to who started it.
+# The server exits at the end of this script's input, whatever happens to its parent process.
 LEASH = 'exec 3<&0; "$@" </dev/null & p=$!; (cat <&3 >/dev/null; kill $p) & wait $p'
 
 
@@ -134,7 +134,7 @@ class Server:
                                          "top_k": 1, "samplers": ["top_k"]})["timings"]
 
     def close(self):
-        """Closes the leash; who does not end within ten seconds is killed."""
+        """Closes the input; kills a server that has not exited within ten seconds."""
         if self.process.stdin and not self.process.stdin.closed:
             self.process.stdin.close()
         try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what was measured."""
+"""Tables of the measurements."""
 import statistics
 
 from peers.common import DEPTHS, FRESH, FULL, MEMORY_TOKENS, OTHER_ORDER, OURS, PREFILL, REUSING, SHAPES, TYPES
 
 
 class Figure:
-    """One cell's medians: ours, the best of the peer's settings, the limit; ms, or bytes for `memory`."""
+    """One cell's medians: ours, the best of the peer's settings, the lower bound; ms, or bytes for `memory`."""
 
     def __init__(self, record):
         self.record = record
@@ -19,12 +19,12 @@ class Figure:
 
 
 def significant(x):
-    """Three digits or all of the integer ones, with commas."""
+    """Three digits, or all integer digits, with commas."""
     return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}"
 
 
 def cell_text(ours, peer, limit, show):
-    """ours / theirs, how many times as good, share of the limit."""
+    """ours / theirs, the speed-up, the share of the lower bound."""
     if ours is None:
         return ""
     if peer is None:
@@ -38,7 +38,7 @@ def table(head, rows):
 
 
 def rows_of(figures, shape, columns):
-    """Rows of types; a column is a function of {cell: Figure}. Types without any figure are left out."""
+    """Rows of types; a column is a function of {cell: Figure}. Types without figures are omitted."""
     rows = []
     for kind in TYPES:
         of = {cell: f for (s, k, cell), f in figures.items() if s == shape and k == kind}
@@ -57,14 +57,14 @@ def time_column(cell, attribute="ours"):
 
 
 def swapped_column(cached):
-    """Ours with the modules in the other order, beside the peer that computes everything."""
+    """Ours with the modules in the other order, against the peer's full prefill."""
     fresh, full = f"fresh-{cached}", f"full-{cached}"
     return lambda of: (cell_text(of[fresh].other_order, of[full].peer if full in of else None, of[fresh].limit, significant)
                        if fresh in of else "")
 
 
 def alone_column(cached):
-    """Ours against 20 tokens alone plus one read of the states."""
+    """Ours against 20 tokens alone plus one read of the KV."""
     cell = f"fresh-{cached}"
 
     def text(of):
@@ -111,7 +111,7 @@ def span(values, show):
 
 
 def machine_caption(results, figures):
-    """What a picture of these figures says of where they were taken."""
+    """The line under a figure: the machine and conditions of its measurement."""
     machine, dates = results["machine"], [f.record["date"][:10] for f in figures.values()]
     return f"{machine['processor']}, {machine['threads']} threads, KV f16, {span(dates, str)}; log scale" if dates else ""
 
