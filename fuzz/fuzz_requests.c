@@ -78,9 +78,9 @@ static void check_finder(const generation *a, const uint8_t *data, size_t n) {
     for (size_t step = 1; at < n; at += step, step = step % 7 + 1)
         check(tool_finder_feed(&f, (const char *)data + at, BASE_MIN(step, n - at)) == 0);
     check(tool_finder_finish(&f) == 0);
-    size_t told = 0;
-    for (size_t i = 0; i < f.n_items; i++) told += f.items[i].text.len;
-    check(told <= n && (f.n_calls > 0 || told == n));
+    size_t reported = 0;
+    for (size_t i = 0; i < f.n_items; i++) reported += f.items[i].text.len;
+    check(reported <= n && (f.n_calls > 0 || reported == n));
     tool_finder_free(&f);
 }
 

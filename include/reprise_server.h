@@ -84,7 +84,7 @@ RP_API void rp_server_stop(rp_server *server);
 /* After rp_server_run has returned, or if it was never called. */
 RP_API void rp_server_free(rp_server *server);
 
-/* Hashes an API key for a key file, which has lines "HASH tenant=TENANT rights=ask" (docs/server.md); without tenant= a key has a tenant of its
+/* Hashes an API key for a key file, which has lines "HASH tenant=TENANT rights=request" (docs/server.md); without tenant= a key has a tenant of its
  * own. key: RP_SERVER_MIN_KEY_BYTES to RP_SERVER_MAX_KEY_BYTES printable characters without white space. RP_ERR_INVALID. */
 #define RP_SERVER_MIN_KEY_BYTES 16
 #define RP_SERVER_MAX_KEY_BYTES 256

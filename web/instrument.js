@@ -71,11 +71,11 @@ async function beginMeasure(run) {
 }
 
 // What stands below the bars, if anything does.
-function barWords(run, encode, queue) {
+function barWords(run, modulePrefill, queue) {
   const words = h(
     'p',
     { class: 'soft bar-words' },
-    encode > 0 && `${duration(encode)} of it for the prefill of missing modules. `,
+    modulePrefill > 0 && `${duration(modulePrefill)} of it for the prefill of missing modules. `,
     queue >= 1 && `${duration(queue)} of it in the queue. `,
     measureButton(run),
     problem && h('span', { class: 'wrong' }, problem),
@@ -88,16 +88,16 @@ function bars(run) {
   const full = withoutReuse(run);
   const here = waited(run.report);
   const most = Math.max(here, full?.ms ?? 0, 0.001);
-  const encode = ms.module_prefill ?? 0;
+  const modulePrefill = ms.module_prefill ?? 0;
   const queue = ms.queue ?? 0;
-  const rest = Math.max(ms.first_token - queue - encode, 0);
+  const rest = Math.max(ms.first_token - queue - modulePrefill, 0);
   return h(
     'div',
     { class: 'bars', role: 'group', 'aria-label': 'Time to first token' },
     bar(
       'this request',
       [
-        ['computed', encode],
+        ['computed', modulePrefill],
         ['queue', queue],
         ['fresh', rest],
       ],
@@ -105,7 +105,7 @@ function bars(run) {
       duration(here),
     ),
     full && bar(full.measured ? 'without reuse' : 'without reuse (estimate)', [['full', full.ms]], most, duration(full.ms)),
-    barWords(run, encode, queue),
+    barWords(run, modulePrefill, queue),
   );
 }
 

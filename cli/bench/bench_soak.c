@@ -32,7 +32,7 @@ typedef struct soak {
     bench_session *session;
     bench_driver *driver;
     soak_source source;
-    double start_ms, end_ms, told_ms, looked_ms;
+    double start_ms, end_ms, reported_ms, looked_ms;
     double full_ms; /* time of the first eviction: from disk, if there is one */
     bench_disk_watch *disk; /* NULL: there is none */
     int32_t alive; /* target number of concurrent requests; changes */
@@ -55,7 +55,7 @@ static void soak_report(soak *s, double now) {
             (now - s->start_ms) / 1e3, (unsigned long long)done, (unsigned long long)failed, (unsigned long long)d->faults,
             (double)bench_process_now().resident_bytes / 1048576, states, (int)running, (int)waiting);
     fflush(to);
-    s->told_ms = now;
+    s->reported_ms = now;
 }
 
 /* Time after which memory must not grow. */
@@ -75,7 +75,7 @@ static void soak_look(soak *s) {
     if (bytes > *most) *most = bytes;
     if (now > settled_ms(s)) bench_disk_watch_settled(s->disk);
     s->looked_ms = now;
-    if (now - s->told_ms >= TELL_EVERY_MS) soak_report(s, now);
+    if (now - s->reported_ms >= TELL_EVERY_MS) soak_report(s, now);
 }
 
 static void soak_judge(soak *s) {
@@ -195,7 +195,7 @@ int bench_soak(bench_session *session) {
         if ((status = bench_disk_watch_begin(&s.disk, session->options->engine.store, store.disk_budget_bytes)) != CLI_OK) return status;
     }
     bench_driver_restart(d);
-    s.start_ms = s.told_ms = cli_now_ms();
+    s.start_ms = s.reported_ms = cli_now_ms();
     s.full_ms = INFINITY;
     s.end_ms = s.start_ms + ms;
     for (int i = 0; i < SOAK_SCHEMAS; i++) soak_load_schema(&s, i);

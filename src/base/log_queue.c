@@ -26,7 +26,7 @@ static struct {
     int fd;
     bool open, stopping, done;
     size_t head, len; /* of the ring: bytes that wait */
-    uint64_t dropped, untold; /* lines: ever, and since the last notice */
+    uint64_t dropped, unreported; /* lines: ever, and since the last notice */
     char ring[LOG_QUEUE_BYTES];
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
@@ -50,10 +50,10 @@ static size_t ring_take(char out[WRITE_BYTES]) {
 /* Says what was left out, where there is a place for that and `more` bytes. */
 static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
-    if (queue.untold == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
-    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n", (unsigned long long)queue.untold);
+    if (queue.unreported == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
+    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n", (unsigned long long)queue.unreported);
     ring_append(notice, (size_t)n);
-    queue.untold = 0;
+    queue.unreported = 0;
 }
 
 /* ---- the thread ---- */
@@ -119,9 +119,9 @@ bool log_queue_put(const char *line, size_t n) {
     bool open = queue.open && !queue.stopping;
     if (open) {
         log_queue_ring_report(n + 1);
-        if (queue.untold > 0 || n >= LOG_QUEUE_BYTES - queue.len) {
+        if (queue.unreported > 0 || n >= LOG_QUEUE_BYTES - queue.len) {
             queue.dropped++;
-            queue.untold++;
+            queue.unreported++;
         } else {
             ring_append(line, n);
             ring_append("\n", 1);

@@ -10,22 +10,22 @@ struct engine_command {
     engine_command_is_over is_over; /* NULL: when fn has returned */
     void *arg;
     bool done;
-    pthread_cond_t told;
+    pthread_cond_t reported;
 };
 
 int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { return engine_do_until(e, fn, NULL, arg, err); }
 
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
-    if (!base_cond_init(&command.told)) return base_fail_memory(err, sizeof(command), "an engine command");
+    if (!base_cond_init(&command.reported)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);
     engine_command **end = &e->commands;
     while (*end) end = &(*end)->next;
     *end = &command;
     pthread_cond_signal(&e->wake);
-    while (!command.done) pthread_cond_wait(&command.told, &e->lock);
+    while (!command.done) pthread_cond_wait(&command.reported, &e->lock);
     pthread_mutex_unlock(&e->lock);
-    pthread_cond_destroy(&command.told);
+    pthread_cond_destroy(&command.reported);
     return RP_OK;
 }
 
@@ -39,7 +39,7 @@ void engine_run_commands(rp_engine *e) {
         pthread_mutex_lock(&e->lock);
         if (is_over) {
             r->done = true;
-            pthread_cond_signal(&r->told);
+            pthread_cond_signal(&r->reported);
         } else {
             r->next = e->open_commands;
             e->open_commands = r;
@@ -57,7 +57,7 @@ void engine_end_commands(rp_engine *e) {
         *link = r->next;
         pthread_mutex_lock(&e->lock);
         r->done = true;
-        pthread_cond_signal(&r->told);
+        pthread_cond_signal(&r->reported);
         pthread_mutex_unlock(&e->lock);
     }
 }

@@ -61,11 +61,11 @@ static int open_steps(rp_engine *e, rp_error *err) {
     size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
     e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
     e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
-    e->told = base_calloc((size_t)e->max_parts, sizeof(*e->told));
+    e->reported = base_calloc((size_t)e->max_parts, sizeof(*e->reported));
     e->contexts = base_calloc((size_t)e->max_parts, sizeof(*e->contexts));
     e->rows = base_calloc((size_t)e->max_rows, sizeof(*e->rows));
     e->logits = base_calloc(n_logits, sizeof(float));
-    if (e->running && e->parts && e->told && e->contexts && e->rows && e->logits) return RP_OK;
+    if (e->running && e->parts && e->reported && e->contexts && e->rows && e->logits) return RP_OK;
     return base_fail_memory(err, n_logits * sizeof(float), "an engine");
 }
 
@@ -87,7 +87,7 @@ static int open_thread(rp_engine *e, rp_error *err) {
 static void engine_wake(void *user) {
     rp_engine *e = user;
     pthread_mutex_lock(&e->lock);
-    e->disk_told = true;
+    e->disk_notified = true;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
 }
@@ -246,7 +246,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     base_free(e->running);
     turns_free(&e->turns);
     base_free(e->parts);
-    base_free(e->told);
+    base_free(e->reported);
     base_free(e->contexts);
     base_free(e->rows);
     base_free(e->logits);

@@ -83,7 +83,7 @@ struct rp_engine {
     pthread_cond_t wake; /* for the engine's thread */
 
     /* shared: guarded by the lock */
-    bool stopping, prepared, disk_told; /* disk_told: the store has events */
+    bool stopping, prepared, disk_notified; /* disk_told: the store has events */
     rp_job *inbox, **inbox_end; /* submitted jobs that the engine's thread has not seen yet */
     engine_command *commands;      /* of other threads, which wait for them */
     engine_command *open_commands; /* begun and not completed; owned by the engine's thread */
@@ -122,9 +122,9 @@ struct rp_engine {
     cost_model probe_cost; /* of tokens that are only probed (blend.h) */
     uint64_t last_plain; /* number of the last step with answers only */
     uint64_t n_steps;
-    bool told_first; /* this step produced a first token: yield, so that its reader runs before the next step */
+    bool reported_first; /* this step produced a first token: yield, so that its reader runs before the next step */
     step_part *parts;             /* [max_parts] */
-    rp_step_part *told;           /* [max_parts], for on_step */
+    rp_step_part *reported;           /* [max_parts], for on_step */
     const kv_context **contexts;  /* [max_parts] */
     model_row *rows;              /* [max_rows] */
     float *logits;                /* [max_logits][n_vocab] */

@@ -416,7 +416,7 @@ static void publish_status(rp_engine *e) {
 }
 
 static bool has_work(const rp_engine *e) {
-    return e->inbox || e->commands || e->stopping || e->disk_told || e->waiting || e->n_running > 0 || background_is_due(e);
+    return e->inbox || e->commands || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 || background_is_due(e);
 }
 
 /* Until there is something to do, or a task of the background may begin. Locked. */
@@ -443,7 +443,7 @@ static bool only_paused(const rp_engine *e) {
 /* All that run, or wait for room, wait for the disk or for readers: until it tells, or a moment is over, for callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
-    if (!e->inbox && !e->commands && !e->stopping && !e->disk_told) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    if (!e->inbox && !e->commands && !e->stopping && !e->disk_notified) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 
 static void end_all(rp_engine *e) {
@@ -487,7 +487,7 @@ void *scheduler_main(void *arg) {
         e->inbox = NULL;
         e->inbox_end = &e->inbox;
         stopping = e->stopping;
-        e->disk_told = false;
+        e->disk_notified = false;
         pthread_mutex_unlock(&e->lock);
         engine_run_commands(e);
         uint64_t before = e->budget_epoch + e->n_admitted;

@@ -250,7 +250,7 @@ static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
     bool first = !c->answer.first_us;
-    e->told_first |= first;
+    e->reported_first |= first;
     int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
     if (first && !rc) steps_notify_first_logits(e, c, logits_of(e, p, 0));
     while (!rc && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
@@ -325,19 +325,19 @@ static void step_report(const step *s) {
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->parts[i];
         const rp_job *c = asker_of(p);
-        e->told[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+        e->reported[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
-    rp_step told = {.struct_size = (uint32_t)sizeof(told),
+    rp_step reported = {.struct_size = (uint32_t)sizeof(reported),
                     .number = e->n_steps,
                     .start_us = s->start_us,
                     .end_us = s->end_us,
                     .predicted_us = (uint64_t)s->predicted_us,
-                    .parts = e->told,
+                    .parts = e->reported,
                     .n_parts = s->n_parts,
                     .n_running = e->n_running,
                     .n_waiting = e->n_waiting,
                     .kv_bytes = kv_pool_get_stats(e->pool).used_bytes};
-    e->on_step(e->step_user, &told);
+    e->on_step(e->step_user, &reported);
 }
 
 /* ---- a step ---- */
@@ -387,8 +387,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         step_report(&s);
     }
     step_settle(&s, rc, &err);
-    if (e->told_first) sched_yield();
-    e->told_first = false;
+    if (e->reported_first) sched_yield();
+    e->reported_first = false;
     out->n_parts = s.n_parts;
     if (s.probed && (out->rc = run_probe(&s, &out->err))) out->probed = s.probed;
     return true;

@@ -82,8 +82,8 @@ struct disk_tier {
     pthread_t threads[N_THREADS];
     int n_threads;
     pthread_mutex_t lock;
-    pthread_cond_t changed, readable, told; /* for the writer; for readers; for waits for an event */
-    bool has_lock, has_changed, has_readable, has_told;
+    pthread_cond_t changed, readable, reported; /* for the writer; for readers; for waits for an event */
+    bool has_lock, has_changed, has_readable, has_reported;
     /* under the lock */
     bool closing, idle; /* idle: the writer has no work and nothing to commit */
     queue reads, changes, events;
@@ -185,7 +185,7 @@ static void disk_tier_finish(disk_tier *d, job *j) {
     BASE_ASSERT(d->n_pending > 0);
     d->n_pending--;
     queue_push(&d->events, j);
-    pthread_cond_broadcast(&d->told);
+    pthread_cond_broadcast(&d->reported);
     d->options.notify(d->options.user);
 }
 
@@ -421,7 +421,7 @@ static void *writer_main(void *arg) {
         if (all_done && d->closing) break;
         if (all_done) {
             d->idle = true;
-            pthread_cond_broadcast(&d->told);
+            pthread_cond_broadcast(&d->reported);
             pthread_cond_wait(&d->changed, &d->lock);
             d->idle = false;
             continue;
@@ -466,7 +466,7 @@ static int open_threads(disk_tier *d, rp_error *err) {
 static int disk_tier_open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
     char path[DISK_PATH_BYTES];
     if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
-        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_told = pthread_cond_init(&d->told, NULL) == 0))
+        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_reported = pthread_cond_init(&d->reported, NULL) == 0))
         return base_fail_memory(err, sizeof(*d), "a lock");
     int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
     if (!rc && d->options.read_only) rc = disk_folder_check_foreign(&d->folder, err);
@@ -519,7 +519,7 @@ void disk_tier_close(disk_tier *d) {
     free_queue(&d->events);
     record_index_close(d->index);
     disk_folder_close(&d->folder);
-    if (d->has_told) pthread_cond_destroy(&d->told);
+    if (d->has_reported) pthread_cond_destroy(&d->reported);
     if (d->has_readable) pthread_cond_destroy(&d->readable);
     if (d->has_changed) pthread_cond_destroy(&d->changed);
     if (d->has_lock) pthread_mutex_destroy(&d->lock);
@@ -645,13 +645,13 @@ bool disk_tier_is_busy(disk_tier *d) {
 
 void disk_tier_wait(disk_tier *d) {
     pthread_mutex_lock(&d->lock);
-    while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->told, &d->lock);
+    while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->reported, &d->lock);
     pthread_mutex_unlock(&d->lock);
 }
 
 void disk_tier_settle(disk_tier *d) {
     pthread_mutex_lock(&d->lock);
-    while (d->changes.first || !d->idle) pthread_cond_wait(&d->told, &d->lock);
+    while (d->changes.first || !d->idle) pthread_cond_wait(&d->reported, &d->lock);
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -58,9 +58,9 @@ static uint64_t budget_of(const span_store *s, span_tier tier) {
 /* Pins it as far as the budget of pins permits. */
 static void pin_in(span_store *s, span_tier tier, uint32_t i, uint64_t bytes) {
     if (s->pinned_bytes[tier] + bytes > budget_of(s, tier) / PIN_SHARE) {
-        base_log(s->told_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: pins take half of the budget %s: further pinned spans can be evicted",
+        base_log(s->reported_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: pins take half of the budget %s: further pinned spans can be evicted",
                  tier == TIER_RAM ? "in RAM" : "on disk");
-        s->told_pins = true;
+        s->reported_pins = true;
         return;
     }
     s->entries[i].pinned_bytes[tier] = bytes;

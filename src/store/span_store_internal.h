@@ -79,7 +79,7 @@ struct span_store {
     kv_pool *pool;
     eviction *tiers[N_TIERS];
     uint64_t pinned_bytes[N_TIERS];
-    bool told_pins;
+    bool reported_pins;
     span_quota *quotas;
     size_t n_quotas, cap_quotas;
     item_heap expiring; /* by time */
@@ -101,7 +101,7 @@ struct span_store {
     bool read_only; /* the disk */
     uint64_t disk_budget, request, flushed;
     uint64_t retry_us; /* after a failed write: not before this time */
-    bool told_failure;
+    bool reported_failure;
     uint64_t waiting_bytes[N_LISTS]; /* of KV */
     uint64_t allowed_bytes, allowed_us; /* budget of text that may replace records, at this time (span_store_write.c) */
     bool computing;

@@ -376,8 +376,8 @@ static void fail_write(span_store *s, const disk_event *event) {
     s->stats.disk_state = RP_STORE_UNWRITTEN;
     s->stats.disk_trouble = span_store_trouble_name(event->cause);
     s->retry_us = base_clock_us() + RETRY_US;
-    base_log(s->told_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing", event->err.message);
-    s->told_failure = true;
+    base_log(s->reported_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing", event->err.message);
+    s->reported_failure = true;
 }
 
 /* After a successful write: writes are accepted again. */
@@ -391,7 +391,7 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     span_file *f = i == NONE ? NULL : s->entries[i].file;
     s->flushed = event->serial;
     if (event->failed && !event->late) fail_write(s, event);
-    else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->told_failure = false, span_store_write_mend(s);
+    else if (!event->failed) s->stats.disk_writes++, s->stats.disk_write_bytes += event->bytes, s->reported_failure = false, span_store_write_mend(s);
     if (!f || f->serial != event->serial) { /* it was removed meanwhile */
         base_free(event->late);
         return;

@@ -30,7 +30,7 @@ export class Server {
         const server = new Server();
         server.folder = mkdtempSync(join(tmpdir(), "reprise-clients-"));
         const keys = join(server.folder, "keys");
-        writeFileSync(keys, `${hash(KEY)} rights=ask,schemas,operate\n${hash(SLOW_KEY)} tenant=slow rights=ask running=1\n`);
+        writeFileSync(keys, `${hash(KEY)} rights=request,schemas,operate\n${hash(SLOW_KEY)} tenant=slow rights=request running=1\n`);
         server.process = spawn(PROGRAM, ["serve", "-m", join(SOURCE, "models", MODEL + ".gguf"), "--port", "0", "--threads", "1", "--log",
                                          "off", "--api-keys", keys, ...options], {stdio: ["ignore", "pipe", "inherit"]});
         server.ended = new Promise((resolve) => server.process.on("exit", resolve));

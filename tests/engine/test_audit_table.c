@@ -401,12 +401,12 @@ static void no_memory_leaves_a_table_whole(void **state) {
         rp_audit *report = NULL;
         base_alloc_fail_at(n, 0);
         int added = audit_table_add(t, &o, &d, &NONE, &v, &s);
-        int told = audit_table_report(t, &report, NULL);
+        int reported = audit_table_report(t, &report, NULL);
         base_alloc_fail_at(0, 0);
         rp_audit_free(report);
         audit_table_free(t);
-        if (!added && !told) return;
-        assert_true((added ? added : told) == RP_ERR_MEMORY);
+        if (!added && !reported) return;
+        assert_true((added ? added : reported) == RP_ERR_MEMORY);
     }
 }
 

@@ -118,7 +118,7 @@ static rp_request request(const char *text, const char *prompt) {
 }
 
 /* What a request is told, as far as it has no time in it. */
-static rp_result *told(watched *w, const char *tenant, const rp_request *q) {
+static rp_result *reported(watched *w, const char *tenant, const rp_request *q) {
     oracle_run run;
     ask(&run, w, tenant, q);
     rp_result *r = run.result;
@@ -127,7 +127,7 @@ static rp_result *told(watched *w, const char *tenant, const rp_request *q) {
     return r;
 }
 
-static void read_it(watched *w, const char *tenant, const rp_request *q) { rp_result_free(told(w, tenant, q)); }
+static void read_it(watched *w, const char *tenant, const rp_request *q) { rp_result_free(reported(w, tenant, q)); }
 
 static char *join(const char *a, const char *b, const char *c) {
     char *text = malloc(strlen(a) + strlen(b) + strlen(c) + 1);
@@ -293,7 +293,7 @@ static void what_was_read_behind_other_modules_is_told_to_its_tenant_alone(void 
     watched w;
     watched_open(&w, 0);
     read_it(&w, "a", &p.before);
-    rp_result *other = told(&w, "b", &p.request), *own = told(&w, "a", &p.request);
+    rp_result *other = reported(&w, "b", &p.request), *own = reported(&w, "a", &p.request);
     assert_string_equal(last_item(other)->reason, "new");
     assert_string_equal(last_item(own)->reason, "scope");
     rp_result_free(other);
@@ -317,7 +317,7 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
         read_it(&w, "a", &other);
         free(others);
     }
-    rp_result *b = told(&w, "b", &q), *b_modules = told(&w, "b", &modules), *a = told(&w, "a", &q), *a_modules = told(&w, "a", &modules);
+    rp_result *b = reported(&w, "b", &q), *b_modules = reported(&w, "b", &modules), *a = reported(&w, "a", &q), *a_modules = reported(&w, "a", &modules);
     assert_string_equal(last_item(b)->reason, "new");
     assert_string_equal(b_modules->plan[0].reason, "new");
     assert_string_equal(last_item(a)->reason, "evicted");
@@ -339,7 +339,7 @@ static void shared_modules_are_computed_once_for_all(void **state) {
     watched w;
     watched_open(&w, 0);
     for (size_t i = 0; i < BASE_ARRAY_LEN(tenants); i++) {
-        rp_result *r = told(&w, tenants[i], &q);
+        rp_result *r = reported(&w, tenants[i], &q);
         if (i == 0) {
             assert_int_equal(r->cached_tokens, 0);
             modules = w.rows[RP_STEP_MODULE];
@@ -364,7 +364,7 @@ static void the_operators_text_is_its_own(void **state) {
     watched w;
     watched_open(&w, 0);
     read_it(&w, NULL, &q);
-    rp_result *r = told(&w, "a", &q);
+    rp_result *r = reported(&w, "a", &q);
     assert_int_equal(r->cached_tokens, 0);
     assert_string_equal(last_item(r)->reason, "new");
     assert_int_equal(r->mismatch.token, -1);
@@ -443,7 +443,7 @@ static void modules_are_computed_ahead_for_whom_it_is_asked(void **state) {
     watched w;
     watched_open(&w, 0);
     assert_int_equal(rp_schema_prefill(w.engine, "a", "own", NULL, NULL, NULL), RP_OK);
-    rp_result *b = told(&w, "b", &q), *a = told(&w, "a", &q);
+    rp_result *b = reported(&w, "b", &q), *a = reported(&w, "a", &q);
     assert_int_equal(b->cached_tokens, 0);
     assert_true(a->cached_tokens > 0);
     assert_int_equal(a->cached_tokens + 2, a->prompt_tokens);
@@ -482,7 +482,7 @@ static void names_have_a_limit(void **state) {
     load(w.engine, own_text, name);
     for (int k = 0; k < 2; k++) {
         q = request(NULL, "<prompt schema='own'><m/> x</prompt>");
-        r = told(&w, name, &q);
+        r = reported(&w, name, &q);
         assert_int_equal(r->cached_tokens > 0, k);
         rp_result_free(r);
     }
@@ -532,7 +532,7 @@ static void check_together(const char *const tenants[2], const rp_request *q, bo
     int32_t alone, alone_modules, waits;
     watched w;
     watched_open(&w, 0);
-    rp_result *r = told(&w, "a", q);
+    rp_result *r = reported(&w, "a", q);
     alone = r->prompt_tokens;
     alone_modules = w.rows[RP_STEP_MODULE];
     int32_t prefill = w.rows[RP_STEP_PREFILL];

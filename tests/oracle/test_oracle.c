@@ -209,7 +209,7 @@ static int32_t largest(const float *x, int32_t n) {
 /* The reference's transformer reproduces a text of llama2.c from a real model. */
 static void reference_tells_the_known_story(void **state) {
     const char *data = getenv("REPRISE_TEST_DATA");
-    char path[512], known[512] = {0}, told[512] = {0};
+    char path[512], known[512] = {0}, reported[512] = {0};
     reference *r = NULL;
     rp_model *m = NULL;
     rp_error err = {0};
@@ -232,11 +232,11 @@ static void reference_tells_the_known_story(void **state) {
         int32_t token = largest(logits, reference_n_vocab(r));
         const char *bytes = rp_token_bytes(m, token, false, &n);
         if (i == 0 && n > 0 && bytes[0] == ' ') bytes++; /* llama2.c drops the space behind BOS */
-        strcat(told, bytes);
+        strcat(reported, bytes);
         logits = reference_prompt_append(p, token);
     }
-    assert_true(strlen(told) > 100);
-    assert_memory_equal(told, known, strlen(told));
+    assert_true(strlen(reported) > 100);
+    assert_memory_equal(reported, known, strlen(reported));
     reference_prompt_free(p);
     reference_close(r);
     rp_model_close(m);

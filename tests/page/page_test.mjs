@@ -91,7 +91,7 @@ test('what was computed before a restart is blue: it comes from disk', { timeout
       await page.waitForFunction(() => document.querySelector('#schema-text').value.includes('cities'));
       const put = await page.evaluate(
         async () =>
-          (await fetch('/v1/schemas/cities?encode=false', { method: 'PUT', headers: { 'Content-Type': 'application/xml' }, body: document.querySelector('#schema-text').value })).status,
+          (await fetch('/v1/schemas/cities?prefill=false', { method: 'PUT', headers: { 'Content-Type': 'application/xml' }, body: document.querySelector('#schema-text').value })).status,
       );
       assert.equal(put, 200);
       await runPrompt(page);
@@ -251,7 +251,7 @@ pageTest('a telephone', 'chat', TELEPHONE, async (page) => {
 });
 
 test('a server with keys asks for one', { timeout: 120000 }, async () => {
-  const guarded = await serve('--api-keys', await keyFile(folder, KEY, 'rights=ask,schemas'));
+  const guarded = await serve('--api-keys', await keyFile(folder, KEY, 'rights=request,schemas'));
   const { page, faults, close } = await openPage(browser, guarded, 'chat', { expected: REFUSED });
   try {
     await page.locator('#key-dialog[open]').waitFor();

@@ -229,7 +229,7 @@ class Strangers(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         path = os.path.join(folder.name, "keys")
         with open(path, "w", encoding="utf-8") as f:
-            f.write(key_line(ANN, "tenant=ann", "rights=ask,schemas") + key_line(BOB, "tenant=bob", "rights=ask,schemas"))
+            f.write(key_line(ANN, "tenant=ann", "rights=request,schemas") + key_line(BOB, "tenant=bob", "rights=request,schemas"))
         cls.server = Server("--api-keys", path, "--log", "off").wait_ready()
         cls.addClassCleanup(cls.server.stop)
 

@@ -93,7 +93,7 @@ class Audit(unittest.TestCase):
 
     def test_off_and_rights(self):
         with tempfile.NamedTemporaryFile("w") as keys:
-            keys.write(key_line("a-key-that-may-ask", "tenant=acme", "rights=ask") + key_line("a-key-that-operates", "rights=operate"))
+            keys.write(key_line("a-key-that-may-ask", "tenant=acme", "rights=request") + key_line("a-key-that-operates", "rights=operate"))
             keys.flush()
             server = Server("--log", "off", "--api-keys", keys.name).wait_ready()
             self.addCleanup(server.stop)

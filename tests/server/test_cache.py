@@ -91,7 +91,7 @@ class Cache(unittest.TestCase):
         self.refused(self.server.post("/v1/cache/entries", {}), 405, "PATCH")
 
     def test_only_operators(self):
-        keys = {right: right[0] * 20 for right in ("ask", "operate")}
+        keys = {right: right[0] * 20 for right in ("request", "operate")}
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
             file.writelines(key_line(key, f"rights={right}") for right, key in keys.items())
             file.flush()
@@ -99,7 +99,7 @@ class Cache(unittest.TestCase):
             try:
                 for method, path in (("GET", ""), ("DELETE", "?name=s"), ("PATCH", "?name=s"), ("GET", "/" + "0" * 64)):
                     path = "/v1/cache/entries" + path
-                    self.assertEqual(server.ask(method, path, headers=bearer(keys["ask"])).status, 403)
+                    self.assertEqual(server.ask(method, path, headers=bearer(keys["request"])).status, 403)
                     self.assertNotIn(server.ask(method, path, "{}", headers=bearer(keys["operate"])).status,
                                      (401, 403))
             finally:

@@ -239,7 +239,7 @@ class Tenants(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
             for name, key in keys.items():
                 done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key, capture_output=True, text=True, check=True)
-                f.write(f"{done.stdout.strip()} tenant={name} rights=ask,schemas\n")
+                f.write(f"{done.stdout.strip()} tenant={name} rights=request,schemas\n")
             f.flush()
             server = Server("--log", "off", "--api-keys", os.path.abspath(f.name)).wait_ready()
         self.addCleanup(server.stop)

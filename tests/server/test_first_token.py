@@ -28,7 +28,7 @@ class FirstToken(ServerCase):
         self.assertAlmostEqual(ms["first_token"], sum(ms[name] for name in COMPONENTS), delta=ROUNDING)
 
     def test_one_figure(self):
-        self.server.ask("PUT", "/v1/schemas/Lily?encode=false", SCHEMA.format("Lily"))
+        self.server.ask("PUT", "/v1/schemas/Lily?prefill=false", SCHEMA.format("Lily"))
         before, start = self.seconds(), time.monotonic()
         report = self.ask("Lily").json["reprise"]
         waited_ms = (time.monotonic() - start) * 1e3
@@ -48,7 +48,7 @@ class FirstToken(ServerCase):
         self.assertEqual(self.ask("Lily").json["reprise"]["ms"]["module_prefill"], 0)
 
     def test_streams_and_ends(self):
-        self.server.ask("PUT", "/v1/schemas/Tom?encode=false", SCHEMA.format("Tom"))
+        self.server.ask("PUT", "/v1/schemas/Tom?prefill=false", SCHEMA.format("Tom"))
         for fields in ({"stream": True}, {"grammar": 'root ::= ""'}, {"reuse": "off"}, {"reuse": "exact"}, {"quality": "blend:50"}):
             with self.subTest(**fields):
                 self.ask("Tom", **fields)

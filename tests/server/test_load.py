@@ -126,7 +126,7 @@ class Load(unittest.TestCase):
             self.check_refused(reply)
 
     def test_priorities_need_a_right(self):
-        keys = {"one": [], "two": ["rights=ask,priority"]}
+        keys = {"one": [], "two": ["rights=request,priority"]}
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "keys")
             with open(path, "w") as f:
@@ -144,13 +144,13 @@ class Load(unittest.TestCase):
     def test_a_schema_beyond_the_limit_is_not_loaded(self):
         server = self.start()
         for i in range(1024):
-            reply = server.ask("PUT", f"/v1/schemas/s{i}?encode=false", f"<schema name='s{i}'><module name='m'>One.</module></schema>")
+            reply = server.ask("PUT", f"/v1/schemas/s{i}?prefill=false", f"<schema name='s{i}'><module name='m'>One.</module></schema>")
             self.assertEqual(reply.status, 200)
-        reply = server.ask("PUT", "/v1/schemas/more?encode=false", "<schema name='more'><module name='m'>One.</module></schema>")
+        reply = server.ask("PUT", "/v1/schemas/more?prefill=false", "<schema name='more'><module name='m'>One.</module></schema>")
         self.assertGreaterEqual(reply.status, 400)
         self.assertIn(b"not loaded", reply.body)
         self.assertEqual(server.ask("GET", "/v1/schemas/more/layout").status, 404)
-        self.assertEqual(server.ask("PUT", "/v1/schemas/s7?encode=false", "<schema name='s7'><module name='m'>Two.</module></schema>").status, 200)
+        self.assertEqual(server.ask("PUT", "/v1/schemas/s7?prefill=false", "<schema name='s7'><module name='m'>Two.</module></schema>").status, 200)
 
     def test_bytes_of_schemas(self):
         """A tenant's texts have a limit in bytes that takes nothing from others, and a text beyond it changes nothing."""
@@ -162,12 +162,12 @@ class Load(unittest.TestCase):
             path = os.path.join(folder, "keys")
             with open(path, "w") as f:
                 for name in ("one", "two"):
-                    f.write(key_line(name * 8, f"tenant={name}", "rights=ask,schemas"))
+                    f.write(key_line(name * 8, f"tenant={name}", "rights=request,schemas"))
             server = self.start("--api-keys", path)
 
             def put(tenant, name, body):
                 headers = {**bearer(tenant * 8), "Content-Type": "application/xml"}
-                return server.ask("PUT", f"/v1/schemas/{name}?encode=false", body, headers)
+                return server.ask("PUT", f"/v1/schemas/{name}?prefill=false", body, headers)
             for i in range(4):
                 self.assertEqual(put("one", f"s{i}", schema(f"s{i}", "One.", filler)).status, 200)
             self.assertEqual(put("one", "small", schema("small", "One.")).status, 200)

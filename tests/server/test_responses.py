@@ -142,7 +142,7 @@ class Tenants(unittest.TestCase):
             keys, lines = ["k" * 15 + c for c in "ab"], []
             for key, tenant in zip(keys, ("one", "two")):
                 digits = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key, capture_output=True, text=True, check=True).stdout.strip()
-                lines.append(f"{digits} tenant={tenant} rights=ask\n")
+                lines.append(f"{digits} tenant={tenant} rights=request\n")
             path = os.path.join(folder, "keys")
             with open(path, "w", encoding="utf-8") as f:
                 f.writelines(lines)

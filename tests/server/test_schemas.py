@@ -130,7 +130,7 @@ class Schemas(unittest.TestCase):
 
     def test_without_computing(self):
         body = "<schema name='later'><module name='m'>Tom had a green kite.</module></schema>"
-        reply = self.server.ask("PUT", "/v1/schemas/later?encode=false", body)
+        reply = self.server.ask("PUT", "/v1/schemas/later?prefill=false", body)
         self.assertEqual((reply.status, reply.json["missing_tokens"]), (200, 0))
 
     def test_layout(self):
@@ -181,8 +181,8 @@ class Keys(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.file = os.path.join(cls.folder.name, "keys")
         with open(cls.file, "w", encoding="utf-8") as f:
-            f.write("# who is who\n\n" + key_line(ANN, "tenant=ann", "rights=ask,schemas") + key_line(BOB, "tenant=bob") +
-                    key_line(ROOT, "rights=ask,schemas,operate") + key_line(ONE, "tenant=one", "running=1"))
+            f.write("# who is who\n\n" + key_line(ANN, "tenant=ann", "rights=request,schemas") + key_line(BOB, "tenant=bob") +
+                    key_line(ROOT, "rights=request,schemas,operate") + key_line(ONE, "tenant=one", "running=1"))
         cls.server = Server("--api-keys", cls.file).wait_ready()
         cls.addClassCleanup(cls.server.stop)
 
@@ -270,7 +270,7 @@ class Keys(unittest.TestCase):
     def test_quotas(self):
         path, store = os.path.join(self.folder.name, "quotas"), os.path.join(self.folder.name, "store")
         with open(path, "w", encoding="utf-8") as f:
-            f.write(key_line(ANN, "tenant=ann", "ram=2M", "disk=1M") + key_line(ROOT, "rights=ask,schemas,operate"))
+            f.write(key_line(ANN, "tenant=ann", "ram=2M", "disk=1M") + key_line(ROOT, "rights=request,schemas,operate"))
         server = Server("--api-keys", path, "--store", store, "--write", "through").wait_ready()
         self.addCleanup(server.stop)
         for key, kept in ((ANN, True), (ROOT, False)):
@@ -298,7 +298,7 @@ class Restart(unittest.TestCase):
             with open(keys, "w", encoding="utf-8") as f:
                 for name in ("ann", "tom"):
                     done = subprocess.run([PROGRAM, "serve", "--hash-key"], input=f"key-of-{name}-0123456789", capture_output=True, text=True)
-                    f.write(f"{done.stdout.strip()} tenant={name} rights=ask,schemas\n")
+                    f.write(f"{done.stdout.strip()} tenant={name} rights=request,schemas\n")
 
             def start():
                 return Server("--api-keys", keys, "--schema-dir", kept, "--store", os.path.join(folder, "store"), "--write", "through").wait_ready()

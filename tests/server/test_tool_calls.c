@@ -20,13 +20,13 @@ static const generation ask = {.tools = tools, .n_tools = 3};
 #define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
 
 /* What was told, as text: texts as they are, a call as [name|arguments], [name|arguments! where it was cut. */
-typedef struct told {
+typedef struct reported {
     base_buffer all;
     int open;
-} told;
+} reported;
 
 static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
-    told *t = user;
+    reported *t = user;
     if (event == TOOL_BEGIN) {
         assert_int_equal(t->open++, 0);
         return base_buffer_printf(&t->all, "[%s|", item->tool->name);
@@ -42,7 +42,7 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
 
 /* Feeds the text in pieces of up to `piece` bytes. */
 static void check_pieces(const char *text, size_t piece, const char *expected) {
-    told t = {.all = BASE_BUFFER(1 << 16)};
+    reported t = {.all = BASE_BUFFER(1 << 16)};
     tool_finder f;
     tool_finder_init(&f, &ask, on_event, &t);
     for (size_t at = 0, n = strlen(text); at < n; at += piece) assert_int_equal(tool_finder_feed(&f, text + at, BASE_MIN(piece, n - at)), 0);

@@ -23,7 +23,7 @@ class TwoKeys(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.file, cls.store = os.path.join(cls.folder.name, "keys"), os.path.join(cls.folder.name, "store")
         with open(cls.file, "w", encoding="utf-8") as f:
-            f.write(key_line(ONE) + key_line(TWO, "rights=ask,schemas") + key_line(SHARING, "rights=ask,schemas,share"))
+            f.write(key_line(ONE) + key_line(TWO, "rights=request,schemas") + key_line(SHARING, "rights=request,schemas,share"))
         cls.server = cls.start()
         cls.addClassCleanup(lambda: cls.server.stop())
 

@@ -70,7 +70,7 @@ typedef struct bench {
     int ends[4]; /* matches by their reason to end */
     int found, met; /* tokens: in matches, and computed meanwhile by others */
     int taken;      /* extensions of a path along unreferenced nodes */
-    int told, ended; /* paths with a known continuation, and those without one */
+    int reported, ended; /* paths with a known continuation, and those without one */
 } bench;
 
 static int below(bench *b, int n) { return (int)tiny_random_below(&b->r, (uint64_t)n); }
@@ -141,7 +141,7 @@ static void check_known(bench *b, const request *q) {
     assert_true(known >= 0 && known <= most);
     if (known > 0) assert_true(goes_on(b, &q->text, n, next, known));
     else assert_false(is_known(b, &q->text, n));
-    *(known > 0 ? &b->told : &b->ended) += 1;
+    *(known > 0 ? &b->reported : &b->ended) += 1;
 }
 
 static void begin_request(bench *b, request *q) {
@@ -252,9 +252,9 @@ static void random_operations_agree_with_a_naive_tree(void **state) {
         if (step % 5000 == 4999) drain(&b);
     }
     printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met; ways: %d go on, %d end\n", b.ends[SPAN_END_ALL],
-           b.ends[SPAN_END_NEW], b.ends[SPAN_END_DROPPED], b.found, b.met, b.told, b.ended);
+           b.ends[SPAN_END_NEW], b.ends[SPAN_END_DROPPED], b.found, b.met, b.reported, b.ended);
     assert_true(b.ends[SPAN_END_ALL] > 0 && b.ends[SPAN_END_NEW] > 0 && b.ends[SPAN_END_DROPPED] > 0);
-    assert_true(b.found > 0 && b.met > 0 && b.told > 0 && b.ended > 0 && b.taken > 0);
+    assert_true(b.found > 0 && b.met > 0 && b.reported > 0 && b.ended > 0 && b.taken > 0);
     drain(&b);
     close_bench(&b);
 }

@@ -173,7 +173,7 @@ static void check_creation(server_request *x) {
         server_fail(&x->problem, SERVER_INVALID, "displayName", "'displayName' has %zu characters: give at most %d", characters,
                     MAX_DISPLAY_CHARACTERS);
     read_expiry(&f, now_ms(), DEFAULT_TTL_S * 1000);
-    if (!x->problem.kind && !content_registry_has_room(x->server->contents, x->key->tenant, x->body.len, now_ms()))
+    if (!x->problem.kind && !content_registry_has_capacity(x->server->contents, x->key->tenant, x->body.len, now_ms()))
         server_fail(&x->problem, SERVER_QUOTA, NULL, "too many cached contents: delete some, or wait until they expire (limit: %d per tenant)",
                     SERVER_MAX_TENANT_CONTENTS);
 }

@@ -86,7 +86,7 @@ static int content_registry_add(content_registry *s, const registry_item *item, 
 
 /* ---- any thread ---- */
 
-bool content_registry_has_room(content_registry *s, const char *tenant, size_t bytes, int64_t now) {
+bool content_registry_has_capacity(content_registry *s, const char *tenant, size_t bytes, int64_t now) {
     pthread_mutex_lock(&s->lock);
     bool has = has_room(s, tenant, bytes, now);
     pthread_mutex_unlock(&s->lock);

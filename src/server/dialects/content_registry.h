@@ -33,7 +33,7 @@ int content_registry_new(content_registry **out, rp_error *err);
 void content_registry_free(content_registry *s);
 
 /* Is there room for one more of the tenant's, of so many bytes? tenant may be NULL, here and below. */
-bool content_registry_has_room(content_registry *s, const char *tenant, size_t bytes, int64_t now);
+bool content_registry_has_capacity(content_registry *s, const char *tenant, size_t bytes, int64_t now);
 /* Keeps copies; sets content->number. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now);
 /* The tenant's content of that id, unless it has expired. json may be NULL; else its text is appended. RP_ERR_NAME, RP_ERR_MEMORY. */

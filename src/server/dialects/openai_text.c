@@ -77,11 +77,11 @@ static json_t *logprobs_of_result(const server_request *x, const server_choice *
 
 static json_t *logprobs_of_piece(const server_request *x, server_choice *choice, const server_piece *piece) {
     if (x->gen.n_logprobs < 0) return json_null();
-    columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)) + choice->told_bytes);
+    columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)) + choice->reported_bytes);
     size_t before = c.offset;
     for (const server_token *t = piece->tokens; t != piece->tokens_end; t = server_token_next(t))
         add_row(&c, x, t->id, t->logprob, server_token_top(t), t->n_top);
-    choice->told_bytes += c.offset - before;
+    choice->reported_bytes += c.offset - before;
     return end_columns(&c);
 }
 

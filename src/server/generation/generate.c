@@ -33,7 +33,7 @@ static void wake_reader(server_request *x) {
 
 /* There is more of an answer. Locked. */
 static void generate_report_reader(server_request *x) {
-    if (x->stage != SERVER_STREAMING || base_clock_us() - x->told_us >= FRAME_EVERY_US) wake_reader(x);
+    if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) wake_reader(x);
     else x->has_news = true;
 }
 
@@ -47,7 +47,7 @@ static void count_pending(server_choice *c) {
     rp_server *s = c->x->server;
     size_t n = c->text.len + c->tokens.len;
     uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
-    bool behind = c->text.len >= SERVER_BEHIND_TEXT_BYTES || c->tokens.len >= SERVER_BEHIND_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
+    bool behind = c->text.len >= SERVER_UNREAD_TEXT_BYTES || c->tokens.len >= SERVER_UNREAD_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
     c->pending = n;
     if (!behind || c->paused || !c->call) return;
     c->paused = true;
@@ -276,7 +276,7 @@ static int check_ask(server_request *x) {
 static void begin_running(server_request *x) {
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
-    x->told_us = base_clock_us();
+    x->reported_us = base_clock_us();
     if (x->n_done == x->n_choices) finish(x);
     else if (x->is_stream && x->has_news) wake_reader(x);
     pthread_mutex_unlock(&x->lock);
@@ -426,7 +426,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_lock(&x->lock);
     bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
-        bool idle = keep_alive_us > 0 && base_clock_us() - x->told_us >= keep_alive_us;
+        bool idle = keep_alive_us > 0 && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
         if (idle || x->has_news) wake_reader(x);
     }
@@ -439,7 +439,7 @@ static bool generate_only_continues(server_request *x) {
     bool idle = x->is_idle && x->n_done < x->n_choices;
     for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
     x->is_idle = false;
-    x->told_us = base_clock_us();
+    x->reported_us = base_clock_us();
     pthread_mutex_unlock(&x->lock);
     return idle;
 }

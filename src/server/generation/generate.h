@@ -13,8 +13,8 @@
 
 /* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
  * reply_buffer_bytes of the server's options, the call is paused until the reader has taken it. */
-#define SERVER_BEHIND_TEXT_BYTES ((size_t)16 << 10)
-#define SERVER_BEHIND_TOKENS_BYTES ((size_t)64 << 10)
+#define SERVER_UNREAD_TEXT_BYTES ((size_t)16 << 10)
+#define SERVER_UNREAD_TOKENS_BYTES ((size_t)64 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
 /* A step may still add to that; beyond this the call ends. */
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)
@@ -61,7 +61,7 @@ typedef struct server_choice {
     int32_t n_blocks;    /* parts of the answer whose beginning was told, where the dialect numbers them; the last is open or not */
     bool block_is_open;
     int32_t n_events;    /* that were told, where the dialect numbers them */
-    size_t told_bytes; /* of tokens whose probability was told: text may come behind its token */
+    size_t reported_bytes; /* of tokens whose probability was told: text may come behind its token */
     rp_result *result; /* or NULL and a problem */
     server_problem problem;
 } server_choice;

@@ -55,7 +55,7 @@ static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
         unsigned right;
-    } names[] = {{"ask", SERVER_ASK}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE},
+    } names[] = {{"request", SERVER_REQUEST}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE},
                  {"priority", SERVER_PRIORITY}};
     char *rest = text;
     *out = 0;
@@ -96,7 +96,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (!value) return "give NAME=VALUE after the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
-        return parse_rights(value, &k->rights) ? NULL : "rights are ask, schemas, share, operate and priority, separated by commas";
+        return parse_rights(value, &k->rights) ? NULL : "rights are request, schemas, share, operate and priority, separated by commas";
     if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
@@ -123,7 +123,7 @@ static const char *parse_line(server_key *k, char *line) {
     char *rest = line, *hash = strtok_r(rest, " \t\r", &rest);
     if (!parse_hash(hash, &k->hash))
         return "a line begins with the hash of a key, 64 hexadecimal digits (rp_server_hash_key)";
-    k->rights = SERVER_ASK;
+    k->rights = SERVER_REQUEST;
     for (char *word; (word = strtok_r(rest, " \t\r", &rest));) {
         const char *wrong = parse_word(k, word);
         if (wrong) return wrong;
@@ -167,7 +167,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
     *out = NULL;
     if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
     keys->open = path == NULL;
-    keys->everybody.rights = SERVER_ASK | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE | SERVER_PRIORITY;
+    keys->everybody.rights = SERVER_REQUEST | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE | SERVER_PRIORITY;
     int rc = path ? api_keys_read_file(keys, path, err) : RP_OK;
     if (rc) api_keys_free(keys);
     else *out = keys;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_keys.h: who is who. A file has a line for each key:
  *
- *   HASH [tenant=NAME] [rights=ask,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
+ *   HASH [tenant=NAME] [rights=request,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
  *
  * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share texts, states and schemas. A
  * key without it has a tenant of its own, "key:" and 32 digits that are derived from HASH: the same after a restart, and another one for
- * another key. rights default to ask. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.
+ * another key. rights default to request. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H

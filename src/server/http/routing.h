@@ -13,7 +13,7 @@ struct server_request;
 /* What a key may do. */
 typedef enum server_right {
     SERVER_OPEN = 0,         /* anybody, without a key */
-    SERVER_ASK = 1 << 0,     /* prompts */
+    SERVER_REQUEST = 1 << 0,     /* prompts */
     SERVER_SCHEMAS = 1 << 1, /* schemas of its own tenant */
     SERVER_OPERATE = 1 << 2, /* counts and states of everybody */
     SERVER_SHARE = 1 << 3,   /* schemas that every tenant may use */

@@ -40,7 +40,7 @@ typedef enum server_stage {
 
 /* How far a worker is that works while its stream is read. */
 typedef struct server_progress {
-    uint64_t done, total, told; /* told: of done, to the client */
+    uint64_t done, total, reported; /* told: of done, to the client */
     bool over;
 } server_progress;
 
@@ -97,7 +97,7 @@ typedef struct server_request {
     bool gone;       /* the client is, or the server ends */
     bool has_news;   /* for the reader of a stream */
     bool is_idle;    /* nothing has come of its calls for so long that the reader is to be told that they go on */
-    uint64_t told_us; /* when the reader of a stream was last told something */
+    uint64_t reported_us; /* when the reader of a stream was last told something */
     int32_t n_done;  /* choices whose calls are over */
     bool held;       /* a worker goes on with it while it streams, and ends that by server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */

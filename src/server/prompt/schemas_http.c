@@ -187,7 +187,7 @@ static void schemas_http_on_progress(void *user, uint64_t n, uint64_t total) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void schemas_http_encode(server_request *x, const char *tenant) {
+static void schemas_http_prefill(server_request *x, const char *tenant) {
     rp_error err;
     rp_job *call;
     rp_result *none;
@@ -212,10 +212,10 @@ static void take_progress(server_request *x) {
     server_progress p = x->progress;
     pthread_mutex_unlock(&x->lock);
     int rc = 0;
-    if (p.total > 0 && p.done != p.told)
+    if (p.total > 0 && p.done != p.reported)
         rc = server_request_frame(x, "progress", json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
     pthread_mutex_lock(&x->lock);
-    x->progress.told = p.done;
+    x->progress.reported = p.done;
     pthread_mutex_unlock(&x->lock);
     if (p.over && !rc) rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem)) : server_request_frame(x, "done", schemas_http_done(x));
     x->stream_ended = p.over;
@@ -223,9 +223,9 @@ static void take_progress(server_request *x) {
 }
 
 /* The stream begins before the work does. */
-static void encode_with_events(server_request *x, const char *tenant) {
+static void prefill_with_events(server_request *x, const char *tenant) {
     server_request_hold(x, take_progress);
-    schemas_http_encode(x, tenant);
+    schemas_http_prefill(x, tenant);
     server_request_release(x);
 }
 
@@ -239,7 +239,7 @@ static bool begin_prefill(server_request *x) {
 
 void handle_schema_put(server_request *x) {
     rp_server *s = x->server;
-    const char *wanted = server_request_query(x, "encode");
+    const char *wanted = server_request_query(x, "prefill");
     bool prefills = !wanted || strcmp(wanted, "false") != 0;
     const char *tenant = schema_tenant(x);
     bool may = !x->problem.kind && (!prefills || begin_prefill(x));
@@ -249,12 +249,12 @@ void handle_schema_put(server_request *x) {
         pthread_mutex_unlock(&s->schema_lock);
     }
     if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
-        if (!x->problem.kind && prefills) schemas_http_encode(x, tenant);
+        if (!x->problem.kind && prefills) schemas_http_prefill(x, tenant);
         if (may && prefills) atomic_fetch_sub(&s->n_prefills, 1);
         if (x->problem.kind) server_request_reply_problem(x);
         else server_request_reply_json(x, 200, schemas_http_done(x));
         return;
     }
-    encode_with_events(x, tenant); /* the exchange may be gone from here on */
+    prefill_with_events(x, tenant); /* the exchange may be gone from here on */
     atomic_fetch_sub(&s->n_prefills, 1);
 }
