@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_merge.c: the look-up tables, and merging adjacent pieces by priority: n log n with a heap whose stale entries are skipped. */
+/* tokenizer_merge.c: lookup tables, and merging adjacent pieces by priority: n log n with a heap that skips stale
+ * entries. */
 #include <string.h>
 
 #include "base/memory.h"
