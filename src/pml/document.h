@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* document.h: PML documents as checked trees: bytes -> nodes. Knows XML and names, no model and no tokens.
  *
- * After a parse has succeeded, everything that docs/pml.md says about elements, attributes, names and white space holds:
+ * After a successful parse, all rules of docs/pml.md about elements, attributes, names and white space hold:
  * texts have their final white space, unions hold modules only, names are unique, src files are read.
  *
  *   pml_document

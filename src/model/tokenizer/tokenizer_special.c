@@ -60,7 +60,7 @@ int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control)
     return found;
 }
 
-/* ---- white space behind them ---- */
+/* ---- white space after them ---- */
 
 /* GGUF has no rstrip flags of tokens. Of the supported models, Phi-3's SentencePiece vocabulary has them: every special
  * token except these includes the white space after it. */
