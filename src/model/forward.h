@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward.h: the forward pass, written once against the table of operations (backend.h) and the features of an architecture.
+/* forward.h: the forward pass, written once for the table of operations (backend.h) and the features of all
+ * architectures.
  *
  * A forward owns the activations of one step of at most max_rows rows. Used by one thread.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h: an opened model: shape, features and weights of a GGUF file.
  *
- * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c). The forward
- * pass (forward.h) reads the resulting rp_model only and has no branch on an architecture's name.
+ * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c).
+ * The forward pass (forward.h) reads the resulting rp_model only and has no branch on an architecture's name.
  *
  *   model_arch.c      the table of architectures
  *   model_hparams.c   shape and numbers, from the metadata
@@ -63,7 +63,8 @@ typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
     uint32_t features;
     kernel_act act;
-    int32_t global_every;  /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
+    /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
+    int32_t global_every;
     int32_t no_rope_every; /* every n-th layer has no positions */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
@@ -162,7 +163,8 @@ struct rp_model {
     model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
     model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
     model_norm embed_norm, output_norm;
-    model_weight rope_factors, rope_factors_long, rope_factors_short; /* F32 [rot_dim / 2], optional: frequencies are divided by them */
+    /* F32 [rot_dim / 2], optional: frequencies are divided by them */
+    model_weight rope_factors, rope_factors_long, rope_factors_short;
     model_layer *layers;
     model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
     float *alibi_slopes;                         /* [n_heads]; NULL: none */
@@ -184,7 +186,8 @@ struct rp_model {
     uint64_t hashed_bytes;       /* bytes of weights that were hashed for it; 0: the digest was cached */
 };
 
-int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err); /* see rp_model_open */
+/* see rp_model_open */
+int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
 /* The same for an opened file. The model takes ownership of it; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
@@ -223,8 +226,8 @@ const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ct
 /* Returns true if n_ctx selects the long-context frequencies. KV of the two kinds must not be mixed. */
 bool model_rope_is_long(const rp_model *m, int32_t n_ctx);
 
-/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim / 2.
- * Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
+/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim
+ * / 2. Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
 void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_rope.c: frequencies of rotary positions.
  *
- * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each from the file
- * (Llama 3, long-rope), or YaRN's ramp (Peng et al., 2023), which keeps frequencies that turn often within the original
- * context and divides those that do not complete one turn.
+ * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each
+ * from the file (Llama 3, long-rope), or YaRN's ramp (Peng et al., 2023), which keeps frequencies that turn often
+ * within the original context and divides those that do not complete one turn.
  */
 #include <math.h>
 

@@ -46,7 +46,8 @@ static const tensor_row model_rows[] = {
     {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
     {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
-    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0}, /* instead, in some */
+    /* instead, in some */
+    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
     {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, 0},

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
-/* ---- Storage: a list of chunks. Small pieces fill the first; a large one gets a chunk of its own behind it. ---- */
+/* ---- Storage: a list of chunks. Small pieces fill the first; a large one gets a separate chunk after it. ---- */
 
 #define CHUNK_BYTES ((size_t)8192)
 #define LARGE_BYTES (CHUNK_BYTES / 4)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* document_check.c: conversion of drafts to nodes, and checks that need the whole document.
  *
- *   finish_nodes      drafts without empty texts, relinked
+ *   finish_nodes      drafts without empty texts, with new links
  *   index_names       modules, imports and parameters by (holder, name); the document keeps the index for lookups
  *   check_names       (holder, name) is unique
  *   check_defaults    a union's default is one of its members

@@ -226,7 +226,7 @@ static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *n
                             "(write < in text as &lt;)", PML_SHOWN(name));
 }
 
-/* Checks an element whose parent holds nothing or modules only. */
+/* Refuses an element inside a parent that may contain nothing, or modules only. */
 static int check_parent(pml_builder *b, size_t offset, const char *name) {
     const pml_draft *parent = top_draft(b);
     if (parent->node.kind == PML_UNION && strcmp(name, "module") != 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_parts.c: from the parts of a prompt to a document (parts.h): the same drafts that a parse makes, with white space preserved.
+/* document_parts.c: from the parts of a prompt to a document (parts.h): the same drafts that a parse makes, with white
+ * space preserved.
  *
  * Owns the builder, which lives on the stack of one build. No recursion.
  */

@@ -11,8 +11,8 @@
  *   parameter  its value takes the border's white space as one leading space.
  *   module     its tags have no effect: its texts meet their neighbours through them. A module that ends with a role is
  *              skipped: the text after it meets the text before it, as in a prompt that does not import it.
- *   union      each member starts at the union's border. The border after the union combines those of all members that do
- *              not end with a role; if all do, the union is skipped.
+ *   union      each member starts at the union's border. The border after the union combines those of all members that
+ *              do not end with a role; if all do, the union is skipped.
  *   role       an edge on both sides.
  *
  * Texts are changed in place: each has a spare byte before it. Empty texts get n_text 0 and are omitted from the

@@ -222,7 +222,7 @@ typedef struct fixed_places {
     int32_t tail;
 } fixed_places;
 
-/* Returns true if a text would fit after the prompt's last import, but does not fit at its present place. */
+/* Returns true if a text that precedes the prompt's last import would fit after it. */
 static bool fits_after_imports(const plan_build *b, const plan_entry *e, const fixed_places *places) {
     size_t last = b->n_entries - 1;
     int32_t start = 0;

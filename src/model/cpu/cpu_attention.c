@@ -103,7 +103,8 @@ typedef struct tile {
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
     float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
-    int64_t done[CPU_TILE_QUERIES];            /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    int64_t done[CPU_TILE_QUERIES];
 } tile;
 
 /* A span that rows [first, end) of a tile attend to. */

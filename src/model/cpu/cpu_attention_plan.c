@@ -6,9 +6,10 @@
  * group's blocks are visited. Each other context has, for each view of the leader, the index of its own view of the
  * same span:
  *
- *     leader    A    B    C    D    p            visits:  A (both)  x (second)  B (leader)  C (both)  D (both)  p (leader)  q (second)
+ *     leader    A    B    C    D    p
  *     second    A  x      C    D       q
  *     matches   0   -1    2    3   -1
+ *     visits:   A (both)  x (second)  B (leader)  C (both)  D (both)  p (leader)  q (second)
  *
  * Matches ascend, so that visits keep each context's own order, the order of its sums (cpu_attention.c). If contexts
  * have the same spans in different orders, the longest ascending subsequence is matched; other views are visited for

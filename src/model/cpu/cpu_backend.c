@@ -106,7 +106,8 @@ static void norm_row(const norm_job *j, const float *x, float *y) {
     const kernel_table *k = &j->b->kernels;
     const float *w = j->norm->weight.data, *bias = j->norm->bias.data;
     float eps = j->b->model->hp.norm_eps;
-    int64_t n = j->norm->weight.n_in, step = j->norm->weight.n_out > 1 ? n : 0; /* from one run's weights to the next's */
+    /* from one run's weights to the next's */
+    int64_t n = j->norm->weight.n_in, step = j->norm->weight.n_out > 1 ? n : 0;
     for (int64_t i = 0; i < j->src->width; i += n, w += step) {
         if (j->b->model->arch->features & MODEL_LAYER_NORM) k->layer_norm(x + i, w, bias, eps, y + i, n);
         else k->rms_norm(x + i, w, eps, y + i, n);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_open.c: opens the files of a model: one, or the parts of a split one.
  *
- * A split model is cut into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... Each part is a GGUF file of its own with
- * split.no (from 0), split.count and split.tensors.count (of all parts) in its metadata; the first has all other metadata.
- * gguf.c reads and checks each part. This file locates the parts, rejects parts of other models, and joins the tensors
- * to one list.
+ * A split model is cut into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... Each part is a complete GGUF file
+ * with split.no (from 0), split.count and split.tensors.count (of all parts) in its metadata; the first has all other
+ * metadata. gguf.c reads and checks each part. This file locates the parts, rejects parts of other models, and joins
+ * the tensors to one list.
  *
  * Owns: the maps and names. Threads: immutable after opening.
  */

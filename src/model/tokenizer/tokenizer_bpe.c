@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_bpe.c: byte-level BPE (GPT-2, Radford et al. 2019): the bytes of a word, written in printable stand-ins, are merged by rank.
- * tokenizer_pre.c cuts a text into words. */
+/* tokenizer_bpe.c: byte-level BPE (GPT-2, Radford et al. 2019): the bytes of a word, written in printable stand-ins,
+ * are merged by rank. tokenizer_pre.c cuts a text into words. */
 #include <string.h>
 
 #include "base/error.h"

@@ -9,7 +9,7 @@
  *   bits 0-7   label: the byte that leads here      bit 8   the node is a key: unit[base] holds its value
  *   bits 10-30 offset, times 256 if bit 9 is set    bit 31  this unit is a value: where its replacement begins (bits 0-30)
  *
- *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label says so
+ *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label matches
  *
  * Nodes with equal subtrees are shared, so the structure is a graph. Offsets come from an untrusted file, so the whole
  * graph is checked at opening: it must have no cycle, and every value must refer to a replacement. A step of a lookup

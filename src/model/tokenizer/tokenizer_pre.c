@@ -39,7 +39,8 @@
 #define PUNCTUATION(more) "[\\p{P}$+<=>^~|" more "]+"
 #define BLOOM " ?[^(" S "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
-/* DeepSeek's: Chinese, Japanese and Korean; letters with case as the first model listed them; punctuation of ASCII, wide and quoting. */
+/* DeepSeek's: Chinese, Japanese and Korean; cased letters as the first model listed them; ASCII, fullwidth and
+ * quotation punctuation. */
 #define DEEPSEEK_CJK "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
 #define DEEPSEEK_LETTERS \
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}\\x{295}-\\x{2af}" \
